@@ -1,0 +1,131 @@
+"""The errors that a user may meet, and the one form in which they are shown.
+
+Every mistake that is not a bug of kvplan is raised as a `KvplanError`:
+
+    error[code]: what is wrong
+      where it is: file:line:column, the line, a caret
+      what was computed
+    help: one thing that would fix it
+
+`code` is a kebab-case name that stays the same between releases (scripts match on it); `message` may change.
+Exit codes: 2 could not answer (the default), 3 could not run on this machine. Standard library only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+EXIT_OK = 0
+EXIT_NO = 1
+EXIT_CANNOT_ANSWER = 2
+EXIT_CANNOT_RUN = 3
+EXIT_BUG = 70
+
+_INDENT = "  "
+_HELP = "help: "
+
+
+class KvplanError(Exception):
+    """A mistake that the user can mend.
+
+    Args:
+        code: kebab-case name, for example ``unknown-model``.
+        message: one sentence without a final full stop; what is wrong.
+        where: the place, already laid out (several lines are allowed), or None.
+        detail: what was computed before the error was found, one line each.
+        help: what would mend it, one entry for each way; one string counts as one entry.
+        exit_code: overrides the class's own exit code.
+    """
+
+    exit_code: int = EXIT_CANNOT_ANSWER
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        where: str | None = None,
+        detail: str | Sequence[str] = (),
+        help: str | Sequence[str] = (),  # noqa: A002 - the word that is printed
+        exit_code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.where = where
+        self.detail = _as_lines(detail)
+        self.help = _as_lines(help)
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own __reduce__ would call the class with the message alone; this keeps copies and
+        # errors that cross a process boundary whole.
+        return (_rebuild, (type(self), self.code, self.message), self.__dict__.copy())
+
+    def format(self) -> str:
+        """The error as text, without colour and without a final newline."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        for block in (self.where, *self.detail):
+            if block:
+                lines += [(_INDENT + line).rstrip() for line in block.splitlines()]
+        for entry in self.help:
+            first, *rest = entry.splitlines() or [""]
+            lines.append((_HELP + first).rstrip())
+            lines += [(" " * len(_HELP) + line).rstrip() for line in rest]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as plain data for JSON reports."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "detail": list(self.detail),
+            "help": list(self.help),
+            "exit_code": self.exit_code,
+        }
+
+
+class RefusedError(KvplanError):
+    """The question was understood but kvplan refuses to guess (an unknown layer type, for example). Exit 2."""
+
+
+class CannotRunHere(KvplanError):
+    """This machine lacks what the command needs: a CUDA device, the network, an optional package. Exit 3."""
+
+    exit_code = EXIT_CANNOT_RUN
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate most like `word`, or None where nothing is near. Case does not matter.
+
+    >>> did_you_mean("lama-3", ["llama-3", "qwen3"])
+    'llama-3'
+    """
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(candidate.casefold(), candidate)
+    folded = word.casefold()
+    if folded in by_folded:
+        return by_folded[folded]
+    near = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
+    return by_folded[near[0]] if near else None
+
+
+def _as_lines(value: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,) if value else ()
+    return tuple(value)
+
+
+def _rebuild(kind: type[KvplanError], code: str, message: str) -> KvplanError:
+    # Subclasses may have other constructors, so they are made without calling one.
+    error = kind.__new__(kind, message)
+    KvplanError.__init__(error, code, message)
+    return error
