@@ -92,7 +92,8 @@ IRRELEVANT = re.compile(
     | length_penalty | no_repeat | repetition | ^time_step_(min|max|floor|limit|scale|init)
     | ^mamba_dt_(min|max|init|limit) | disable_custom_kernels | backbone | ^test_size$ | timm | ^anchor
     | ^bbox | ^giou | ^dice | ^focal | _weight$ | ^class_ | mask_loss | deformable | denois | ^rms_norm$
-    | ^layer_norm | inputs_to_logits_ratio | _norm_eps | ^norm_eps | (^|_)seed$ | attn_impl | implementation | ^fps | frame | ^sampling_rate
+    | ^layer_norm | inputs_to_logits_ratio
+    | _norm_eps | ^norm_eps | (^|_)seed$ | attn_impl | implementation | ^fps | frame | ^sampling_rate
     | detectron2 | ^stage_names$ | ^layer_rope_theta$ | ^default_language | ^languages$ | ^ignore_
     | ^tokenizer | ^prefix$ | ^task_specific
     """,
