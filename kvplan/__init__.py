@@ -1,0 +1,64 @@
+"""kvplan: how much KV cache a language model takes, exactly as the serving engine allocates it.
+
+    >>> import kvplan
+    >>> kvplan.size("llama-3.1-8b", engine="vllm@0.32", tokens=131072).per_gpu.kv_bytes_per_request
+    17179869184
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvplan.errors import KvplanError
+from kvplan.units import parse_bytes
+from kvplan.version import __version__
+
+if TYPE_CHECKING:
+    from kvplan.api import load_gpu, load_model, size
+    from kvplan.gpu import Gpu
+    from kvplan.model import Layer, LayerRun, Model
+    from kvplan.results import Pool, Refusal, SizeResult
+
+# Loaded on first use, so that `import kvplan` costs next to nothing.
+_WHERE = {
+    "load_model": "kvplan.api",
+    "load_gpu": "kvplan.api",
+    "size": "kvplan.api",
+    "Gpu": "kvplan.gpu",
+    "Model": "kvplan.model",
+    "Layer": "kvplan.model",
+    "LayerRun": "kvplan.model",
+    "SizeResult": "kvplan.results",
+    "Pool": "kvplan.results",
+    "Refusal": "kvplan.results",
+}
+
+__all__ = [
+    "Gpu",
+    "KvplanError",
+    "Layer",
+    "LayerRun",
+    "Model",
+    "Pool",
+    "Refusal",
+    "SizeResult",
+    "__version__",
+    "load_gpu",
+    "load_model",
+    "parse_bytes",
+    "size",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'kvplan' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,106 @@
+"""The library: ``load_model`` and ``size`` take ids, paths or dicts, call the readers and ask the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvplan.engines import DEFAULT_ENGINE, choose_engine
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+from kvplan.units import parse_bytes, parse_tokens
+
+ModelLike = Model | str | Path | Mapping[str, Any]
+
+
+def load_model(model: ModelLike, *, revision: str | None = None) -> Model:
+    """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a config dict.
+
+    Raises KvplanError: unknown-model, bad-config, missing-key, unknown-layer-type, no-network …
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, Mapping):
+        from kvplan.readers.config import read_config
+
+        return read_config(model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict")
+    from kvplan.readers.sources import open_model
+
+    return open_model(str(model), revision=revision)
+
+
+def load_gpu(gpu: Gpu | str) -> Gpu:
+    """A GPU by slug, alias, NVML name or unique prefix. Raises KvplanError(unknown-gpu)."""
+    if isinstance(gpu, Gpu):
+        return gpu
+    from kvplan.readers.gpus import load_gpu as find
+
+    return find(gpu)
+
+
+def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> SizeResult:
+    """How much cache the model takes under an engine.
+
+    The keywords are the long option names with underscores (``tokens``, ``requests``,
+    ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
+    short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
+    lengths ints or texts ("32k"), ``gpu`` a Gpu or a name. An engine that would refuse to start is an
+    answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
+    """
+    choice = choose_engine(engine)
+    result = choice.engine.size(load_model(model), make_settings(**options), choice.version)
+    if choice.warning:
+        return replace(result, warnings=(choice.warning, *result.warnings))
+    return result
+
+
+_SHORT = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "dcp": "decode_context_parallel_size",
+    "batch_size": "requests",
+    "context": "tokens",
+    "kv_dtype": "kv_cache_dtype",
+}
+_LENGTHS = ("tokens", "encoder_tokens", "max_model_len", "max_num_batched_tokens")
+
+
+def make_settings(**options: Any) -> Settings:
+    """Settings from keywords, with texts parsed. Raises KvplanError(unknown-option) with the nearest name."""
+    if not options:
+        return _DEFAULTS
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        name = _SHORT.get(name, name)
+        if name not in Settings.__slots__:
+            raise _unknown_option(name)
+        if value is None:
+            continue
+        if name in _LENGTHS:
+            value = parse_tokens(value)
+        elif name == "kv_cache_memory":
+            value = parse_bytes(value)
+        elif name == "gpu":
+            value = load_gpu(value)
+        values[name] = value
+    return Settings(**values)
+
+
+_DEFAULTS = Settings()
+
+
+def _unknown_option(name: str) -> KvplanError:
+    from kvplan.errors import did_you_mean
+
+    near = did_you_mean(name, Settings.__slots__)
+    return KvplanError(
+        "unknown-option",
+        f"size() has no option {name!r}",
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(Settings.__slots__),
+    )

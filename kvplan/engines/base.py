@@ -1,0 +1,159 @@
+"""What the engines share: versions, the walk over terms, and the encoder's length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Protocol
+
+from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
+from kvplan.errors import KvplanError
+from kvplan.families import Kind, Part, Store
+from kvplan.model import EncoderInput, Layer, Model
+from kvplan.results import LayerTerms, SizeResult
+from kvplan.settings import Settings
+from kvplan.terms import Grows, Term
+
+Version = tuple[int, ...]
+StoreFor = Callable[[Part], Store]
+
+
+class Engine(Protocol):
+    """One serving engine. ``versions``: the releases whose rules the file mirrors, oldest first."""
+
+    name: str
+    versions: tuple[str, ...]
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An engine and the version whose rules apply; ``warning`` when that is not the one asked for."""
+
+    engine: Engine
+    version: str
+    warning: str | None = None
+
+
+def parse_version(text: str) -> Version:
+    """``0.32.1`` → (0, 32, 1). Raises KvplanError(bad-version)."""
+    if not re.fullmatch(r"v?\d{1,6}(\.\d{1,6}){0,3}([a-z+.-][\w.+-]*)?", text):
+        raise KvplanError("bad-version", f"{text!r} is not a version", help="write, for example, vllm@0.32")
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+-]", text.removeprefix("v"))[0]))
+
+
+@lru_cache(maxsize=8192)
+def part_terms(part: Part, store: Store) -> tuple[Term, ...]:
+    """The terms of a part; compiled once for each storage."""
+    return part.terms(store)
+
+
+@lru_cache(maxsize=8192)
+def rank_terms(part: Part, store: Store, tensor_parallel_size: int) -> tuple[Term, ...]:
+    """The terms of a part on one tensor-parallel rank."""
+    return tuple(term.on_rank(tensor_parallel_size) for term in part_terms(part, store))
+
+
+def layer_answers(model: Model, store_for: StoreFor) -> tuple[LayerTerms, ...]:
+    """The layers of the answer: each distinct layer with its unsharded terms."""
+    return tuple(
+        LayerTerms(layer, count, tuple(term for part in layer.parts for term in part_terms(part, store_for(part))))
+        for layer, count in model.distinct().items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one request holds on one rank, term by term, without allocator rules."""
+
+    bytes: int
+    bytes_per_token: Fraction
+    fixed_bytes: int
+
+    def __add__(self, other: Held) -> Held:
+        return Held(
+            self.bytes + other.bytes,
+            self.bytes_per_token + other.bytes_per_token,
+            self.fixed_bytes + other.fixed_bytes,
+        )
+
+    def times(self, count: int) -> Held:
+        return Held(self.bytes * count, self.bytes_per_token * count, self.fixed_bytes * count)
+
+
+NOTHING = Held(0, Fraction(0), 0)
+
+
+def held_by(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> Held:
+    """Sum over terms of entries * entry_bytes; fixed = what grows per request or per encoder token."""
+    total = fixed = 0
+    growth = Fraction(0)
+    for term in terms:
+        amount = term.bytes_at(tokens, encoder_tokens)
+        total += amount
+        if term.grows is Grows.TOKEN:
+            growth += term.growth_at(tokens)
+        else:
+            fixed += amount
+    return Held(total, growth, fixed)
+
+
+def held_by_layer(layer: Layer, store_for: StoreFor, tp: int, tokens: int, encoder_tokens: int) -> Held:
+    held = NOTHING
+    for part in layer.parts:
+        held += held_by(rank_terms(part, store_for(part), tp), tokens, encoder_tokens)
+    return held
+
+
+def request_tokens(model: Model, settings: Settings) -> int:
+    """tokens as given, else max_model_len as given, else the model's own. Raises KvplanError(no-length)."""
+    for tokens in (settings.tokens, settings.max_model_len, model.max_model_len):
+        if tokens is not None:
+            return tokens
+    raise KvplanError(
+        "no-length",
+        f"{model.id} does not state a maximum length",
+        help="give one: --tokens 4096",
+    )
+
+
+def encoder_length(model: Model, settings: Settings, tokens: int) -> tuple[int, str | None]:
+    """Encoder positions of one request and, where they had to be assumed, a warning.
+
+    As given; else the model's fixed number (Whisper 1,500); else 0 for images and ``tokens`` for text.
+    """
+    if model.encoder is None:
+        return 0, None
+    if settings.encoder_tokens is not None:
+        return settings.encoder_tokens, None
+    if model.encoder.tokens is not None:
+        return model.encoder.tokens, None
+    if model.encoder.input is EncoderInput.IMAGE:
+        return 0, "no image tokens counted: give --encoder-tokens for requests with images"
+    return tokens, f"encoder length not given: taken as {tokens:,}, the decoder's; give --encoder-tokens"
+
+
+def named_or_float32(part: Part) -> Packing:
+    """The recurrent state's element type as the config names it, else fp32."""
+    word = part.state_dtype
+    return scalar(word) if word else FLOAT32
+
+
+def served_dtype(model: Model, settings: Settings) -> Packing:
+    """The model's element type when served: as asked; else the checkpoint's 16-bit type; else bfloat16.
+
+    float32 and unstated checkpoints are served in bfloat16, as vLLM does on GPUs that have it
+    (vllm-project/vllm vllm/config/model.py, _get_and_verify_dtype).
+    """
+    if settings.dtype != "auto":
+        return scalar(settings.dtype)
+    stated = scalar(model.dtype) if model.dtype else FLOAT32
+    return stated if stated.bytes == 2 else SCALARS["bfloat16"]
+
+
+def has_kind(model: Model, *kinds: Kind) -> bool:
+    return any(part.kind in kinds for run in model.runs for part in run.layer.parts)

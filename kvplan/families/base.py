@@ -1,0 +1,115 @@
+"""What every attention family offers, and what an engine tells it about storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from kvplan.dtypes import BFLOAT16, FLOAT32, KV_DTYPES, KvDtype, Packing
+from kvplan.terms import Factor, Grows, Part, Term
+
+
+class Kind(str, Enum):
+    """How an allocator has to treat the part, whatever its terms are."""
+
+    FULL = "full"
+    SLIDING = "sliding"
+    CHUNKED = "chunked"
+    MLA = "mla"
+    INDEXER = "indexer"
+    COMPRESSED = "compressed"
+    STATE = "state"
+    CROSS = "cross"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """What the engine decides about storage; everything else follows from the model.
+
+    kv: format of K, V and latents; dtype: the model's element type; conv_state and recurrent_state:
+    element types of state-space layers; index_key: format of sparse-attention index keys.
+    conv_columns_less: how many of the kernel's columns a conv state leaves out (1: kernel - 1).
+    window_less: how many tokens of a window are not kept (1: the newest is in flight).
+    expand_mla: every head's K and V are kept instead of the latent (transformers before 5.15).
+    as_library: what the transformers classes do beyond the architecture (K and V broadcast to all
+    heads before caching, layers that could share a cache but keep their own).
+    """
+
+    kv: KvDtype = KV_DTYPES["bfloat16"]
+    dtype: Packing = BFLOAT16
+    conv_state: Packing = BFLOAT16
+    recurrent_state: Packing = FLOAT32
+    index_key: KvDtype = KV_DTYPES["fp8_per_token_head"]
+    conv_columns_less: int = 1
+    window_less: int = 0
+    expand_mla: bool = False
+    as_library: bool = False
+
+
+class LayerPart(Protocol):
+    """One cache-bearing part of a layer; a family is a frozen dataclass with these members.
+
+    library_state: the element type in which the transformers class keeps a recurrent state
+    ("float32", or "model" for the model's own dtype); state_dtype: the one that the config names.
+    """
+
+    family: ClassVar[str]
+    kind: ClassVar[Kind]
+    formula: ClassVar[str]
+    source: ClassVar[str]
+    library_state: ClassVar[str]
+
+    @property
+    def state_dtype(self) -> str | None: ...
+
+    def terms(self, store: Store) -> tuple[Term, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Shared defaults of the families."""
+
+    family: ClassVar[str] = ""
+    kind: ClassVar[Kind] = Kind.NONE
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    library_state: ClassVar[str] = "float32"
+
+    @property
+    def state_dtype(self) -> str | None:
+        """The element type that the config names for a recurrent state, if it names one."""
+        return None
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        """The terms of one layer under this storage; none by default."""
+        raise NotImplementedError
+
+
+def kv_terms(
+    store: Store,
+    num_kv_heads: int,
+    head_dim: int,
+    v_head_dim: int,
+    *,
+    grows: Grows = Grows.TOKEN,
+    keep_last: int | None = None,
+) -> tuple[Term, ...]:
+    """K and V: num_kv_heads * head_dim and num_kv_heads * v_head_dim numbers per token."""
+    k_packing, v_packing = store.kv.key_packing(head_dim), store.kv.value_packing(v_head_dim)
+    heads = Factor("num_kv_heads", num_kv_heads, sharded=True)
+    k_factors, v_factors = (heads, Factor("head_dim", head_dim)), (heads, Factor("v_head_dim", v_head_dim))
+    residual = store.kv.residual
+    if not residual or grows is not Grows.TOKEN or keep_last is not None:
+        return (
+            Term("k", k_factors, k_packing, grows, keep_last),
+            Term("v", v_factors, v_packing, grows, keep_last),
+        )
+    # KIVI: K is quantised a whole residual at a time (per channel), V token by token once it is older.
+    return (
+        Term("k", (Factor("residual_tokens", residual), *k_factors), k_packing, stride=residual),
+        Term("k_waiting", k_factors, store.dtype, stride=residual, part=Part.WAITING),
+        Term("v", v_factors, v_packing, skip_last=residual),
+        Term("v_newest", v_factors, store.dtype, keep_last=residual),
+    )

@@ -1,0 +1,97 @@
+"""Small extras that some transformers classes keep beside, or instead of, K and V."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.dtypes import FLOAT32
+from kvplan.families.base import Family, Kind, Store
+from kvplan.terms import Factor, Grows, Term
+
+
+@dataclass(frozen=True, slots=True)
+class KvConvolution(Family):
+    """Short convolutions over K, V and two hidden streams (Inkling): (2 * num_kv_heads * head_dim + 2 * hidden_size) * conv_kernel, fp32."""
+
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    conv_kernel: int
+
+    family: ClassVar[str] = "kv_convolution"
+    kind: ClassVar[Kind] = Kind.STATE
+    formula: ClassVar[str] = "(2 · num_kv_heads · head_dim + 2 · hidden_size) · conv_kernel · 4 B"
+    source: ClassVar[str] = "huggingface/transformers models/inkling"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        two, columns = Factor("two", 2), Factor("conv_kernel", self.conv_kernel)
+        heads, width = Factor("num_kv_heads", self.num_kv_heads, sharded=True), Factor("head_dim", self.head_dim)
+        return (
+            Term("kv_conv_state", (two, heads, width, columns), FLOAT32, Grows.REQUEST),
+            Term("hidden_conv_state", (two, Factor("hidden_size", self.hidden_size), columns), FLOAT32, Grows.REQUEST),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedConvolution(Family):
+    """Zaya's CCA: (num_heads + num_kv_heads) * head_dim * (cca_time0 + cca_time1 - 2) + num_kv_heads * head_dim // 2."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    conv_columns: int
+
+    family: ClassVar[str] = "compressed_convolution"
+    kind: ClassVar[Kind] = Kind.STATE
+    formula: ClassVar[str] = "((num_heads + num_kv_heads) · head_dim · conv_columns + num_kv_heads · head_dim / 2) · element"
+    source: ClassVar[str] = "huggingface/transformers models/zaya"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        heads = Factor("heads", self.num_heads + self.num_kv_heads, sharded=True)
+        columns = Factor("conv_columns", self.conv_columns)
+        half = Factor("half_kv_width", self.num_kv_heads * self.head_dim // 2)
+        return (
+            Term("conv_state", (heads, Factor("head_dim", self.head_dim), columns), store.dtype, Grows.REQUEST),
+            Term("value_state", (half,), store.dtype, Grows.REQUEST),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens(Family):
+    """K and V of ``prompt_length`` tokens that the model puts before every request (CPM-Ant)."""
+
+    prompt_length: int
+    num_kv_heads: int
+    head_dim: int
+
+    family: ClassVar[str] = "prompt_tokens"
+    kind: ClassVar[Kind] = Kind.STATE
+    formula: ClassVar[str] = "prompt_length · 2 · num_kv_heads · head_dim · element"
+    source: ClassVar[str] = "huggingface/transformers models/cpmant"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        factors = (
+            Factor("prompt_length", self.prompt_length),
+            Factor("k_and_v", 2),
+            Factor("num_kv_heads", self.num_kv_heads, sharded=True),
+            Factor("head_dim", self.head_dim),
+        )
+        return (Term("prompt_kv", factors, store.kv.key_packing(self.head_dim), Grows.REQUEST),)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenMemory(Family):
+    """Hidden states of the newest ``mem_len`` tokens instead of K and V, always fp32 (XLNet)."""
+
+    hidden_size: int
+    mem_len: int
+
+    family: ClassVar[str] = "hidden_memory"
+    kind: ClassVar[Kind] = Kind.STATE
+    formula: ClassVar[str] = "min(tokens, mem_len) · hidden_size · 4 B"
+    source: ClassVar[str] = "Dai et al., Transformer-XL (arXiv 1901.02860); huggingface/transformers models/xlnet"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        factors = (Factor("hidden_size", self.hidden_size),)
+        return (Term("hidden_memory", factors, FLOAT32, Grows.TOKEN, keep_last=self.mem_len),)

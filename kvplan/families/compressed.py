@@ -1,0 +1,75 @@
+"""DeepSeek-V4: a window of single latents beside one compressed latent per ``compress_rate`` tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.dtypes import VectorFormat
+from kvplan.families.base import Family, Kind, Store
+from kvplan.terms import Factor, Part, Term
+
+# 448 fp8 values, 7 E8M0 scales (one per 64) and one byte of padding; the 64 rope values stay bf16.
+RECORD_NOPE = VectorFormat(8, 64, 1, align=8)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedAttention(Family):
+    """One latent that serves as K and V: the window's, and one per ``compress_rate`` tokens.
+
+    compress_rate None: window only. ``overlapping`` (sparse layers): two gated streams wait, and the
+    last finished group is kept for the overlap. index_head_dim: the layer has an indexer, compressed
+    in the same way. transformers models/deepseek_v4: window min(T, W-1) * head_dim, floor(T / m) *
+    width entries, (T mod m) * 2 * width waiting (doubled when overlapping), 2 * m * width once T >= m.
+    """
+
+    head_dim: int
+    sliding_window: int
+    compress_rate: int | None = None
+    overlapping: bool = False
+    index_head_dim: int | None = None
+    qk_rope_head_dim: int = 64
+
+    family: ClassVar[str] = "compressed_attention"
+    kind: ClassVar[Kind] = Kind.COMPRESSED
+    formula: ClassVar[str] = (
+        "min(tokens, sliding_window) · head_dim + floor(tokens / compress_rate) · (head_dim + index_head_dim)"
+        " + waiting tokens; all · element"
+    )
+    source: ClassVar[str] = "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        kept = max(0, self.sliding_window - store.window_less)
+        terms = [self._latent("window_latent", store, keep_last=kept)]
+        if self.compress_rate is None:
+            return tuple(terms)
+        rate = self.compress_rate
+        terms.append(self._latent("compressed_latent", store, stride=rate))
+        terms += self._waiting("latent", self.head_dim, store)
+        if self.index_head_dim:
+            width = Factor("index_head_dim", self.index_head_dim)
+            packing = store.index_key.key_packing(self.index_head_dim)
+            terms.append(Term("compressed_index_key", (width,), packing, stride=rate))
+            terms += self._waiting("index_key", self.index_head_dim, store)
+        return tuple(terms)
+
+    def _latent(self, name: str, store: Store, keep_last: int | None = None, stride: int = 1) -> Term:
+        width = self.head_dim
+        return Term(
+            name, (Factor("head_dim", width),), store.kv.latent_packing(width), keep_last=keep_last, stride=stride
+        )
+
+    def _waiting(self, name: str, width: int, store: Store) -> list[Term]:
+        """Tokens that no entry covers yet: their value and gate, for one or two streams."""
+        assert self.compress_rate is not None
+        rate = self.compress_rate
+        streams = Factor("streams", 2 if self.overlapping else 1)
+        wide = Factor("width", width)
+        value_gate = Factor("value_and_gate", 2)
+        waiting = [
+            Term(f"{name}_waiting", (streams, value_gate, wide), store.dtype, stride=rate, part=Part.WAITING)
+        ]
+        if self.overlapping:
+            overlap = (value_gate, Factor("compress_rate", rate), wide)
+            waiting.append(Term(f"{name}_overlap", overlap, store.dtype, stride=rate, part=Part.FILLED))
+        return waiting

@@ -1,0 +1,33 @@
+"""Full attention: MHA, GQA and MQA, with K and V of equal or different width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.terms import Term
+
+
+@dataclass(frozen=True, slots=True)
+class FullAttention(Family):
+    """K and V of every token.
+
+    bytes per token = num_kv_heads * (head_dim + v_head_dim) * element size. ``broadcast_heads``: the
+    transformers class repeats K and V to this many heads before it caches them (Falcon's new decoder
+    architecture, transformers models/falcon/modeling_falcon.py).
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    v_head_dim: int | None = None
+    broadcast_heads: int | None = None
+
+    family: ClassVar[str] = "full_attention"
+    kind: ClassVar[Kind] = Kind.FULL
+    formula: ClassVar[str] = "tokens · num_kv_heads · (head_dim + v_head_dim) · element"
+    source: ClassVar[str] = "Ainslie et al., GQA (arXiv 2305.13245); Shazeer, MQA (arXiv 1911.02150)"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        heads = self.broadcast_heads if store.as_library and self.broadcast_heads else self.num_kv_heads
+        return kv_terms(store, heads, self.head_dim, self.v_head_dim or self.head_dim)

@@ -1,0 +1,50 @@
+"""Multi-head latent attention: one latent and one rope key per token, the same for all heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.families.base import Family, Kind, Store
+from kvplan.terms import Factor, Term
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHeadLatentAttention(Family):
+    """kv_lora_rank + qk_rope_head_dim numbers per token, replicated over tensor parallelism.
+
+    With ``sliding_window`` only the newest tokens are kept. Expanded (transformers before 5.15) every
+    head keeps its K (qk_nope_head_dim + qk_rope_head_dim) and V (v_head_dim).
+    """
+
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    num_heads: int = 0
+    qk_nope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int | None = None
+
+    family: ClassVar[str] = "mla"
+    kind: ClassVar[Kind] = Kind.MLA
+    formula: ClassVar[str] = "tokens · (kv_lora_rank + qk_rope_head_dim) · element"
+    source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        kept = None if self.sliding_window is None else max(0, self.sliding_window - store.window_less)
+        if store.expand_mla:
+            heads = Factor("num_heads", self.num_heads, sharded=True)
+            qk = self.qk_nope_head_dim + self.qk_rope_head_dim
+            return (
+                Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
+                Term(
+                    "v",
+                    (heads, Factor("v_head_dim", self.v_head_dim)),
+                    store.kv.value_packing(self.v_head_dim),
+                    keep_last=kept,
+                ),
+            )
+        rank, rope = self.kv_lora_rank, self.qk_rope_head_dim
+        return (
+            Term("latent", (Factor("kv_lora_rank", rank),), store.kv.latent_packing(rank), keep_last=kept),
+            Term("rope_key", (Factor("qk_rope_head_dim", rope),), store.kv.rope_packing(rope), keep_last=kept),
+        )

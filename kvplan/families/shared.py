@@ -1,0 +1,44 @@
+"""Layers that keep nothing of their own: they share another layer's cache, or have no attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.terms import Term
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKv(Family):
+    """Reads the cache of an earlier layer (Gemma-3n, Gemma-4, Hunyuan CLA): 0 bytes.
+
+    ``library_kv_heads`` and ``library_head_dim``: the transformers class ignores the sharing and
+    keeps K and V all the same (models/hunyuan_v1_dense, models/hunyuan_v1_moe).
+    """
+
+    library_kv_heads: int = 0
+    library_head_dim: int = 0
+
+    family: ClassVar[str] = "shared_kv"
+    kind: ClassVar[Kind] = Kind.NONE
+    formula: ClassVar[str] = "0"
+    source: ClassVar[str] = "Brandon et al., Cross-Layer Attention (arXiv 2405.12981); Gemma-3n report"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        if store.as_library and self.library_kv_heads:
+            return kv_terms(store, self.library_kv_heads, self.library_head_dim, self.library_head_dim)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoCache(Family):
+    """A layer without attention or state (MLP or experts only, a skipped block): 0 bytes."""
+
+    family: ClassVar[str] = "no_cache"
+    kind: ClassVar[Kind] = Kind.NONE
+    formula: ClassVar[str] = "0"
+    source: ClassVar[str] = "Bercovich et al., Puzzle (arXiv 2411.19146); NVIDIA Nemotron-H (arXiv 2504.03624)"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        return ()

@@ -1,0 +1,36 @@
+"""The token indexer beside sparse attention: one small key per token (DeepSeek-V3.2, GLM-5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kvplan.dtypes import FLOAT32, INT64
+from kvplan.families.base import Family, Kind, Store
+from kvplan.terms import Factor, Term
+
+
+@dataclass(frozen=True, slots=True)
+class SparseIndexer(Family):
+    """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines.
+
+    The transformers classes keep the key in the model's dtype (``float32_key``: always fp32), and
+    ``position_rows`` int64 rows of positions beside it (models/qwen4_exp).
+    """
+
+    index_head_dim: int
+    float32_key: bool = False
+    position_rows: int = 0
+
+    family: ClassVar[str] = "sparse_indexer"
+    kind: ClassVar[Kind] = Kind.INDEXER
+    formula: ClassVar[str] = "tokens · (index_head_dim · element + scale)"
+    source: ClassVar[str] = "DeepSeek-V3.2-Exp report; vllm-project/vllm DeepseekV32IndexerCache"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        width = self.index_head_dim
+        packing = FLOAT32 if store.as_library and self.float32_key else store.index_key.key_packing(width)
+        key = Term("index_key", (Factor("index_head_dim", width),), packing)
+        if not (store.as_library and self.position_rows):
+            return (key,)
+        return (key, Term("index_positions", (Factor("position_rows", self.position_rows),), INT64))

@@ -1,0 +1,119 @@
+"""A model as the core sees it: which parts each layer has, and the few facts that engines ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kvplan.families import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The cache-bearing parts of one layer, in the order in which the model runs them.
+
+    Most layers have one part. MLA with an indexer, self and cross attention, and attention beside a
+    state-space block are several parts of one layer; a layer that stores nothing has a NoCache part.
+    """
+
+    parts: tuple[Part, ...]
+
+    @property
+    def family(self) -> str:
+        """``mla+sparse_indexer``: the families of the parts."""
+        return "+".join(part.family for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRun:
+    """``count`` equal layers in a row."""
+
+    layer: Layer
+    count: int
+
+
+def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
+    """Run-length encoding of a layer sequence."""
+    runs: list[LayerRun] = []
+    for layer in layers:
+        if runs and runs[-1].layer == layer:
+            runs[-1] = LayerRun(layer, runs[-1].count + 1)
+        else:
+            runs.append(LayerRun(layer, 1))
+    return tuple(runs)
+
+
+class EncoderInput(str, Enum):
+    """What cross attention reads."""
+
+    TEXT = "text"
+    AUDIO = "audio"
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """The encoder beside the decoder. ``tokens``: encoder positions of one request where the model fixes
+    them (Whisper: 1,500); None where they follow the input."""
+
+    input: EncoderInput
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the model's facts come from, for explanations.
+
+    keys: parameter of a family → the config key it came from, by family name
+    (``{"full_attention": {"num_kv_heads": "num_key_value_heads"}}``).
+    """
+
+    how: str = ""
+    revision: str | None = None
+    keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
+
+    dtype: the element type that the checkpoint states, or None. kv_cache_scheme: the KV dtype that the
+    checkpoint's quantization config asks for, or None. draft_layers: multi-token-prediction layers that a
+    speculative method adds. num_attention_heads and hidden_size serve engines' checks and defaults, 0 where
+    the config has none. facts: config values that one engine's rule needs (named as in the config).
+    """
+
+    id: str
+    source: str
+    model_type: str
+    architecture: str | None
+    runs: tuple[LayerRun, ...]
+    dtype: str | None
+    max_model_len: int | None
+    num_attention_heads: int = 0
+    hidden_size: int = 0
+    vocab_size: int = 0
+    kv_cache_scheme: str | None = None
+    quantization: str | None = None
+    encoder: Encoder | None = None
+    draft_layers: tuple[Layer, ...] = ()
+    no_cache_reason: str | None = None
+    facts: Mapping[str, int | str | bool | None] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def num_layers(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    def layers(self) -> list[Layer]:
+        """The whole sequence, one entry a layer."""
+        return [run.layer for run in self.runs for _ in range(run.count)]
+
+    def distinct(self) -> dict[Layer, int]:
+        """Each different layer and how often it occurs, in order of first appearance."""
+        counts: dict[Layer, int] = {}
+        for run in self.runs:
+            counts[run.layer] = counts.get(run.layer, 0) + run.count
+        return counts

@@ -1,0 +1,24 @@
+"""The table of rules; each rules file adds its model types with ``@rule(...)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvplan.model import Layer
+from kvplan.readers.view import ConfigView
+
+Rule = Callable[[ConfigView], list[Layer]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*model_types: str) -> Callable[[Rule], Rule]:
+    """Register a function as the rule of these model types (transformers' words)."""
+
+    def register(function: Rule) -> Rule:
+        for model_type in model_types:
+            if model_type in RULES:
+                raise ValueError(f"two rules for {model_type}")
+            RULES[model_type] = function
+        return function
+
+    return register

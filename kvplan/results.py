@@ -1,0 +1,177 @@
+"""The answer of ``size``: plain dataclasses whose ``model_dump()`` is the documented JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from kvplan.model import Layer
+from kvplan.terms import Term
+
+SCHEMA_VERSION = 1
+Exact = int | list[int]
+"""A whole number, or [numerator, denominator]."""
+
+
+def exact(value: Fraction | int) -> Exact:
+    """A Fraction as JSON: an int where whole, else [numerator, denominator]."""
+    fraction = Fraction(value)
+    return fraction.numerator if fraction.denominator == 1 else [fraction.numerator, fraction.denominator]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    id: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRef:
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request that was sized; ``count`` of them."""
+
+    tokens: int
+    encoder_tokens: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerGpu:
+    """Bytes on the fullest GPU. peak_bytes adds what is pinned beside the data."""
+
+    kv_bytes_per_request: int
+    kv_bytes: int
+    peak_bytes: int
+    bytes_per_token: Fraction
+    fixed_bytes_per_request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Bytes on all GPUs of one replica."""
+
+    kv_bytes_per_request: int
+    kv_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTerms:
+    """``count`` layers with these terms, before sharding."""
+
+    layer: Layer
+    count: int
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGroup:
+    """Layers that share one block table."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_bytes: int
+    blocks_per_request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The block pool of one GPU. kv_tokens and max_concurrency are what the engine version prints."""
+
+    bytes: int
+    bytes_per_block: int
+    num_blocks: int
+    groups: tuple[PoolGroup, ...]
+    kv_tokens: int
+    max_concurrency: float
+    max_requests: int
+    requests_that_fit: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The engine would not start with these settings: why, and what would do.
+
+    largest_max_model_len: the longest length that fits, where length is the reason.
+    """
+
+    code: str
+    message: str
+    largest_max_model_len: int | None = None
+    help: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """How much cache a model takes under one engine; ``refusal`` is set when the engine would not start."""
+
+    model: ModelRef
+    engine: EngineRef
+    settings: Mapping[str, Any]
+    request: Request
+    per_gpu: PerGpu
+    total: Total
+    layers: tuple[LayerTerms, ...]
+    pool: Pool | None = None
+    refusal: Refusal | None = None
+    warnings: tuple[str, ...] = ()
+    schema_version: int = field(default=SCHEMA_VERSION)
+
+    @property
+    def ok(self) -> bool:
+        """True when the engine would serve this."""
+        return self.refusal is None
+
+    def model_dump(self) -> dict[str, Any]:
+        """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""
+        return {
+            "schema_version": self.schema_version,
+            "model": {"id": self.model.id, "source": self.model.source},
+            "engine": {"name": self.engine.name, "version": self.engine.version},
+            "settings": dict(self.settings),
+            "request": _plain(self.request),
+            "per_gpu": {**_plain(self.per_gpu), "bytes_per_token": exact(self.per_gpu.bytes_per_token)},
+            "total": _plain(self.total),
+            "layers": [_layer(entry) for entry in self.layers],
+            "pool": None if self.pool is None else _pool(self.pool),
+            "refusal": None
+            if self.refusal is None
+            else {**_plain(self.refusal), "help": list(self.refusal.help)},
+            "warnings": list(self.warnings),
+        }
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _pool(pool: Pool) -> dict[str, Any]:
+    return {**_plain(pool), "groups": [_plain(group) for group in pool.groups]}
+
+
+def _layer(entry: LayerTerms) -> dict[str, Any]:
+    return {"family": entry.layer.family, "count": entry.count, "terms": [term_dump(term) for term in entry.terms]}
+
+
+def term_dump(term: Term) -> dict[str, Any]:
+    """One term of the JSON: its factors in the order in which they are multiplied."""
+    return {
+        "name": term.name,
+        "factors": [[factor.name, factor.value] for factor in term.factors],
+        "packing": {"name": term.packing.name, "elements": term.packing.elements, "bytes": term.packing.bytes},
+        "entry_bytes": term.entry_bytes,
+        "grows": term.grows.value,
+        "part": term.part.value,
+        "keep_last": term.keep_last,
+        "skip_last": term.skip_last,
+        "stride": term.stride,
+        "shards": term.shards.value,
+    }

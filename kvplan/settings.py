@@ -1,0 +1,76 @@
+"""What a user may set: one request's shape, the parallelism and the engine's own options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options under the engines' long names. None = the engine's default. Sizes are bytes.
+
+    tokens counts decoder positions; encoder_tokens what cross attention reads. dtype is the model's
+    dtype, kv_cache_dtype the cache's ("auto": the engine decides).
+    """
+
+    tokens: int | None = None
+    encoder_tokens: int | None = None
+    requests: int = 1
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    mamba_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str = "auto"
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enable_prefix_caching: bool | None = None
+    speculative_method: str | None = None
+    num_speculative_tokens: int = 0
+    disable_hybrid_kv_cache_manager: bool = False
+    num_gpu_blocks_override: int | None = None
+    kv_cache_memory: int | None = None
+    gpu: Gpu | None = None
+    attention_backend: str | None = None
+    usage: str = "server"
+    cache_implementation: str = "dynamic"
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ONE:
+            _check_range(name, getattr(self, name), 1)
+        for name in _AT_LEAST_ZERO:
+            _check_range(name, getattr(self, name), 0)
+        if self.usage not in ("server", "llm"):
+            raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
+
+
+_AT_LEAST_ONE = (
+    "requests",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "block_size",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "num_gpu_blocks_override",
+)
+_AT_LEAST_ZERO = ("tokens", "encoder_tokens", "num_speculative_tokens", "kv_cache_memory")
+_LARGEST = 10**18
+
+
+def _check_range(name: str, value: int | None, lowest: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise KvplanError("bad-setting", f"{name} is {value!r}, not a whole number")
+    if not lowest <= value <= _LARGEST:
+        raise KvplanError("bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {_LARGEST:,}")
