@@ -39,7 +39,8 @@ def unpacked(value: Any) -> list[Any]:
 def script() -> ModuleType:
     """The script that makes the file, imported from where it lies."""
     spec = importlib.util.spec_from_file_location("make_transformers_defaults", SCRIPT)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
