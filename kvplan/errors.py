@@ -93,10 +93,10 @@ class KvplanError(Exception):
 
 
 class RefusedError(KvplanError):
-    """The question was understood but kvplan refuses to guess (an unknown layer type, for example). Exit 2."""
+    """The question was understood but kvplan will not guess (an unknown layer type, say). Exit 2."""
 
 
-class CannotRunHere(KvplanError):
+class CannotRunHere(KvplanError):  # noqa: N818 - says what it means at the raise
     """This machine lacks what the command needs: a CUDA device, the network, an optional package. Exit 3."""
 
     exit_code = EXIT_CANNOT_RUN

@@ -1,0 +1,66 @@
+"""What kvplan knows of one GPU (or other accelerator, or slice of one). Values only; no file is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNVERIFIED = "unverified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device as the engine sees it.
+
+    Memory has three figures, which differ by up to several GiB. Only the first is the base of an engine's
+    memory budget:
+
+    - `memory_total_bytes`: what the CUDA (or HIP) runtime reports as total; None where nobody published it;
+    - `memory_nvml_bytes`: what nvidia-smi (or the vendor's tool) shows; None where not published;
+    - `memory_marketing`: what the seller says, for example ``80 GB``; never used in arithmetic.
+
+    Rates are whole bytes per second, decimal (1 GB/s = 10**9 B/s). `dense_tflops` maps ``fp16``, ``bf16``,
+    ``fp8``, ``fp4`` and ``int8`` to 10**12 operations per second without sparsity; a dtype that is absent is
+    not known. `nvlink_bytes_per_second` sums both directions of the scale-up link of one device (NVLink,
+    Infinity Fabric, ICI, Ethernet); `pcie_bytes_per_second` is one direction.
+
+    `compute_capability` is (major, minor) for NVIDIA and None elsewhere; `device_target` is the other
+    vendors' name for the same idea (``gfx942``). `provenance` and `notes` map a figure's name, such as
+    ``dense_tflops.bf16``, to its source and to remarks; a source of ``unverified`` means nobody checked it.
+    """
+
+    slug: str
+    name: str
+    vendor: str
+    arch: str
+    memory_marketing: str
+    memory_total_bytes: int | None
+    memory_nvml_bytes: int | None
+    bandwidth_bytes_per_second: int | None
+    dense_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    compute_capability: tuple[int, int] | None = None
+    device_target: str | None = None
+    fp8_tensor_cores: bool | None = None
+    fp4_tensor_cores: bool | None = None
+    nvlink_bytes_per_second: int | None = None
+    pcie_generation: int | None = None
+    pcie_bytes_per_second: int | None = None
+    gpus_per_node: int | None = None
+    is_unified_memory: bool = False
+    mig_parent: str | None = None
+    mig_profile: str | None = None
+    aliases: tuple[str, ...] = ()
+    nvml_names: tuple[str, ...] = ()
+    default_for: tuple[str, ...] = ()
+    note: str | None = None
+    provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
+    notes: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_mig_slice(self) -> bool:
+        """True for a part of a GPU that acts as a device of its own."""
+        return self.mig_parent is not None
+
+    def is_verified(self, figure: str) -> bool:
+        """True where the figure is known and somebody's output or page was read for it."""
+        return self.provenance.get(figure, UNVERIFIED) != UNVERIFIED

@@ -1,0 +1,31 @@
+"""Where the packaged data folders are.
+
+In a wheel they lie in ``kvplan/_data/<name>``; an editable install has them beside the package, in the
+repository itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from kvplan.errors import CannotRunHere
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@cache
+def data_dir(name: str) -> Path:
+    """The folder ``name`` (``gpu_specs``, ``model_cards``) of this installation.
+
+    Raises:
+        CannotRunHere: ``missing-data`` where the installation lacks it.
+    """
+    for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    raise CannotRunHere(
+        "missing-data",
+        f"this installation of kvplan has no folder {name}",
+        help="install kvplan again: pip install --force-reinstall kvplan",
+    )

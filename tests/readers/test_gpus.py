@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.readers import gpus
+from kvplan.readers.datafiles import data_dir
+from kvplan.readers.gpus import (
+    find_slugs,
+    key_of,
+    list_keys,
+    list_slugs,
+    load_gpu,
+    parse_gpu_count,
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "slug"),
+    [
+        ("h100", "h100-sxm-80gb"),
+        ("H100", "h100-sxm-80gb"),
+        ("h100-pcie", "h100-pcie-80gb"),
+        ("a100", "a100-sxm-80gb"),
+        ("a100-80gb", "a100-sxm-80gb"),
+        ("a100-40gb", "a100-sxm-40gb"),
+        ("h200", "h200-sxm-141gb"),
+        ("b200", "b200-sxm-180gb"),
+        ("l40s", "l40s-48gb"),
+        ("l40", "l40-48gb"),
+        ("l4", "l4-24gb"),
+        ("rtx-5090", "rtx-5090-32gb"),
+        ("5090", "rtx-5090-32gb"),
+        ("RTX 3090", "rtx-3090-24gb"),
+        ("rtx_3090", "rtx-3090-24gb"),
+        ("mi300x", "mi300x-192gb"),
+        ("mi300", "mi300x-192gb"),
+        ("gb10", "gb10-128gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090-24gb"),
+        ("nvidia h200", "h200-sxm-141gb"),
+        ("Tesla T4", "t4-16gb"),
+        ("  h100 ", "h100-sxm-80gb"),
+        ("h100-sxm", "h100-sxm-80gb"),
+        ("h100-1g.10gb", "h100-sxm-80gb-mig-1g.10gb"),
+        ("NVIDIA H200 MIG 1g.18gb", "h200-sxm-141gb-mig-1g.18gb"),
+        ("h200-sxm-141gb-mig-7", "h200-sxm-141gb-mig-7g.141gb"),
+    ],
+)
+def test_lookup(query: str, slug: str) -> None:
+    assert load_gpu(query).slug == slug
+
+
+def test_an_unknown_gpu_names_the_nearest() -> None:
+    with pytest.raises(KvplanError) as caught:
+        load_gpu("hh100")
+    assert (caught.value.code, caught.value.exit_code) == ("unknown-gpu", 2)
+    assert caught.value.help[0] == "did you mean h100?"
+    assert load_gpu("h100").slug, "what help suggests works"
+
+
+@pytest.mark.parametrize("query", ["xyzzy", "", "   "])
+def test_an_unknown_gpu_with_nothing_near_lists_the_families(query: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        load_gpu(query)
+    families = caught.value.help[0].removeprefix("known families: ").replace("\n", " ").split(", ")
+    assert {"h100", "rtx-3090", "mi300x"} <= {name.strip() for name in families}
+    assert "h100-pcie" not in families
+    assert all(len(line) <= 80 for line in caught.value.format().splitlines())
+
+
+def test_an_ambiguous_prefix_lists_the_candidates() -> None:
+    with pytest.raises(KvplanError) as caught:
+        load_gpu("h2")
+    assert caught.value.code == "ambiguous-gpu"
+    assert list(caught.value.detail) == ["h20-96gb", "h200-nvl-141gb", "h200-sxm-141gb"]
+    with pytest.raises(KvplanError) as caught:
+        load_gpu("h100-sxm-80gb-mig-1g")
+    assert list(caught.value.detail) == ["h100-sxm-80gb-mig-1g.10gb", "h100-sxm-80gb-mig-1g.20gb"]
+    with pytest.raises(KvplanError) as caught:
+        load_gpu("nvidia")
+    assert caught.value.detail[-1].startswith("and ")
+
+
+@pytest.mark.parametrize("key", list_keys())
+def test_every_key_of_the_index_finds_its_gpu(key: str) -> None:
+    assert key_of(key) == key
+    assert len(find_slugs(key)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h100", ("h100", 1)),
+        ("h100x8", ("h100", 8)),
+        ("h100 x 8", ("h100", 8)),
+        ("h100×8", ("h100", 8)),
+        ("h100*8", ("h100", 8)),
+        ("H100X8", ("H100", 8)),
+        ("8xh100", ("h100", 8)),
+        ("8 x h100", ("h100", 8)),
+        ("mi300x", ("mi300x", 1)),
+        ("mi300xx8", ("mi300x", 8)),
+        ("8xmi300x", ("mi300x", 8)),
+        ("rtx5090", ("rtx5090", 1)),
+        ("rtx509", ("rtx509", 1)),
+        ("rtx5090x2", ("rtx5090", 2)),
+        ("5090x8", ("5090", 8)),
+        ("8x5090", ("5090", 8)),
+        ("2xNVIDIA H100 80GB HBM3", ("NVIDIA H100 80GB HBM3", 2)),
+        ("nothing", ("nothing", 1)),
+    ],
+)
+def test_counts(text: str, expected: tuple[str, int]) -> None:
+    assert parse_gpu_count(text) == expected
+
+
+@pytest.mark.parametrize("text", ["h100x0", "0xh100", "h100x999999999"])
+def test_bad_counts(text: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        parse_gpu_count(text)
+    assert caught.value.code == "bad-gpu-count"
+
+
+@given(st.sampled_from(list_slugs()), st.integers(1, gpus.MAX_GPUS))
+def test_slugs_with_a_count_are_read_back(slug: str, count: int) -> None:
+    assert parse_gpu_count(slug) == (slug, 1)
+    assert parse_gpu_count(f"{slug}x{count}") == (slug, count)
+    assert parse_gpu_count(f"{count}x{slug}") == (slug, count)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_gpu_or_a_kvplan_error(text: str) -> None:
+    with contextlib.suppress(KvplanError):
+        assert load_gpu(parse_gpu_count(text)[0]).slug in list_slugs()
+
+
+def test_a_missing_data_folder_is_said() -> None:
+    assert data_dir("gpu_specs").is_dir()
+    with pytest.raises(CannotRunHere) as caught:
+        data_dir("no_such_folder")
+    assert caught.value.exit_code == 3
