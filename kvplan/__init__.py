@@ -1,8 +1,8 @@
 """kvplan: how much KV cache a language model takes, exactly as the serving engine allocates it.
 
-    >>> import kvplan
-    >>> kvplan.size("llama-3.1-8b", engine="vllm@0.32", tokens=131072).per_gpu.kv_bytes_per_request
-    17179869184
+>>> import kvplan
+>>> kvplan.size("llama-3.1-8b", engine="vllm@0.32", tokens=131072).per_gpu.kv_bytes_per_request
+17179869184
 """
 
 from __future__ import annotations

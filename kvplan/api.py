@@ -19,7 +19,7 @@ ModelLike = Model | str | Path | Mapping[str, Any]
 
 
 def load_model(model: ModelLike, *, revision: str | None = None) -> Model:
-    """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a config dict.
+    """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a dict.
 
     Raises KvplanError: unknown-model, bad-config, missing-key, unknown-layer-type, no-network …
     """
@@ -28,7 +28,9 @@ def load_model(model: ModelLike, *, revision: str | None = None) -> Model:
     if isinstance(model, Mapping):
         from kvplan.readers.config import read_config
 
-        return read_config(model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict")
+        return read_config(
+            model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict"
+        )
     from kvplan.readers.sources import open_model
 
     return open_model(str(model), revision=revision)

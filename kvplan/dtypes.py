@@ -39,8 +39,14 @@ SCALARS = {
     "float16": FLOAT16,
     "float64": Packing("float64", 1, 8),
 }
-_SCALAR_ALIASES = {"float": "float32", "fp32": "float32", "half": "float16", "fp16": "float16", "bf16": "bfloat16",
-                   "double": "float64"}  # fmt: skip
+_SCALAR_ALIASES = {
+    "float": "float32",
+    "fp32": "float32",
+    "half": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "double": "float64",
+}
 
 
 def scalar(word: str) -> Packing:
@@ -155,8 +161,12 @@ _FORMATS = (
     _same("mxfp8", VectorFormat(8, 32, 1), _OCP),
     _same("mxfp4", VectorFormat(4, 32, 1), _OCP),
     _same("fp4_mx_block16", VectorFormat(4, 16, 1), "sgl-project/sglang fp4_mx_block16"),
-    _record("fp8_ds_mla", VectorFormat(8, 128, 4), VectorFormat(16), _VLLM + ": 512 fp8 + 4 fp32 scales + 64 bf16"),
-    _record("nvfp4_ds_mla", VectorFormat(4, 16, 1), VectorFormat(8), _VLLM + ": 256 fp4 + 32 scales + 64 fp8"),
+    _record(
+        "fp8_ds_mla", VectorFormat(8, 128, 4), VectorFormat(16), _VLLM + ": 512 fp8 + 4 fp32 scales + 64 bf16"
+    ),
+    _record(
+        "nvfp4_ds_mla", VectorFormat(4, 16, 1), VectorFormat(8), _VLLM + ": 256 fp4 + 32 scales + 64 fp8"
+    ),
     _kv("turboquant_k8v4", VectorFormat(8), VectorFormat(4, 0, 4), _TURBO),
     _kv("turboquant_4bit_nc", VectorFormat(4, 0, 2), VectorFormat(4, 0, 4), _TURBO),
     _kv("turboquant_k3v4_nc", VectorFormat(3, 0, 2), VectorFormat(4, 0, 4), _TURBO),
@@ -176,15 +186,26 @@ _FORMATS = (
 )
 KV_DTYPES = {form.name: form for form in _FORMATS}
 _KV_ALIASES = {
-    "fp8": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", "bf16": "bfloat16", "fp16": "float16",
-    "half": "float16", "f16": "float16", "fp32": "float32", "f32": "float32", "float": "float32",
-    "turboquant_3bit": "turboquant_3bit_nc", "turboquant_4bit": "turboquant_4bit_nc", "kivi2": "kivi2_g32",
-    "int4": "int4_g128", "nvfp4_4over6": "nvfp4",
-}  # fmt: skip
+    "fp8": "fp8_e4m3",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "bf16": "bfloat16",
+    "half": "float16",
+    "fp16": "float16",
+    "f16": "float16",
+    "float": "float32",
+    "fp32": "float32",
+    "f32": "float32",
+    "turboquant_3bit": "turboquant_3bit_nc",
+    "turboquant_4bit": "turboquant_4bit_nc",
+    "kivi2": "kivi2_g32",
+    "int4": "int4_g128",
+    "nvfp4_4over6": "nvfp4",
+}
 
 
 def kv_dtype(word: str) -> KvDtype:
-    """A KV format by the engines' word for it (``fp8`` is ``fp8_e4m3``). Raises KvplanError(unknown-dtype)."""
+    """A KV format by the engines' word (``fp8`` is ``fp8_e4m3``). Raises KvplanError(unknown-dtype)."""
     name = word.removeprefix("torch.").lower()
     name = _KV_ALIASES.get(name, name)
     if name not in KV_DTYPES:

@@ -158,7 +158,11 @@ def _pool(pool: Pool) -> dict[str, Any]:
 
 
 def _layer(entry: LayerTerms) -> dict[str, Any]:
-    return {"family": entry.layer.family, "count": entry.count, "terms": [term_dump(term) for term in entry.terms]}
+    return {
+        "family": entry.layer.family,
+        "count": entry.count,
+        "terms": [term_dump(term) for term in entry.terms],
+    }
 
 
 def term_dump(term: Term) -> dict[str, Any]:
@@ -166,7 +170,11 @@ def term_dump(term: Term) -> dict[str, Any]:
     return {
         "name": term.name,
         "factors": [[factor.name, factor.value] for factor in term.factors],
-        "packing": {"name": term.packing.name, "elements": term.packing.elements, "bytes": term.packing.bytes},
+        "packing": {
+            "name": term.packing.name,
+            "elements": term.packing.elements,
+            "bytes": term.packing.bytes,
+        },
         "entry_bytes": term.entry_bytes,
         "grows": term.grows.value,
         "part": term.part.value,

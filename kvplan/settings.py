@@ -73,4 +73,6 @@ def _check_range(name: str, value: int | None, lowest: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise KvplanError("bad-setting", f"{name} is {value!r}, not a whole number")
     if not lowest <= value <= _LARGEST:
-        raise KvplanError("bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {_LARGEST:,}")
+        raise KvplanError(
+            "bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {_LARGEST:,}"
+        )

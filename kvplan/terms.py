@@ -88,7 +88,9 @@ class Term:
         if tensor_parallel_size == 1 or self.shards is Shards.REPLICATED:
             return self
         factors = tuple(
-            replace(factor, value=max(1, ceil_div(factor.value, tensor_parallel_size))) if factor.sharded else factor
+            replace(factor, value=max(1, ceil_div(factor.value, tensor_parallel_size)))
+            if factor.sharded
+            else factor
             for factor in self.factors
         )
         return replace(self, factors=factors)

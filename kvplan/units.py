@@ -14,8 +14,8 @@ _BYTE_UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": KB, "mb": MB, "gb": GB, "tb": TB,
 }  # fmt: skip
-_AMOUNT = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,12}))?\s*([A-Za-z]*)\s*")
-_TOKENS = re.compile(r"\s*(\d{1,15})\s*([kKmM]?)\s*")
+_AMOUNT = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,12}))?\s*([A-Za-z]*)\s*", re.ASCII)
+_TOKENS = re.compile(r"\s*(\d{1,15})\s*([kKmM]?)\s*", re.ASCII)
 _TOKEN_UNITS = {"": 1, "k": KIB, "m": MIB}
 MAX_TOKENS = 10**12
 
@@ -52,15 +52,18 @@ def parse_bytes(value: int | str) -> int:
         shown = match[1] + (f".{fraction}" if fraction else "")
         raise _bad_size(
             value,
-            f"without a full unit this could be {shown}{letter}iB (powers of 1024) or {shown}{letter}B (powers of 1000)",
+            f"this could be {shown}{letter}iB (powers of 1024) or {shown}{letter}B (powers of 1000)",
             f"write {shown}{letter}iB or {shown}{letter}B",
         )
     if unit not in _BYTE_UNITS:
         raise _bad_size(value, f"unknown unit {match[3]!r}")
-    return int(whole + fraction) * _BYTE_UNITS[unit] // 10 ** len(fraction)
+    scale: int = 10 ** len(fraction)
+    return int(whole + fraction) * _BYTE_UNITS[unit] // scale
 
 
-def _bad_size(text: str, why: str, help_line: str = "write, for example, 80GiB, 512MiB or 80GB") -> KvplanError:
+def _bad_size(
+    text: str, why: str, help_line: str = "write, for example, 80GiB, 512MiB or 80GB"
+) -> KvplanError:
     return KvplanError("bad-size", f"{text!r} is not a size: {why}", help=(help_line,))
 
 
@@ -74,7 +77,9 @@ def parse_tokens(value: int | str) -> int:
         match = _TOKENS.fullmatch(value.replace(",", "").replace("_", ""))
         if match is None:
             raise KvplanError(
-                "bad-count", f"{value!r} is not a number of tokens", help=("write, for example, 4096, 4k or 1M",)
+                "bad-count",
+                f"{value!r} is not a number of tokens",
+                help=("write, for example, 4096, 4k or 1M",),
             )
         tokens = int(match[1]) * _TOKEN_UNITS[match[2].lower()]
     if not 0 <= tokens <= MAX_TOKENS:
@@ -97,4 +102,3 @@ def human_bytes(amount: int) -> str:
             hundredths = (amount * 200 + size) // (2 * size)
             return f"{hundredths // 100:,}.{hundredths % 100:02d} {unit}"
     return f"{amount} B"
-

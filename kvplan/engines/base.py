@@ -61,7 +61,9 @@ def rank_terms(part: Part, store: Store, tensor_parallel_size: int) -> tuple[Ter
 def layer_answers(model: Model, store_for: StoreFor) -> tuple[LayerTerms, ...]:
     """The layers of the answer: each distinct layer with its unsharded terms."""
     return tuple(
-        LayerTerms(layer, count, tuple(term for part in layer.parts for term in part_terms(part, store_for(part))))
+        LayerTerms(
+            layer, count, tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
+        )
         for layer, count in model.distinct().items()
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import (
@@ -33,8 +34,8 @@ from kvplan.units import ceil_div
 class Generic:
     """Engine ``generic``."""
 
-    name = "generic"
-    versions = ("1",)
+    name: str = "generic"
+    versions: tuple[str, ...] = ("1",)
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
@@ -67,7 +68,11 @@ class Generic:
             },
             request=Request(tokens, encoder_tokens, count),
             per_gpu=PerGpu(
-                fullest.bytes, fullest.bytes * count, fullest.bytes * count, fullest.bytes_per_token, fullest.fixed_bytes
+                fullest.bytes,
+                fullest.bytes * count,
+                fullest.bytes * count,
+                fullest.bytes_per_token,
+                fullest.fixed_bytes,
             ),
             total=Total(replica, replica * count),
             layers=layer_answers(model, store_for),
@@ -93,7 +98,7 @@ def split_evenly(layers: list[Layer], stages: int) -> list[list[Layer]]:
     """Consecutive slices that differ by at most one layer, the longer ones first."""
     size, longer = divmod(len(layers), stages)
     bounds = [stage * size + min(stage, longer) for stage in range(stages + 1)]
-    return [layers[start:end] for start, end in zip(bounds, bounds[1:])]
+    return [layers[start:end] for start, end in pairwise(bounds)]
 
 
 def _stage(layers: list[Layer], store_for: StoreFor, tp: int, tokens: int, encoder_tokens: int) -> Held:

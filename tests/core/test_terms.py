@@ -1,0 +1,190 @@
+"""The laws every term obeys, over every family."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvplan.dtypes import BFLOAT16, kv_dtype
+from kvplan.families import (
+    FAMILIES,
+    ChunkedAttention,
+    CompressedAttention,
+    CompressedConvolution,
+    CrossAttention,
+    FullAttention,
+    GatedDeltaNet,
+    HiddenMemory,
+    KimiDeltaAttention,
+    Kind,
+    KvConvolution,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    MultiHeadLatentAttention,
+    NoCache,
+    Part,
+    PromptTokens,
+    RgLru,
+    Rwkv4,
+    Rwkv5,
+    SharedKv,
+    ShortConvolution,
+    SlidingWindow,
+    SparseIndexer,
+    Store,
+    XLstm,
+)
+from kvplan.terms import Factor, Grows, Shards, Term
+from kvplan.terms import Part as TermPart
+
+EXAMPLES: list[Part] = [
+    FullAttention(8, 128),
+    FullAttention(4, 192, 128),
+    FullAttention(8, 64, broadcast_heads=128),
+    SlidingWindow(8, 128, 4096),
+    SlidingWindow(8, 128, 1024, sink_tokens=4),
+    ChunkedAttention(8, 128, 8192),
+    MultiHeadLatentAttention(512, 64, 128, 128, 128),
+    MultiHeadLatentAttention(512, 64, sliding_window=512),
+    SparseIndexer(128),
+    SparseIndexer(128, float32_key=True, position_rows=3),
+    CompressedAttention(512, 128, 4, overlapping=True, index_head_dim=128),
+    CompressedAttention(512, 128, 128),
+    CompressedAttention(512, 128),
+    Mamba1(8192, 16, 4),
+    Mamba2(128, 64, 128, 8, 4),
+    GatedDeltaNet(16, 32, 128, 128, 4),
+    KimiDeltaAttention(32, 128, 4),
+    LightningAttention(64, 128),
+    ShortConvolution(2048, 3),
+    RgLru(2560, 4),
+    Rwkv4(4096, 4096),
+    Rwkv5(2560, 40, 64),
+    XLstm(8, 256, 512),
+    CrossAttention(20, 64),
+    SharedKv(),
+    SharedKv(8, 128),
+    NoCache(),
+    KvConvolution(8, 128, 4096, 4),
+    CompressedConvolution(16, 2, 128, 3),
+    PromptTokens(32, 32, 128),
+    HiddenMemory(1024, 512),
+]
+STORES = [
+    Store(),
+    Store(kv=kv_dtype("fp8")),
+    Store(kv=kv_dtype("nvfp4")),
+    Store(kv=kv_dtype("kivi2")),
+    Store(conv_columns_less=0, window_less=1, as_library=True, index_key=kv_dtype("bfloat16")),
+    Store(expand_mla=True, as_library=True),
+]
+parts = st.sampled_from(EXAMPLES)
+stores = st.sampled_from(STORES)
+lengths = st.integers(0, 300_000)
+
+
+def held(part: Part, store: Store, tokens: int, encoder_tokens: int = 0, tp: int = 1) -> int:
+    return sum(term.on_rank(tp).bytes_at(tokens, encoder_tokens) for term in part.terms(store))
+
+
+def test_every_family_has_an_example() -> None:
+    assert {part.family for part in EXAMPLES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_every_family_explains_itself(family: type[Part]) -> None:
+    assert family.family
+    assert family.formula
+    assert family.source
+    assert family.__doc__
+
+
+@given(parts, stores, lengths, st.integers(0, 100_000))
+def test_bytes_never_fall_as_tokens_grow(part: Part, store: Store, tokens: int, more: int) -> None:
+    """Except where waiting tokens are released: compressed attention and KIVI's waiting K."""
+    if any(term.part is TermPart.WAITING for term in part.terms(store)):
+        return
+    assert held(part, store, tokens) <= held(part, store, tokens + more)
+
+
+@given(parts, stores, lengths)
+def test_what_waits_is_less_than_a_stride(part: Part, store: Store, tokens: int) -> None:
+    for term in part.terms(store):
+        if term.part is TermPart.WAITING:
+            assert term.entries(tokens) < term.stride
+
+
+@given(parts, stores, lengths)
+def test_a_full_window_stops_growing(part: Part, store: Store, tokens: int) -> None:
+    for term in part.terms(store):
+        if term.keep_last is not None and tokens >= term.keep_last:
+            assert term.bytes_at(tokens) == term.bytes_at(tokens + 1)
+            assert term.growth_at(tokens) == 0
+
+
+@given(parts, stores, lengths, st.sampled_from([1, 2, 4, 8, 16, 64]))
+def test_replicated_terms_do_not_shrink_and_sharded_ones_never_vanish(
+    part: Part, store: Store, tokens: int, tp: int
+) -> None:
+    for term in part.terms(store):
+        mine = term.on_rank(tp)
+        if term.shards is Shards.REPLICATED:
+            assert mine == term
+        else:
+            assert term.entry_bytes <= mine.entry_bytes * tp
+            assert mine.entry_bytes > 0 or term.entry_bytes == 0
+
+
+@given(parts, stores, st.integers(0, 100_000))
+def test_growth_is_the_difference_of_one_token(part: Part, store: Store, tokens: int) -> None:
+    for term in part.terms(store):
+        if term.stride == 1 and term.part is TermPart.ENTRIES:
+            assert term.growth_at(tokens) == Fraction(term.bytes_at(tokens + 1) - term.bytes_at(tokens))
+
+
+@given(parts, stores, lengths)
+def test_states_do_not_depend_on_length(part: Part, store: Store, tokens: int) -> None:
+    for term in part.terms(store):
+        if term.grows is Grows.REQUEST:
+            assert term.bytes_at(tokens) == term.bytes_at(0) == term.entry_bytes
+
+
+@given(stores, lengths, lengths)
+def test_cross_attention_grows_with_the_encoder_only(store: Store, tokens: int, encoder_tokens: int) -> None:
+    part = CrossAttention(20, 64)
+    assert held(part, store, tokens, encoder_tokens) == held(part, store, 0, encoder_tokens)
+    assert held(part, store, tokens, 0) == 0
+
+
+@given(parts, stores)
+def test_nothing_is_a_float(part: Part, store: Store) -> None:
+    for term in part.terms(store):
+        assert type(term.entry_bytes) is int
+        assert all(type(factor.value) is int for factor in term.factors)
+
+
+def test_no_cache_kind_stores_nothing() -> None:
+    for part in EXAMPLES:
+        if part.kind is Kind.NONE:
+            assert held(part, Store(), 10_000) == 0
+
+
+def test_a_term_by_hand() -> None:
+    term = Term("k", (Factor("num_kv_heads", 8, sharded=True), Factor("head_dim", 128)), BFLOAT16)
+    assert term.entry_bytes == 2048
+    assert term.on_rank(16).entry_bytes == 256
+    assert term.bytes_at(131072) == 268435456
+
+
+def test_published_states() -> None:
+    """States that the engines' own logs and source confirm."""
+    qwen3_next = GatedDeltaNet(16, 32, 128, 128, 4).terms(Store(recurrent_state=BFLOAT16))
+    assert sum(term.on_rank(4).entry_bytes for term in qwen3_next) == 274_432
+    nemotron_h_8b = Mamba2(128, 64, 128, 8, 4).terms(Store())
+    assert sum(term.entry_bytes for term in nemotron_h_8b) == 4_255_744
+    kimi_linear = KimiDeltaAttention(32, 128, 4).terms(Store())
+    assert sum(term.on_rank(2).entry_bytes for term in kimi_linear) == 1_085_440
