@@ -1,0 +1,1 @@
+"""Ratios against named baselines, measured in one run: ``python -m bench`` (or ``make bench``)."""

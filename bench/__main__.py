@@ -1,0 +1,128 @@
+"""``python -m bench``: every figure is a ratio to a baseline that ran beside it, turn by turn.
+
+Cold starts are medians over alternating fresh processes, so that a busy machine slows both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+IMPORTS = [sys.executable, "-c", "import typer, rich.console, pydantic, yaml"]
+BARE = [sys.executable, "-c", "pass"]
+CARD = "llama-3.1-8b"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the report: how ``what`` compares with ``baseline``, and what we aim at."""
+
+    what: str
+    baseline: str
+    ratio: float
+    aim: str
+    detail: str
+
+
+def seconds(command: list[str]) -> float:
+    """Wall time of one fresh process, which must succeed."""
+    start = perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return perf_counter() - start
+
+
+def cold(command: list[str], baseline: list[str], turns: int) -> tuple[float, float]:
+    """Medians of both commands, run by turns after one warm-up each."""
+    seconds(command)
+    seconds(baseline)
+    pairs = [(seconds(command), seconds(baseline)) for _ in range(turns)]
+    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def rate(call: Callable[[], object], budget: float = 1.0) -> float:
+    """Calls a second over about ``budget`` seconds, the best of three."""
+    call()
+    best = 0.0
+    for _ in range(3):
+        calls, start = 0, perf_counter()
+        while perf_counter() - start < budget / 3:
+            for _ in range(100):
+                call()
+            calls += 100
+        best = max(best, calls / (perf_counter() - start))
+    return best
+
+
+def cold_figure(what: str, command: list[str], baseline: list[str], name: str, aim: str, turns: int) -> Figure:
+    ours, theirs = cold(command, baseline, turns)
+    return Figure(what, name, ours / theirs, aim, f"{ours * 1000:.0f} ms against {theirs * 1000:.0f} ms")
+
+
+def size_rate(engine: str) -> Figure:
+    """size() of a loaded card against serialising its answer with the standard library's json."""
+    import kvplan
+
+    model = kvplan.load_model(CARD)
+    lengths = iter(range(10**9))
+
+    def ours() -> object:
+        return kvplan.size(model, engine=engine, tokens=1 + next(lengths) % 100_000)
+
+    answer = kvplan.size(model, engine=engine, tokens=4096).model_dump()
+    mine, theirs = rate(ours), rate(lambda: json.dumps(answer))
+    return Figure(
+        f"size() calls a second, {engine}",
+        "json.dumps of the same answer",
+        mine / theirs,
+        "≥ 20,000/s",
+        f"{mine:,.0f}/s against {theirs:,.0f}/s",
+    )
+
+
+def card_rate() -> Figure:
+    """Loading one card out of all against parsing every card."""
+    from kvplan.readers import cards
+
+    names = [summary.slug for summary in cards.list_cards()]
+    start = perf_counter()
+    for name in names:
+        cards.load_card(name)
+    everything = perf_counter() - start
+    one = 1 / rate(lambda: cards.load_card(CARD))
+    return Figure(
+        "load one card", f"parse all {len(names)}", one / everything, "≪ 1", f"{one * 1000:.2f} ms against {everything * 1000:.0f} ms"
+    )
+
+
+def main() -> None:
+    """Print the table (or JSON with --json)."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--turns", type=int, default=11, help="fresh processes a side")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    size = [sys.executable, "-m", "kvplan", "size", CARD, "--tokens", "32768"]
+    figures = [
+        cold_figure("kvplan size CARD, cold", size, IMPORTS, "import typer, rich, pydantic, yaml", "< 1", arguments.turns),
+        cold_figure(
+            "import kvplan, cold", [sys.executable, "-c", "import kvplan"], BARE, "python -c pass", "≤ 3", arguments.turns
+        ),
+        size_rate("generic"),
+        size_rate("vllm"),
+        card_rate(),
+    ]
+    if arguments.json:
+        print(json.dumps([figure.__dict__ for figure in figures], indent=1))
+        return
+    for figure in figures:
+        print(f"{figure.ratio:8.3f} ×  {figure.what}  (baseline: {figure.baseline}; aim {figure.aim})")
+        print(f"{'':12}{figure.detail}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Regenerate what is generated and needs no outside input: indexes, schemas, documentation figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPS = (
+    ["scripts/make_gpu_specs.py", "--index-only"],
+    ["scripts/make_cards.py", "--index-only"],
+    ["scripts/make_schemas.py"],
+    ["scripts/make_docs.py"],
+)
+
+
+def main() -> int:
+    """Run each step; the first failure ends the run with its exit code."""
+    for step in STEPS:
+        print("·", " ".join(step), flush=True)
+        done = subprocess.run([sys.executable, *step], cwd=ROOT, check=False)
+        if done.returncode:
+            return done.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Fill the marked blocks of README.md and docs/*.md with what the commands print today.
+
+    python scripts/make_docs.py            rewrite stale blocks
+    python scripts/make_docs.py --check    exit 1 and name the stale ones
+
+A block is ``<!-- run: COMMAND -->``, a fence, and ``<!-- end: DATE, kvplan VERSION -->``; a table is
+``<!-- table: NAME -->`` … ``<!-- end: … -->``. The date is the day on which the block last changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kvplan
+from kvplan.families import FAMILIES
+from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.units import GB, GIB
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+BLOCK = re.compile(
+    r"<!-- (?P<kind>run|table): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end(?:: (?P<stamp>[^>]*?))? -->", re.DOTALL
+)
+
+
+def run_command(command: str) -> str:
+    """What a ``kvplan …`` command prints, as a fenced block with the command on top."""
+    words = shlex.split(command)
+    if words[0] != "kvplan":
+        raise SystemExit(f"not a kvplan command: {command}")
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kvplan", *words[1:]], capture_output=True, text=True, env=environment, cwd=ROOT, check=False
+    )
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{command} failed: {done.stderr}")
+    return f"```\n$ {command}\n{done.stdout.rstrip()}\n```\n"
+
+
+def table(head: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> str:
+    """A Markdown table."""
+    rule = ["---:" if column in right else "---" for column in range(len(head))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [head, rule, *rows])
+
+
+def families_table() -> str:
+    rows = [
+        [f"`{name}`", family.formula, family.source] for name, family in FAMILIES.items()
+    ]
+    return table(["family", "bytes of one layer and request", "source"], rows)
+
+
+def guides() -> list[dict[str, Any]]:
+    """The claims of examples/popular_guides.yaml."""
+    claims: list[dict[str, Any]] = load_yaml_file(ROOT / "examples" / "popular_guides.yaml").data["claims"]
+    return claims
+
+
+def guide_answer(claim: dict[str, Any]) -> int:
+    """What kvplan says about one claim, in bytes."""
+    result = kvplan.size(claim["model"], engine="generic", **claim.get("settings", {}))
+    if claim["field"] == "bytes_per_token":
+        assert result.per_gpu.bytes_per_token.denominator == 1
+        return result.per_gpu.bytes_per_token.numerator
+    return int(getattr(result.total, claim["field"]))
+
+
+def shown(amount: int) -> str:
+    """Decimal GB as the guides print it, GiB beside it; single bytes where that says more."""
+    if amount < GIB // 1000:
+        return f"{amount:,} B"
+    return f"{amount / GB:.3g} GB ({amount / GIB:.2f} GiB)"
+
+
+def guides_table() -> str:
+    rows = [
+        [claim["what"], "; ".join(claim["guides_say"]), shown(guide_answer(claim)), f"`{claim['derivation']}`"]
+        for claim in guides()
+    ]
+    return table(["what", "guides say", "kvplan", "derivation"], rows)
+
+
+def versions_table() -> str:
+    from kvplan.engines import ENGINES
+
+    rows = [[f"`{engine.name}`", ", ".join(engine.versions)] for engine in ENGINES.values()]
+    return table(["engine", "releases whose rules are mirrored"], rows)
+
+
+def counts_table() -> str:
+    from kvplan.readers.cards import list_cards
+    from kvplan.readers.gpus import list_slugs
+
+    cards = list_cards()
+    families = {family for card in cards for family in card.families}
+    rows = [
+        ["model cards", f"{len(cards)}"],
+        ["attention families on the cards", f"{len(families)}"],
+        ["GPUs, accelerators and MIG slices", f"{len(list_slugs())}"],
+    ]
+    return table(["what", "how many"], rows, right=(1,))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "families": families_table,
+    "guides": guides_table,
+    "versions": versions_table,
+    "counts": counts_table,
+}
+
+
+def render(text: str, today: str) -> tuple[str, list[str]]:
+    """The page with fresh blocks, and which blocks had been stale."""
+    stale: list[str] = []
+
+    def fresh(match: re.Match[str]) -> str:
+        kind, what, stamp = match["kind"], match["what"], match["stamp"]
+        body = run_command(what) if kind == "run" else TABLES[what]()
+        version = f"kvplan {kvplan.__version__}"
+        if body == match["body"] and stamp and stamp.endswith(version):
+            return match[0]
+        stale.append(what)
+        return f"<!-- {kind}: {what} -->\n{body}<!-- end: {today}, {version} -->"
+
+    return BLOCK.sub(fresh, text), stale
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rewrite or check; 1 when --check finds a stale block."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args(arguments)
+    today = datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat()
+    found = 0
+    for page in PAGES:
+        path = ROOT / page
+        if not path.exists():
+            continue
+        text, stale = render(path.read_text(encoding="utf-8"), today)
+        for what in stale:
+            print(f"{page}: {what} is {'stale' if options.check else 'renewed'}")
+        found += len(stale)
+        if stale and not options.check:
+            path.write_text(text, encoding="utf-8")
+    return int(bool(found) and options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
