@@ -181,6 +181,10 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
+    # Published config.json files hold infinities (Nemotron-H: "time_step_limit": [0.0, Infinity]), because
+    # Python's json writes them; a key that needs a whole number refuses one. NaN has no such excuse.
+    if text in ("Infinity", "-Infinity"):
+        return float(text)
     raise ValueError(f"{text} is not a JSON number")
 
 
