@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import VectorFormat
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Store, kept_tokens
 from kvplan.terms import Factor, Part, Term
 
 # 448 fp8 values, 7 E8M0 scales (one per 64) and one byte of padding; the 64 rope values stay bf16.
@@ -36,10 +36,12 @@ class CompressedAttention(Family):
         "min(tokens, sliding_window) · head_dim + floor(tokens / compress_rate) · (head_dim + index_head_dim)"
         " + waiting tokens; all · element"
     )
-    source: ClassVar[str] = "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
+    source: ClassVar[str] = (
+        "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
+    )
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = max(0, self.sliding_window - store.window_less)
+        kept = kept_tokens(store, self.sliding_window)
         terms = [self._latent("window_latent", store, keep_last=kept)]
         if self.compress_rate is None:
             return tuple(terms)
@@ -56,7 +58,11 @@ class CompressedAttention(Family):
     def _latent(self, name: str, store: Store, keep_last: int | None = None, stride: int = 1) -> Term:
         width = self.head_dim
         return Term(
-            name, (Factor("head_dim", width),), store.kv.latent_packing(width), keep_last=keep_last, stride=stride
+            name,
+            (Factor("head_dim", width),),
+            store.kv.latent_packing(width),
+            keep_last=keep_last,
+            stride=stride,
         )
 
     def _waiting(self, name: str, width: int, store: Store) -> list[Term]:

@@ -25,7 +25,12 @@ class RgLru(Family):
     def terms(self, store: Store) -> tuple[Term, ...]:
         width = Factor("lru_width", self.lru_width, sharded=True)
         return (
-            Term("conv_state", (width, Factor("conv_columns", self.conv1d_width - 1)), store.conv_state, Grows.REQUEST),
+            Term(
+                "conv_state",
+                (width, Factor("conv_columns", self.conv1d_width - 1)),
+                store.conv_state,
+                Grows.REQUEST,
+            ),
             Term("rg_lru_state", (width,), store.recurrent_state, Grows.REQUEST),
         )
 
@@ -44,7 +49,10 @@ class Rwkv4(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         shift = (Factor("token_shifts", 2), Factor("hidden_size", self.hidden_size))
-        state = (Factor("num_den_max", 3), Factor("attention_hidden_size", self.attention_hidden_size, sharded=True))
+        state = (
+            Factor("num_den_max", 3),
+            Factor("attention_hidden_size", self.attention_hidden_size, sharded=True),
+        )
         return (
             Term("shift_state", shift, store.dtype, Grows.REQUEST),
             Term("wkv_state", state, FLOAT32, Grows.REQUEST),
