@@ -76,7 +76,7 @@ def unknown_decoder(view: ConfigView) -> list[Layer]:
 def chatglm(view: ConfigView) -> list[Layer]:
     """ChatGLM: multi_query_group_num KV heads if multi_query_attention, else all; kv_channels wide.
 
-    Source: vllm-project/vllm 0.32 vllm/transformers_utils/configs/chatglm.py, model_executor/models/chatglm.py.
+    Source: vllm-project/vllm 0.32 vllm/transformers_utils/configs/chatglm.py, models/chatglm.py.
     """
     refuse = [key for key in ("pre_seq_len",) if view.get(key)]
     if refuse:
