@@ -32,21 +32,19 @@ from kvplan.families import Kind, Part, Store
 from kvplan.model import Model
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
 from kvplan.settings import Settings
-from kvplan.terms import Term
+from kvplan.terms import Grows, Term
+from kvplan.terms import Part as Waiting
 
 LATENT_SINCE = (5, 15)
-# Families whose classes fail with a StaticCache, or bring a cache of their own that ignores it (measured).
+# Classes that fail with a StaticCache, or that bring a cache of their own which ignores it (measured).
 NO_STATIC_CACHE = frozenset(
     {
-        "compressed_attention",
-        "lightning_attention",
-        "kv_convolution",
-        "rwkv4",
-        "rwkv5",
-        "xlstm",
-        "hidden_memory",
+        *("deepseek_v4", "inkling2_text", "minimax", "prophetnet", "musicgen", "musicgen_decoder"),
+        *("musicgen_melody", "musicgen_melody_decoder", "reformer", "rwkv", "xlnet", "xlstm"),
     }
 )
+# What grows token by token beside a StaticCache.
+GROWS_IN_STATIC = frozenset({"index_positions"})
 _ONE_DEVICE = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size")
 _FOLLOWS_MODEL = ("kv_cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
 _NO_MEANING = (
@@ -86,15 +84,12 @@ class Transformers:
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         allocated = _allocated(model, settings, tokens) if static else tokens
-        held = pinned = NOTHING
+        held, pinned = NOTHING, 0
         for layer, count in model.distinct().items():
             terms = tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
-            held += held_by(terms, allocated, encoder_tokens).times(count)
-            if not static:
-                pinned += held_by(_as_prefilled(terms), tokens, encoder_tokens).times(count)
-        if static:
-            # Everything is allocated up front: nothing grows, nothing is pinned beside it.
-            held = pinned = Held(held.bytes, NOTHING.bytes_per_token, held.bytes)
+            held += _held(terms, tokens, allocated, encoder_tokens, static).times(count)
+            pinned += count * _pinned_bytes(terms, tokens, encoder_tokens)
+        peak = held.bytes if static else max(held.bytes, pinned)
         requests = settings.requests
         return SizeResult(
             model=ModelRef(model.id, model.source),
@@ -109,7 +104,7 @@ class Transformers:
             per_gpu=PerGpu(
                 held.bytes,
                 held.bytes * requests,
-                max(held.bytes, pinned.bytes) * requests,
+                peak * requests,
                 held.bytes_per_token,
                 held.fixed_bytes,
             ),
@@ -129,10 +124,29 @@ def _part_store(part: Part, base: Store) -> Store:
     return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
 
 
-@lru_cache(maxsize=8192)
-def _as_prefilled(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-    """The terms as they are right after a prefill: a window is a slice of the whole prompt's tensor."""
-    return tuple(replace(term, keep_last=None) for term in terms)
+def _held(terms: tuple[Term, ...], tokens: int, allocated: int, encoder_tokens: int, static: bool) -> Held:
+    """A static cache is allocated for its full length: only what lies beside it still grows."""
+    if not static:
+        return held_by(terms, tokens, encoder_tokens)
+    beside = tuple(term for term in terms if term.name in GROWS_IN_STATIC)
+    fixed = sum(term.bytes_at(allocated, encoder_tokens) for term in terms if term not in beside)
+    return Held(fixed, NOTHING.bytes_per_token, fixed) + held_by(beside, tokens, encoder_tokens)
+
+
+def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> int:
+    """What the tensors keep alive right after a prefill of all tokens.
+
+    A window is a slice of the whole prompt's tensor, and so are the tokens that wait for compression.
+    """
+    pinned = 0
+    for term in terms:
+        if term.part is Waiting.WAITING:
+            pinned += tokens * term.entry_bytes if term.entries(tokens) else 0
+        elif term.grows is Grows.TOKEN and term.keep_last is not None:
+            pinned += replace(term, keep_last=None).bytes_at(tokens, encoder_tokens)
+        else:
+            pinned += term.bytes_at(tokens, encoder_tokens)
+    return pinned
 
 
 def _element(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
@@ -178,14 +192,12 @@ def _check(settings: Settings) -> None:
 
 def _allocated(model: Model, settings: Settings, tokens: int) -> int:
     """max_cache_len of a StaticCache: max_model_len where given, else the request's own length."""
-    for layer in model.distinct():
-        for part in layer.parts:
-            if part.family in NO_STATIC_CACHE:
-                raise KvplanError(
-                    "unsupported-setting",
-                    f"{model.model_type}: the class does not work with a static cache ({part.family} layers)",
-                    help="leave cache_implementation at dynamic",
-                )
+    if model.model_type in NO_STATIC_CACHE:
+        raise KvplanError(
+            "unsupported-setting",
+            f"{model.model_type}: the class does not work with a static cache",
+            help="leave cache_implementation at dynamic",
+        )
     length = settings.max_model_len or tokens
     if length < tokens:
         raise KvplanError(

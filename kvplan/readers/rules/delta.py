@@ -6,6 +6,8 @@ bailing_hybrid,glm5_next}/configuration_*.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.families import (
     FullAttention,
     GatedDeltaNet,
@@ -30,6 +32,8 @@ from kvplan.readers.rules.recipe import (
 )
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
+
+POSITION_ROWS = 3  # temporal, height and width positions of the tokens (models/qwen4_exp)
 
 
 def _delta_net(view: ConfigView) -> GatedDeltaNet:
@@ -68,11 +72,23 @@ def _ngram(view: ConfigView) -> NgramEmbedding:
 
 
 def _indexed_attention(view: ConfigView) -> Parts:
-    """The index keys of one head, and three rows of positions beside them."""
+    """K and V, and the index keys of one head."""
     if (view.optional_integer("indexer_kv_heads") or 1) != 1:
         raise view.refuse("indexer_kv_heads", "more than one index key head cannot be cached")
-    indexer = SparseIndexer(view.integer("indexer_head_dim"), position_rows=3)
-    return (FullAttention(num_kv_heads(view), head_dim(view)), indexer)
+    return (
+        FullAttention(num_kv_heads(view), head_dim(view)),
+        SparseIndexer(view.integer("indexer_head_dim")),
+    )
+
+
+def _with_positions(layer: Layer) -> Layer:
+    """The three rows of token positions that all indexed layers share lie with the first of them."""
+    return Layer(
+        tuple(
+            replace(part, position_rows=POSITION_ROWS) if isinstance(part, SparseIndexer) else part
+            for part in layer.parts
+        )
+    )
 
 
 @rule("qwen4_exp_text")
@@ -83,6 +99,9 @@ def qwen4_exp(view: ConfigView) -> list[Layer]:
     kinds = given_kinds(view, count, "layer_types") or pattern(view, count)
     kinds = [INDEXED if kind == FULL else kind for kind in kinds]
     layers = layers_of(view, kinds, {LINEAR: _delta_layer, INDEXED: _indexed_attention})
+    if INDEXED in kinds:
+        first = kinds.index(INDEXED)
+        layers[first] = _with_positions(layers[first])
     for index in sorted(set(index_list(view, "ple_layer_ids", lowest=1) or ())):
         if index > count or kinds[index - 1] != LINEAR:
             raise view.refuse("ple_layer_ids", f"layer {index} is not a linear attention layer")

@@ -6,7 +6,7 @@ hy_v4,dots3_note,longcat_flash,mistral_large4,minimax_m3_vl}.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvplan.families import (
     FullAttention,
@@ -97,7 +97,7 @@ def indexer_types(view: ConfigView, count: int) -> list[str]:
     return ["shared" if max(index - first + 1, 0) % frequency else "full" for index in range(count)]
 
 
-def _checked(view: ConfigView, key: str, words: list[object], count: int) -> list[str]:
+def _checked(view: ConfigView, key: str, words: Sequence[object], count: int) -> list[str]:
     unknown = [word for word in words if word not in ("full", "shared")]
     if unknown:
         raise view.refuse(key, f"{str(unknown[0])[:40]!r} is neither full nor shared")

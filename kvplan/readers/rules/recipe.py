@@ -85,7 +85,7 @@ def layers_of(
     overrides: Callable[[ConfigView, list[str]], Mapping[int, Mapping[str, object]]] | None = None,
 ) -> list[Layer]:
     """One layer for each kind; equal settings are compiled once. Raises KvplanError(unknown-layer-type)."""
-    settings = layer_settings(view, len(kinds))
+    settings: Mapping[int, Mapping[str, object]] | None = layer_settings(view, len(kinds))
     if settings is None:
         settings = overrides(view, kinds) if overrides else {}
     made: dict[tuple[str, str], Layer] = {}

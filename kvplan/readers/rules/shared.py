@@ -1,4 +1,4 @@
-"""Types whose last layers read an earlier layer's cache, and whose layers differ in width: Gemma 3n and 4.
+"""Types whose layers read another layer's cache and whose layers differ in width: Gemma 3n and 4.
 
 Sources: huggingface/transformers 5.23.0, models/{gemma3n,gemma4,diffusion_gemma,embedding_gemma2}.
 """

@@ -178,7 +178,12 @@ rule("gemma3_text")(
 
 
 def _half_local_attention(view: ConfigView) -> Parts:
-    size = derived(window(view, "local_attention") // 2, "local_attention // 2")
+    """local_attention spans both sides; a saved file states the half as sliding_window too, which then counts."""
+    size = (
+        window(view)
+        if view.given("sliding_window")
+        else derived(window(view, "local_attention") // 2, "local_attention // 2")
+    )
     if size < 1:
         raise view.refuse("local_attention", "leaves no window")
     return (SlidingWindow(num_kv_heads(view), head_dim(view), size),)
