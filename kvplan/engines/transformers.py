@@ -40,7 +40,8 @@ LATENT_SINCE = (5, 15)
 NO_STATIC_CACHE = frozenset(
     {
         *("deepseek_v4", "inkling2_text", "minimax", "prophetnet", "musicgen", "musicgen_decoder"),
-        *("musicgen_melody", "musicgen_melody_decoder", "reformer", "rwkv", "xlnet", "xlstm"),
+        *("musicgen_melody", "musicgen_melody_decoder", "reformer", "rwkv", "unlimited_ocr_text"),
+        *("xlnet", "xlstm"),
     }
 )
 # What grows token by token beside a StaticCache.

@@ -42,9 +42,11 @@ class CompressedAttention(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
-        terms = [self._latent("window_latent", store, keep_last=kept)]
         if self.compress_rate is None:
-            return tuple(terms)
+            # The transformers class gives plain windowed layers an ordinary cache: the latent lies in it twice.
+            copies = (Factor("k_and_v", 2),) if store.as_library else ()
+            return (self._latent("window_latent", store, copies, keep_last=kept),)
+        terms = [self._latent("window_latent", store, keep_last=kept)]
         rate = self.compress_rate
         terms.append(self._latent("compressed_latent", store, stride=rate))
         terms += self._waiting("latent", self.head_dim, store)
@@ -55,15 +57,18 @@ class CompressedAttention(Family):
             terms += self._waiting("index_key", self.index_head_dim, store)
         return tuple(terms)
 
-    def _latent(self, name: str, store: Store, keep_last: int | None = None, stride: int = 1) -> Term:
-        width = self.head_dim
-        return Term(
-            name,
-            (Factor("head_dim", width),),
-            store.kv.latent_packing(width),
-            keep_last=keep_last,
-            stride=stride,
-        )
+    def _latent(
+        self,
+        name: str,
+        store: Store,
+        copies: tuple[Factor, ...] = (),
+        *,
+        keep_last: int | None = None,
+        stride: int = 1,
+    ) -> Term:
+        factors = (*copies, Factor("head_dim", self.head_dim))
+        packing = store.kv.latent_packing(self.head_dim)
+        return Term(name, factors, packing, keep_last=keep_last, stride=stride)
 
     def _waiting(self, name: str, width: int, store: Store) -> list[Term]:
         """Tokens that no entry covers yet: their value and gate, for one or two streams."""

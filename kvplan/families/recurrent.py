@@ -61,19 +61,23 @@ class Rwkv4(Family):
 
 @dataclass(frozen=True, slots=True)
 class Rwkv5(Family):
-    """RWKV 5, 6 and 7: 2 * hidden_size (token shift) and num_heads * head_dim**2 in fp32."""
+    """RWKV 5, 6 and 7: token_shifts * hidden_size (token shift) and num_heads * head_dim**2 in fp32.
+
+    token_shifts is 2 (attention and channel mix); 1 where the channel mix is an ordinary MLP (rwkv6qwen2, arwkv7).
+    """
 
     hidden_size: int
     num_heads: int
     head_dim: int
+    token_shifts: int = 2
 
     family: ClassVar[str] = "rwkv5"
     kind: ClassVar[Kind] = Kind.STATE
-    formula: ClassVar[str] = "2 · hidden_size · element + num_heads · head_dim² · 4 B"
+    formula: ClassVar[str] = "token_shifts · hidden_size · element + num_heads · head_dim² · 4 B"
     source: ClassVar[str] = "Peng et al., Eagle and Finch (arXiv 2404.05892)"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        shift = (Factor("token_shifts", 2), Factor("hidden_size", self.hidden_size))
+        shift = (Factor("token_shifts", self.token_shifts), Factor("hidden_size", self.hidden_size))
         width = Factor("head_dim", self.head_dim)
         state = (Factor("num_heads", self.num_heads, sharded=True), width, width)
         return (

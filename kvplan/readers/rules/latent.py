@@ -24,6 +24,7 @@ from kvplan.readers.rules.recipe import (
     all_of,
     index_list,
     nothing,
+    rope_layers,
 )
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
@@ -142,7 +143,11 @@ def _mistral_large4_sharing(view: ConfigView, kinds: list[str]) -> Mapping[int, 
     sources = index_list(view, "kv_source_layers")
     if sources is not None and len(sources) != count:
         raise view.refuse("kv_source_layers", f"{len(sources)} entries for {count} layers")
-    shared: dict[int, Parts] = dict(without_indexer(view, kinds, types))
+    rope = rope_layers(view, count)
+    shared: dict[int, Parts] = {
+        index: latent(view if rope[index] else view.with_values({"qk_rope_head_dim": 0}))
+        for index in without_indexer(view, kinds, types)
+    }
     for index, source in enumerate(sources or range(count)):
         if source != index:
             own = () if types[index] == "shared" else (SparseIndexer(view.integer("index_head_dim")),)
@@ -150,7 +155,15 @@ def _mistral_large4_sharing(view: ConfigView, kinds: list[str]) -> Mapping[int, 
     return shared
 
 
-rule("mistral_large4_text")(Recipe(DSA, all_of(INDEXED), sharing=_mistral_large4_sharing))
+def _without_rope(view: ConfigView, kinds: list[str]) -> Mapping[int, Mapping[str, object]]:
+    """Layers without rotary positions keep the latent only."""
+    rope = rope_layers(view, len(kinds))
+    return {index: {"qk_rope_head_dim": 0} for index in range(len(kinds)) if not rope[index]}
+
+
+rule("mistral_large4_text")(
+    Recipe(DSA, all_of(INDEXED), sharing=_mistral_large4_sharing, overrides=_without_rope)
+)
 
 
 # ------------------------------------------------------------------------------------------------ dots 3 (windowed)

@@ -24,7 +24,16 @@ from kvplan.readers.rules.decoder import (
     one_kind,
     window,
 )
-from kvplan.readers.rules.recipe import HYBRID, HYBRID_SLIDING, Parts, Recipe, all_of, by_index, index_list
+from kvplan.readers.rules.recipe import (
+    FULL,
+    HYBRID,
+    HYBRID_SLIDING,
+    Parts,
+    Recipe,
+    all_of,
+    by_index,
+    index_list,
+)
 from kvplan.readers.rules.registry import NO_CACHE, rule
 from kvplan.readers.view import ConfigView, derived
 
@@ -120,11 +129,18 @@ def reformer(view: ConfigView) -> list[Layer]:
     )
 
 
-@rule("unlimited_ocr_text")
-def unlimited_ocr(view: ConfigView) -> list[Layer]:
-    raise view.refuse(
-        "layer_types", "reference_sliding_attention keeps the whole prompt and a window of what follows it"
-    )
+def _reference_window(view: ConfigView) -> Parts:
+    """The whole prompt stays; what follows it has a window, which an answer shorter than it never fills."""
+    return (FullAttention(num_kv_heads(view), head_dim(view)),)
+
+
+def _unlimited_ocr(view: ConfigView, count: int) -> list[str]:
+    return ["reference_sliding_attention" if view.get("sliding_window") is not None else FULL] * count
+
+
+rule("unlimited_ocr_text")(
+    Recipe({**ATTENTION, "reference_sliding_attention": _reference_window}, _unlimited_ocr)
+)
 
 
 @rule("blt")

@@ -164,3 +164,14 @@ def index_list(view: ConfigView, key: str, *, lowest: int = 0) -> list[int] | No
     if given is None:
         return None
     return [check_integer(value, f"{view.path}{key}", lowest) for value in given]
+
+
+def rope_layers(view: ConfigView, count: int) -> list[bool]:
+    """1 = the layer has rotary positions; without a list, all but every no_rope_layer_interval-th."""
+    given = index_list(view, "no_rope_layers")
+    if not given:
+        interval = view.optional_integer("no_rope_layer_interval", default=4) or 4
+        return [bool((index + 1) % interval) for index in range(count)]
+    if len(given) != count:
+        raise view.refuse("no_rope_layers", f"{len(given)} entries for {count} layers")
+    return [bool(value) for value in given]

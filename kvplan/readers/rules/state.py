@@ -199,7 +199,7 @@ def _zamba_pattern(view: ConfigView, count: int) -> list[str]:
     period = view.integer("attn_layer_period")
     offset = view.integer("attn_layer_offset", lowest=0)
     rest = [HYBRID if index % period == offset else LINEAR for index in range(max(count - 3, 0))]
-    return ([LINEAR, LINEAR, HYBRID] + rest)[:count]
+    return [LINEAR, LINEAR, HYBRID, *rest][:count]
 
 
 rule("zamba")(

@@ -19,8 +19,8 @@ from kvplan.readers.rules.recipe import (
     by_index,
     every,
     every_key,
-    index_list,
     last_is_full,
+    rope_layers,
 )
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
@@ -87,24 +87,13 @@ rule("dots1", "qwen3_omni_moe_talker_code_predictor")(Recipe(ATTENTION, _dots1))
 # -------------------------------------------------------------------------------------------- fixed patterns
 
 
-def _no_rope_layers(view: ConfigView, count: int) -> list[bool]:
-    """1 = the layer has rotary positions; without a list, all but every no_rope_layer_interval-th."""
-    given = index_list(view, "no_rope_layers")
-    if not given:
-        interval = view.optional_integer("no_rope_layer_interval", default=4) or 4
-        return [bool((index + 1) % interval) for index in range(count)]
-    if len(given) != count:
-        raise view.refuse("no_rope_layers", f"{len(given)} entries for {count} layers")
-    return [bool(value) for value in given]
-
-
 def _smollm3(view: ConfigView, count: int) -> list[str]:
     windows = view.flag("use_sliding_window") and view.get("sliding_window") is not None
-    return [SLIDING if windows and not rope else FULL for rope in _no_rope_layers(view, count)]
+    return [SLIDING if windows and not rope else FULL for rope in rope_layers(view, count)]
 
 
 def _llama4(view: ConfigView, count: int) -> list[str]:
-    return [CHUNKED if rope else FULL for rope in _no_rope_layers(view, count)]
+    return [CHUNKED if rope else FULL for rope in rope_layers(view, count)]
 
 
 def _exaone(view: ConfigView, count: int) -> list[str]:
