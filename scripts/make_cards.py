@@ -5,28 +5,28 @@
     python scripts/make_cards.py --index                          only the index and the schema
 
 CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
-says of each where it was read. Golden numbers that name a source are kept; the others are what the engines say
-now.
+says of each where it was read. Golden numbers that name a source are kept; the others are what the engines
+say now.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from card_sources import OVERLAY, Manifest, Origin
 
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.card import Card, Expectation, Source, Variant, Weights
+from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
 from kvplan.readers.card_lint import answer
@@ -40,8 +40,110 @@ FACTS = Path(__file__).parent / "card_facts.yaml"
 SCHEMA = "card.schema.json"
 NO_LENGTH = 4096
 ODD = 1000
-SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size", "facts")
+SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 MEMORY = Source("from-memory", verified=False)
+HOW = {
+    "verbatim": "verbatim",
+    "verbatim-retyped": "retyped",
+    "embedded-literal": "embedded",
+    "converted-from-code": "converted",
+    "converted-from-other-config": "converted",
+    "assembled-from-tests": "assembled",
+    "assembled-from-docs": "assembled",
+    "library-default": "library-default",
+    "from-memory": "from-memory",
+    "facts": "excerpt",
+}
+READ = ("verbatim", "retyped", "excerpt", "embedded")
+UNNAMED = re.compile(r"file index|file id|file ids|repository name is a guess")
+WIDTHS = {
+    "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
+    "moe_intermediate_size": {"moe_intermediate_size"},
+    "num_experts": {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"},
+}
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
+QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One model's config, its quantization file, and where both come from."""
+
+    config: Mapping[str, Any]
+    quant: Mapping[str, Any] | None
+    source: Source
+    weights: Weights
+
+
+class Manifest:
+    """The folder's models by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
+        self._entries: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in facts["models"]}
+        self._used: set[str] = set()
+
+    def unused(self) -> list[str]:
+        return [name for name in self._entries if name not in self._used]
+
+    def origin(self, name: str) -> Origin | None:
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        self._used.add(name)
+        folder = self._folder / entry["dir"]
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        beside = folder / "hf_quant_config.json"
+        quant = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None
+        return Origin(config, quant, source_of(entry), weights_of(entry, config, quant))
+
+
+def source_of(entry: Mapping[str, Any]) -> Source:
+    """The manifest's words for where a config was read, in those of a card."""
+    file = entry["files"][0]
+    how = HOW[file["provenance"]]
+    agrees = entry.get("agrees_with_hub") is True
+    notes = [str(file["note"])] if "note" in file else []
+    repository, path = file.get("repo"), file.get("path")
+    if repository and UNNAMED.search(f"{repository} {path}"):
+        repository = path = None
+        notes.insert(0, "the public repository is not named")
+    if (
+        agrees
+        and "equals the published" not in "".join(notes)
+        and how in ("from-memory", "assembled", "converted")
+    ):
+        notes.append("the parameter count of these sizes equals the published one")
+    note = "; ".join(notes) or None
+    return Source(
+        how=how,
+        verified=how in READ or (how == "converted" and agrees),
+        repository=repository,
+        revision=file.get("commit") if repository else None,
+        path=path.removeprefix("./") if path else None,
+        note=note,
+    )
+
+
+def weights_of(entry: Mapping[str, Any], config: Mapping[str, Any], quant: Any) -> Weights:
+    """Two bytes a parameter where an unquantised 16-bit checkpoint has as many as the hub states."""
+    parameters: int = entry.get("params_computed") or 0
+    note = entry.get("params_note") if parameters else None
+    if note and "not exactly this model" in note:
+        return Weights()
+    text = config.get("text_config") or {}
+    named = [holder.get(key) for holder in (config, text) for key in ("dtype", "torch_dtype")]
+    dtype = next((one for one in named if isinstance(one, str)), "")
+    packed = quant is not None or "quantization_config" in config or "quantization_config" in text
+    if (
+        packed
+        or QUANTISED.search(entry["id"])
+        or not entry.get("agrees_with_hub")
+        or dtype not in ELEMENT_BYTES
+    ):
+        return Weights("unknown", parameters or None, {}, note)
+    return Weights("parameter count", parameters, {dtype: parameters * ELEMENT_BYTES[dtype]}, note)
 
 
 def main() -> int:
@@ -133,13 +235,19 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
 def model_of(
     config: Mapping[str, Any], name: str, source: Source, quant: Mapping[str, Any] | None = None
 ) -> Model:
-    return read_config(config, id=name, source=source.sentence(), hf_quant_config=quant)
+    model = read_config(config, id=name, source=source.sentence(), hf_quant_config=quant)
+    if source.how in ("verbatim", "retyped"):
+        return model
+    # A partial copy: what it leaves out would be the class's default, not the model's own.
+    given = {key for level in (config, config.get("text_config") or {}) for key in level}
+    absent = {key for key, spellings in WIDTHS.items() if not given & spellings}
+    return replace(model, facts={key: value for key, value in model.facts.items() if key not in absent})
 
 
 def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Variant:
     """What a variant changes. Raises KvplanError where its own config has other layers than the card."""
     origin: Origin | None = manifest.origin(item["id"])
-    changes = {key: item[key] for key in OVERLAY if key in item}
+    changes = {key: item[key] for key in (*OVERLAY, "facts") if key in item}
     source, weights = MEMORY, Weights()
     if origin is not None:
         source, weights = origin.source, origin.weights
@@ -149,10 +257,13 @@ def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Va
             if mine != theirs:
                 raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
         own = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
+        keys = [key for key in {**base.facts, **model.facts} if model.facts.get(key) != base.facts.get(key)]
+        if keys:
+            own["facts"] = {key: model.facts.get(key) for key in keys}
         changes = {**own, **changes}
     if "note" in item:
         source = replace(source, note=item["note"])
-    changes = {key: value for key, value in changes.items() if value != getattr(base, key)}
+    changes = {key: value for key, value in changes.items() if value and value != getattr(base, key)}
     return Variant(item["id"], tuple(item.get("aliases", ())), changes, source, weights)
 
 

@@ -56,7 +56,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A released model with the card's layers: what differs from the card's own."""
+    """A released model with the card's layers. ``changes``: what differs from the card's own (``facts``: key
+    by key)."""
 
     id: str
     aliases: tuple[str, ...]
@@ -94,7 +95,10 @@ class Card:
         if variant is None:
             return self.model
         chosen = self.variants[variant]
-        model = replace(self.model, id=chosen.id, **chosen.changes)
+        changes = dict(chosen.changes)
+        if "facts" in changes:
+            changes["facts"] = {**self.model.facts, **changes["facts"]}
+        model = replace(self.model, id=chosen.id, **changes)
         if chosen.source is None:
             return model
         provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)

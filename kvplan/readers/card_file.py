@@ -35,7 +35,7 @@ _KNOWN = frozenset(
     {"kvplan", "id", "aliases", "source", "model_type", *OVERLAY, *_NUMBERS, "encoder", "no_cache_reason",
      "facts", "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
 )  # fmt: skip
-_VARIANT = frozenset({"id", "aliases", "source", "weights", *OVERLAY})
+_VARIANT = frozenset({"id", "aliases", "source", "weights", "facts", *OVERLAY})
 _SOURCE = frozenset({"repository", "revision", "path", "how", "verified", "note"})
 
 
@@ -69,14 +69,14 @@ class _Reader(LocatedReader):
             id=name,
             source=f"card:{slug}",
             model_type=self.text(("model_type",), required=True) or "",
-            runs=self.pattern("pattern", kinds, required=True),
+            runs=self.pattern("pattern", kinds, required=bool(kinds)),
             draft_layers=tuple(run.layer for run in self.pattern("draft", kinds) for _ in range(run.count)),
             **{key: self.text((key,)) for key in OVERLAY if key not in ("max_model_len", "vocab_size")},  # type: ignore[arg-type]
             max_model_len=self.number(("max_model_len",)),
             **{key: self.number((key,)) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
             encoder=self.encoder(),
             no_cache_reason=self.text(("no_cache_reason",)),
-            facts=self.facts(),
+            facts=self.facts(()),
             provenance=Provenance(source.sentence(), source.revision, self.config_keys()),
             warnings=warnings,
         )
@@ -93,7 +93,9 @@ class _Reader(LocatedReader):
 
     def kinds(self) -> dict[str, Layer]:
         """The named kinds of layer."""
-        layers = self.mapping(("layers",), required=True)
+        layers = self.mapping(("layers",), required="no_cache_reason" not in self.data)
+        if not layers:
+            return {}
         self.only(layers, {"kinds", "pattern", "draft"}, ("layers",))
         kinds: dict[str, Layer] = {}
         for name in self.mapping(("layers", "kinds"), required=True):
@@ -168,10 +170,11 @@ class _Reader(LocatedReader):
             raise self.wrong(("encoder", "input"), f"this must be one of {known}") from None
         return Encoder(kind, self.number(("encoder", "tokens")))
 
-    def facts(self) -> dict[str, int | str | bool | None]:
+    def facts(self, path: Path) -> dict[str, int | str | bool | None]:
+        path = (*path, "facts")
         return {
-            str(key): self.typed(("facts", key), (int, str, bool), "one value", default=None, any_bool=True)
-            for key in self.mapping(("facts",))
+            str(key): self.typed((*path, key), (int, str, bool), "one value", default=None, any_bool=True)
+            for key in self.mapping(path)
         }
 
     def config_keys(self) -> dict[str, dict[str, str]]:
@@ -220,6 +223,8 @@ class _Reader(LocatedReader):
                 where = (*path, key)
                 is_number = key in ("max_model_len", "vocab_size")
                 changes[key] = self.number(where) if is_number else self.text(where)
+        if "facts" in entry:
+            changes["facts"] = self.facts(path)
         name = self.text((*path, "id"), required=True) or ""
         aliases = self.texts((*path, "aliases"))
         return Variant(name, aliases, changes, self.source(path), self.weights(path))

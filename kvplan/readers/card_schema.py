@@ -73,6 +73,7 @@ class VariantEntry(Overlay):
     """A released model with the same layers."""
 
     id: ModelId
+    facts: dict[Text, int | str | bool | None] = Field(default={}, description="those that differ")
     aliases: list[ModelId] = []
     source: SourceEntry | None = None
     weights: WeightsEntry | None = None
@@ -133,7 +134,7 @@ class CardFile(Overlay):
     no_cache_reason: Text | None = None
     facts: dict[Text, int | str | bool | None] = {}
     warnings: list[Text] = []
-    layers: LayersEntry
+    layers: LayersEntry | None = Field(default=None, description="absent only with no_cache_reason")
     config_keys: dict[Text, dict[Text, Text]] = Field(
         default={}, description="family: {parameter: the config key it came from}"
     )
