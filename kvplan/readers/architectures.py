@@ -96,6 +96,19 @@ def generates(model_type: str) -> bool:
 
 
 @lru_cache(maxsize=1)
+def text_parts() -> frozenset[str]:
+    """The types that some generating wrapper of transformers has as its text part."""
+    found: set[str] = set()
+    for model_type in known_model_types():
+        facts = class_facts(model_type) or {}
+        key = str(facts.get("text", "")).split(".")[0]
+        part = facts.get("sub_configs", {}).get(key)
+        if part is not None and (generates(model_type) or facts.get("defaults", {}).get("is_encoder_decoder")):
+            found.add(str(part if isinstance(part, str) else part.get("type")))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
 def _class_table() -> dict[str, str]:
     """Class name → model type, for class names that one type has to itself."""
     owners: dict[str, set[str]] = {}

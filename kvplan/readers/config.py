@@ -41,7 +41,7 @@ def read_config(
     plain, keys = strip_sources(layers)
     plain_drafts, _ = strip_sources(list(drafts))
     method, scheme, quant_warnings = quantisation(part, hf_quant_config)
-    heads, hidden, vocab = plain_numbers(part.view)
+    heads, hidden, vocab = plain_numbers(part.view, strict=role.no_cache is None)
     reason = (f"no KV cache: {role.no_cache}",) if role.no_cache else ()
     return Model(
         id=id,

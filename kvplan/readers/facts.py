@@ -199,8 +199,20 @@ def _scheme_word(scheme: Mapping[str, Any]) -> str | None:
     return None
 
 
-def plain_numbers(view: ConfigView) -> tuple[int, int, int]:
-    """num_attention_heads, hidden_size, vocab_size; 0 where the config has none."""
+def plain_numbers(view: ConfigView, *, strict: bool = True) -> tuple[int, int, int]:
+    """num_attention_heads, hidden_size, vocab_size; 0 where the config has none.
+
+    Not strict: 0 as well where they are lists (vision towers, which have no cache anyway).
+    """
+    try:
+        return _plain_numbers(view)
+    except KvplanError:
+        if strict:
+            raise
+        return 0, 0, 0
+
+
+def _plain_numbers(view: ConfigView) -> tuple[int, int, int]:
     heads = view.optional_integer("decoder_attention_heads", "num_decoder_attention_heads", *HEADS, lowest=0)
     hidden = view.optional_integer(*WIDTHS, "emb_dim", lowest=0)
     vocab = view.optional_integer("vocab_size", "padded_vocab_size", lowest=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvplan.families import NoCache
 from kvplan.model import Encoder, Layer
-from kvplan.readers.architectures import class_names, first_architecture, generates
+from kvplan.readers.architectures import class_names, first_architecture, generates, text_parts
 from kvplan.readers.defaults import class_facts
 from kvplan.readers.plain import LAYERS
 from kvplan.readers.rules import NO_CACHE, rule_for
@@ -121,8 +121,7 @@ def _no_cache(part: TextPart, architecture: str | None) -> str | None:
         return None if decoder else f"{architecture or model_type} is an encoder: it reads its input once"
     if not part.known or rule_for(model_type) is not None or generates(model_type):
         return None
-    facts = class_facts(model_type)
-    if facts is not None and "num_key_value_heads" not in facts.get("defaults", {}):
+    if class_facts(model_type) is not None and model_type not in text_parts():
         return f"transformers builds no class of {model_type} that generates text with a cache"
     return None
 

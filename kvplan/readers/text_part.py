@@ -29,6 +29,8 @@ PART_KEYS = (
     "generator",
     "decoder_config",
 )
+# Wrappers whose text part the table does not name, because their class cannot be built from nothing.
+_TEXT_PARTS = {"nougat": "decoder"}
 LAYER_KEYS = (
     "num_hidden_layers",
     "n_layer",
@@ -119,7 +121,7 @@ def _inner(level: Level) -> tuple[Level | None, str | None]:
     """The next level down, or None where this level is the text part; and a warning."""
     facts = class_facts(level.model_type)
     if facts is not None:
-        where = facts.get("text")
+        where = facts.get("text") or _TEXT_PARTS.get(level.model_type)
         if where is None:
             return _unannounced(level)
         key = str(where).split(".")[0]
