@@ -1,4 +1,4 @@
-"""Write `model_cards/*.yaml`, their index and their JSON Schema from config files and `card_facts.yaml`.
+"""Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
 
     python scripts/make_cards.py CONFIGS_DIR [--out model_cards]   every card anew
     python scripts/make_cards.py --numbers                        the cards as they are, golden numbers anew
@@ -33,13 +33,12 @@ from kvplan.readers.card_lint import answer
 from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
-from kvplan.readers.strict_yaml import load_yaml
+from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
 
 ROOT = Path(__file__).resolve().parents[1]
-FACTS = Path(__file__).parent / "card_facts.yaml"
+FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
 SCHEMA = "card.schema.json"
-NO_LENGTH = 4096
-ODD = 1000
+NO_LENGTH, ODD = 4096, 1000
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 MEMORY = Source("from-memory", verified=False)
 HOW = {
@@ -55,7 +54,7 @@ HOW = {
     "facts": "excerpt",
 }
 READ = ("verbatim", "retyped", "excerpt", "embedded")
-UNNAMED = re.compile(r"file index|file id|file ids|repository name is a guess")
+UNNAMED = re.compile(r"file index|file id|repository name is a guess")
 WIDTHS = {
     "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
     "moe_intermediate_size": {"moe_intermediate_size"},
@@ -156,14 +155,12 @@ def main() -> int:
         "--numbers", action="store_true", help="compute the golden numbers of the cards again"
     )
     parser.add_argument("--index", action="store_true", help="leave the cards alone")
-    parser.add_argument("--types", default="", help="only these model types, for example llama,qwen3")
     options = parser.parse_args()
     out: Path = options.out
     out.mkdir(exist_ok=True)
     refused: list[str] = []
     if options.configs is not None:
-        only = set(filter(None, options.types.split(",")))
-        refused = write_all(out, Manifest(options.configs), only)
+        refused = write_all(out, Manifest(options.configs))
     elif options.numbers:
         for card in read_cards(out):
             write(out / f"{card.slug}.yaml", text_of(card))
@@ -182,18 +179,17 @@ def write(path: Path, text: str) -> None:
     path.write_bytes(text.encode())
 
 
-def write_all(out: Path, manifest: Manifest, only: set[str]) -> list[str]:
+def write_all(out: Path, manifest: Manifest) -> list[str]:
     """Every card of the facts; returns a line for each that could not be made."""
     refused: list[str] = []
-    facts: dict[str, Any] = yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+    facts: dict[str, Any] = load_yaml_file(FACTS).data
+    numbers: dict[str, Any] = load_yaml_file(NUMBERS).data
     written: set[str] = set()
     for slug, entry in facts.items():
         try:
-            card = make_card(slug, entry, manifest, refused)
+            card = make_card(slug, {**entry, "expect": numbers.get(slug, ())}, manifest, refused)
         except KvplanError as error:
             refused.append(f"{slug}: {error.message}")
-            continue
-        if only and card.model.model_type not in only:
             continue
         write(out / f"{slug}.yaml", text_of(card))
         written.add(slug)
@@ -225,11 +221,10 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
         except KvplanError as error:
             refused.append(f"{slug}: {item['id']}: {error.message}")
     expect = tuple(
-        Expectation(one["engine"], one["field"], one["value"], one.get("settings", {}), one["source"])
-        for one in entry.get("expect", ())
+        Expectation("generic", one["field"], one["value"], one["settings"], one["source"])
+        for one in entry["expect"]
     )
-    aliases = tuple(entry.get("aliases", ()))
-    return Card(slug, model, aliases, source, weights, tuple(variants), expect, ())
+    return Card(slug, model, tuple(entry.get("aliases", ())), source, weights, tuple(variants), expect, ())
 
 
 def model_of(
@@ -257,13 +252,12 @@ def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Va
             if mine != theirs:
                 raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
         own = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
-        keys = [key for key in {**base.facts, **model.facts} if model.facts.get(key) != base.facts.get(key)]
-        if keys:
-            own["facts"] = {key: model.facts.get(key) for key in keys}
+        facts = {key: model.facts.get(key) for key in {**base.facts, **model.facts}}
+        own["facts"] = {key: value for key, value in facts.items() if value != base.facts.get(key)}
         changes = {**own, **changes}
     if "note" in item:
         source = replace(source, note=item["note"])
-    changes = {key: value for key, value in changes.items() if value and value != getattr(base, key)}
+    changes = {key: value for key, value in changes.items() if value not in ({}, getattr(base, key))}
     return Variant(item["id"], tuple(item.get("aliases", ())), changes, source, weights)
 
 
