@@ -11,6 +11,7 @@ from kvplan.families import FullAttention, NoCache, Part, SlidingWindow
 from kvplan.model import Layer, Model, Provenance, runs_of
 from kvplan.readers.architectures import first_architecture
 from kvplan.readers.drafts import draft_layers
+from kvplan.readers.engine_facts import engine_facts
 from kvplan.readers.facts import longest_context, other_facts, plain_numbers, quantisation, stated_dtype
 from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
@@ -42,6 +43,7 @@ def read_config(
     plain_drafts, _ = strip_sources(list(drafts))
     method, scheme, quant_warnings = quantisation(part, hf_quant_config)
     heads, hidden, vocab = plain_numbers(part.view, strict=role.no_cache is None)
+    length = longest_context(part)
     reason = (f"no KV cache: {role.no_cache}",) if role.no_cache else ()
     return Model(
         id=id,
@@ -50,7 +52,7 @@ def read_config(
         architecture=first_architecture(raw),
         runs=runs_of(plain),
         dtype=stated_dtype(part),
-        max_model_len=longest_context(part),
+        max_model_len=length,
         num_attention_heads=heads,
         hidden_size=hidden,
         vocab_size=vocab,
@@ -59,7 +61,7 @@ def read_config(
         encoder=role.encoder,
         draft_layers=tuple(plain_drafts),
         no_cache_reason=role.no_cache,
-        facts=other_facts(part),
+        facts={**other_facts(part), **engine_facts(part.view, length)},
         provenance=Provenance(how="config", keys=keys),
         warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
     )
