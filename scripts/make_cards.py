@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from kvplan.model import Model
 from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
-from kvplan.readers.card_lint import answer
 from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
 SCHEMA = "card.schema.json"
 NO_LENGTH, ODD = 4096, 1000
+MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 MEMORY = Source("from-memory", verified=False)
 HOW = {
@@ -278,21 +279,20 @@ def text_of(card: Card) -> str:
 
 
 def golden(card: Card) -> list[Expectation]:
-    """One odd length and the longest one under `generic`, the odd one under every other engine."""
+    """An odd length and the longest under `generic`, the odd one under every other engine."""
     longest = card.model.max_model_len or NO_LENGTH
     asked = [("generic", ODD), ("generic", longest)]
-    asked += [(f"{name}@{engine.versions[-1]}", ODD) for name, engine in ENGINES.items() if name != "generic"]
+    for name, engine in ENGINES.items():
+        if name != "generic":
+            asked.append((f"{name}@{MEASURED.get(name, engine.versions[-1])}", ODD))
     numbers: list[Expectation] = []
-    for engine, tokens in asked:
-        field = "total.kv_bytes_per_request"
-        entry = Expectation(engine, field, 0, {"tokens": min(tokens, longest)})
-        try:
-            result = kvplan.size(card.model, engine=engine, tokens=min(tokens, longest))
-        except KvplanError:
-            continue
-        if result.ok:
-            value = answer(card, entry, kvplan.size)
-            numbers.append(Expectation(engine, field, value, entry.settings))
+    for spec, tokens in asked:
+        settings = {"tokens": min(tokens, longest)}
+        with suppress(KvplanError):
+            result = kvplan.size(card.model, engine=spec, **settings)
+            if result.ok:
+                value = result.total.kv_bytes_per_request
+                numbers.append(Expectation(spec, "total.kv_bytes_per_request", value, settings))
     return numbers
 
 
