@@ -238,3 +238,45 @@ def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:
     """``auto`` and every KV format that can hold this model's cache; records of an MLA latent need one."""
     has_latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)
     return ("auto", *(name for name, form in KV_DTYPES.items() if has_latent or not form.only_mla))
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """What would make it fit, each tried: None where it would not (or nothing needs to change).
+
+    tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
+    that hold all of them; kv_cache_dtype: ``fp8`` where that alone is enough.
+    """
+
+    tokens: int | None = None
+    requests: int | None = None
+    memory: int | None = None
+    kv_cache_dtype: str | None = None
+
+
+def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
+    """For requests that do not fit ``kv_cache_memory`` although the engine starts."""
+    most = max_requests(model, choice, settings, result)
+    needed = _needed_memory(settings, result)
+    asked = replace(settings, tokens=result.request.tokens)
+    return WaysOut(
+        tokens=largest_tokens(model, choice, settings) or None,
+        requests=most or None,
+        memory=needed if _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None,
+        kv_cache_dtype="fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None,
+    )
+
+
+def _needed_memory(settings: Settings, result: SizeResult) -> int:
+    """Blocks of all requests and the one that is never used; without a pool the peak."""
+    if result.pool is None:
+        return result.per_gpu.peak_bytes
+    blocks = sum(group.blocks_per_request for group in result.pool.groups) * settings.requests
+    return result.pool.bytes_per_block * (blocks + 1)
+
+
+def _fits(model: Model, choice: Choice, settings: Settings) -> bool:
+    try:
+        return max_requests(model, choice, settings) >= settings.requests
+    except KvplanError:
+        return False
