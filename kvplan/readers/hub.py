@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.readers.config import read_config
 from kvplan.readers.hub_errors import Repository, explained
@@ -111,6 +111,8 @@ def _fetch(hub: Any, repository: Repository) -> _Fetched:
     if problem is not None:
         config = _cached(hub, repository, CONFIG)
         if config is None:
+            if problem.exit_code == EXIT_CANNOT_RUN and not offline:
+                problem.detail = (*problem.detail, f"the local cache has no {CONFIG} of {repository.id}")
             raise problem
         if not offline:
             warnings.append(f"read from the local cache, because: {problem.message}")
@@ -130,8 +132,12 @@ def _quant(hub: Any, repository: Repository, warnings: list[str], *, online: boo
     if known is not None:
         return None  # the cache remembers that there is none
     problem = _ask(hub, repository, QUANT) if online else None
-    if online and problem is None:
-        return _download(hub, repository, QUANT)
+    if online and (problem is None or problem.code == "no-config"):
+        try:
+            # Where there is none, the library notes that in its cache, for the times without a network.
+            return _download(hub, repository, QUANT)
+        except KvplanError as error:
+            problem = error
     if problem is None or problem.code != "no-config":
         warnings.append(
             f"{QUANT} could not be looked for: a KV-cache dtype that it may ask for is not counted"

@@ -73,7 +73,7 @@ def _refused(repository: Repository, status: int | None) -> KvplanError:
     if status in (401, 403):
         return CannotRunHere(
             "hub-refused",
-            f"the hub refuses {repository.id} (HTTP {status}): the token is missing, wrong or without the right",
+            f"the hub refuses {repository.id} (HTTP {status}): it wants a token that has the right",
             help="check HF_TOKEN, or log in again with `hf auth login`",
         )
     hint = "it limits how often you may ask: try again later" if status == 429 else "try again later"
@@ -84,7 +84,7 @@ def _no_network(repository: Repository, hub: Any, error: BaseException) -> Kvpla
     text = " ".join(str(error).split()) or type(error).__name__
     return CannotRunHere(
         "no-network",
-        f"{repository.path(hub)} cannot be reached, and the local cache does not have it",
+        f"{repository.path(hub)} cannot be reached",
         detail=text[:160],
         help=(
             "check the network, HTTPS_PROXY and HF_ENDPOINT",
@@ -108,5 +108,3 @@ def _near(name: str) -> str | None:
     except KvplanError:
         return None
     return did_you_mean(name, names)
-
-
