@@ -167,7 +167,7 @@ def main() -> int:
             write(out / f"{card.slug}.yaml", text_of(card))
     elif not options.index:
         parser.error("give CONFIGS_DIR, --numbers or --index")
-    write(out / SCHEMA, json.dumps(card_json_schema(), indent=1) + "\n")
+    write(out / SCHEMA, json.dumps(card_json_schema(), indent=2) + "\n")
     write(out / INDEX, index_text(build_index(out)))
     for line in refused:
         print(line, file=sys.stderr)

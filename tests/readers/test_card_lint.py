@@ -18,8 +18,10 @@ from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.cards import lint_cards, list_cards
 from kvplan.readers.datafiles import data_dir
+from kvplan.readers.sources import read_directory
 from kvplan.readers.strict_yaml import load_yaml
 
+CONFIGS = Path(__file__).resolve().parents[3] / "shared" / "configs"
 CARDS = read_cards(data_dir(FOLDER))
 IDS = [card.slug for card in CARDS]
 UNIFORM = [
@@ -157,6 +159,26 @@ def test_shapes_as_published(slug: str, families: dict[str, int]) -> None:
     """Layers of each family, counted from the models' own reports and cards."""
     (entry,) = (one for one in list_cards() if one.slug == slug)
     assert entry.families == families
+
+
+@pytest.mark.skipif(not CONFIGS.is_dir(), reason="the shared configs are not beside this checkout")
+def test_cards_say_what_their_configs_say() -> None:
+    """A card whose config is at hand has the layers that the reader's rules give today."""
+    stale, compared = [], 0
+    for card in CARDS:
+        for model in (card.model, *(card.model_of(at) for at in range(len(card.variants)))):
+            folder = CONFIGS / model.id.replace("/", "__")
+            if not folder.is_dir():
+                continue
+            now = read_directory(folder)
+            compared += 1
+            same = (now.runs, now.draft_layers, now.encoder, now.kv_cache_scheme, now.quantization) == (
+                (model.runs, model.draft_layers, model.encoder, model.kv_cache_scheme, model.quantization)
+            )
+            if not same:
+                stale.append(model.id)
+    assert stale == [], "run scripts/make_cards.py with the folder of configs"
+    assert compared > 150
 
 
 def test_no_weights_are_guessed() -> None:
