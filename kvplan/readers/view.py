@@ -42,7 +42,7 @@ class ConfigView:
         self.model_type = model_type
         self.path = path
         self._defaults = defaults
-        self._aliases = dict(aliases or {})
+        self._aliases: dict[str, str] = dict(aliases or {})
         self._spellings: dict[str, list[str]] = {}
         for alias, real in self._aliases.items():
             self._spellings.setdefault(real, []).append(alias)
