@@ -36,7 +36,7 @@ def _one(asked: Question, json: bool) -> Answer:
 
     memory = settings.kv_cache_memory
     ways = None
-    if memory is not None and found is not None and found.engine_starts and not found.fits:
+    if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
     screen = size_screen(
         result, found, ways=ways, typed=asked.names[0], rules_file=rules_file(choice), memory=memory
