@@ -58,10 +58,8 @@ class ConfigView:
     def _spelling(self, key: str) -> str | None:
         # An alias in a file overwrites the real key, as setattr on the class does.
         real = self.real(key)
-        for name in (*self._spellings.get(real, ()), real, key):
-            if name in self.raw:
-                return name
-        return None
+        names: list[str] = [*self._spellings.get(real, []), real, key]
+        return next((name for name in names if name in self.raw), None)
 
     def get(self, *keys: str, default: Any = None) -> Any:
         """The first key that has a value other than null, in the file and then in the class's defaults."""
@@ -69,7 +67,7 @@ class ConfigView:
         return default if value is None else value
 
     def find(self, *keys: str) -> tuple[Any, str]:
-        """Value and origin of the first key that has one: ``text_config.head_dim`` or ``head_dim (class default)``."""
+        """Value and origin (``text_config.head_dim``, ``head_dim (default …)``) of the first key that has one."""
         for key in keys:
             name = self._spelling(key)
             if name is not None and self.raw[name] is not None:
@@ -189,7 +187,7 @@ def check_integer(value: Any, origin: str, lowest: int = 1, highest: int = LARGE
 
 
 def derived(value: int, how: str) -> int:
-    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // num_attention_heads")``."""
+    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // heads")``."""
     return Sourced(value, how)
 
 
