@@ -12,7 +12,14 @@ from kvplan.model import Layer, Model, Provenance, runs_of
 from kvplan.readers.architectures import first_architecture
 from kvplan.readers.drafts import draft_layers
 from kvplan.readers.engine_facts import engine_facts
-from kvplan.readers.facts import longest_context, other_facts, plain_numbers, quantisation, stated_dtype
+from kvplan.readers.facts import (
+    longest_context,
+    other_facts,
+    plain_numbers,
+    quant_object,
+    quantisation,
+    stated_dtype,
+)
 from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
 from kvplan.readers.rules.custom import unknown_decoder
@@ -61,7 +68,10 @@ def read_config(
         encoder=role.encoder,
         draft_layers=tuple(plain_drafts),
         no_cache_reason=role.no_cache,
-        facts={**other_facts(part), **engine_facts(part.view, length)},
+        facts={
+            **other_facts(part),
+            **engine_facts(part.view, length, quant_object(part, hf_quant_config), scheme),
+        },
         provenance=Provenance(how="config", keys=keys),
         warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
     )

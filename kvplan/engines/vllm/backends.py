@@ -3,7 +3,8 @@
 vllm-project/vllm 0.32: vllm/platforms/cuda.py (_get_backend_priorities), the validate_configuration methods
 in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU and head size get).
 
-Assumed installed: the FlashAttention 2, 3 and 4 builds that come with the wheel, FlashMLA and DeepGEMM.
+Assumed installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM; FlashAttention 4 on
+Hopper, which serves heads beyond 256 there, is not (such layers take Triton and blocks of 16).
 FlashInfer is taken only where nothing else serves (nvfp4): on a Blackwell data-centre card a full install
 prefers FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which ``--attention-backend`` selects.
 """
@@ -84,8 +85,6 @@ BACKENDS: dict[str, Backend] = {
     )
 }
 FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
-FA4_FP8_512 = Backend("FLASH_ATTN", multiples=(), exact=(64,), preferred=64)
-"""Heads of 512 with an fp8 cache on Hopper: FlashAttention 4 reads tiles of 64 tokens."""
 MLA_HEADS = (320, 512, 576)
 
 
@@ -148,7 +147,7 @@ def attention_backend(ask: Ask) -> Backend:
 
 
 def _triton_takes_fp8(ask: Ask, which: str) -> None:
-    if ask.kv.startswith("fp8") and ask.device.capability < (8, 9) and ask.kv != "fp8_e5m2":
+    if ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
         raise NoBackend(
             f"FP8 KV cache is not supported by the {which} backend on {ask.device.name} "
             f"(compute capability {ask.device.capability[0]}.{ask.device.capability[1]}; 8.9 is needed)"
@@ -160,7 +159,7 @@ def _flash(ask: Ask) -> Backend | None:
     major = ask.device.major
     if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8:
         return None
-    if ask.head_dim > 512 or (ask.head_dim > 256 and major not in (9, 10)):
+    if ask.head_dim > 512 or (ask.head_dim > 256 and major != 10):
         return None
     version = flash_version(ask)
     if ask.sinks and (major < 9 or _plain_version(ask.device) not in (3, 4)):
@@ -168,8 +167,7 @@ def _flash(ask: Ask) -> Backend | None:
     if ask.mm_prefix and (version != 4 or (ask.quantized and major == 9)):
         return None
     if ask.quantized:
-        on_hopper = major == 9 and (version == 3 or (version == 4 and ask.head_dim == 512))
-        if not ask.fp8 or not (on_hopper or (major == 10 and version == 4)):
+        if not ask.fp8 or (major, version) not in ((9, 3), (10, 4)):
             return None
     backend = model_flash(ask)
     return backend if ask.block_size is None or backend.accepts(ask.block_size) else None
@@ -177,17 +175,11 @@ def _flash(ask: Ask) -> Backend | None:
 
 def model_flash(ask: Ask) -> Backend:
     """FLASH_ATTN as the model's own head size makes it (block sizes are asked once for the whole model)."""
-    if ask.device.major == 9 and ask.fp8 and ask.model_head_dim == 512:
-        return FA4_FP8_512
-    if _hd256(ask, ask.model_head_dim, None):
-        return FA4_HD256
-    return BACKENDS["FLASH_ATTN"]
+    return FA4_HD256 if _hd256(ask, ask.model_head_dim, None) else BACKENDS["FLASH_ATTN"]
 
 
 def layer_flash(ask: Ask) -> Backend:
     """FLASH_ATTN as this layer's head size makes it (windowed layers choose their own block size)."""
-    if ask.device.major == 9 and ask.fp8 and ask.head_dim == 512:
-        return FA4_FP8_512
     return FA4_HD256 if _hd256(ask, ask.head_dim, None) else BACKENDS["FLASH_ATTN"]
 
 
@@ -196,10 +188,8 @@ def _plain_version(device: Device) -> int:
 
 
 def flash_version(ask: Ask) -> int:
-    """Which FlashAttention a layer gets: 3 on Hopper (4 beyond heads of 256), 4 on Blackwell, else 2."""
+    """Which FlashAttention a layer gets: 3 on Hopper, 4 on Blackwell, else 2."""
     version = _plain_version(ask.device)
-    if version == 3 and (ask.head_dim > 256 or (ask.sinks and ask.head_dim != ask.v_head_dim)):
-        return 4
     if version == 4 and ask.device.major == 10:
         if ask.head_dim == 256:
             return 4 if _hd256(ask, 256, ask.block_size) else 2

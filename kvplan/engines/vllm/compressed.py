@@ -14,6 +14,8 @@ from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Store
 from kvplan.families.compressed import RECORD_NOPE
 
+COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")
+"""The backends of its caches beside the attention's own."""
 STRIDE = 576
 WINDOW_BLOCK = 64
 # Tokens of one block of compressor states: four (or eight) states fill about one compressed page.

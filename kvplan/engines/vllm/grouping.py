@@ -103,7 +103,12 @@ def _unify_hybrid(specs: Specs) -> Specs:
     """disable_hybrid_kv_cache_manager: windows and chunks are allocated like full attention."""
     promoted = dict(specs)
     for sharded in (True, False):
-        part = {layer: spec for layer, spec in specs.items() if spec.dcp_sharded is sharded}
+        # Only attention layers can be replicated over context parallelism; states stay with the rest.
+        part = {
+            layer: spec
+            for layer, spec in specs.items()
+            if (spec.kind is SpecKind.MAMBA or spec.dcp_sharded) is sharded
+        }
         if part:
             promoted.update(_promote(part))
     return promoted
@@ -133,12 +138,14 @@ def _is_one_shape(specs: list[Spec]) -> bool:
 
 
 def _as_full(spec: Spec, block_size: int) -> Spec:
-    kind = SpecKind.MLA if spec.kind is SpecKind.SLIDING_MLA else SpecKind.FULL
+    if spec.kind is SpecKind.SLIDING_MLA:
+        # 0.32 passes a field to MLAAttentionSpec that it does not have.
+        raise CannotGroup("windows over latents cannot be allocated like full attention")
     padded = spec.padded
     if padded is not None:
         padded = max(padded, spec.real_page_bytes * block_size // spec.block_size)
     return replace(
-        spec, kind=kind, block_size=block_size, padded=padded, window=None, kept_window=spec.window
+        spec, kind=SpecKind.FULL, block_size=block_size, padded=padded, window=None, kept_window=spec.window
     )
 
 

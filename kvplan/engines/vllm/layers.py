@@ -16,13 +16,14 @@ from kvplan.engines.vllm.backends import (
     DEFAULT_BLOCK_SIZE,
     Ask,
     Backend,
+    NoBackend,
     attention_backend,
     common_block_size,
     latent_backend,
     layer_flash,
     stored_latent,
 )
-from kvplan.engines.vllm.compressed import compressed_specs
+from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_specs
 from kvplan.engines.vllm.resolve import (
     SINK_TYPES,
     Resolved,
@@ -55,6 +56,8 @@ from kvplan.model import Layer, Model
 from kvplan.units import ceil_div
 
 STATE_FAMILIES = (Mamba1, Mamba2, GatedDeltaNet, KimiDeltaAttention, LightningAttention, ShortConvolution)
+# Types whose shared attention blocks are registered before all state-space layers.
+ATTENTION_FIRST = frozenset({"zamba2"})
 GDN_CHECKPOINT_STEP = 64
 MLA_HYBRID_STEP = 128
 
@@ -109,6 +112,7 @@ class Builder:
         return FullAttention(part.num_heads, width)
 
     def parts(self, layer: Layer) -> list[Part]:
+        """The parts that take memory."""
         return [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
 
     def _unquantized_layers(self) -> frozenset[int]:
@@ -154,7 +158,7 @@ class Builder:
             softcap=bool(self.model.facts.get("attn_logit_softcapping")),
             dcp=resolved.dcp > 1,
             block_size=resolved.block_size,
-            chosen=resolved.attention_backend,
+            chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
         )
 
@@ -165,6 +169,10 @@ class Builder:
         if isinstance(part, SparseIndexer):
             return BACKENDS["DEEPSEEK_V32_INDEXER"]
         if isinstance(part, CompressedAttention):
+            if self.resolved.device.major == 12 or not self.resolved.kv.startswith("fp8"):
+                raise NoBackend(
+                    f"DeepSeek-V4's kernels do not run with {self.resolved.kv} on {self.resolved.device.name}"
+                )
             return BACKENDS["FLASHMLA_SPARSE_DSV4"]
         sparse = any(isinstance(other, SparseIndexer) for other in layer.parts) or self.sparse_model
         key = (part, word)
@@ -173,6 +181,15 @@ class Builder:
             latent = isinstance(part, MultiHeadLatentAttention)
             self._backends[key] = latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
         return self._backends[key]
+
+    @property
+    def chosen_backend(self) -> str | None:
+        """As asked; Gemma-4's two head sizes are left to Triton where FlashAttention 4 is missing."""
+        resolved = self.resolved
+        if resolved.attention_backend is not None or not self.model.model_type.startswith("gemma4"):
+            return resolved.attention_backend
+        widths = {head_width(part) for run in self.model.runs for part in self.parts(run.layer)}
+        return "TRITON_ATTN" if len(widths) > 1 and resolved.device.major != 10 else None
 
     @property
     def sparse_model(self) -> bool:
@@ -187,6 +204,14 @@ class Builder:
                 backend = self.backend(part, layer, self.kv_word(index))
                 if backend is not None and backend not in found:
                     found.append(backend)
+        if BACKENDS["FLASHMLA_SPARSE_DSV4"] in found:
+            found += [BACKENDS[name] for name in COMPRESSED_BACKENDS]
+        if self.resolved.block_size is not None:
+            for backend in found:
+                if not backend.accepts(self.resolved.block_size):
+                    raise NoBackend(
+                        f"{backend.name} does not take blocks of {self.resolved.block_size} tokens"
+                    )
         return found
 
     # -------------------------------------------------------------------------------------- block size
@@ -269,6 +294,8 @@ class Builder:
                 if key not in cache:
                     cache[key] = self.specs_of(part, layer, word, block_size, mamba_block, mamba_page)
                 specs += [LayerSpec(index, spec, draft) for spec in cache[key]]
+        if self.model.model_type in ATTENTION_FIRST:
+            specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA)
         if any(backend.name == "FLASHMLA_SPARSE" for backend in backends):
             kv = stored_latent(self.ask(self.lead, kv), BACKENDS["FLASHMLA_SPARSE"]) if self.lead else kv
         compressed = any(
