@@ -61,7 +61,7 @@ class Transformers:
     """Engine ``transformers``."""
 
     name = "transformers"
-    versions = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
+    versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of numel * element size of all cache and state tensors; counters are left out."""

@@ -67,7 +67,7 @@ class ConfigView:
         return default if value is None else value
 
     def find(self, *keys: str) -> tuple[Any, str]:
-        """Value and origin (``text_config.head_dim``, ``head_dim (default …)``) of the first key that has one."""
+        """Value and origin (``text_config.head_dim``, ``head_dim (default …)``) of the first key with one."""
         for key in keys:
             name = self._spelling(key)
             if name is not None and self.raw[name] is not None:
