@@ -6,8 +6,9 @@ All answers come from calling the engine; no formula is repeated here. Pure: no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
+from typing import NamedTuple
 
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines.base import Choice, has_kind, request_tokens
@@ -30,8 +31,7 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether the requests fit the memory. max_requests: how many of this length; fits: all asked for.
 
     engine_starts is False where the engine would refuse to start at all.
@@ -119,8 +119,7 @@ def _period(result: SizeResult) -> int:
     return min(lcm(*strides), 4096)
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
+class Rung(NamedTuple):
     """At this length so many requests fit; one of them takes kv_bytes_per_request on the fullest GPU."""
 
     tokens: int
@@ -129,8 +128,7 @@ class Rung:
     capped_by_max_num_seqs: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(NamedTuple):
     """Requests by length and length by requests. max_model_len is set where the model's own would not start.
 
     longest: (requests, largest length) pairs; 0 where none fits.
@@ -198,8 +196,7 @@ def powers_of_two(lowest: int, highest: int) -> Iterator[int]:
     yield highest
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """One row of a comparison: an answer, or why there is none."""
 
     model: Model
@@ -242,8 +239,7 @@ def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:
     return ("auto", *(name for name, form in KV_DTYPES.items() if has_latent or not form.only_mla))
 
 
-@dataclass(frozen=True, slots=True)
-class WaysOut:
+class WaysOut(NamedTuple):
     """What would make it fit, each tried: None where it would not (or nothing needs to change).
 
     tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU

@@ -93,7 +93,7 @@ def _ladder(asked: Question, json: bool) -> Answer:
         data = {
             "schema_version": SCHEMA_VERSION,
             "max_model_len": found.max_model_len,
-            "rungs": [{name: getattr(rung, name) for name in rung.__slots__} for rung in found.rungs],
+            "rungs": [rung._asdict() for rung in found.rungs],
             "longest": [{"requests": number, "tokens": tokens} for number, tokens in found.longest],
             "result": found.result.model_dump(),
         }

@@ -57,8 +57,8 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
 
 def _dtype_screen(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
     """One model by KV dtype: those that the engine does not take are only named."""
-    taken = [row for row in rows if row.result is not None and not _has_no_size(row)]
-    refused = [row.settings.kv_cache_dtype for row in rows if row not in taken]
+    taken = [row for row in rows if not _has_no_size(row)]
+    refused = [row.settings.kv_cache_dtype for row in rows if _has_no_size(row)]
     figures = _figures(taken, results)
     names = ["kv dtype", *(row.settings.kv_cache_dtype for row in taken)]
     cells = [[Span(name, "" if at else "dim"), *row] for at, (name, row) in enumerate(zip(names, figures))]
