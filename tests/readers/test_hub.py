@@ -21,6 +21,7 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.readers import hub
 from kvplan.readers.hub import CONFIG, QUANT, open_hub_model
+from kvplan.readers.hub_errors import Repository
 from kvplan.readers.sources import open_model
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
@@ -321,7 +322,7 @@ def test_code_in_a_repository_is_neither_fetched_nor_run(stand_in: StandIn) -> N
 
 def test_the_prefix_leads_here(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        hub, "_parse", lambda name, revision, _: hub.Repository(name, revision, stand_in.endpoint)
+        hub, "_parse", lambda name, revision, _: Repository(name, revision, stand_in.endpoint)
     )
     assert open_model("hf:org/small").id == "org/small"
 
