@@ -278,6 +278,9 @@ def test_a_slow_hub_is_not_waited_for(stand_in: StandIn, monkeypatch: pytest.Mon
     with pytest.raises(CannotRunHere) as caught:
         ask(stand_in, "org/small")
     assert caught.value.code == "no-network"
+    for thread in threading.enumerate():
+        if thread.name == "kvplan-hub":
+            thread.join(30)
 
 
 def test_the_cache_answers_when_the_hub_does_not(stand_in: StandIn) -> None:
