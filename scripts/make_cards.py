@@ -169,8 +169,7 @@ def main() -> int:
 
 
 def write(path: Path, text: str) -> None:
-    # Bytes, so that Windows writes the same file.
-    path.write_bytes(text.encode())
+    path.write_bytes(text.encode())  # bytes, so that Windows writes the same file
 
 
 def write_all(out: Path, manifest: Manifest) -> list[str]:
@@ -201,7 +200,8 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
         manifest.origin(alias)
     origin = manifest.origin(entry.get("config_of", name))
     if origin is None:
-        origin = Origin(entry["config"], None, MEMORY, Weights())
+        source = Source(**entry["source"]) if "source" in entry else MEMORY
+        origin = Origin(entry["config"], None, source, Weights())
     model = model_of(origin, name)
     weights = Weights(**entry["weights"]) if "weights" in entry else origin.weights
     variants: list[Variant] = []
