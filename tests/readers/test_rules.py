@@ -11,8 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Layer, Model
 from kvplan.readers.config import read_config
 from kvplan.readers.defaults import class_facts
-from kvplan.readers.rules import RULES, rules
-from kvplan.readers.rules.legacy import NO_CACHE
+from kvplan.readers.rules import NO_CACHE, RULES, rules
 
 WINDOW = {"sliding_window", "chunked_attention"}
 
@@ -123,7 +122,7 @@ def test_a_given_list_wins_over_the_pattern() -> None:
         ("qwen2", {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}, "use_sliding_window"),
         ("llama4_text", {"num_hidden_layers": 4, "no_rope_layers": [1]}, "no_rope_layers"),
         ("llama4_text", {"num_hidden_layers": 4, "attention_chunk_size": None}, "attention_chunk_size"),
-        ("exaone4", {"num_hidden_layers": 2, "sliding_window": 8, "sliding_window_pattern": "LLX"}, "pattern"),
+        ("exaone4", {"sliding_window": 8, "sliding_window_pattern": "LLX"}, "sliding_window_pattern"),
         ("nemotron_h", {"hybrid_override_pattern": "M?"}, "hybrid_override_pattern"),
         ("recurrent_gemma", {"block_types": ["recurrent", "mystery"]}, "block_types"),
         ("kimi_linear", {"num_hidden_layers": 3, "linear_attn_config": {
@@ -139,7 +138,7 @@ def test_a_given_list_wins_over_the_pattern() -> None:
         ("qwen4_exp_text", {"indexer_head_dim": 64, "ple_layer_ids": [4]}, "ple_layer_ids"),
         ("reformer", {}, "model_type"),
         ("llama", {"num_hidden_layers": 2, "per_layer_config": {"9": {"head_dim": 8}}}, "per_layer_config"),
-        ("llama", {"num_hidden_layers": 2, "per_layer_config": {"0": {"skip": ["attention"]}}}, "per_layer_config"),
+        ("llama", {"num_hidden_layers": 2, "per_layer_config": {"0": {"skip": ["mlp"]}}}, "per_layer_config"),
     ],
 )  # fmt: skip
 def test_refusals_name_the_key(model_type: str, keys: dict[str, Any], named: str) -> None:
@@ -220,11 +219,10 @@ def test_every_rule_answers_or_refuses_its_class_default() -> None:
             continue
         try:
             model = read(model_type)
-        except KvplanError as error:
-            assert error.message
-        else:
-            assert all(isinstance(layer, Layer) for layer in model.layers())
-            json.dumps({key: dict(value) for key, value in model.provenance.keys.items()})
+        except KvplanError:
+            continue
+        assert all(isinstance(layer, Layer) for layer in model.layers())
+        json.dumps({key: dict(value) for key, value in model.provenance.keys.items()})
 
 
 def test_types_without_a_cache_have_a_reason() -> None:
