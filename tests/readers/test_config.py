@@ -145,6 +145,14 @@ def test_models_without_a_cache_say_why(config: dict[str, Any], cached: bool) ->
         ({"model_type": "t5"}, EncoderInput.TEXT, None),
         ({"model_type": "mllama"}, EncoderInput.IMAGE, None),
         ({"model_type": "vision-encoder-decoder"}, EncoderInput.IMAGE, None),
+        (
+            {
+                "model_type": "vision-encoder-decoder",
+                "encoder": {"model_type": "deit", "image_size": 384, "patch_size": 16},
+            },
+            EncoderInput.IMAGE,
+            24 * 24 + 2,
+        ),
     ],
 )
 def test_encoders(config: dict[str, Any], source: EncoderInput, tokens: int | None) -> None:
