@@ -113,7 +113,7 @@ def _patches(encoder: object) -> int | None:
         return None
     model_type, image, patch = (encoder.get(key) for key in ("model_type", "image_size", "patch_size"))
     own = _OWN_TOKENS.get(model_type) if isinstance(model_type, str) else None
-    if own is None or image is None or patch is None:
+    if own is None or not (isinstance(image, int) and isinstance(patch, int)):
         return None
     side = check_integer(image, "encoder.image_size") // check_integer(patch, "encoder.patch_size")
     return side * side + own if side * side <= LARGEST else None
