@@ -14,6 +14,10 @@ from math import prod
 
 from kvplan.weights.formats import UNQUANTISED, Quantisation
 
+ROUTER_FLOAT32 = "float32 where no router kernel"
+"""A router that vLLM keeps in float32 unless the GPU is of compute capability 9.0 or 10.x
+(fused_moe/router/gate_linear.py, force_fp32_compute)."""
+
 
 class Split(str, Enum):
     """How tensor parallelism divides one dimension.
@@ -34,11 +38,12 @@ class Split(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One factor of a tensor's size."""
+    """One factor of a tensor's size. least: the smallest share of a divided dimension (padded up to it)."""
 
     name: str
     value: int
     split: Split = Split.WHOLE
+    least: int = 0
 
 
 class Role(str, Enum):

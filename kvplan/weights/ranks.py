@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from kvplan.dtypes import BFLOAT16, Packing, scalar
+from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
 from kvplan.units import ceil_div, round_up
-from kvplan.weights.inventory import Block, Dim, Inventory, Place, Role, Split, Tensor
+from kvplan.weights.inventory import ROUTER_FLOAT32, Block, Dim, Inventory, Place, Role, Split, Tensor
 
 VOCABULARY_MULTIPLE = 64
 INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
@@ -25,13 +25,23 @@ INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How many GPUs share the work, and the engine's padding of the vocabulary."""
+    """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
+
+    compute_capability: (major, minor), or None where it is not known (taken as 9.0).
+    """
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     enable_expert_parallel: bool = False
+    compute_capability: tuple[int, int] | None = None
     vocabulary_multiple: int = VOCABULARY_MULTIPLE
+
+    @property
+    def has_router_kernels(self) -> bool:
+        """Hopper and data-centre Blackwell: compute capability 9.0 and 10.x."""
+        capability = self.compute_capability or (9, 0)
+        return capability == (9, 0) or capability[0] == 10
 
     @property
     def expert_ways(self) -> int:
@@ -59,7 +69,9 @@ def on_rank(dim: Dim, parallel: Parallel) -> int:
         return _divided(dim, round_up(dim.value, parallel.vocabulary_multiple), ways)
     if dim.split is Split.EXPERTS:
         return ceil_div(dim.value, parallel.expert_ways) if parallel.enable_expert_parallel else dim.value
-    return dim.value if parallel.enable_expert_parallel else _divided(dim, dim.value, parallel.expert_ways)
+    if parallel.enable_expert_parallel or parallel.expert_ways == 1:
+        return dim.value
+    return max(dim.least, _divided(dim, dim.value, parallel.expert_ways))
 
 
 def _divided(dim: Dim, value: int, ways: int) -> int:
@@ -89,10 +101,12 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def element_packing(tensor: Tensor, dtype: Packing) -> Packing:
+def element_packing(tensor: Tensor, dtype: Packing, parallel: Parallel = ALONE) -> Packing:
     """The packing of one number of an unquantised tensor."""
     if tensor.dtype is None:
         return dtype
+    if tensor.dtype == ROUTER_FLOAT32:
+        return dtype if parallel.has_router_kernels else FLOAT32
     if tensor.dtype in INT_BYTES:
         return Packing(tensor.dtype, 1, INT_BYTES[tensor.dtype])
     return scalar(tensor.dtype)
@@ -107,12 +121,12 @@ def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
 def tensor_bytes(tensor: Tensor, path: str, inventory: Inventory, parallel: Parallel, dtype: Packing) -> int:
     """Bytes of one tensor on the fullest rank, in the format that the checkpoint stores its module in."""
     if tensor.role in (Role.OTHER, Role.EMBEDDING) or not inventory.quantisation.method:
-        return element_packing(tensor, dtype).bytes_for(elements_on_rank(tensor, parallel))
+        return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
     form = inventory.quantisation.format_of(
         path, expert=tensor.role is Role.EXPERT, head=tensor.role is Role.HEAD
     )
     if form is None:
-        return element_packing(tensor, dtype).bytes_for(elements_on_rank(tensor, parallel))
+        return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
     rows, columns, stack = (
         prod(on_rank(dim, parallel) for dim in dims) for dims in (tensor.rows, tensor.columns, tensor.stack)
     )

@@ -227,6 +227,7 @@ PLAIN: dict[str, Plain] = {
         o_bias=True,
         mlp_bias=True,
         gated=False,
+        mlp_divided=False,
         mlp_names=GPT2_MLP,
         width_of=_four_times,
     ),
@@ -366,4 +367,12 @@ PLAIN: dict[str, Plain] = {
         ),
     ),
 }
+# Types whose tensors are those of another one.
+SAME = {
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
 DECODERS.update(PLAIN)
+DECODERS.update({name: PLAIN[like] for name, like in SAME.items()})

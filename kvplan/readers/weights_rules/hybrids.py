@@ -42,7 +42,9 @@ MIXER_NAMES = AttentionNames("mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mi
 LFM2_NAMES = AttentionNames(
     output="self_attn.out_proj", query_norm="self_attn.q_layernorm", key_norm="self_attn.k_layernorm"
 )
-BACKBONE = Frame(layers="backbone.layers", embed="backbone.embeddings", final_norm="backbone.norm_f")
+BACKBONE = Frame(
+    layers="backbone.layers", embed="backbone.embeddings", final_norm="backbone.norm_f", everywhere=True
+)
 ATTENTION_WORDS = ("attention", "full_attention")
 
 
@@ -241,7 +243,7 @@ def falcon_h1(view: ConfigView) -> Decoder:
     layer += bamba_mixer(view, int(inner) if inner is not None else _mamba_hidden(view))
     layer += mlp("feed_forward", hidden, int(view.integer("intermediate_size")), bias=view.flag("mlp_bias"))
     layer += norms(("input_layernorm", "pre_ff_layernorm"), whole("hidden_size", hidden))
-    frame = Frame(final_norm="model.final_layernorm", embed_everywhere=True)
+    frame = Frame(final_norm="model.final_layernorm")
     return Decoder(frame, (layer,) * int(view.num_layers()))
 
 
@@ -282,46 +284,3 @@ def _lfm2_width(view: ConfigView) -> int:
         step = int(view.optional_integer("block_multiple_of") or 256)
         width = step * (-(-width // step))
     return width
-
-
-@decoder("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
-def qwen_delta(view: ConfigView) -> Decoder:
-    """Gated delta nets, every full_attention_interval-th layer gated attention; experts or a perceptron."""
-    hidden, count = hidden_size(view), int(view.num_layers())
-    words = layer_words(view, "layer_types")
-    if words is None:
-        every = int(view.optional_integer("full_attention_interval") or 4)
-        words = ["linear_attention" if (index + 1) % every else "full_attention" for index in range(count)]
-    newest = view.model_type.startswith("qwen3_5")
-    bias = view.flag("attention_bias")
-    model = whole("hidden_size", hidden)
-    gated = view.flag("attn_output_gate", default=True)
-    around = norms(TWO_NORMS, model)
-    if view.flag("layer_scale"):
-        around += vector("attn_layer_scale", model) + vector("ffn_layer_scale", model)
-
-    @lru_cache(maxsize=8)
-    def layer(word: str, sparse: bool) -> Tensors:
-        if word == "linear_attention":
-            mixer = gated_delta_net(view, hidden, joint=not newest)
-        else:
-            mixer = attention(
-                heads_of(view),
-                hidden,
-                query_parts=2 if gated else 1,
-                qkv_bias=bias,
-                qk_norm="head",
-            )
-        forward = (
-            STEP_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
-        )
-        return mixer + forward + around
-
-    layers = []
-    for index, word in enumerate(words):
-        sparse = view.model_type == "qwen3_5_moe_text"
-        if not newest:
-            sparse = STEP_MOE.layer_is_sparse(view, index)
-        layers.append(layer(word, sparse))
-    frame = Frame(embed_everywhere=True, head_everywhere=not newest)
-    return Decoder(frame, tuple(layers))

@@ -166,10 +166,14 @@ def experts(
     *,
     gated: bool = True,
     bias: bool = False,
+    least: int = 0,
 ) -> Tensors:
-    """count experts, each a perceptron; divided by experts under expert parallelism, else by width."""
+    """count experts, each a perceptron; divided by experts under expert parallelism, else by width.
+
+    least: the narrowest share of a divided expert; narrower ones are padded.
+    """
     stack = Dim("num_experts", count, Split.EXPERTS)
-    inner, model = Dim("expert width", width, Split.EXPERT_WIDTH), whole("hidden_size", hidden)
+    inner, model = Dim("expert width", width, Split.EXPERT_WIDTH, least), whole("hidden_size", hidden)
     kind = Role.EXPERT
     made = linear(f"{path}.gate_proj", inner, model, bias=bias, role=kind, stack=stack) if gated else ()
     made += linear(f"{path}.up_proj", inner, model, bias=bias, role=kind, stack=stack)

@@ -47,8 +47,8 @@ def hidden_size(view: ConfigView) -> int:
 class Plain:
     """One architecture. Flags are config keys or fixed; names are the checkpoint's.
 
-    width: keys of the perceptron's width; times: applied to it where the config gives another figure;
-    moe: its experts, and which layers have them.
+    width: keys of the perceptron's width, or width_of computes it; mlp_divided False: vLLM's general
+    backend keeps the perceptron whole; moe: its experts, and which layers have them.
     """
 
     frame: Frame = Frame()
@@ -63,6 +63,7 @@ class Plain:
     mlp: str = "mlp"
     mlp_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     mlp_bias: Flag = False
+    mlp_divided: bool = True
     gated: bool = True
     width: tuple[str, ...] = ("intermediate_size",)
     width_of: Callable[[ConfigView], int] | None = None
@@ -101,4 +102,5 @@ class Plain:
             gated=self.gated,
             bias=holds(view, self.mlp_bias),
             names=self.mlp_names,
+            divided=self.mlp_divided,
         )
