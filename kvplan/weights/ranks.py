@@ -58,7 +58,7 @@ def on_rank(dim: Dim, parallel: Parallel) -> int:
     if dim.split is Split.WHOLE:
         return dim.value
     if dim.split is Split.EVEN:
-        return _divided(dim, dim.value, ways)
+        return max(dim.least, _divided(dim, dim.value, ways))
     if dim.split is Split.HEADS_KEPT:
         if dim.value >= ways:
             return _divided(dim, dim.value, ways)

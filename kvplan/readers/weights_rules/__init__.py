@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.readers.defaults import class_facts
 from kvplan.readers.facts import stated_dtype
 from kvplan.readers.text_part import TextPart, find_text_part
 from kvplan.readers.weights_rules.frame import blocks
@@ -47,7 +48,7 @@ def inventory_of(
         ends, layers = whole(part)
         return Inventory(tuple(ends), layers, dtype=stated_dtype(part), quantisation=quantisation)
     made = _rule(part)(part.view)
-    ends = made.frame.ends(part.view)
+    ends = made.frame.ends(part.view, _wrapper_ties(part))
     for level in part.levels[:-1]:
         tower = TOWERS.get(level.model_type)
         if tower is None:
@@ -59,6 +60,19 @@ def inventory_of(
         dtype=stated_dtype(part),
         quantisation=quantisation,
     )
+
+
+def _wrapper_ties(part: TextPart) -> bool | None:
+    """The wrapper's tie_word_embeddings, given or its class's default; None for a text-only config.
+
+    Source: vllm-project/vllm vllm/config/vllm.py with_hf_config (0.32).
+    """
+    if len(part.levels) < 2:
+        return None
+    given = part.top.raw.get("tie_word_embeddings")
+    if given is None:
+        given = (class_facts(part.top.model_type) or {}).get("defaults", {}).get("tie_word_embeddings")
+    return given if isinstance(given, bool) else None
 
 
 def _rule(part: TextPart) -> DecoderRule:

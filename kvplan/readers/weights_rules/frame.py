@@ -48,10 +48,15 @@ class Frame:
     width: tuple[str, ...] = ("hidden_size", "n_embd", "d_model")
     extra: Callable[[ConfigView], Sequence[Placed]] = field(default=lambda view: ())
 
-    def ends(self, view: ConfigView) -> list[Placed]:
-        """Everything outside the layers, in the order of the forward pass."""
+    def ends(self, view: ConfigView, wrapper_ties: bool | None = None) -> list[Placed]:
+        """Everything outside the layers, in the order of the forward pass.
+
+        wrapper_ties: what a wrapper's own tie_word_embeddings says, which overrides the text part's.
+        """
         hidden, vocabulary = int(view.integer(*self.width)), int(view.integer(*self.vocabulary))
         tied = holds(view, self.tied)
+        if wrapper_ties is not None and self.tied == "tie_word_embeddings":
+            tied = wrapper_ties
         always = self.everywhere
         embed_place = Place.TIED if tied else Place.FIRST
         if always or self.embed_everywhere:

@@ -26,7 +26,11 @@ from kvplan.readers.weights_rules.parts import (
 from kvplan.readers.weights_rules.plain import hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
-from kvplan.weights.inventory import Place, Placed
+from kvplan.weights.inventory import Dim, Place, Placed, Split
+
+
+SINKS = 64
+"""The attention kernel's least number of query heads; sinks are padded to it."""
 
 
 def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
@@ -43,7 +47,7 @@ def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
     groups, low = int(view.integer("o_groups")), int(view.integer("o_lora_rank"))
     model, rank = whole("hidden_size", hidden), whole("q_lora_rank", int(view.integer("q_lora_rank")))
     count, one = even("num_attention_heads", heads), whole("head_dim", width)
-    made = vector("attn.attn_sink", count, dtype="float32")
+    made = vector("attn.attn_sink", Dim("num_attention_heads", heads, Split.EVEN, SINKS), dtype="float32")
     made += linear("attn.wq_a", rank, model) + linear("attn.wkv", one, model)
     made += norm("attn.q_norm", rank) + norm("attn.kv_norm", one)
     made += linear("attn.wq_b", (count, one), rank)

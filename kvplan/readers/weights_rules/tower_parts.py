@@ -12,6 +12,42 @@ from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, nor
 from kvplan.weights.inventory import Place, Placed, Tensor
 
 
+# What transformers 5.23.0's vision classes default to, as far as shapes depend on it and the generated table
+# of text defaults leaves it out.
+_QWEN = {"in_channels": 3, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_QWEN3 = {**_QWEN, "patch_size": 16, "num_position_embeddings": 2304, "out_hidden_size": 3584}
+_GLM = {**_QWEN, "patch_size": 14, "image_size": 336, "out_hidden_size": 4096}
+VISION_DEFAULTS: dict[str, dict[str, Any]] = {
+    "clip_vision_model": {"patch_size": 32, "image_size": 224, "num_channels": 3},
+    "siglip_vision_model": {"patch_size": 16, "image_size": 224, "num_channels": 3},
+    "siglip2_vision_model": {"patch_size": 16, "num_channels": 3, "num_patches": 256},
+    "pixtral": {"patch_size": 16, "num_channels": 3},
+    "qwen2_5_vl_vision": {**_QWEN, "patch_size": 14, "out_hidden_size": 3584},
+    "qwen3_vl_vision": {**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]},
+    "qwen3_vl_moe_vision": {**_QWEN3, "deepstack_visual_indexes": [8, 16, 24]},
+    "qwen3_5_vision": _QWEN3,
+    "qwen3_5_moe_vision": _QWEN3,
+    "glm4v_vision": _GLM,
+    "glm4v_moe_vision": _GLM,
+    "llama4_vision_model": {
+        "patch_size": 14,
+        "image_size": 448,
+        "num_channels": 3,
+        "projector_input_dim": 4096,
+        "projector_output_dim": 4096,
+        "vision_output_dim": 7680,
+        "pixel_shuffle_ratio": 0.5,
+    },
+    "gemma4_vision": {
+        "patch_size": 16,
+        "position_embedding_size": 10240,
+        "head_dim": 64,
+        "num_key_value_heads": 12,
+    },
+    "muse_glimmer_vision": {"patch_size": 14, "patch_temporal": 2, "pos_emb_height": 32, "pos_emb_width": 32},
+}
+
+
 def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigView:
     """The tower's config with its class's defaults. Raises KvplanError(missing-key)."""
     inner = raw.get(key)
@@ -19,16 +55,15 @@ def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigVie
         raise KvplanError("missing-key", f"the config has no {key}", help="add it: a value is never guessed")
     facts = class_facts(str(raw.get("model_type"))) or {}
     declared = facts.get("sub_configs", {}).get(key)
-    own = declared.get("type") if isinstance(declared, Mapping) else declared
     word = inner.get("model_type")
-    # A wrapper's own word stands in some files (qwen3_vl); the class that it declares has the defaults.
-    name = str(word) if isinstance(word, str) and class_facts(word) is not None and own is None else str(own or word)
-    if isinstance(declared, Mapping) and declared.get("auto") and isinstance(word, str):
-        name = word
+    # A part of a fixed class has that class's defaults, whatever its own model_type says.
+    if isinstance(declared, Mapping):
+        name = str(word) if declared.get("auto") and isinstance(word, str) else str(declared.get("type"))
+    else:
+        name = str(declared or word)
     known = class_facts(name) or {}
-    return ConfigView(
-        inner, model_type=name, defaults=known.get("defaults", {}), aliases=known.get("aliases"), path=f"{key}."
-    )
+    defaults = {**known.get("defaults", {}), **VISION_DEFAULTS.get(name, {})}
+    return ConfigView(inner, model_type=name, defaults=defaults, aliases=known.get("aliases"), path=f"{key}.")
 
 
 def placed(tensors: Tensors, place: Place = Place.EVERY) -> list[Placed]:
