@@ -17,6 +17,7 @@ from math import prod
 from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
 from kvplan.units import ceil_div, round_up
+from kvplan.weights.formats import Format
 from kvplan.weights.inventory import ROUTER_FLOAT32, Block, Dim, Inventory, Place, Role, Split, Tensor
 
 VOCABULARY_MULTIPLE = 64
@@ -120,17 +121,29 @@ def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
 
 def tensor_bytes(tensor: Tensor, path: str, inventory: Inventory, parallel: Parallel, dtype: Packing) -> int:
     """Bytes of one tensor on the fullest rank, in the format that the checkpoint stores its module in."""
-    if tensor.role in (Role.OTHER, Role.EMBEDDING) or not inventory.quantisation.method:
-        return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
-    form = inventory.quantisation.format_of(
-        path, expert=tensor.role is Role.EXPERT, head=tensor.role is Role.HEAD
-    )
+    form = None
+    if inventory.quantisation.method and tensor.role not in (Role.OTHER, Role.EMBEDDING):
+        form = inventory.quantisation.format_of(
+            path, expert=tensor.role is Role.EXPERT, head=tensor.role is Role.HEAD
+        )
     if form is None:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
     rows, columns, stack = (
-        prod(on_rank(dim, parallel) for dim in dims) for dims in (tensor.rows, tensor.columns, tensor.stack)
+        _count(dims, parallel, form if tensor.role is Role.EXPERT else None)
+        for dims in (tensor.rows, tensor.columns, tensor.stack)
     )
+    if not tensor.columns:  # a bias is padded with its matrix, but not quantised
+        return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
     return stack * form.bytes_for(rows, columns, dtype.bytes)
+
+
+def _count(dims: tuple[Dim, ...], parallel: Parallel, padded: Format | None) -> int:
+    """The product of the dimensions on the rank; an expert's are padded to what the kernel needs."""
+    if padded is None:
+        return prod(on_rank(dim, parallel) for dim in dims)
+    width, hidden = padded.expert_multiples
+    steps = {Split.EXPERT_WIDTH: width, Split.WHOLE: hidden}
+    return prod(round_up(on_rank(dim, parallel), steps.get(dim.split, 1)) for dim in dims)
 
 
 @lru_cache(maxsize=1024)

@@ -46,7 +46,10 @@ def linear(
 ) -> Tensors:
     """A matrix of outputs × inputs and, beside it, one bias for each output."""
     weight = Tensor(name, _dims(out), _dims(into), _dims(stack), role, dtype)
-    return (weight, Tensor(f"{name}.bias", _dims(out), (), _dims(stack))) if bias else (weight,)
+    if not bias:
+        return (weight,)
+    own = Role.EXPERT if role is Role.EXPERT else Role.OTHER
+    return weight, Tensor(f"{name}.bias", _dims(out), (), _dims(stack), own)
 
 
 def norm(name: str, *width: Dim, kind: str = RMS, dtype: str | None = None) -> Tensors:
