@@ -1,0 +1,172 @@
+"""DeepSeek V4, Zamba2, MiniMax-Text-01 and MiniMax-M3: layouts that no other file has.
+
+Source: vllm-project/vllm 0.32: vllm/models/deepseek_v4/, vllm/model_executor/models/zamba2.py,
+vllm/models/minimax_m3/.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kvplan.readers.rules.decoder import num_heads
+from kvplan.readers.view import ConfigView, check_integer
+from kvplan.readers.weights_rules.frame import Frame, at
+from kvplan.readers.weights_rules.parts import (
+    Tensors,
+    even,
+    experts,
+    linear,
+    mlp,
+    norm,
+    norms,
+    router,
+    vector,
+    whole,
+)
+from kvplan.readers.weights_rules.plain import hidden_size
+from kvplan.readers.weights_rules.registry import Decoder, decoder
+from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
+from kvplan.weights.inventory import Dim, Place, Placed, Split
+
+
+SINKS = 64
+"""The attention kernel's least number of query heads; sinks are padded to it."""
+
+
+def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
+    """Key and gate projections of compressed attention; ratio 4 overlaps and doubles them. Never quantised."""
+    wide = whole("head_dim × overlap", width * (2 if ratio == 4 else 1))
+    model = whole("hidden_size", hidden)
+    made = vector(f"{path}.ape", whole("compress ratio", ratio), wide, dtype="float32")
+    made += vector(f"{path}.wkv", wide, model) + vector(f"{path}.wgate", wide, model)
+    return made + norm(f"{path}.norm", whole("head_dim", width))
+
+
+def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
+    heads, width = int(num_heads(view)), int(view.integer("head_dim"))
+    groups, low = int(view.integer("o_groups")), int(view.integer("o_lora_rank"))
+    model, rank = whole("hidden_size", hidden), whole("q_lora_rank", int(view.integer("q_lora_rank")))
+    count, one = even("num_attention_heads", heads), whole("head_dim", width)
+    made = vector("attn.attn_sink", Dim("num_attention_heads", heads, Split.EVEN, SINKS), dtype="float32")
+    made += linear("attn.wq_a", rank, model) + linear("attn.wkv", one, model)
+    made += norm("attn.q_norm", rank) + norm("attn.kv_norm", one)
+    made += linear("attn.wq_b", (count, one), rank)
+    out = (even("o_groups", groups), whole("o_lora_rank", low))
+    made += linear("attn.wo_a", out, whole("heads of a group × head_dim", heads * width // groups))
+    made += linear("attn.wo_b", model, out)
+    if ratio > 1:
+        made += _compressor("attn.compressor", hidden, width, ratio)
+    if ratio == 4:
+        number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
+        rows = whole("index_n_heads × index_head_dim", number * narrow)
+        made += linear("attn.indexer.wq_b", rows, rank)
+        made += vector("attn.indexer.weights_proj", whole("index_n_heads", number), model)
+        made += _compressor("attn.indexer.compressor", hidden, narrow, ratio)
+    return made
+
+
+def _v4_head(view: ConfigView) -> list[Placed]:
+    streams = int(view.integer("hc_mult"))
+    count = whole("hc_mult", streams)
+    made = vector("model.hc_head_fn", count, whole("hc_mult × hidden_size", streams * hidden_size(view)), dtype="float32")
+    made += vector("model.hc_head_base", count, dtype="float32")
+    return at(Place.EVERY, made + vector("model.hc_head_scale", whole("one", 1), dtype="float32"))
+
+
+@decoder("deepseek_v4")
+def deepseek_v4(view: ConfigView) -> Decoder:
+    """Hyper-connections, compressed attention by compress_ratios, hash routing in the first layers."""
+    hidden, count = hidden_size(view), int(view.num_layers())
+    ratios = view.sequence("compress_ratios")
+    if ratios is None or len(ratios) < count:
+        raise view.refuse("compress_ratios", "a list with one entry a layer is needed")
+    hashed = int(view.optional_integer("num_hash_layers", default=0, lowest=0) or 0)
+    number, width = int(view.integer("n_routed_experts")), int(view.integer("moe_intermediate_size"))
+    streams = int(view.integer("hc_mult"))
+    mixed, wide = whole("(2 + hc_mult) × hc_mult", (2 + streams) * streams), whole("hc_mult × hidden_size", streams * hidden)
+    shared = int(view.optional_integer("n_shared_experts", default=0, lowest=0) or 0)
+
+    @lru_cache(maxsize=64)
+    def layer(ratio: int, by_hash: bool) -> Tensors:
+        made: Tensors = ()
+        for part in ("attn", "ffn"):
+            made += vector(f"hc_{part}_fn", mixed, wide, dtype="float32")
+            made += vector(f"hc_{part}_base", mixed, dtype="float32")
+            made += vector(f"hc_{part}_scale", whole("three", 3), dtype="float32")
+        made += _v4_attention(view, hidden, ratio)
+        made += router(
+            "ffn.gate", number, hidden, correction=None if by_hash else "ffn.gate.e_score_correction_bias"
+        )
+        if by_hash:
+            table = (whole("vocab_size", int(view.integer("vocab_size"))), whole("experts per token", int(view.integer("num_experts_per_tok"))))
+            made += vector("ffn.gate.tid2eid", *table, dtype="int32")
+        made += experts("ffn.experts", number, hidden, width)
+        if shared:
+            made += mlp("ffn.shared_experts", hidden, width * shared)
+        return made + norms(("attn_norm", "ffn_norm"), whole("hidden_size", hidden))
+
+    where = f"{view.path}compress_ratios"
+    layers = tuple(
+        layer(max(1, check_integer(ratios[index], where, 0)), index < hashed) for index in range(count)
+    )
+    return Decoder(Frame(extra=_v4_head), layers)
+
+
+@decoder("zamba2")
+def zamba2(view: ConfigView) -> Decoder:
+    """Mamba-2 layers; hybrid ones also lead through one of num_mem_blocks shared attention blocks."""
+    hidden, count = hidden_size(view), int(view.num_layers())
+    words = [str(word) for word in view.sequence("layers_block_type", "layer_types") or ()]
+    if len(words) != count:
+        raise view.refuse("layers_block_type", f"{len(words)} entries for {count} layers")
+    model = whole("hidden_size", hidden)
+    inner = int(view.get("mamba_expand", default=2) * hidden)
+    heads = int(view.integer("n_mamba_heads"))
+    sizes = Mamba2Sizes(
+        hidden=hidden,
+        inner=inner,
+        heads=heads,
+        groups=int(view.integer("mamba_ngroups")),
+        state=int(view.integer("mamba_d_state")),
+        kernel=int(view.integer("mamba_d_conv")),
+        bias=view.flag("add_bias_linear"),
+        conv_bias=view.flag("use_conv_bias", default=True),
+    )
+    plain = mamba2("mamba", sizes) + norm("input_layernorm", model)
+    hybrid = linear("linear", model, model)
+    hybrid += mamba2("mamba_decoder.mamba", sizes) + norm("mamba_decoder.input_layernorm", model)
+    mixed = ("hybrid", "hybrid_attention", "hybrid_mamba")
+    layers = tuple(hybrid if word in mixed else plain for word in words)
+    hybrids = sum(word in mixed for word in words)
+    frame = Frame(
+        final_norm="model.final_layernorm", everywhere=True, extra=lambda seen: _zamba2_shared(seen, hidden, hybrids)
+    )
+    return Decoder(frame, layers)
+
+
+def _zamba2_shared(view: ConfigView, hidden: int, hybrids: int) -> list[Placed]:
+    """The shared blocks, each counted once, and an adapter of its own for every hybrid layer."""
+    blocks = int(view.optional_integer("num_mem_blocks") or 1)
+    wide = int(view.optional_integer("attention_hidden_size") or 2 * hidden)
+    heads, width = int(num_heads(view)), int(view.optional_integer("attention_head_dim") or wide // int(num_heads(view)))
+    inner, rank = int(view.integer("intermediate_size")), int(view.integer("adapter_rank"))
+    low, bias = even("adapter_rank", rank), view.flag("add_bias_linear")
+    made: Tensors = ()
+    for block in range(blocks):
+        path = f"model.shared_transformer.{block}"
+        both, into = (even("num_attention_heads", heads), whole("attention_head_dim", width)), whole("attention_hidden_size", wide)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            made += linear(f"{path}.self_attn.{name}", both, into)
+        made += linear(f"{path}.self_attn.o_proj", whole("hidden_size", hidden), both)
+        names = ("gate_up_proj", "gate_up_proj", "down_proj")
+        made += mlp(f"{path}.feed_forward", hidden, inner, bias=bias, names=names)
+        made += norm(f"{path}.input_layernorm", into) + norm(f"{path}.pre_ff_layernorm", whole("hidden_size", hidden))
+    for index in range(hybrids):
+        adapters = [("feed_forward.gate_up_proj_adapter_list", hidden, (whole("gate and up", 2), even("intermediate_size", inner)))]
+        if view.flag("use_shared_attention_adapter"):
+            for name in ("q", "k", "v"):
+                adapters.append((f"self_attn.linear_{name}_adapter_list", wide, (even("attention_hidden_size", wide),)))
+        for name, into_width, out in adapters:
+            made += linear(f"model.{name}.{index}.A", low, whole("input width", into_width))
+            made += linear(f"model.{name}.{index}.B", out, whole("adapter_rank", rank))
+    return at(Place.EVERY, made)
