@@ -1,0 +1,3 @@
+"""What fits on one GPU: weights, activations, graphs and the rest, and the cache that is left."""
+
+from __future__ import annotations
