@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import kvplan
 from kvplan.errors import KvplanError
 from kvplan.model import Layer, Model
 from kvplan.readers.config import read_config
@@ -194,6 +195,15 @@ def test_mimo_counts_the_window_in_two_ways() -> None:
 def test_falcon_goes_both_ways(keys: dict[str, Any], kept: int, repeated: int | None) -> None:
     part = parts(read("falcon", **keys))[0]
     assert (part.num_kv_heads, part.broadcast_heads) == (kept, repeated)
+
+
+def test_hunyuan_shares_between_layers_but_the_library_does_not() -> None:
+    model = read("hunyuan_v1_dense", num_hidden_layers=4, use_cla=True, cla_share_factor=2, head_dim=128)
+    assert letters(model) == "F0F0"
+    kept = [
+        kvplan.size(model, engine=name, tokens=1, dtype="bfloat16") for name in ("generic", "transformers")
+    ]
+    assert kept[1].per_gpu.kv_bytes == 2 * kept[0].per_gpu.kv_bytes
 
 
 def test_each_pass_of_a_repeated_stack_counts() -> None:

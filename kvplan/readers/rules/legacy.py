@@ -114,11 +114,7 @@ def xlnet(view: ConfigView) -> list[Layer]:
     return [Layer((HiddenMemory(view.integer("hidden_size"), memory),))] * view.num_layers()
 
 
-NO_CACHE["openai-gpt"] = "openai-gpt keeps no cache: the class reads the whole prompt again at every step"
-NO_CACHE["xlm"] = "xlm keeps no cache: the class reads the whole prompt again at every step"
-
-
-@rule("openai-gpt", "xlm")
+@rule(*NO_CACHE)
 def without_cache(view: ConfigView) -> list[Layer]:
     return [Layer((NoCache(),))] * view.num_layers()
 
