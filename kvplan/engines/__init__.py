@@ -5,9 +5,10 @@ from __future__ import annotations
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.generic import Generic
 from kvplan.engines.transformers import Transformers
+from kvplan.engines.vllm import Vllm
 from kvplan.errors import KvplanError, did_you_mean
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(), Transformers())}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(), Transformers(), Vllm())}
 DEFAULT_ENGINE = "vllm"
 
 

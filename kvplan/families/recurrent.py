@@ -63,7 +63,8 @@ class Rwkv4(Family):
 class Rwkv5(Family):
     """RWKV 5, 6 and 7: token_shifts * hidden_size (token shift) and num_heads * head_dim**2 in fp32.
 
-    token_shifts is 2 (attention and channel mix); 1 where the channel mix is an ordinary MLP (rwkv6qwen2, arwkv7).
+    token_shifts is 2 (time mix and channel mix); 1 where an ordinary MLP stands for the channel mix
+    (llama.cpp's rwkv6qwen2 and arwkv7).
     """
 
     hidden_size: int
@@ -88,7 +89,7 @@ class Rwkv5(Family):
 
 @dataclass(frozen=True, slots=True)
 class XLstm(Family):
-    """num_heads * (qk_head_dim * v_head_dim + qk_head_dim + 1) numbers per request (memory, normaliser, max)."""
+    """num_heads * (qk_head_dim * v_head_dim + qk_head_dim + 1) numbers: memory, normaliser, maximum."""
 
     num_heads: int
     qk_head_dim: int

@@ -152,6 +152,14 @@ def quantisation(
     return None, None, ()
 
 
+def quant_object(
+    part: TextPart, hf_quant_config: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """The quantisation settings that count: config.json's, else those of the file beside it."""
+    own = _quant_config(part)
+    return own if isinstance(own, Mapping) and own else hf_quant_config
+
+
 def _quant_config(part: TextPart) -> Any:
     for level in (part.levels[0], *reversed(part.levels[1:])):
         for key in ("quantization_config", "compression_config"):
@@ -164,7 +172,7 @@ def _quant_config(part: TextPart) -> Any:
 def _method(config: Mapping[str, Any]) -> str | None:
     word = config.get("quant_method")
     if isinstance(word, str) and word:
-        return word.lower().replace("_", "-")[:60] if word != "bitsandbytes" else word
+        return word.lower().replace("compressed_tensors", "compressed-tensors")[:60]
     producer = config.get("producer")
     inner = config.get("quantization")
     if (isinstance(producer, Mapping) and producer.get("name") == "modelopt") or isinstance(inner, Mapping):
@@ -199,8 +207,20 @@ def _scheme_word(scheme: Mapping[str, Any]) -> str | None:
     return None
 
 
-def plain_numbers(view: ConfigView) -> tuple[int, int, int]:
-    """num_attention_heads, hidden_size, vocab_size; 0 where the config has none."""
+def plain_numbers(view: ConfigView, *, strict: bool = True) -> tuple[int, int, int]:
+    """num_attention_heads, hidden_size, vocab_size; 0 where the config has none.
+
+    Not strict: 0 as well where they are lists (vision towers, which have no cache anyway).
+    """
+    try:
+        return _plain_numbers(view)
+    except KvplanError:
+        if strict:
+            raise
+        return 0, 0, 0
+
+
+def _plain_numbers(view: ConfigView) -> tuple[int, int, int]:
     heads = view.optional_integer("decoder_attention_heads", "num_decoder_attention_heads", *HEADS, lowest=0)
     hidden = view.optional_integer(*WIDTHS, "emb_dim", lowest=0)
     vocab = view.optional_integer("vocab_size", "padded_vocab_size", lowest=0)

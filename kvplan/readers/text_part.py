@@ -29,6 +29,8 @@ PART_KEYS = (
     "generator",
     "decoder_config",
 )
+# Wrappers whose text part the table does not name, because their class cannot be built from nothing.
+_TEXT_PARTS = {"nougat": "decoder"}
 LAYER_KEYS = (
     "num_hidden_layers",
     "n_layer",
@@ -83,7 +85,7 @@ def find_text_part(raw: Mapping[str, Any]) -> TextPart:
             warnings.append(warning)
         if inner is None:
             view, known = _view(level)
-            return TextPart(view, tuple(levels), known, tuple(warnings))
+            return TextPart(view, tuple(levels), known, (*warnings, *_older_warning(level)))
         levels.append(inner)
         level = inner
     raise KvplanError("bad-config", f"the text part lies more than {MAX_WRAPPERS} levels deep")
@@ -119,7 +121,7 @@ def _inner(level: Level) -> tuple[Level | None, str | None]:
     """The next level down, or None where this level is the text part; and a warning."""
     facts = class_facts(level.model_type)
     if facts is not None:
-        where = facts.get("text")
+        where = facts.get("text") or _TEXT_PARTS.get(level.model_type)
         if where is None:
             return _unannounced(level)
         key = str(where).split(".")[0]
@@ -215,14 +217,35 @@ def _view(level: Level) -> tuple[ConfigView, bool]:
     return ConfigView(level.raw, model_type=level.model_type, defaults={}, path=level.path), False
 
 
+# Older spellings that the class of today ignores, but that the checkpoint was written with.
+_OLDER_KEYS = {
+    "falcon": {"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_head_kv": "num_kv_heads"}
+}
+
+
 def _class_view(level: Level, model_type: str, facts: Mapping[str, Any]) -> ConfigView:
+    older = _older_keys(level, model_type)
     return ConfigView(
         level.raw,
         model_type=model_type,
         defaults=facts.get("defaults", {}),
-        aliases=facts.get("aliases"),
+        aliases={**facts.get("aliases", {}), **older},
         path=level.path,
     )
+
+
+def _older_keys(level: Level, model_type: str) -> dict[str, str]:
+    """Older spellings in this file whose key of today is not there."""
+    known = _OLDER_KEYS.get(model_type, {})
+    return {old: new for old, new in known.items() if old in level.raw and new not in level.raw}
+
+
+def _older_warning(level: Level) -> tuple[str, ...]:
+    older = _older_keys(level, level.model_type)
+    if not older:
+        return ()
+    named = ", ".join(f"{old} as {new}" for old, new in older.items())
+    return (f"{level.model_type}: read {named} (the transformers class ignores the older spelling)",)
 
 
 def _custom_view(level: Level, custom: CustomType) -> ConfigView:

@@ -1,6 +1,6 @@
-"""One folder a case: cmd, stdout.txt, stderr.txt and exit. ``pytest tests/cli --update-golden`` writes them anew.
+"""One folder a case: cmd, stdout.txt, stderr.txt and exit; ``pytest tests/cli --update-golden`` writes them.
 
-``cmd`` holds one command line; lines before it set environment variables (NAME=value); ``stdin`` may stand beside it.
+``cmd`` holds one command line; lines before it set environment variables; ``stdin`` may stand beside it.
 """
 
 from __future__ import annotations

@@ -136,10 +136,11 @@ def test_the_same_question_gives_the_same_bytes() -> None:
 
 
 def test_a_plain_size_loads_no_parser_no_colour_and_no_schema() -> None:
+    heavy = ["typer", "click", "rich", "pydantic", "torch", "transformers"]
     code = (
         "import sys; from kvplan.cli import main; code = main(sys.argv[1:]);"
-        "heavy = [name for name in ('typer', 'click', 'rich', 'pydantic', 'torch', 'transformers') if name in sys.modules];"
-        "sys.exit(f'loaded {heavy}' if heavy or code else 0)"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules];"
+        "sys.exit(f'loaded {loaded}' if loaded or code else 0)"
     )
     command = [sys.executable, "-c", code, *SIZE]
     done = subprocess.run(

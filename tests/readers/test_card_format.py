@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,7 +159,7 @@ def test_a_variant_as_a_model() -> None:
     card = read(card_text(full_model(), source=Source("from-memory", False), variants=variants))
     model = card.model_of(0)
     assert (model.id, model.quantization, model.max_model_len) == ("me/fp8", None, 7)
-    assert (model.facts["a"], model.facts["b"]) == (2, "x: y")
+    assert model.facts == {"a": 2}
     assert model.warnings[0] == "the card of me/mine is unverified (typed from memory)"
     assert card.model_of(None) is card.model
     assert card.weights_of(0) == Weights()
@@ -169,6 +172,15 @@ def test_a_model_without_layers_that_store_anything() -> None:
     assert card.model.no_cache_reason == "encoder only"
 
 
+WHOLE = yaml.safe_load(
+    card_text(
+        full_model(),
+        source=Source("verbatim", True, "me/mine"),
+        weights=Weights("index", 10, {"bfloat16": 20}),
+        variants=(Variant("me/two", ("me/x",), {"dtype": "float16"}, Source("retyped", True), Weights()),),
+        expect=(Expectation("generic", "total.kv_bytes", [1, 3], {"requests": 2, "tokens": 10}, "by hand"),),
+    )
+)
 NAMES = st.sampled_from(["a", "b", "full_attention", "mla+sparse_indexer", "window-2", "v1.5"])
 
 
@@ -220,6 +232,31 @@ def test_any_text_is_a_pattern_or_an_error(text: str) -> None:
     except KvplanError as error:
         runs = [(error.code, 1)]
     assert runs == [("bad-pattern", 1)] or 1 <= sum(count for _, count in runs) <= MAX_LAYERS
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(-1e9, 1e9) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_no_card_breaks_the_reader(data: st.DataObject) -> None:
+    """One value anywhere in a card is replaced by junk: a card or an error of kvplan, from both readers."""
+    whole = copy.deepcopy(WHOLE)
+    holder: Any = whole
+    while True:
+        key = data.draw(st.sampled_from(list(holder) if isinstance(holder, dict) else range(len(holder))))
+        if not isinstance(holder[key], (dict, list)) or not holder[key] or data.draw(st.booleans()):
+            break
+        holder = holder[key]
+    holder[key] = data.draw(JUNK)
+    text = yaml.safe_dump(whole, allow_unicode=True, sort_keys=False)
+    with contextlib.suppress(KvplanError):
+        schema_errors(load_yaml(text, name="mine.yaml"))
+        read(text)
 
 
 def test_the_schema_knows_every_family() -> None:

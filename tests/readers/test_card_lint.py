@@ -18,10 +18,17 @@ from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.cards import lint_cards, list_cards
 from kvplan.readers.datafiles import data_dir
+from kvplan.readers.sources import read_directory
 from kvplan.readers.strict_yaml import load_yaml
 
+CONFIGS = Path(__file__).resolve().parents[3] / "shared" / "configs"
 CARDS = read_cards(data_dir(FOLDER))
 IDS = [card.slug for card in CARDS]
+UNIFORM = [
+    card
+    for card in CARDS
+    if {part.family for layer in card.model.distinct() for part in layer.parts} == {"full_attention"}
+]
 
 MINE = """\
 # yaml-language-server: $schema=card.schema.json
@@ -49,6 +56,37 @@ PROMISED = [
     "command", "yi", "starcoder", "gpt2", "gpt-neox", "gpt-j", "opt", "bloom", "mpt", "t5", "flan-t5",
     "whisper", "llava", "qwen2.5-vl", "lfm2", "mimo-v2", "smollm3", "seed-oss",
 ]  # fmt: skip
+
+SHAPES = {
+    "deepseek-v3": {"mla": 61},
+    "deepseek-v3.2": {"mla": 61, "sparse_indexer": 61},
+    "gemma-2-27b": {"sliding_window": 23, "full_attention": 23},
+    "gemma-3-27b": {"sliding_window": 52, "full_attention": 10},
+    "gemma-3n-e4b": {"sliding_window": 16, "full_attention": 4, "shared_kv": 15},
+    "gemma-4-26b-a4b": {"sliding_window": 25, "full_attention": 5},
+    "gpt-oss-120b": {"sliding_window": 18, "full_attention": 18},
+    "llama-4-scout": {"chunked_attention": 36, "full_attention": 12},
+    "llama-3.2-11b-vision": {"full_attention": 32, "cross_attention": 8},
+    "llama-3.2-90b-vision": {"full_attention": 80, "cross_attention": 20},
+    "command-r7b": {"sliding_window": 24, "full_attention": 8},
+    "olmo-3-7b": {"sliding_window": 24, "full_attention": 8},
+    "mimo-v2-flash": {"sliding_window": 39, "full_attention": 9},
+    "jamba-1.5-mini": {"mamba1": 28, "full_attention": 4},
+    "granite-4.0-h-small": {"mamba2": 36, "full_attention": 4},
+    "zamba2-2.7b": {"mamba2": 54, "full_attention": 9},
+    "falcon-h1-34b": {"mamba2": 72, "full_attention": 72},
+    "nemotron-h-8b": {"mamba2": 24, "no_cache": 24, "full_attention": 4},
+    "nemotron-nano-9b-v2": {"mamba2": 27, "no_cache": 25, "full_attention": 4},
+    "nemotron-super-49b": {"full_attention": 49, "no_cache": 31},
+    "qwen3-next-80b-a3b": {"gated_delta_net": 36, "full_attention": 12},
+    "qwen3.5-27b": {"gated_delta_net": 48, "full_attention": 16},
+    "kimi-linear-48b-a3b": {"kda": 20, "mla": 7},
+    "minimax-text-01": {"lightning_attention": 70, "full_attention": 10},
+    "recurrentgemma-2b": {"rg_lru": 18, "sliding_window": 8},
+    "lfm2-1.2b": {"short_convolution": 10, "full_attention": 6},
+    "whisper-large-v3": {"full_attention": 32, "cross_attention": 32},
+    "t5-small": {"full_attention": 6, "cross_attention": 6},
+}
 
 
 def codes(findings: list[Finding]) -> list[str]:
@@ -103,19 +141,44 @@ def test_a_card_round_trips(card: Card) -> None:
     assert again.model.provenance == card.model.provenance
 
 
-@pytest.mark.parametrize("card", CARDS, ids=IDS)
+@pytest.mark.parametrize("card", UNIFORM, ids=lambda card: str(card.slug))
 def test_uniform_attention_by_hand(card: Card) -> None:
     """layers * 2 * num_kv_heads * head_dim * 2 bytes * tokens, without any of the core's terms."""
-    if {part.family for layer in card.model.distinct() for part in layer.parts} != {"full_attention"}:
-        pytest.skip("not uniform full attention")
     by_hand = 0
     for layer, count in card.model.distinct().items():
         for part in layer.parts:
             heads, width = part.num_kv_heads, part.head_dim  # type: ignore[union-attr]
             by_hand += count * heads * (width + (part.v_head_dim or width)) * 2  # type: ignore[union-attr]
     for entry in card.expect:
-        if entry.engine == "generic" and entry.field == "total.kv_bytes_per_request":
+        if (entry.engine, entry.field, entry.source) == ("generic", "total.kv_bytes_per_request", None):
             assert entry.value == by_hand * entry.settings["tokens"]
+
+
+@pytest.mark.parametrize(("slug", "families"), SHAPES.items())
+def test_shapes_as_published(slug: str, families: dict[str, int]) -> None:
+    """Layers of each family, counted from the models' own reports and cards."""
+    (entry,) = (one for one in list_cards() if one.slug == slug)
+    assert entry.families == families
+
+
+@pytest.mark.skipif(not CONFIGS.is_dir(), reason="the shared configs are not beside this checkout")
+def test_cards_say_what_their_configs_say() -> None:
+    """A card whose config is at hand has the layers that the reader's rules give today."""
+    stale, compared = [], 0
+    for card in CARDS:
+        for model in (card.model, *(card.model_of(at) for at in range(len(card.variants)))):
+            folder = CONFIGS / model.id.replace("/", "__")
+            if not folder.is_dir():
+                continue
+            now = read_directory(folder)
+            compared += 1
+            same = (now.runs, now.draft_layers, now.encoder, now.kv_cache_scheme, now.quantization) == (
+                (model.runs, model.draft_layers, model.encoder, model.kv_cache_scheme, model.quantization)
+            )
+            if not same:
+                stale.append(model.id)
+    assert stale == [], "run scripts/make_cards.py with the folder of configs"
+    assert compared > 150
 
 
 def test_no_weights_are_guessed() -> None:

@@ -15,6 +15,7 @@ from kvplan.readers.card_index import key_of, names_of, squeezed
 from kvplan.readers.cards import (
     build_index,
     card_from_config,
+    lint_cards,
     list_cards,
     list_names,
     load_card,
@@ -234,9 +235,29 @@ def test_a_card_from_a_config_reads_back(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     model = read_card_file(tmp_path / "mine.yaml")
     assert model.num_layers == 3
-    assert model.source == "card:mine"
+    assert model.source == str(tmp_path / "mine.yaml")
     assert model.warnings == ()
     assert model.provenance.keys["full_attention"]["num_kv_heads"] == "num_key_value_heads"
+
+
+@pytest.mark.parametrize("source", ["llama-3.1-8b", "mine.yaml"])
+def test_no_card_from_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (data_dir(card_index.FOLDER) / "llama-3.1-8b.yaml").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(KvplanError) as caught:
+        card_from_config(source)
+    assert caught.value.code == "has-card"
+
+
+def test_a_folder_with_a_strange_name_makes_a_valid_id(tmp_path: Path) -> None:
+    folder = tmp_path / "my model: (v1) é"
+    folder.mkdir()
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(card_from_config(str(folder)), encoding="utf-8")
+    assert read_card_file(tmp_path / "mine.yaml").id == "my-model-v1"
+    assert lint_cards([tmp_path / "mine.yaml"]) == []
 
 
 def test_no_card_from_a_bad_config(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def hidden_per_head(view: ConfigView) -> int:
 
 
 def window(view: ConfigView, key: str = "sliding_window") -> int:
-    """The window of a windowed layer. Raises KvplanError where there is none: transformers fails there too."""
+    """The window of a windowed layer. Raises KvplanError where there is none, as transformers fails."""
     size = view.optional_integer(key)
     if size is None:
         raise view.refuse(key, "the layers are windowed but no window is given")

@@ -14,7 +14,7 @@ from kvplan.model import EncoderInput, Layer
 from kvplan.readers.rules.decoder import ATTENTION
 from kvplan.readers.rules.recipe import FULL, SLIDING, Recipe, every, every_key
 from kvplan.readers.rules.registry import rule
-from kvplan.readers.view import ConfigView, derived
+from kvplan.readers.view import ConfigView, check_integer, derived
 
 
 def with_cross(layers: list[Layer]) -> list[Layer]:
@@ -136,6 +136,27 @@ rule("t5gemma2_decoder", "t5gemma2_text")(
 )
 
 
+_MLLAMA_CROSS = range(3, 40, 5)  # what the class takes without a list
+
+
+@rule("mllama_text_model")
+def mllama(view: ConfigView) -> list[Layer]:
+    """Llama 3.2 Vision: cross_attention_layers keep K and V of the image tokens, nothing of a text prompt.
+
+    They are counted in num_hidden_layers; an index beyond it is ignored. Heads and width are those of the
+    self attention (models/mllama/modeling_mllama.py).
+    """
+    count = view.num_layers()
+    where = f"{view.path}cross_attention_layers"
+    given = view.sequence("cross_attention_layers")
+    crossed = {check_integer(index, where, 0) for index in (_MLLAMA_CROSS if given is None else given)}
+    heads = view.integer("num_attention_heads")
+    kv = view.optional_integer("num_key_value_heads") or heads
+    width = _per_head(view, heads, "hidden_size")
+    own, image = Layer((FullAttention(kv, width),)), Layer((CrossAttention(kv, width),))
+    return [image if index in crossed else own for index in range(count)]
+
+
 @dataclass(frozen=True, slots=True)
 class EncoderRule:
     """What the encoder of a type reads. ``length``: the config key that fixes the encoder's positions."""
@@ -198,7 +219,7 @@ ENCODERS: dict[str, EncoderRule] = {
         ),
         EncoderRule(_AUDIO),
     ),
-    **dict.fromkeys(("vision-encoder-decoder", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)),
+    **dict.fromkeys(("vision-encoder-decoder", "nougat", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)),
     "mllama": EncoderRule(_IMAGE),
     "mllama_text_model": EncoderRule(_IMAGE),
 }

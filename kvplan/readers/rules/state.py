@@ -1,4 +1,6 @@
-"""State-space and recurrent types, alone or beside attention: Mamba, Mamba-2, RG-LRU, RWKV, xLSTM, short convolutions.
+"""State-space and recurrent types, alone or beside attention.
+
+Mamba, Mamba-2, RG-LRU, RWKV, xLSTM, short convolutions, lightning attention.
 
 Sources: huggingface/transformers 5.23.0, models/*/configuration_*.py and the mixers' ``__init__``.
 """
@@ -46,7 +48,7 @@ def _inner(view: ConfigView, factor: str) -> int:
     return derived(view.integer(factor) * view.integer("hidden_size"), f"{factor} * hidden_size")
 
 
-# ------------------------------------------------------------------------------------------------------ Mamba alone
+# ----------------------------------------------------------------------------------------- Mamba alone
 
 
 @rule("mamba", "falcon_mamba")
@@ -71,7 +73,7 @@ def mamba2(view: ConfigView) -> list[Layer]:
     return [Layer((part,))] * view.num_layers()
 
 
-# ------------------------------------------------------------------------------------------- Mamba beside attention
+# ------------------------------------------------------------------------------ Mamba beside attention
 
 
 def _mamba1(view: ConfigView) -> Mamba1:
@@ -184,7 +186,7 @@ def nemotron_h(view: ConfigView) -> list[Layer]:
     return layers_of(view, _nemotron_kinds(view), {**ATTENTION, LINEAR: _nemotron_mamba})
 
 
-# ------------------------------------------------------------------------------------------------------------ Zamba
+# ----------------------------------------------------------------------------------------------- Zamba
 
 
 def _zamba_attention(view: ConfigView) -> FullAttention:
@@ -253,7 +255,7 @@ rule("zamba2")(
 )
 
 
-# ------------------------------------------------------------------------------------------- RG-LRU, RWKV and xLSTM
+# ------------------------------------------------------------------------------ RG-LRU, RWKV and xLSTM
 
 
 @rule("recurrent_gemma")
@@ -301,7 +303,7 @@ def xlstm(view: ConfigView) -> list[Layer]:
     return [Layer((part,))] * view.num_layers()
 
 
-# ------------------------------------------------------------------------------- short convolutions and lightning
+# -------------------------------------------------------------------- short convolutions and lightning
 
 
 def _conv(view: ConfigView) -> Parts:
