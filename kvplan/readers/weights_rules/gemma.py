@@ -100,11 +100,18 @@ def gemma4(view: ConfigView) -> Decoder:
             made += router("router.proj", number, hidden)
             width = int(view.integer("moe_intermediate_size", "expert_intermediate_size"))
             made += experts("experts", number, hidden, width)
-            around = ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2")
+            around = (
+                "post_feedforward_layernorm_1",
+                "post_feedforward_layernorm_2",
+                "pre_feedforward_layernorm_2",
+            )
             made += norms(around, model)
         return made + _by_layer_tensors(view, hidden)
 
-    layers = tuple(layer(word == "full_attention", shared > 0 and index >= first_shared) for index, word in enumerate(words))
+    layers = tuple(
+        layer(word == "full_attention", shared > 0 and index >= first_shared)
+        for index, word in enumerate(words)
+    )
     return Decoder(Frame(everywhere=True, extra=_by_layer_ends), layers)
 
 

@@ -53,8 +53,14 @@ def mla_attention(view: ConfigView, *, gate: bool = False, path: str = "self_att
 
 def indexer(view: ConfigView, path: str = "self_attn.indexer") -> Tensors:
     """The lightning indexer, whole on every rank; its key projection is never quantised."""
-    hidden, width = whole("hidden_size", hidden_size(view)), whole("index_head_dim", int(view.integer("index_head_dim")))
-    heads, rank = whole("index_n_heads", int(view.integer("index_n_heads"))), whole("q_lora_rank", int(view.integer("q_lora_rank")))
+    hidden, width = (
+        whole("hidden_size", hidden_size(view)),
+        whole("index_head_dim", int(view.integer("index_head_dim"))),
+    )
+    heads, rank = (
+        whole("index_n_heads", int(view.integer("index_n_heads"))),
+        whole("q_lora_rank", int(view.integer("q_lora_rank"))),
+    )
     made = linear(f"{path}.wq_b", (heads, width), rank)
     made += vector(f"{path}.wk", width, hidden) + vector(f"{path}.weights_proj", heads, hidden)
     return made + norm(f"{path}.k_norm", width, kind=LAYER, dtype="float32")
@@ -104,7 +110,11 @@ def _decoder(view: ConfigView, moe: Moe) -> Decoder:
             made[kind] = (
                 mixer
                 + (indexer(view) if kind[1] else ())
-                + (moe.tensors(view) if kind[0] else mlp("mlp", hidden, int(view.integer("intermediate_size"))))
+                + (
+                    moe.tensors(view)
+                    if kind[0]
+                    else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+                )
                 + around
             )
         layers.append(made[kind])

@@ -13,7 +13,13 @@ from typing import Any
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import check_integer
-from kvplan.readers.weights_rules.module_lists import component_list, exact_list, modelopt_list, pattern_list, substring_list
+from kvplan.readers.weights_rules.module_lists import (
+    component_list,
+    exact_list,
+    modelopt_list,
+    pattern_list,
+    substring_list,
+)
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -21,14 +27,12 @@ from kvplan.weights.formats import (
     MXFP4,
     MXFP8,
     NVFP4,
-    UNQUANTISED,
     Format,
-    Modules,
-    Quantisation,
     bnb_4bit,
     fp8_block,
     grouped,
 )
+from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
 
 Config = Mapping[str, Any]
 _ALGORITHMS: dict[str, Format] = {
@@ -256,7 +260,9 @@ def _bitsandbytes(config: Config, part: TextPart) -> Quantisation:
 
 
 def _fbgemm(config: Config, part: TextPart) -> Quantisation:
-    return Quantisation("fbgemm_fp8", FP8_CHANNEL, _rules(exact_list(_listed(config, "modules_to_not_convert"))))
+    return Quantisation(
+        "fbgemm_fp8", FP8_CHANNEL, _rules(exact_list(_listed(config, "modules_to_not_convert")))
+    )
 
 
 _METHODS: dict[str, Callable[[Config, TextPart], Quantisation]] = {

@@ -26,7 +26,10 @@ def _attention(path: str, hidden: int, heads: int) -> Tensors:
 
 def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     view = part.view
-    hidden, model = int(view.integer("d_model", "hidden_size")), whole("d_model", int(view.integer("d_model", "hidden_size")))
+    hidden, model = (
+        int(view.integer("d_model", "hidden_size")),
+        whole("d_model", int(view.integer("d_model", "hidden_size"))),
+    )
     names = ("self_attn_layer_norm", "final_layer_norm")
     encoder = encoder_layer(
         hidden,
@@ -36,8 +39,12 @@ def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
         norm_names=names,
     )
     mels = whole("num_mel_bins", int(view.integer("num_mel_bins")))
-    made = vector("model.encoder.conv1", model, mels, whole("kernel", 3)) + vector("model.encoder.conv1.bias", model)
-    made += vector("model.encoder.conv2", model, model, whole("kernel", 3)) + vector("model.encoder.conv2.bias", model)
+    made = vector("model.encoder.conv1", model, mels, whole("kernel", 3)) + vector(
+        "model.encoder.conv1.bias", model
+    )
+    made += vector("model.encoder.conv2", model, model, whole("kernel", 3)) + vector(
+        "model.encoder.conv2.bias", model
+    )
     sources = whole("max_source_positions", int(view.integer("max_source_positions")))
     targets = whole("max_target_positions", int(view.integer("max_target_positions")))
     made += vector("model.encoder.embed_positions", sources, model)

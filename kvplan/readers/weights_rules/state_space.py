@@ -113,14 +113,18 @@ def kimi_delta(hidden: int, heads: int, width: int, kernel: int, *, full_gate: b
     made: Tensors = ()
     for name in ("q_proj", "k_proj", "v_proj"):
         made += linear(f"{path}.{name}", both, model)
-        made += vector(f"{path}.{name[0]}_conv1d", *both, whole("short_conv_kernel_size", kernel), dtype="float32")
+        made += vector(
+            f"{path}.{name[0]}_conv1d", *both, whole("short_conv_kernel_size", kernel), dtype="float32"
+        )
     made += linear(f"{path}.f_a_proj", inner, model) + linear(f"{path}.f_b_proj", both, inner)
     made += linear(f"{path}.b_proj", count, model)
     if full_gate:
         made += linear(f"{path}.g_proj", both, model)
     else:
         made += linear(f"{path}.g_a_proj", inner, model) + linear(f"{path}.g_b_proj", both, inner)
-    made += vector(f"{path}.dt_bias", *both, dtype="float32") + vector(f"{path}.A_log", count, dtype="float32")
+    made += vector(f"{path}.dt_bias", *both, dtype="float32") + vector(
+        f"{path}.A_log", count, dtype="float32"
+    )
     return made + norm(f"{path}.o_norm", inner) + linear(f"{path}.o_proj", model, both)
 
 
