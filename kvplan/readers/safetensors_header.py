@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvplan.errors import KvplanError
-from kvplan.readers.json_input import parse_json, read_limited, regular_size
+from kvplan.readers.json_input import read_limited, regular_size
 from kvplan.units import MIB, ceil_div
 from kvplan.weights.facts import Index
 from kvplan.weights.stored import DTYPE_BITS, Checkpoint, Stored
@@ -32,7 +33,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | Index | None:
     """
     index = directory / INDEX_NAME
     if index.is_file():
-        listed = parse_index(read_limited(index), name=str(index))
+        listed = parse_index(read_limited(index, MAX_HEADER), name=str(index))
         files = [directory / name for name in listed.files]
         if not all(file.is_file() for file in files):
             return listed.index
@@ -80,27 +81,34 @@ def header_length(prefix: bytes, name: str) -> int:
 
 def parse_header(data: bytes, name: str, *, data_bytes: int | None = None) -> list[Stored]:
     """The tensors of a header; data_bytes: what follows it, where that is known."""
-    try:
-        table = json.loads(data, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise _bad(name, f"its header is not JSON: {error}") from error
-    if not isinstance(table, dict) or len(table) > MAX_TENSORS:
-        raise _bad(name, "its header is not a table of tensors")
+    table = _object(data, name)
     tensors = [_tensor(key, entry, name, data_bytes) for key, entry in table.items() if key != "__metadata__"]
     if data_bytes is not None and sum(tensor.bytes for tensor in tensors) > data_bytes:
         raise _bad(name, "its tensors are larger than the file: it is cut off")
     return tensors
 
 
+def _object(data: bytes, name: str) -> dict[str, Any]:
+    """A JSON object whose size the caller has bounded."""
+    try:
+        table = json.loads(data, object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _bad(name, f"it is not JSON: {error}") from error
+    if not isinstance(table, dict) or len(table) > MAX_TENSORS:
+        raise _bad(name, "it is not a table of tensors")
+    return table
+
+
 def _tensor(key: str, entry: Any, name: str, data_bytes: int | None) -> Stored:
     if not isinstance(entry, Mapping):
         raise _bad(name, f"{key[:80]!r} is not a tensor")
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype = entry.get("dtype")
+    shape, offsets = _whole_numbers(entry.get("shape")), _whole_numbers(entry.get("data_offsets"))
     if dtype not in DTYPE_BITS:
         raise _bad(name, f"{key[:80]!r} has the unknown dtype {str(dtype)[:20]!r}")
-    if not _whole_numbers(shape) or not _whole_numbers(offsets) or len(offsets) != 2:
+    if shape is None or offsets is None or len(offsets) != 2:
         raise _bad(name, f"{key[:80]!r} has no proper shape and offsets")
-    tensor = Stored(key, dtype, tuple(shape))
+    tensor = Stored(key, dtype, shape)
     if tensor.elements > _LARGEST:
         raise _bad(name, f"{key[:80]!r} has {tensor.elements:,} elements")
     span = offsets[1] - offsets[0]
@@ -111,10 +119,12 @@ def _tensor(key: str, entry: Any, name: str, data_bytes: int | None) -> Stored:
     return tensor
 
 
-def _whole_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(
+def _whole_numbers(value: Any) -> tuple[int, ...] | None:
+    """A list of sizes, or None where it is none."""
+    fine = isinstance(value, list) and all(
         isinstance(entry, int) and not isinstance(entry, bool) and 0 <= entry <= _LARGEST for entry in value
     )
+    return tuple(value) if fine else None
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,18 +134,17 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+@dataclass(frozen=True, slots=True)
 class Listed:
     """An index: the names of the files, and what it says about the weights."""
 
-    __slots__ = ("files", "index")
-
-    def __init__(self, files: tuple[str, ...], index: Index) -> None:
-        self.files, self.index = files, index
+    files: tuple[str, ...]
+    index: Index
 
 
 def parse_index(data: bytes, *, name: str) -> Listed:
     """model.safetensors.index.json. Raises KvplanError(bad-safetensors | bad-json)."""
-    table = parse_json(data, name=name)
+    table = _object(data, name)
     names, metadata = table.get("weight_map"), table.get("metadata")
     if not isinstance(names, Mapping) or not names:
         raise _bad(name, "it has no weight_map")

@@ -115,7 +115,7 @@ def _on_rank(tensor: Stored, shape: Shape, parallel: Parallel, dtype: Packing) -
         return ceil_div(size, parallel.expert_ways), True
     module = module_of(tensor.name)
     own = module.rpartition(".")[2].lower()
-    if tensor.elements <= 8 or own in KV_DIVIDED and tp > shape.num_kv_heads:
+    if tensor.elements <= 8 or (own in KV_DIVIDED and tp > shape.num_kv_heads):
         return ceil_div(size, min(tp, shape.num_kv_heads)) if own in KV_DIVIDED else size, True
     if own in KV_DIVIDED or (own in DIVIDED and "indexer" not in module):
         return ceil_div(size, tp), True

@@ -17,6 +17,7 @@ from kvplan.readers.weights_rules.parts import (
     embedding,
     even,
     experts,
+    keyed,
     linear,
     mlp,
     norm,
@@ -130,7 +131,7 @@ def gemma3n(view: ConfigView) -> Decoder:
     """Gemma 3n: alternating updates, a low-rank residual, per-layer embeddings, widths by layer."""
     hidden, count = hidden_size(view), int(view.num_layers())
     model, inputs = whole("hidden_size", hidden), int(view.integer("altup_num_inputs"))
-    altup, rank = whole("altup_num_inputs", inputs), whole("laurel_rank", int(view.integer("laurel_rank")))
+    altup, rank = whole("altup_num_inputs", inputs), keyed(view, "laurel_rank")
     widths = view.sequence("intermediate_size")
     shared = int(view.optional_integer("num_kv_shared_layers", default=0, lowest=0) or 0)
     bias = view.flag("attention_bias")

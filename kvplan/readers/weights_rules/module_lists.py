@@ -28,7 +28,7 @@ def plain_path(text: str) -> str:
 
 
 def _texts(entries: Iterable[Any]) -> list[str]:
-    made = []
+    made: list[str] = []
     for entry in entries:
         if not isinstance(entry, str) or len(entry) > MAX_LENGTH or len(made) >= MAX_ENTRIES:
             raise KvplanError("bad-config", "quantization_config lists modules that are not short texts")

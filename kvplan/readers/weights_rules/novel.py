@@ -15,6 +15,7 @@ from kvplan.readers.weights_rules.parts import (
     Tensors,
     even,
     experts,
+    keyed,
     linear,
     mlp,
     norm,
@@ -44,7 +45,7 @@ def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
 def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
     heads, width = int(num_heads(view)), int(view.integer("head_dim"))
     groups, low = int(view.integer("o_groups")), int(view.integer("o_lora_rank"))
-    model, rank = whole("hidden_size", hidden), whole("q_lora_rank", int(view.integer("q_lora_rank")))
+    model, rank = whole("hidden_size", hidden), keyed(view, "q_lora_rank")
     count, one = even("num_attention_heads", heads), whole("head_dim", width)
     made = vector("attn.attn_sink", Dim("num_attention_heads", heads, Split.EVEN, SINKS), dtype="float32")
     made += linear("attn.wq_a", rank, model) + linear("attn.wkv", one, model)
@@ -106,7 +107,7 @@ def deepseek_v4(view: ConfigView) -> Decoder:
         )
         if by_hash:
             table = (
-                whole("vocab_size", int(view.integer("vocab_size"))),
+                keyed(view, "vocab_size"),
                 whole("experts per token", int(view.integer("num_experts_per_tok"))),
             )
             made += vector("ffn.gate.tid2eid", *table, dtype="int32")
@@ -182,18 +183,11 @@ def _zamba2_shared(view: ConfigView, hidden: int, hybrids: int) -> list[Placed]:
             f"{path}.pre_ff_layernorm", whole("hidden_size", hidden)
         )
     for index in range(hybrids):
-        adapters = [
-            (
-                "feed_forward.gate_up_proj_adapter_list",
-                hidden,
-                (whole("gate and up", 2), even("intermediate_size", inner)),
-            )
-        ]
+        wider = (whole("gate and up", 2), even("intermediate_size", inner))
+        adapters = [("feed_forward.gate_up_proj_adapter_list", hidden, wider)]
         if view.flag("use_shared_attention_adapter"):
-            for name in ("q", "k", "v"):
-                adapters.append(
-                    (f"self_attn.linear_{name}_adapter_list", wide, (even("attention_hidden_size", wide),))
-                )
+            out_of = (whole("one", 1), even("attention_hidden_size", wide))
+            adapters += [(f"self_attn.linear_{name}_adapter_list", wide, out_of) for name in "qkv"]
         for name, into_width, out in adapters:
             made += linear(f"model.{name}.{index}.A", low, whole("input width", into_width))
             made += linear(f"model.{name}.{index}.B", out, whole("adapter_rank", rank))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import Tensors, even, linear, norm, vector, whole
+from kvplan.readers.weights_rules.parts import Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.weights.inventory import Dim, Split
 
 
@@ -87,9 +87,9 @@ def gated_delta_net(view: ConfigView, hidden: int, *, joint: bool, path: str = "
     """
     keys = even("linear_num_key_heads", int(view.integer("linear_num_key_heads")))
     values = even("linear_num_value_heads", int(view.integer("linear_num_value_heads")))
-    key = whole("linear_key_head_dim", int(view.integer("linear_key_head_dim")))
-    value = whole("linear_value_head_dim", int(view.integer("linear_value_head_dim")))
-    kernel = whole("linear_conv_kernel_dim", int(view.integer("linear_conv_kernel_dim")))
+    key = keyed(view, "linear_key_head_dim")
+    value = keyed(view, "linear_value_head_dim")
+    kernel = keyed(view, "linear_conv_kernel_dim")
     model, two = whole("hidden_size", hidden), whole("query and key", 2)
     wide, tall = (two, keys, key), (values, value)
     qkv, z, b, a = (

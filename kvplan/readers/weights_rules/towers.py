@@ -186,7 +186,7 @@ def _qwen3(raw: Raw, view: ConfigView) -> list[Placed]:
         norm_names=("norm1", "norm2"),
     )
     made = _qwen_patches(vision, bias=True)
-    positions = whole("num_position_embeddings", int(vision.integer("num_position_embeddings")))
+    positions = keyed(vision, "num_position_embeddings")
     made += vector("visual.pos_embed", positions, model)
     made += repeated("visual.blocks", layer, int(vision.integer("depth")))
     wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)

@@ -7,7 +7,18 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import LAYER, RMS, Tensors, even, linear, norm, norms, vector, whole
+from kvplan.readers.weights_rules.parts import (
+    LAYER,
+    RMS,
+    Tensors,
+    even,
+    keyed,
+    linear,
+    norm,
+    norms,
+    vector,
+    whole,
+)
 from kvplan.readers.weights_rules.plain import FOUR_NORMS, hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS
 from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated, vision_view
@@ -93,11 +104,11 @@ def _llama4(raw: Raw, view: ConfigView) -> list[Placed]:
     narrow = even("projector_input_dim", int(vision.integer("projector_input_dim")))
     shuffled = whole("shuffled width", int(hidden / ratio**2))
     made += linear(f"{path}.vision_adapter.mlp.fc1", narrow, shuffled)
-    out = whole("projector_output_dim", int(vision.integer("projector_output_dim")))
+    out = keyed(vision, "projector_output_dim")
     made += linear(f"{path}.vision_adapter.mlp.fc2", out, narrow)
     text, seen = (
         even("hidden_size", hidden_size(view)),
-        whole("vision_output_dim", int(vision.integer("vision_output_dim"))),
+        keyed(vision, "vision_output_dim"),
     )
     return placed(made + linear("multi_modal_projector.linear_1", text, seen))
 
@@ -128,7 +139,7 @@ def _gemma4(raw: Raw, view: ConfigView) -> list[Placed]:
     layer += linear("mlp.gate_proj.linear", inner, model) + linear("mlp.up_proj.linear", inner, model)
     layer += linear("mlp.down_proj.linear", model, inner) + norms(FOUR_NORMS, model)
     patch, path = int(vision.integer("patch_size")), "vision_tower"
-    rows = whole("position_embedding_size", int(vision.integer("position_embedding_size")))
+    rows = keyed(vision, "position_embedding_size")
     made = vector(f"{path}.patch_embedder.position_embedding_table", whole("two axes", 2), rows, model)
     made += linear(f"{path}.patch_embedder.input_proj", model, whole("channels × patch_size²", 3 * patch**2))
     made += repeated(f"{path}.encoder.layers", layer, int(vision.integer("num_hidden_layers")))
