@@ -17,14 +17,7 @@ from kvplan.weights.inventory import Inventory
 from kvplan.weights.stored import Checkpoint
 
 NO_INVENTORY = frozenset(
-    {
-        "no-weights",
-        "unknown-model-type",
-        "missing-key",
-        "bad-config",
-        "unknown-quantization",
-        "unknown-layer-type",
-    }
+    "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
 )
 
 

@@ -16,8 +16,8 @@ from kvplan.weights.ranks import Parallel, stage_layers
 from kvplan.weights.stored import _DRAFT, _DROPPED, _EXPERT, _LAYER, _TOWER, Checkpoint, Stored, end_kind
 
 DIVIDED = frozenset(
-    "q_proj qkv_proj query_key_value wqkv wq_b c_attn w_pack q_b_proj kv_b_proj gate_proj up_proj gate_up_proj "
-    "w1 w3 fc1 fc_in c_fc dense_h_to_4h input_linear in_proj in_proj_qkvz in_proj_qkv in_proj_z in_proj_ba "
+    "q_proj qkv_proj query_key_value wqkv wq_b c_attn w_pack q_b_proj kv_b_proj gate_proj up_proj "
+    "gate_up_proj w1 w3 fc1 fc_in c_fc dense_h_to_4h input_linear in_proj in_proj_qkvz in_proj_qkv in_proj_z in_proj_ba "
     "in_proj_a in_proj_b o_proj wo dense down_proj w2 fc2 fc_out c_proj dense_4h_to_h output_linear out_proj "
     "conv1d a_log d dt_bias dt_proj x_proj sinks attention_sink_bias g_proj linear_fc1 linear_fc2 qkv proj "
     "wo_a wo_b attn_sink q_conv1d k_conv1d v_conv1d f_b_proj b_proj g_b_proj up down gate_up fc0".split()

@@ -30,7 +30,7 @@ AGREE = 200
 
 @dataclass(frozen=True, slots=True)
 class WeightFacts:
-    """Bytes of weights. bytes_per_rank: the fullest GPU of each pipeline stage; total_bytes: the whole model once.
+    """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: the whole model once.
 
     draft_bytes: what multi-token-prediction layers add when an engine loads them, once.
     """

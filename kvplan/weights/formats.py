@@ -1,7 +1,6 @@
 """How a weight matrix is stored: bits for each number, and a scale for each group of numbers.
 
-Sources of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization/ (0.32), the files named at each
-format.
+Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization/ (0.32).
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ class Format:
 
     bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
     scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
-    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a global scale).
+    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
+    global scale).
     expert_multiples: (width, hidden) multiples to which a kernel pads each expert.
     """
 
@@ -60,7 +60,7 @@ def fp8_block(rows: int, columns: int, scale_bytes: int = 4) -> Format:
 
 
 def grouped(bits: int, group: int, *, zeros: bool, column_bytes: int = 0, matrix_bytes: int = 0) -> Format:
-    """Integers of some bits with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
+    """Integers with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
     name = f"int{bits}, groups of {group or 'a row'}"
     return Format(name, bits, (1, group), None, bits if zeros else 0, column_bytes, matrix_bytes)
 

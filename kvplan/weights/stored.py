@@ -184,7 +184,7 @@ def _end_of(tensor: Tensor) -> str:
 def _share(
     stored: int | None, whole: Iterable[Tensor], present: Iterable[Tensor], parallel: Parallel, dtype: Packing
 ) -> int:
-    """stored × (bytes of what is present, on the rank) / (bytes of the whole); the rank's own where they agree."""
+    """stored × (what is present, on the rank) / (the whole); the rank's own figure where they agree."""
     complete = sum(_stored_size(tensor, dtype) for tensor in whole)
     rank = sum(tensor_bytes(tensor, parallel, dtype) for tensor in present)
     if stored is None or complete == 0 or stored == complete:

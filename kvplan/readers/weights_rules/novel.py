@@ -34,7 +34,7 @@ SINKS = 64
 
 
 def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
-    """Key and gate projections of compressed attention; ratio 4 overlaps and doubles them. Never quantised."""
+    """Key and gate projections of compressed attention, doubled by ratio 4's overlap. Never quantised."""
     wide = whole("head_dim × overlap", width * (2 if ratio == 4 else 1))
     model = whole("hidden_size", hidden)
     made = vector(f"{path}.ape", whole("compress ratio", ratio), wide, dtype="float32")

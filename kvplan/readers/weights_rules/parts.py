@@ -199,7 +199,7 @@ def router(
     correction: str | None = None,
     correction_dtype: str = "float32",
 ) -> Tensors:
-    """The gate that chooses experts, kept whole and unquantised; with its correction bias where it has one."""
+    """The gate that chooses experts, kept whole and unquantised, and its correction bias."""
     made = vector(path, whole("num_experts", count), whole("hidden_size", hidden), dtype=dtype)
     if bias:
         made += vector(f"{path}.bias", whole("num_experts", count), dtype=dtype)

@@ -136,7 +136,7 @@ def _fp8(config: Config, part: TextPart) -> Quantisation:
 
 
 def _modelopt(config: Config, part: TextPart) -> Quantisation:
-    """One algorithm for all linear layers and the head but the excluded ones, or one for each listed module."""
+    """One algorithm for every matrix but the excluded ones, or one for each listed module."""
     if part.view.model_type == "deepseek_v4":
         return _fp8(config, part)
     algorithm = str(config.get("quant_algo") or "").upper()
@@ -236,7 +236,7 @@ def _group(config: Config) -> int:
 
 
 def _gptq(config: Config, part: TextPart) -> Quantisation:
-    """bits with a scale and a zero point for each group, and four bytes a row of inputs for its group's index."""
+    """bits with a scale and a zero point for each group, and four bytes an input for its group's index."""
     if config.get("dynamic"):
         raise _unknown("dynamic", "a table of modules", [])
     form = grouped(_number(config, "bits"), _group(config), zeros=True, column_bytes=4)

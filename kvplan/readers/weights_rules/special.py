@@ -83,7 +83,7 @@ LLAMA4_MOE = Moe(
 
 @decoder("llama4_text")
 def llama4(view: ConfigView) -> Decoder:
-    """Every interleave_moe_layer_step-th layer has experts beside a shared one, the others a wider perceptron."""
+    """Every interleave_moe_layer_step-th layer has experts and a shared one, the others a perceptron."""
     hidden, count = hidden_size(view), int(view.num_layers())
     step = view.optional_integer("interleave_moe_layer_step", default=1, lowest=0) or 0
     mixer = attention(heads_of(view), hidden) + norms(TWO_NORMS, whole("hidden_size", hidden))
@@ -141,7 +141,7 @@ MIMO_MOE = Moe(
 
 @decoder("mimo_v2", "mimo_v2_flash")
 def mimo_v2(view: ConfigView) -> Decoder:
-    """hybrid_layer_pattern 1: windowed, with heads of its own and a sink a head; moe_layer_freq lists experts."""
+    """hybrid_layer_pattern 1: windowed, own heads, a sink a head; moe_layer_freq: which have experts."""
     hidden, count = hidden_size(view), int(view.num_layers())
     pattern, freq = view.sequence("hybrid_layer_pattern"), view.sequence("moe_layer_freq")
     for key, values in (("hybrid_layer_pattern", pattern), ("moe_layer_freq", freq)):

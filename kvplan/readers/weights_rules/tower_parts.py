@@ -136,7 +136,7 @@ def _positions(vision: ConfigView) -> int:
 
 
 def clip_layers(vision: ConfigView, layers: int) -> Tensors:
-    """CLIP's vision transformer, the layers that the features need; no final norm when some are left out."""
+    """CLIP's vision transformer, as many layers as the features need; a final norm only if all are."""
     hidden, path = int(vision.integer("hidden_size")), "vision_tower.vision_model"
     model = whole("vision hidden_size", hidden)
     layer = encoder_layer(

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, norm, vector, whole
+from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.readers.weights_rules.plain import hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS
 from kvplan.readers.weights_rules.tower_parts import (
@@ -170,7 +170,7 @@ def _qwen25(raw: Raw, view: ConfigView) -> list[Placed]:
 
 
 def _qwen3(raw: Raw, view: ConfigView) -> list[Placed]:
-    """Qwen3-VL and Qwen3.5: layer norms, learnt positions, a merger, and one more for each deepstack layer."""
+    """Qwen3-VL and Qwen3.5: layer norms, learnt positions, a merger, one more a deepstack layer."""
     vision = vision_view(raw)
     hidden, merge = (
         int(vision.integer("hidden_size")),
