@@ -1,13 +1,10 @@
-"""How a weight matrix is stored: bits for each number, scales for each group, and which modules are spared.
+"""How a weight matrix is stored: bits for each number, and a scale for each group of numbers.
 
-``Format`` gives the bytes of a matrix; ``Quantisation`` says which format a module has. Sources of the
-layouts: vllm-project/vllm vllm/model_executor/layers/quantization/ (0.32), the files named at each
-format.
+Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization/ (0.32).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from kvplan.units import ceil_div
@@ -19,7 +16,8 @@ class Format:
 
     bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
     scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
-    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a global scale).
+    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
+    global scale).
     expert_multiples: (width, hidden) multiples to which a kernel pads each expert.
     """
 
@@ -62,7 +60,7 @@ def fp8_block(rows: int, columns: int, scale_bytes: int = 4) -> Format:
 
 
 def grouped(bits: int, group: int, *, zeros: bool, column_bytes: int = 0, matrix_bytes: int = 0) -> Format:
-    """Integers of some bits with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
+    """Integers with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
     name = f"int{bits}, groups of {group or 'a row'}"
     return Format(name, bits, (1, group), None, bits if zeros else 0, column_bytes, matrix_bytes)
 
@@ -70,51 +68,3 @@ def grouped(bits: int, group: int, *, zeros: bool, column_bytes: int = 0, matrix
 def bnb_4bit(*, double: bool) -> Format:
     """bitsandbytes NF4 or FP4: blocks of 64 numbers; double quantisation stores their scales in one byte."""
     return Format("bitsandbytes 4 bit", 4, (1, 64), 1 if double else 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Modules:
-    """A list of modules as a quantisation config writes it; the engines read such lists in three ways.
-
-    exact: whole paths. inside: texts that a path contains. expressions: regular expressions that must
-    match from the start of the path.
-    """
-
-    exact: frozenset[str] = frozenset()
-    inside: tuple[str, ...] = ()
-    expressions: tuple[re.Pattern[str], ...] = ()
-
-    def __contains__(self, path: object) -> bool:
-        return isinstance(path, str) and (
-            path in self.exact
-            or any(text in path for text in self.inside)
-            or any(expression.match(path) for expression in self.expressions)
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Quantisation:
-    """Which module is stored how.
-
-    method: the checkpoint's word. linear: the format of every linear module that no rule names.
-    rules: (modules, format or None for unquantised); the first that holds a module's path decides.
-    head: whether the output head is stored so too. experts: the format of experts where it is another.
-    """
-
-    method: str = ""
-    linear: Format | None = None
-    rules: tuple[tuple[Modules, Format | None], ...] = ()
-    head: bool = False
-    experts: Format | None = None
-
-    def format_of(self, path: str, *, expert: bool = False, head: bool = False) -> Format | None:
-        """The format of the module at this path, or None where it is stored as it was trained."""
-        if not self.method or (head and not self.head):
-            return None
-        for modules, form in self.rules:
-            if path in modules:
-                return form
-        return self.experts if expert and self.experts is not None else self.linear
-
-
-UNQUANTISED = Quantisation()

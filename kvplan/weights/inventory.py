@@ -8,11 +8,11 @@ lists of modules can be matched with them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
-from kvplan.weights.formats import UNQUANTISED, Quantisation
+from kvplan.weights.formats import Format
 
 ROUTER_FLOAT32 = "float32 where no router kernel"
 """A router that vLLM keeps in float32 unless the GPU is of compute capability 9.0 or 10.x
@@ -73,9 +73,9 @@ class Place(str, Enum):
 class Tensor:
     """rows × columns numbers for each entry of the stack.
 
-    name: the checkpoint's module path, relative to its block. fused: how many checkpoint modules of
-    this shape the tensor stands for (gate and up projections of experts: 2). dtype: the element type
-    where the engine fixes it (a router in float32), None for the model's own.
+    name: the checkpoint's module path, relative to its block. dtype: the element type where the engine
+    fixes it (a router in float32), None for the model's own. form: how the checkpoint stores a quantised
+    matrix, None for one as it was trained.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Tensor:
     stack: tuple[Dim, ...] = ()
     role: Role = Role.OTHER
     dtype: str | None = None
+    form: Format | None = None
 
     @property
     def elements(self) -> int:
@@ -93,8 +94,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer: the path of its modules and its tensors. stands: False where the pipeline's layer
-    count includes it but it holds nothing."""
+    """One layer: the path of its modules and its tensors."""
 
     path: str
     tensors: tuple[Tensor, ...]
@@ -114,14 +114,14 @@ class Inventory:
 
     ends: embeddings, final norms, output head, vision towers. layers: the decoder's layers in order,
     as a pipeline divides them. draft: the multi-token-prediction layers that the checkpoint carries and
-    an engine loads with a speculative method only. quantisation: how modules are stored.
+    an engine loads with a speculative method only. quantisation: the checkpoint's word for its method.
     """
 
     ends: tuple[Placed, ...]
     layers: tuple[Block, ...]
     draft: tuple[Block, ...] = ()
     dtype: str | None = None
-    quantisation: Quantisation = field(default=UNQUANTISED)
+    quantisation: str = ""
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with its full path, drafts left out."""
@@ -137,7 +137,5 @@ class Inventory:
         counts: dict[tuple[Tensor, ...], int] = {}
         for block in self.layers:
             counts[block.tensors] = counts.get(block.tensors, 0) + 1
-        inside = sum(
-            times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items()
-        )
+        inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
         return inside + sum(entry.tensor.elements for entry in self.ends)

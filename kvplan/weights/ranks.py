@@ -18,7 +18,7 @@ from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format
-from kvplan.weights.inventory import ROUTER_FLOAT32, Block, Dim, Inventory, Place, Role, Split, Tensor
+from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
 
 VOCABULARY_MULTIPLE = 64
 INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
@@ -95,7 +95,9 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
     Source: vllm-project/vllm vllm/distributed/utils.py get_pp_indices. Raises RefusedError(cannot-shard).
     """
     if stages > max(layers, 1):
-        raise RefusedError("cannot-shard", f"{layers} layers cannot be divided among {stages} pipeline stages")
+        raise RefusedError(
+            "cannot-shard", f"{layers} layers cannot be divided among {stages} pipeline stages"
+        )
     counts = [layers // stages] * stages
     for place in range(2, layers % stages + 2):
         counts[-place] += 1
@@ -119,18 +121,15 @@ def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
     return prod(on_rank(dim, parallel) for dim in (*tensor.stack, *tensor.rows, *tensor.columns))
 
 
-def tensor_bytes(tensor: Tensor, path: str, inventory: Inventory, parallel: Parallel, dtype: Packing) -> int:
+@lru_cache(maxsize=65536)
+def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
     """Bytes of one tensor on the fullest rank, in the format that the checkpoint stores its module in."""
-    form = None
-    if inventory.quantisation.method and tensor.role not in (Role.OTHER, Role.EMBEDDING):
-        form = inventory.quantisation.format_of(
-            path, expert=tensor.role is Role.EXPERT, head=tensor.role is Role.HEAD
-        )
+    form = tensor.form
     if form is None:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
+    padded = form if tensor.role is Role.EXPERT else None
     rows, columns, stack = (
-        _count(dims, parallel, form if tensor.role is Role.EXPERT else None)
-        for dims in (tensor.rows, tensor.columns, tensor.stack)
+        _count(dims, parallel, padded) for dims in (tensor.rows, tensor.columns, tensor.stack)
     )
     if not tensor.columns:  # a bias is padded with its matrix, but not quantised
         return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
@@ -153,40 +152,26 @@ def bytes_by_stage(
     """Bytes of weights on the fullest rank of each pipeline stage. Raises RefusedError(cannot-shard)."""
     stages = parallel.pipeline_parallel_size
     counts = stage_layers(len(inventory.layers), stages)
-    memo: dict[tuple[Tensor, ...], int] = {}
     totals = []
     start = 0
     for stage, count in enumerate(counts):
         total = sum(
-            tensor_bytes(entry.tensor, entry.tensor.name, inventory, parallel, dtype)
+            tensor_bytes(entry.tensor, parallel, dtype)
             for entry in inventory.ends
             if lies_on(entry.place, stage, stages)
         )
-        for block in inventory.layers[start : start + count]:
-            total += block_bytes(block, inventory, parallel, dtype, memo)
+        total += sum(
+            block_bytes(block.tensors, parallel, dtype) for block in inventory.layers[start : start + count]
+        )
         totals.append(total)
         start += count
     return tuple(totals)
 
 
-def block_bytes(
-    block: Block,
-    inventory: Inventory,
-    parallel: Parallel,
-    dtype: Packing,
-    memo: dict[tuple[Tensor, ...], int] | None = None,
-) -> int:
-    """Bytes of one layer on the fullest rank; equal unquantised layers are computed once."""
-    plain = not inventory.quantisation.method
-    if plain and memo is not None and block.tensors in memo:
-        return memo[block.tensors]
-    total = sum(
-        tensor_bytes(tensor, f"{block.path}.{tensor.name}", inventory, parallel, dtype)
-        for tensor in block.tensors
-    )
-    if plain and memo is not None:
-        memo[block.tensors] = total
-    return total
+@lru_cache(maxsize=4096)
+def block_bytes(tensors: tuple[Tensor, ...], parallel: Parallel = ALONE, dtype: Packing = BFLOAT16) -> int:
+    """Bytes of one layer on the fullest rank."""
+    return sum(tensor_bytes(tensor, parallel, dtype) for tensor in tensors)
 
 
 def parameters_by_stage(inventory: Inventory, parallel: Parallel = ALONE) -> tuple[int, ...]:

@@ -15,8 +15,20 @@ from kvplan.readers.weights_rules.frame import blocks
 from kvplan.readers.weights_rules.quantised import quantisation_of
 from kvplan.readers.weights_rules.registry import DECODERS, TOWERS, WHOLE, DecoderRule
 from kvplan.weights.inventory import Inventory
+from kvplan.weights.quantisation import quantised
 
-_FILES = ("dense_table", "mla", "hybrids", "delta_nets", "special", "gemma", "novel", "towers", "towers_more", "speech")
+_FILES = (
+    "dense_table",
+    "mla",
+    "hybrids",
+    "delta_nets",
+    "special",
+    "gemma",
+    "novel",
+    "towers",
+    "towers_more",
+    "speech",
+)
 
 
 @cache
@@ -32,9 +44,7 @@ def known_decoders() -> list[str]:
     return sorted({*DECODERS, *WHOLE})
 
 
-def inventory_of(
-    raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] | None = None
-) -> Inventory:
+def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] | None = None) -> Inventory:
     """The tensors of the model that a config describes; hf_quant_config is ModelOpt's file beside it.
 
     Raises KvplanError: no-weights (no rule for this model type), missing-key, bad-config,
@@ -46,7 +56,7 @@ def inventory_of(
     whole = WHOLE.get(part.top.model_type)
     if whole is not None:
         ends, layers = whole(part)
-        return Inventory(tuple(ends), layers, dtype=stated_dtype(part), quantisation=quantisation)
+        return quantised(Inventory(tuple(ends), layers, dtype=stated_dtype(part)), quantisation)
     made = _rule(part)(part.view)
     ends = made.frame.ends(part.view, _wrapper_ties(part))
     for level in part.levels[:-1]:
@@ -54,12 +64,8 @@ def inventory_of(
         if tower is None:
             raise _unknown(level.model_type, "what stands beside its text decoder is not known")
         ends += tower(level.raw, part.view)
-    return Inventory(
-        tuple(ends),
-        blocks(made.frame.layers, made.layers),
-        dtype=stated_dtype(part),
-        quantisation=quantisation,
-    )
+    layers = blocks(made.frame.layers, made.layers)
+    return quantised(Inventory(tuple(ends), layers, dtype=stated_dtype(part)), quantisation)
 
 
 def _wrapper_ties(part: TextPart) -> bool | None:

@@ -107,14 +107,19 @@ def _kimi_extra(view: ConfigView) -> list[Placed]:
     if view.get("attn_res_block_size") is None:
         return []
     hidden = whole("hidden_size", hidden_size(view))
-    return at(Place.LAST, norm("model.output_attn_res_norm", hidden) + vector("model.output_attn_res_proj", hidden))
+    return at(
+        Place.LAST, norm("model.output_attn_res_norm", hidden) + vector("model.output_attn_res_proj", hidden)
+    )
 
 
 @decoder("kimi_linear")
 def kimi(view: ConfigView) -> Decoder:
     """Kimi delta attention with MLA layers between, experts from first_k_dense_replace on."""
     hidden, count, settings = hidden_size(view), int(view.num_layers()), _kda(view)
-    kda = {check_integer(entry, "linear_attn_config.kda_layers") - 1 for entry in settings.get("kda_layers") or ()}
+    kda = {
+        check_integer(entry, "linear_attn_config.kda_layers") - 1
+        for entry in settings.get("kda_layers") or ()
+    }
     where = f"{view.path}linear_attn_config."
     model = whole("hidden_size", hidden)
     around = norms(TWO_NORMS, model)

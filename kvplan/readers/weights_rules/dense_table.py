@@ -144,9 +144,7 @@ PLAIN: dict[str, Plain] = {
     "mimo": Plain(qkv_bias=True, qk_norm="head", qk_norm_if="qk_norm"),
     "qwen3": Plain(qkv_bias="attention_bias", qk_norm="head"),
     "gemma": Plain(frame=EVERYWHERE),
-    "gemma2": Plain(
-        frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias"
-    ),
+    "gemma2": Plain(frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias"),
     "gemma3_text": Plain(
         frame=EVERYWHERE,
         norms=FOUR_NORMS,
@@ -164,17 +162,11 @@ PLAIN: dict[str, Plain] = {
     "exaone4": Plain(
         norms=AFTER_NORMS, qkv_bias=ANY_BIAS, o_bias=ANY_BIAS, mlp_bias="mlp_bias", qk_norm="head"
     ),
-    "olmo2": Plain(
-        norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"
-    ),
-    "olmo3": Plain(
-        norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"
-    ),
+    "olmo2": Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
+    "olmo3": Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
     "phi3": Plain(names=JOINT, mlp_names=JOINT_MLP, qkv_bias=_llama_qkv_bias, o_bias=ANY_BIAS),
     "internlm2": Plain(
-        frame=Frame(
-            embed="model.tok_embeddings", head="output", everywhere=True
-        ),
+        frame=Frame(embed="model.tok_embeddings", head="output", everywhere=True),
         names=INTERNLM2,
         mlp="feed_forward",
         mlp_names=("w1", "w3", "w2"),
@@ -337,12 +329,8 @@ PLAIN: dict[str, Plain] = {
         qk_norm="head",
         moe=STEP_MOE,
     ),
-    "glm4_moe": Plain(
-        qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE
-    ),
-    "glm4v_moe_text": Plain(
-        qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE
-    ),
+    "glm4_moe": Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
+    "glm4v_moe_text": Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
     "dots1": Plain(
         qkv_bias="attention_bias",
         o_bias="attention_bias",

@@ -17,6 +17,7 @@ from kvplan.readers.weights_rules.parts import (
     embedding,
     even,
     experts,
+    keyed,
     linear,
     mlp,
     norm,
@@ -100,11 +101,18 @@ def gemma4(view: ConfigView) -> Decoder:
             made += router("router.proj", number, hidden)
             width = int(view.integer("moe_intermediate_size", "expert_intermediate_size"))
             made += experts("experts", number, hidden, width)
-            around = ("post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2")
+            around = (
+                "post_feedforward_layernorm_1",
+                "post_feedforward_layernorm_2",
+                "pre_feedforward_layernorm_2",
+            )
             made += norms(around, model)
         return made + _by_layer_tensors(view, hidden)
 
-    layers = tuple(layer(word == "full_attention", shared > 0 and index >= first_shared) for index, word in enumerate(words))
+    layers = tuple(
+        layer(word == "full_attention", shared > 0 and index >= first_shared)
+        for index, word in enumerate(words)
+    )
     return Decoder(Frame(everywhere=True, extra=_by_layer_ends), layers)
 
 
@@ -123,7 +131,7 @@ def gemma3n(view: ConfigView) -> Decoder:
     """Gemma 3n: alternating updates, a low-rank residual, per-layer embeddings, widths by layer."""
     hidden, count = hidden_size(view), int(view.num_layers())
     model, inputs = whole("hidden_size", hidden), int(view.integer("altup_num_inputs"))
-    altup, rank = whole("altup_num_inputs", inputs), whole("laurel_rank", int(view.integer("laurel_rank")))
+    altup, rank = whole("altup_num_inputs", inputs), keyed(view, "laurel_rank")
     widths = view.sequence("intermediate_size")
     shared = int(view.optional_integer("num_kv_shared_layers", default=0, lowest=0) or 0)
     bias = view.flag("attention_bias")

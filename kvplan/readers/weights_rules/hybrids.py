@@ -23,15 +23,12 @@ from kvplan.readers.weights_rules.parts import (
     norm,
     norms,
     router,
-    vector,
     whole,
 )
-from kvplan.readers.weights_rules.dense_table import STEP_MOE
 from kvplan.readers.weights_rules.plain import TWO_NORMS, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import (
     Mamba2Sizes,
-    gated_delta_net,
     mamba1,
     mamba2,
     short_convolution,
@@ -137,7 +134,12 @@ def jamba(view: ConfigView) -> Decoder:
     hidden, count = hidden_size(view), int(view.num_layers())
     words = layer_words(view, "layers_block_type", "layer_types")
     total, width = int(view.optional_integer("num_experts") or 1), int(view.integer("intermediate_size"))
-    heads = Heads(int(num_heads(view)), int(num_kv_heads(view)), hidden // int(num_heads(view)), hidden // int(num_heads(view)))
+    heads = Heads(
+        int(num_heads(view)),
+        int(num_kv_heads(view)),
+        hidden // int(num_heads(view)),
+        hidden // int(num_heads(view)),
+    )
     around = norms(("input_layernorm", "pre_ff_layernorm"), whole("hidden_size", hidden))
     rank = view.get("mamba_dt_rank", default="auto")
 

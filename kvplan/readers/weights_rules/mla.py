@@ -15,6 +15,7 @@ from kvplan.readers.weights_rules.parts import (
     Tensors,
     attention,
     even,
+    keyed,
     linear,
     mlp,
     norm,
@@ -32,8 +33,8 @@ def mla_attention(view: ConfigView, *, gate: bool = False, path: str = "self_att
     """Query through q_lora_rank where there is one, key and value through kv_lora_rank."""
     hidden, heads = whole("hidden_size", hidden_size(view)), even("num_attention_heads", int(num_heads(view)))
     nope, rope = view.integer("qk_nope_head_dim", lowest=0), view.integer("qk_rope_head_dim", lowest=0)
-    value = whole("v_head_dim", int(view.integer("v_head_dim")))
-    latent = whole("kv_lora_rank", int(view.integer("kv_lora_rank")))
+    value = keyed(view, "v_head_dim")
+    latent = keyed(view, "kv_lora_rank")
     query = (heads, whole("qk_nope_head_dim + qk_rope_head_dim", nope + rope))
     low = view.optional_integer("q_lora_rank", lowest=0)
     if low:
@@ -53,8 +54,14 @@ def mla_attention(view: ConfigView, *, gate: bool = False, path: str = "self_att
 
 def indexer(view: ConfigView, path: str = "self_attn.indexer") -> Tensors:
     """The lightning indexer, whole on every rank; its key projection is never quantised."""
-    hidden, width = whole("hidden_size", hidden_size(view)), whole("index_head_dim", int(view.integer("index_head_dim")))
-    heads, rank = whole("index_n_heads", int(view.integer("index_n_heads"))), whole("q_lora_rank", int(view.integer("q_lora_rank")))
+    hidden, width = (
+        whole("hidden_size", hidden_size(view)),
+        keyed(view, "index_head_dim"),
+    )
+    heads, rank = (
+        keyed(view, "index_n_heads"),
+        keyed(view, "q_lora_rank"),
+    )
     made = linear(f"{path}.wq_b", (heads, width), rank)
     made += vector(f"{path}.wk", width, hidden) + vector(f"{path}.weights_proj", heads, hidden)
     return made + norm(f"{path}.k_norm", width, kind=LAYER, dtype="float32")
@@ -66,10 +73,11 @@ def layer_has_indexer(view: ConfigView, index: int) -> bool:
         return False
     pattern = view.get("index_topk_pattern")
     if isinstance(pattern, str):
-        return not (index < len(pattern) and pattern[index] == "S")
+        return index >= len(pattern) or str(pattern[index]) != "S"
     every = view.optional_integer("index_topk_freq", default=1) or 1
     offset = view.optional_integer("index_skip_topk_offset", default=2, lowest=0)
-    return max(index - (2 if offset is None else int(offset)) + 1, 0) % every == 0
+    start = 2 if offset is None else int(offset)
+    return bool(max(index - start + 1, 0) % int(every) == 0)
 
 
 def _corrected(view: ConfigView) -> bool:
@@ -104,7 +112,11 @@ def _decoder(view: ConfigView, moe: Moe) -> Decoder:
             made[kind] = (
                 mixer
                 + (indexer(view) if kind[1] else ())
-                + (moe.tensors(view) if kind[0] else mlp("mlp", hidden, int(view.integer("intermediate_size"))))
+                + (
+                    moe.tensors(view)
+                    if kind[0]
+                    else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+                )
                 + around
             )
         layers.append(made[kind])

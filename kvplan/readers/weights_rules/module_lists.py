@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.weights.formats import Modules
+from kvplan.weights.quantisation import Modules
 
 MAX_ENTRIES, MAX_LENGTH = 200_000, 300
 # A repeated group that is itself repeated can take exponential time; no real list has one.
@@ -28,7 +28,7 @@ def plain_path(text: str) -> str:
 
 
 def _texts(entries: Iterable[Any]) -> list[str]:
-    made = []
+    made: list[str] = []
     for entry in entries:
         if not isinstance(entry, str) or len(entry) > MAX_LENGTH or len(made) >= MAX_ENTRIES:
             raise KvplanError("bad-config", "quantization_config lists modules that are not short texts")
@@ -89,8 +89,12 @@ def _wildcard(text: str) -> re.Pattern[str]:
 
 def _expression(text: str) -> re.Pattern[str]:
     if _RISKY.search(text):
-        raise KvplanError("bad-config", f"quantization_config: the expression {text[:60]!r} nests repetitions")
+        raise KvplanError(
+            "bad-config", f"quantization_config: the expression {text[:60]!r} nests repetitions"
+        )
     try:
         return re.compile(text)
     except re.error as error:
-        raise KvplanError("bad-config", f"quantization_config: {text[:60]!r} is no expression: {error}") from error
+        raise KvplanError(
+            "bad-config", f"quantization_config: {text[:60]!r} is no expression: {error}"
+        ) from error

@@ -15,6 +15,7 @@ from kvplan.readers.weights_rules.parts import (
     Tensors,
     even,
     experts,
+    keyed,
     linear,
     mlp,
     norm,
@@ -28,13 +29,12 @@ from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
 from kvplan.weights.inventory import Dim, Place, Placed, Split
 
-
 SINKS = 64
 """The attention kernel's least number of query heads; sinks are padded to it."""
 
 
 def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
-    """Key and gate projections of compressed attention; ratio 4 overlaps and doubles them. Never quantised."""
+    """Key and gate projections of compressed attention, doubled by ratio 4's overlap. Never quantised."""
     wide = whole("head_dim × overlap", width * (2 if ratio == 4 else 1))
     model = whole("hidden_size", hidden)
     made = vector(f"{path}.ape", whole("compress ratio", ratio), wide, dtype="float32")
@@ -45,7 +45,7 @@ def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
 def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
     heads, width = int(num_heads(view)), int(view.integer("head_dim"))
     groups, low = int(view.integer("o_groups")), int(view.integer("o_lora_rank"))
-    model, rank = whole("hidden_size", hidden), whole("q_lora_rank", int(view.integer("q_lora_rank")))
+    model, rank = whole("hidden_size", hidden), keyed(view, "q_lora_rank")
     count, one = even("num_attention_heads", heads), whole("head_dim", width)
     made = vector("attn.attn_sink", Dim("num_attention_heads", heads, Split.EVEN, SINKS), dtype="float32")
     made += linear("attn.wq_a", rank, model) + linear("attn.wkv", one, model)
@@ -68,7 +68,12 @@ def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
 def _v4_head(view: ConfigView) -> list[Placed]:
     streams = int(view.integer("hc_mult"))
     count = whole("hc_mult", streams)
-    made = vector("model.hc_head_fn", count, whole("hc_mult × hidden_size", streams * hidden_size(view)), dtype="float32")
+    made = vector(
+        "model.hc_head_fn",
+        count,
+        whole("hc_mult × hidden_size", streams * hidden_size(view)),
+        dtype="float32",
+    )
     made += vector("model.hc_head_base", count, dtype="float32")
     return at(Place.EVERY, made + vector("model.hc_head_scale", whole("one", 1), dtype="float32"))
 
@@ -83,7 +88,10 @@ def deepseek_v4(view: ConfigView) -> Decoder:
     hashed = int(view.optional_integer("num_hash_layers", default=0, lowest=0) or 0)
     number, width = int(view.integer("n_routed_experts")), int(view.integer("moe_intermediate_size"))
     streams = int(view.integer("hc_mult"))
-    mixed, wide = whole("(2 + hc_mult) × hc_mult", (2 + streams) * streams), whole("hc_mult × hidden_size", streams * hidden)
+    mixed, wide = (
+        whole("(2 + hc_mult) × hc_mult", (2 + streams) * streams),
+        whole("hc_mult × hidden_size", streams * hidden),
+    )
     shared = int(view.optional_integer("n_shared_experts", default=0, lowest=0) or 0)
 
     @lru_cache(maxsize=64)
@@ -98,7 +106,10 @@ def deepseek_v4(view: ConfigView) -> Decoder:
             "ffn.gate", number, hidden, correction=None if by_hash else "ffn.gate.e_score_correction_bias"
         )
         if by_hash:
-            table = (whole("vocab_size", int(view.integer("vocab_size"))), whole("experts per token", int(view.integer("num_experts_per_tok"))))
+            table = (
+                keyed(view, "vocab_size"),
+                whole("experts per token", int(view.integer("num_experts_per_tok"))),
+            )
             made += vector("ffn.gate.tid2eid", *table, dtype="int32")
         made += experts("ffn.experts", number, hidden, width)
         if shared:
@@ -139,7 +150,9 @@ def zamba2(view: ConfigView) -> Decoder:
     layers = tuple(hybrid if word in mixed else plain for word in words)
     hybrids = sum(word in mixed for word in words)
     frame = Frame(
-        final_norm="model.final_layernorm", everywhere=True, extra=lambda seen: _zamba2_shared(seen, hidden, hybrids)
+        final_norm="model.final_layernorm",
+        everywhere=True,
+        extra=lambda seen: _zamba2_shared(seen, hidden, hybrids),
     )
     return Decoder(frame, layers)
 
@@ -148,24 +161,33 @@ def _zamba2_shared(view: ConfigView, hidden: int, hybrids: int) -> list[Placed]:
     """The shared blocks, each counted once, and an adapter of its own for every hybrid layer."""
     blocks = int(view.optional_integer("num_mem_blocks") or 1)
     wide = int(view.optional_integer("attention_hidden_size") or 2 * hidden)
-    heads, width = int(num_heads(view)), int(view.optional_integer("attention_head_dim") or wide // int(num_heads(view)))
+    heads, width = (
+        int(num_heads(view)),
+        int(view.optional_integer("attention_head_dim") or wide // int(num_heads(view))),
+    )
     inner, rank = int(view.integer("intermediate_size")), int(view.integer("adapter_rank"))
     low, bias = even("adapter_rank", rank), view.flag("add_bias_linear")
     made: Tensors = ()
     for block in range(blocks):
         path = f"model.shared_transformer.{block}"
-        both, into = (even("num_attention_heads", heads), whole("attention_head_dim", width)), whole("attention_hidden_size", wide)
+        both, into = (
+            (even("num_attention_heads", heads), whole("attention_head_dim", width)),
+            whole("attention_hidden_size", wide),
+        )
         for name in ("q_proj", "k_proj", "v_proj"):
             made += linear(f"{path}.self_attn.{name}", both, into)
         made += linear(f"{path}.self_attn.o_proj", whole("hidden_size", hidden), both)
         names = ("gate_up_proj", "gate_up_proj", "down_proj")
         made += mlp(f"{path}.feed_forward", hidden, inner, bias=bias, names=names)
-        made += norm(f"{path}.input_layernorm", into) + norm(f"{path}.pre_ff_layernorm", whole("hidden_size", hidden))
+        made += norm(f"{path}.input_layernorm", into) + norm(
+            f"{path}.pre_ff_layernorm", whole("hidden_size", hidden)
+        )
     for index in range(hybrids):
-        adapters = [("feed_forward.gate_up_proj_adapter_list", hidden, (whole("gate and up", 2), even("intermediate_size", inner)))]
+        wider = (whole("gate and up", 2), even("intermediate_size", inner))
+        adapters = [("feed_forward.gate_up_proj_adapter_list", hidden, wider)]
         if view.flag("use_shared_attention_adapter"):
-            for name in ("q", "k", "v"):
-                adapters.append((f"self_attn.linear_{name}_adapter_list", wide, (even("attention_hidden_size", wide),)))
+            out_of = (whole("one", 1), even("attention_hidden_size", wide))
+            adapters += [(f"self_attn.linear_{name}_adapter_list", wide, out_of) for name in "qkv"]
         for name, into_width, out in adapters:
             made += linear(f"model.{name}.{index}.A", low, whole("input width", into_width))
             made += linear(f"model.{name}.{index}.B", out, whole("adapter_rank", rank))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvplan.readers.view import ConfigView
 from kvplan.weights.inventory import Dim, Role, Split, Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -22,6 +23,11 @@ def _dims(dims: Dims) -> tuple[Dim, ...]:
 def whole(name: str, value: int) -> Dim:
     """A dimension that every rank has whole."""
     return Dim(name, value)
+
+
+def keyed(view: ConfigView, key: str) -> Dim:
+    """A whole dimension that a config key states."""
+    return Dim(key, int(view.integer(key)))
 
 
 def even(name: str, value: int) -> Dim:
@@ -193,7 +199,7 @@ def router(
     correction: str | None = None,
     correction_dtype: str = "float32",
 ) -> Tensors:
-    """The gate that chooses experts, kept whole and unquantised; with its correction bias where it has one."""
+    """The gate that chooses experts, kept whole and unquantised, and its correction bias."""
     made = vector(path, whole("num_experts", count), whole("hidden_size", hidden), dtype=dtype)
     if bias:
         made += vector(f"{path}.bias", whole("num_experts", count), dtype=dtype)

@@ -30,6 +30,7 @@ FOUR_NORMS = (*TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layerno
 AFTER_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
+PLAIN_FRAME = Frame()
 NormNames = tuple[str, ...] | Callable[[ConfigView], tuple[str, ...]]
 
 
@@ -51,7 +52,7 @@ class Plain:
     backend keeps the perceptron whole; moe: its experts, and which layers have them.
     """
 
-    frame: Frame = Frame()
+    frame: Frame = PLAIN_FRAME
     norm: str = RMS
     norms: NormNames = TWO_NORMS
     names: AttentionNames = SEPARATE

@@ -13,7 +13,13 @@ from typing import Any
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import check_integer
-from kvplan.readers.weights_rules.module_lists import component_list, exact_list, modelopt_list, pattern_list, substring_list
+from kvplan.readers.weights_rules.module_lists import (
+    component_list,
+    exact_list,
+    modelopt_list,
+    pattern_list,
+    substring_list,
+)
 from kvplan.weights.formats import (
     FP8_CHANNEL,
     FP8_TENSOR,
@@ -21,14 +27,12 @@ from kvplan.weights.formats import (
     MXFP4,
     MXFP8,
     NVFP4,
-    UNQUANTISED,
     Format,
-    Modules,
-    Quantisation,
     bnb_4bit,
     fp8_block,
     grouped,
 )
+from kvplan.weights.quantisation import UNQUANTISED, Modules, Quantisation
 
 Config = Mapping[str, Any]
 _ALGORITHMS: dict[str, Format] = {
@@ -132,7 +136,7 @@ def _fp8(config: Config, part: TextPart) -> Quantisation:
 
 
 def _modelopt(config: Config, part: TextPart) -> Quantisation:
-    """One algorithm for all linear layers and the head but the excluded ones, or one for each listed module."""
+    """One algorithm for every matrix but the excluded ones, or one for each listed module."""
     if part.view.model_type == "deepseek_v4":
         return _fp8(config, part)
     algorithm = str(config.get("quant_algo") or "").upper()
@@ -232,7 +236,7 @@ def _group(config: Config) -> int:
 
 
 def _gptq(config: Config, part: TextPart) -> Quantisation:
-    """bits with a scale and a zero point for each group, and four bytes a row of inputs for its group's index."""
+    """bits with a scale and a zero point for each group, and four bytes an input for its group's index."""
     if config.get("dynamic"):
         raise _unknown("dynamic", "a table of modules", [])
     form = grouped(_number(config, "bits"), _group(config), zeros=True, column_bytes=4)
@@ -256,7 +260,9 @@ def _bitsandbytes(config: Config, part: TextPart) -> Quantisation:
 
 
 def _fbgemm(config: Config, part: TextPart) -> Quantisation:
-    return Quantisation("fbgemm_fp8", FP8_CHANNEL, _rules(exact_list(_listed(config, "modules_to_not_convert"))))
+    return Quantisation(
+        "fbgemm_fp8", FP8_CHANNEL, _rules(exact_list(_listed(config, "modules_to_not_convert")))
+    )
 
 
 _METHODS: dict[str, Callable[[Config, TextPart], Quantisation]] = {

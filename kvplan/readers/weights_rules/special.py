@@ -83,7 +83,7 @@ LLAMA4_MOE = Moe(
 
 @decoder("llama4_text")
 def llama4(view: ConfigView) -> Decoder:
-    """Every interleave_moe_layer_step-th layer has experts beside a shared one, the others a wider perceptron."""
+    """Every interleave_moe_layer_step-th layer has experts and a shared one, the others a perceptron."""
     hidden, count = hidden_size(view), int(view.num_layers())
     step = view.optional_integer("interleave_moe_layer_step", default=1, lowest=0) or 0
     mixer = attention(heads_of(view), hidden) + norms(TWO_NORMS, whole("hidden_size", hidden))
@@ -115,20 +115,22 @@ def laguna(view: ConfigView) -> Decoder:
 
     @lru_cache(maxsize=64)
     def layer(heads: int, sparse: bool) -> Tensors:
-        made = attention(
-            Heads(heads, kv, width, width), hidden, qkv_bias=bias, o_bias=bias, qk_norm="head"
-        )
+        made = attention(Heads(heads, kv, width, width), hidden, qkv_bias=bias, o_bias=bias, qk_norm="head")
         if gating:
             gate = even("num_attention_heads", heads)
             per_head = gating is True or gating == "per-head"
             made += linear("self_attn.g_proj", gate if per_head else (gate, whole("head_dim", width)), model)
-        made += LAGUNA_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+        made += (
+            LAGUNA_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+        )
         return made + around
 
     if len(by_layer) != count:
         raise view.refuse("num_attention_heads_per_layer", f"{len(by_layer)} entries for {count} layers")
     where = f"{view.path}num_attention_heads_per_layer"
-    layers = tuple(layer(check_integer(heads, where), by_types(view, index)) for index, heads in enumerate(by_layer))
+    layers = tuple(
+        layer(check_integer(heads, where), by_types(view, index)) for index, heads in enumerate(by_layer)
+    )
     return Decoder(Frame(), layers)
 
 
@@ -139,7 +141,7 @@ MIMO_MOE = Moe(
 
 @decoder("mimo_v2", "mimo_v2_flash")
 def mimo_v2(view: ConfigView) -> Decoder:
-    """hybrid_layer_pattern 1: windowed, with heads of its own and a sink a head; moe_layer_freq lists experts."""
+    """hybrid_layer_pattern 1: windowed, own heads, a sink a head; moe_layer_freq: which have experts."""
     hidden, count = hidden_size(view), int(view.num_layers())
     pattern, freq = view.sequence("hybrid_layer_pattern"), view.sequence("moe_layer_freq")
     for key, values in (("hybrid_layer_pattern", pattern), ("moe_layer_freq", freq)):
@@ -163,7 +165,9 @@ def mimo_v2(view: ConfigView) -> Decoder:
         made = attention(own, hidden, qkv_bias=bias)
         if windowed and view.flag("add_swa_attention_sink_bias"):
             made += vector("self_attn.attention_sink_bias", even("num_attention_heads", own.count))
-        made += MIMO_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+        made += (
+            MIMO_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+        )
         return made + around
 
     return Decoder(
@@ -262,7 +266,9 @@ def nemotron_nas(view: ConfigView) -> Decoder:
             raise view.refuse(where, "the weights of a replaced or sparsified block are not known")
         made: Tensors = ()
         if not attn.get("no_op"):
-            group = check_integer(attn.get("n_heads_in_group"), f"{where}.attention.n_heads_in_group", 1, count)
+            group = check_integer(
+                attn.get("n_heads_in_group"), f"{where}.attention.n_heads_in_group", 1, count
+            )
             heads = Heads(count, count // group, width, width)
             made += attention(heads, hidden) + norm("input_layernorm", model)
         if not ffn.get("no_op"):

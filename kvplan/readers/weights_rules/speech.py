@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.weights_rules.frame import blocks
-from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, norm, vector, whole
+from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.readers.weights_rules.registry import WHOLE
 from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated
 from kvplan.weights.inventory import Block, Placed, Role, Tensor
@@ -26,7 +26,10 @@ def _attention(path: str, hidden: int, heads: int) -> Tensors:
 
 def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     view = part.view
-    hidden, model = int(view.integer("d_model", "hidden_size")), whole("d_model", int(view.integer("d_model", "hidden_size")))
+    hidden, model = (
+        int(view.integer("d_model", "hidden_size")),
+        whole("d_model", int(view.integer("d_model", "hidden_size"))),
+    )
     names = ("self_attn_layer_norm", "final_layer_norm")
     encoder = encoder_layer(
         hidden,
@@ -35,15 +38,19 @@ def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
         mlp_names=("", "fc1", "fc2"),
         norm_names=names,
     )
-    mels = whole("num_mel_bins", int(view.integer("num_mel_bins")))
-    made = vector("model.encoder.conv1", model, mels, whole("kernel", 3)) + vector("model.encoder.conv1.bias", model)
-    made += vector("model.encoder.conv2", model, model, whole("kernel", 3)) + vector("model.encoder.conv2.bias", model)
-    sources = whole("max_source_positions", int(view.integer("max_source_positions")))
-    targets = whole("max_target_positions", int(view.integer("max_target_positions")))
+    mels = keyed(view, "num_mel_bins")
+    made = vector("model.encoder.conv1", model, mels, whole("kernel", 3)) + vector(
+        "model.encoder.conv1.bias", model
+    )
+    made += vector("model.encoder.conv2", model, model, whole("kernel", 3)) + vector(
+        "model.encoder.conv2.bias", model
+    )
+    sources = keyed(view, "max_source_positions")
+    targets = keyed(view, "max_target_positions")
     made += vector("model.encoder.embed_positions", sources, model)
     made += repeated("model.encoder.layers", encoder, int(view.integer("encoder_layers")))
     made += norm("model.encoder.layer_norm", model, kind=LAYER)
-    rows = whole("vocab_size", int(view.integer("vocab_size")))
+    rows = keyed(view, "vocab_size")
     made += (Tensor("model.decoder.embed_tokens", (rows,), (model,), (), Role.EMBEDDING),)
     made += vector("model.decoder.embed_positions", targets, model)
     made += norm("model.decoder.layer_norm", model, kind=LAYER)

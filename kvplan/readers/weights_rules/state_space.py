@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import Tensors, even, linear, norm, vector, whole
+from kvplan.readers.weights_rules.parts import Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.weights.inventory import Dim, Split
 
 
@@ -87,9 +87,9 @@ def gated_delta_net(view: ConfigView, hidden: int, *, joint: bool, path: str = "
     """
     keys = even("linear_num_key_heads", int(view.integer("linear_num_key_heads")))
     values = even("linear_num_value_heads", int(view.integer("linear_num_value_heads")))
-    key = whole("linear_key_head_dim", int(view.integer("linear_key_head_dim")))
-    value = whole("linear_value_head_dim", int(view.integer("linear_value_head_dim")))
-    kernel = whole("linear_conv_kernel_dim", int(view.integer("linear_conv_kernel_dim")))
+    key = keyed(view, "linear_key_head_dim")
+    value = keyed(view, "linear_value_head_dim")
+    kernel = keyed(view, "linear_conv_kernel_dim")
     model, two = whole("hidden_size", hidden), whole("query and key", 2)
     wide, tall = (two, keys, key), (values, value)
     qkv, z, b, a = (
@@ -113,14 +113,18 @@ def kimi_delta(hidden: int, heads: int, width: int, kernel: int, *, full_gate: b
     made: Tensors = ()
     for name in ("q_proj", "k_proj", "v_proj"):
         made += linear(f"{path}.{name}", both, model)
-        made += vector(f"{path}.{name[0]}_conv1d", *both, whole("short_conv_kernel_size", kernel), dtype="float32")
+        made += vector(
+            f"{path}.{name[0]}_conv1d", *both, whole("short_conv_kernel_size", kernel), dtype="float32"
+        )
     made += linear(f"{path}.f_a_proj", inner, model) + linear(f"{path}.f_b_proj", both, inner)
     made += linear(f"{path}.b_proj", count, model)
     if full_gate:
         made += linear(f"{path}.g_proj", both, model)
     else:
         made += linear(f"{path}.g_a_proj", inner, model) + linear(f"{path}.g_b_proj", both, inner)
-    made += vector(f"{path}.dt_bias", *both, dtype="float32") + vector(f"{path}.A_log", count, dtype="float32")
+    made += vector(f"{path}.dt_bias", *both, dtype="float32") + vector(
+        f"{path}.A_log", count, dtype="float32"
+    )
     return made + norm(f"{path}.o_norm", inner) + linear(f"{path}.o_proj", model, both)
 
 

@@ -11,7 +11,6 @@ from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
 from kvplan.weights.inventory import Place, Placed, Tensor
 
-
 # What transformers 5.23.0's vision classes default to, as far as shapes depend on it and the generated table
 # of text defaults leaves it out.
 _QWEN = {"in_channels": 3, "spatial_merge_size": 2, "temporal_patch_size": 2}
@@ -73,7 +72,14 @@ def placed(tensors: Tensors, place: Place = Place.EVERY) -> list[Placed]:
 def repeated(path: str, layer: Tensors, count: int) -> Tensors:
     """count equal layers under a path."""
     return tuple(
-        Tensor(f"{path}.{index}.{tensor.name}", tensor.rows, tensor.columns, tensor.stack, tensor.role, tensor.dtype)
+        Tensor(
+            f"{path}.{index}.{tensor.name}",
+            tensor.rows,
+            tensor.columns,
+            tensor.stack,
+            tensor.role,
+            tensor.dtype,
+        )
         for index in range(count)
         for tensor in layer
     )
@@ -117,7 +123,11 @@ def _patches(vision: ConfigView, path: str, *, bias: bool, as_linear: bool = Fal
     model = whole("vision hidden_size", int(vision.integer("hidden_size")))
     patch, channels = int(vision.integer("patch_size")), int(vision.optional_integer("num_channels") or 3)
     size = (whole("channels", channels), whole("patch_size²", patch**2))
-    made = linear(f"{path}.patch_embedding", model, size) if as_linear else vector(f"{path}.patch_embedding", model, *size)
+    made = (
+        linear(f"{path}.patch_embedding", model, size)
+        if as_linear
+        else vector(f"{path}.patch_embedding", model, *size)
+    )
     return made + vector(f"{path}.patch_embedding.bias", model) if bias else made
 
 
@@ -126,10 +136,12 @@ def _positions(vision: ConfigView) -> int:
 
 
 def clip_layers(vision: ConfigView, layers: int) -> Tensors:
-    """CLIP's vision transformer, the layers that the features need; no final norm when some are left out."""
+    """CLIP's vision transformer, as many layers as the features need; a final norm only if all are."""
     hidden, path = int(vision.integer("hidden_size")), "vision_tower.vision_model"
     model = whole("vision hidden_size", hidden)
-    layer = encoder_layer(hidden, int(vision.integer("num_attention_heads")), int(vision.integer("intermediate_size")))
+    layer = encoder_layer(
+        hidden, int(vision.integer("num_attention_heads")), int(vision.integer("intermediate_size"))
+    )
     made = vector(f"{path}.embeddings.class_embedding", model)
     made += _patches(vision, f"{path}.embeddings", bias=False)
     made += vector(f"{path}.embeddings.position_embedding", whole("positions", _positions(vision) + 1), model)
@@ -143,7 +155,9 @@ def siglip(vision: ConfigView, layers: int, *, patches_as_linear: bool = False) 
     """SigLIP's vision transformer; SigLIP 2 takes flattened patches and num_patches positions."""
     hidden, path = int(vision.integer("hidden_size")), "vision_tower.vision_model"
     model = whole("vision hidden_size", hidden)
-    layer = encoder_layer(hidden, int(vision.integer("num_attention_heads")), int(vision.integer("intermediate_size")))
+    layer = encoder_layer(
+        hidden, int(vision.integer("num_attention_heads")), int(vision.integer("intermediate_size"))
+    )
     rows = int(vision.integer("num_patches")) if patches_as_linear else _positions(vision)
     made = _patches(vision, f"{path}.embeddings", bias=True, as_linear=patches_as_linear)
     made += vector(f"{path}.embeddings.position_embedding", whole("positions", rows), model)

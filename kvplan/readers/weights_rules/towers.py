@@ -13,7 +13,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, norm, vector, whole
+from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.readers.weights_rules.plain import hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS
 from kvplan.readers.weights_rules.tower_parts import (
@@ -29,7 +29,9 @@ from kvplan.weights.inventory import Placed
 Raw = Mapping[str, Any]
 
 
-def _projector(view: ConfigView, into: int, between: int, *, bias: bool, path: str = "multi_modal_projector") -> Tensors:
+def _projector(
+    view: ConfigView, into: int, between: int, *, bias: bool, path: str = "multi_modal_projector"
+) -> Tensors:
     """linear_1 (column parallel) and linear_2 (row parallel)."""
     inner, out = even("projector width", between), whole("hidden_size", hidden_size(view))
     made = linear(f"{path}.linear_1", inner, whole("vision width", into), bias=bias)
@@ -61,7 +63,9 @@ def _pixtral(vision: ConfigView) -> Tensors:
         mlp_names=("feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"),
         norm_names=("attention_norm", "ffn_norm"),
     )
-    made = vector("vision_tower.patch_conv", model, whole("channels", channels), whole("patch_size²", patch**2))
+    made = vector(
+        "vision_tower.patch_conv", model, whole("channels", channels), whole("patch_size²", patch**2)
+    )
     made += norm("vision_tower.ln_pre", model)
     return made + repeated("vision_tower.transformer.layers", layer, int(vision.integer("num_hidden_layers")))
 
@@ -110,7 +114,10 @@ def _lfm2(raw: Raw, view: ConfigView) -> list[Placed]:
     hidden, factor = int(vision.integer("hidden_size")), int(raw.get("downsample_factor") or 2)
     bias = raw.get("projector_bias", True) is not False
     inner, text = int(raw.get("projector_hidden_size") or 2560), whole("hidden_size", hidden_size(view))
-    wide, middle = whole("vision width × downsample_factor²", hidden * factor**2), whole("projector width", inner)
+    wide, middle = (
+        whole("vision width × downsample_factor²", hidden * factor**2),
+        whole("projector width", inner),
+    )
     made = siglip(vision, int(vision.integer("num_hidden_layers")), patches_as_linear=True)
     if raw.get("projector_use_layernorm", True):
         made += norm("multi_modal_projector.layer_norm", wide, kind=LAYER)
@@ -120,10 +127,16 @@ def _lfm2(raw: Raw, view: ConfigView) -> list[Placed]:
 
 def _qwen_patches(vision: ConfigView, *, bias: bool) -> Tensors:
     channels = int(vision.optional_integer("in_channels", "in_chans") or 3)
-    patch, frames = int(vision.integer("patch_size")), int(vision.optional_integer("temporal_patch_size") or 2)
+    patch, frames = (
+        int(vision.integer("patch_size")),
+        int(vision.optional_integer("temporal_patch_size") or 2),
+    )
     model = whole("vision hidden_size", int(vision.integer("hidden_size")))
     made = vector(
-        "visual.patch_embed.proj", model, whole("channels × frames", channels * frames), whole("patch_size²", patch**2)
+        "visual.patch_embed.proj",
+        model,
+        whole("channels × frames", channels * frames),
+        whole("patch_size²", patch**2),
     )
     return made + vector("visual.patch_embed.proj.bias", model) if bias else made
 
@@ -131,7 +144,10 @@ def _qwen_patches(vision: ConfigView, *, bias: bool) -> Tensors:
 def _qwen25(raw: Raw, view: ConfigView) -> list[Placed]:
     """Qwen2.5-VL: RMS norms, a gated perceptron, one merger of spatial_merge_size² patches."""
     vision = vision_view(raw)
-    hidden, merge = int(vision.integer("hidden_size")), int(vision.optional_integer("spatial_merge_size") or 2)
+    hidden, merge = (
+        int(vision.integer("hidden_size")),
+        int(vision.optional_integer("spatial_merge_size") or 2),
+    )
     layer = encoder_layer(
         hidden,
         int(vision.integer("num_heads")),
@@ -148,13 +164,18 @@ def _qwen25(raw: Raw, view: ConfigView) -> list[Placed]:
     wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)
     made += norm("visual.merger.ln_q", whole("vision hidden_size", hidden))
     made += linear("visual.merger.mlp.0", narrow, wide, bias=True)
-    return placed(made + linear("visual.merger.mlp.2", whole("out_hidden_size", hidden_size(view)), narrow, bias=True))
+    return placed(
+        made + linear("visual.merger.mlp.2", whole("out_hidden_size", hidden_size(view)), narrow, bias=True)
+    )
 
 
 def _qwen3(raw: Raw, view: ConfigView) -> list[Placed]:
-    """Qwen3-VL and Qwen3.5: layer norms, learnt positions, a merger, and one more for each deepstack layer."""
+    """Qwen3-VL and Qwen3.5: layer norms, learnt positions, a merger, one more a deepstack layer."""
     vision = vision_view(raw)
-    hidden, merge = int(vision.integer("hidden_size")), int(vision.optional_integer("spatial_merge_size") or 2)
+    hidden, merge = (
+        int(vision.integer("hidden_size")),
+        int(vision.optional_integer("spatial_merge_size") or 2),
+    )
     model = whole("vision hidden_size", hidden)
     layer = encoder_layer(
         hidden,
@@ -165,7 +186,7 @@ def _qwen3(raw: Raw, view: ConfigView) -> list[Placed]:
         norm_names=("norm1", "norm2"),
     )
     made = _qwen_patches(vision, bias=True)
-    positions = whole("num_position_embeddings", int(vision.integer("num_position_embeddings")))
+    positions = keyed(vision, "num_position_embeddings")
     made += vector("visual.pos_embed", positions, model)
     made += repeated("visual.blocks", layer, int(vision.integer("depth")))
     wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)

@@ -7,7 +7,18 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import LAYER, RMS, Tensors, even, linear, norm, norms, vector, whole
+from kvplan.readers.weights_rules.parts import (
+    LAYER,
+    RMS,
+    Tensors,
+    even,
+    keyed,
+    linear,
+    norm,
+    norms,
+    vector,
+    whole,
+)
 from kvplan.readers.weights_rules.plain import FOUR_NORMS, hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS
 from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated, vision_view
@@ -40,7 +51,9 @@ def _kimi(raw: Raw, view: ConfigView) -> list[Placed]:
         mlp_names=("", "mlp.fc0", "mlp.fc1"),
         norm_names=("norm0", "norm1"),
     )
-    made = vector("vision_tower.patch_embed.proj", model, whole("channels", 3), whole("patch_size²", patch**2))
+    made = vector(
+        "vision_tower.patch_embed.proj", model, whole("channels", 3), whole("patch_size²", patch**2)
+    )
     if vision.flag("patch_embed_proj_bias", default=True):
         made += vector("vision_tower.patch_embed.proj.bias", model)
     rows = int(vision.integer("init_pos_emb_height")) * int(vision.integer("init_pos_emb_width"))
@@ -91,28 +104,42 @@ def _llama4(raw: Raw, view: ConfigView) -> list[Placed]:
     narrow = even("projector_input_dim", int(vision.integer("projector_input_dim")))
     shuffled = whole("shuffled width", int(hidden / ratio**2))
     made += linear(f"{path}.vision_adapter.mlp.fc1", narrow, shuffled)
-    out = whole("projector_output_dim", int(vision.integer("projector_output_dim")))
+    out = keyed(vision, "projector_output_dim")
     made += linear(f"{path}.vision_adapter.mlp.fc2", out, narrow)
-    text, seen = even("hidden_size", hidden_size(view)), whole("vision_output_dim", int(vision.integer("vision_output_dim")))
+    text, seen = (
+        even("hidden_size", hidden_size(view)),
+        keyed(vision, "vision_output_dim"),
+    )
     return placed(made + linear("multi_modal_projector.linear_1", text, seen))
 
 
 def _gemma4(raw: Raw, view: ConfigView) -> list[Placed]:
     """Gemma 4's tower is the transformers class itself: whole on every rank."""
     if isinstance(raw.get("audio_config"), Mapping):
-        raise KvplanError("no-weights", "the weights of gemma4's audio tower cannot be derived from its config")
+        raise KvplanError(
+            "no-weights", "the weights of gemma4's audio tower cannot be derived from its config"
+        )
     vision = vision_view(raw)
     hidden, heads = int(vision.integer("hidden_size")), int(vision.integer("num_attention_heads"))
     kv, width = int(vision.integer("num_key_value_heads")), int(vision.integer("head_dim"))
-    model, inner = whole("vision hidden_size", hidden), whole("vision intermediate_size", int(vision.integer("intermediate_size")))
-    query, shared, one = (whole("heads × head_dim", heads * width), whole("kv heads × head_dim", kv * width), whole("head_dim", width))
+    model, inner = (
+        whole("vision hidden_size", hidden),
+        whole("vision intermediate_size", int(vision.integer("intermediate_size"))),
+    )
+    query, shared, one = (
+        whole("heads × head_dim", heads * width),
+        whole("kv heads × head_dim", kv * width),
+        whole("head_dim", width),
+    )
     layer = linear("self_attn.q_proj.linear", query, model) + linear("self_attn.k_proj.linear", shared, model)
-    layer += linear("self_attn.v_proj.linear", shared, model) + linear("self_attn.o_proj.linear", model, query)
+    layer += linear("self_attn.v_proj.linear", shared, model) + linear(
+        "self_attn.o_proj.linear", model, query
+    )
     layer += norms(("self_attn.q_norm", "self_attn.k_norm"), one)
     layer += linear("mlp.gate_proj.linear", inner, model) + linear("mlp.up_proj.linear", inner, model)
     layer += linear("mlp.down_proj.linear", model, inner) + norms(FOUR_NORMS, model)
     patch, path = int(vision.integer("patch_size")), "vision_tower"
-    rows = whole("position_embedding_size", int(vision.integer("position_embedding_size")))
+    rows = keyed(vision, "position_embedding_size")
     made = vector(f"{path}.patch_embedder.position_embedding_table", whole("two axes", 2), rows, model)
     made += linear(f"{path}.patch_embedder.input_proj", model, whole("channels × patch_size²", 3 * patch**2))
     made += repeated(f"{path}.encoder.layers", layer, int(vision.integer("num_hidden_layers")))
@@ -137,7 +164,9 @@ def _muse(raw: Raw, view: ConfigView) -> list[Placed]:
         divided=False,
     )
     made = vector(f"{path}.positional_embedding_vlm", whole("positions", rows), model)
-    made += linear(f"{path}.conv1_linear", model, whole("channels × frames × patch_size²", 3 * frames * patch**2))
+    made += linear(
+        f"{path}.conv1_linear", model, whole("channels × frames × patch_size²", 3 * frames * patch**2)
+    )
     made += norms((f"{path}.ln_pre", f"{path}.ln_post"), model, LAYER)
     made += repeated(f"{path}.transformer", layer, int(vision.integer("num_hidden_layers")))
     out, inner = int(raw.get("out_hidden_size") or 6144), int(raw.get("projector_hidden_size") or 4096)
@@ -146,4 +175,6 @@ def _muse(raw: Raw, view: ConfigView) -> list[Placed]:
     return placed(made + linear("vision_projection", whole("hidden_size", hidden_size(view)), middle))
 
 
-TOWERS.update({"kimi_k25": _kimi, "kimi_k3": _kimi, "llama4": _llama4, "gemma4": _gemma4, "muse_glimmer": _muse})
+TOWERS.update(
+    {"kimi_k25": _kimi, "kimi_k3": _kimi, "llama4": _llama4, "gemma4": _gemma4, "muse_glimmer": _muse}
+)
