@@ -1,0 +1,35 @@
+"""The few widths of a config that decide what a forward pass needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.budget.vllm import Shape
+from kvplan.model import Model
+from kvplan.readers.text_part import find_text_part
+
+_MLP_WIDTH = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "decoder_ffn_dim", "intermediate_size_mlp")
+_EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "intermediate_size")
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_total")
+_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts", "experts_per_token")
+_TOWERS = ("vision_config", "audio_config", "vision_tower", "visual")
+
+
+def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:
+    """Widths as the config states them; 4 · hidden where a config of an older class states no MLP width."""
+    part = find_text_part(raw)
+    view = part.view
+    experts = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    per_token = (view.optional_integer(*_PER_TOKEN, default=0, lowest=0) or 0) if experts > 1 else 0
+    hidden = model.hidden_size
+    width = view.optional_integer(*_MLP_WIDTH, default=0, lowest=0) or 4 * hidden
+    return Shape(
+        hidden_size=hidden,
+        vocab_size=model.vocab_size,
+        mlp_width=int(width),
+        expert_width=int(view.optional_integer(*_EXPERT_WIDTH, default=0, lowest=0) or 0) if per_token else 0,
+        experts_per_token=int(per_token),
+        element_bytes=element_bytes,
+        is_multimodal=any(isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS),
+    )
