@@ -28,7 +28,7 @@ def sources_of_config(
     found: Checkpoint | Index | None = None,
     model: Model | None = None,
 ) -> WeightSources:
-    """The inventory of a config, what was found beside it, and why there is no inventory where there is none."""
+    """The inventory of a config, what was found beside it, or why there is no inventory."""
     inventory: Inventory | None = None
     problem: KvplanError | None = None
     try:

@@ -13,14 +13,24 @@ from kvplan.dtypes import Packing
 from kvplan.errors import RefusedError
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.ranks import Parallel, stage_layers
-from kvplan.weights.stored import _DRAFT, _DROPPED, _EXPERT, _LAYER, _TOWER, Checkpoint, Stored, end_kind
+from kvplan.weights.stored import (
+    DRAFT_NAME,
+    DROPPED_NAME,
+    EXPERT_NAME,
+    LAYER_NAME,
+    TOWER_NAME,
+    Checkpoint,
+    Stored,
+    end_kind,
+)
 
 DIVIDED = frozenset(
     "q_proj qkv_proj query_key_value wqkv wq_b c_attn w_pack q_b_proj kv_b_proj gate_proj up_proj "
-    "gate_up_proj w1 w3 fc1 fc_in c_fc dense_h_to_4h input_linear in_proj in_proj_qkvz in_proj_qkv in_proj_z in_proj_ba "
-    "in_proj_a in_proj_b o_proj wo dense down_proj w2 fc2 fc_out c_proj dense_4h_to_h output_linear out_proj "
-    "conv1d a_log d dt_bias dt_proj x_proj sinks attention_sink_bias g_proj linear_fc1 linear_fc2 qkv proj "
-    "wo_a wo_b attn_sink q_conv1d k_conv1d v_conv1d f_b_proj b_proj g_b_proj up down gate_up fc0".split()
+    "gate_up_proj w1 w3 fc1 fc_in c_fc dense_h_to_4h input_linear in_proj in_proj_qkvz in_proj_qkv "
+    "in_proj_z in_proj_ba in_proj_a in_proj_b o_proj wo dense down_proj w2 fc2 fc_out c_proj "
+    "dense_4h_to_h output_linear out_proj conv1d a_log d dt_bias dt_proj x_proj sinks "
+    "attention_sink_bias g_proj linear_fc1 linear_fc2 qkv proj wo_a wo_b attn_sink q_conv1d "
+    "k_conv1d v_conv1d f_b_proj b_proj g_b_proj up down gate_up fc0".split()
 )
 KV_DIVIDED = frozenset({"k_proj", "v_proj", "key", "value", "k", "v", "wk", "wv"})
 WHOLE = re.compile(
@@ -51,24 +61,29 @@ def module_of(name: str) -> str:
 
 def bytes_by_name(
     checkpoint: Checkpoint, shape: Shape, parallel: Parallel, dtype: Packing
-) -> tuple[tuple[int, ...], int]:
-    """Bytes on the fullest rank of each stage, and the drafts' bytes. Raises RefusedError(cannot-shard)."""
+) -> tuple[tuple[int, ...], int, int]:
+    """Bytes on the fullest rank of each stage, the whole model's, and the drafts'.
+
+    Raises RefusedError(cannot-shard).
+    """
     stages = parallel.pipeline_parallel_size
     firsts = _first_layers(stage_layers(shape.num_layers, stages))
-    totals, drafts, unknown = [0] * stages, 0, 0
+    totals, whole, drafts, unknown = [0] * stages, 0, 0, 0
     names: list[str] = []
     for tensor in checkpoint.tensors:
-        if _DROPPED.search(tensor.name):
+        if DROPPED_NAME.search(tensor.name):
             continue
-        layer, tower = _LAYER.search(tensor.name), _TOWER.search(tensor.name)
-        if _DRAFT.search(tensor.name) or (layer and not tower and int(layer[1]) >= shape.num_layers):
+        layer, tower = LAYER_NAME.search(tensor.name), TOWER_NAME.search(tensor.name)
+        if DRAFT_NAME.search(tensor.name) or (layer and not tower and int(layer[1]) >= shape.num_layers):
             drafts += tensor.loaded_bytes(dtype)
             continue
         size, known = _on_rank(tensor, shape, parallel, dtype)
         if not known:
             unknown += size
             names.append(tensor.name)
-        for stage in _stages(tensor.name, layer, tower is not None, firsts, shape):
+        here = _stages(tensor.name, layer, tower is not None, firsts, shape)
+        whole += tensor.loaded_bytes(dtype) if here else 0
+        for stage in here:
             totals[stage] += size
     if unknown * UNKNOWN_SHARE > sum(totals) and parallel.expert_ways > 1:
         raise RefusedError(
@@ -76,7 +91,7 @@ def bytes_by_name(
             f"it is not known how {names[0]} and {len(names) - 1} more tensors are divided among GPUs",
             help="give the weights of one GPU yourself: --weights 15GiB",
         )
-    return tuple(totals), drafts
+    return tuple(totals), whole, drafts
 
 
 def _first_layers(counts: tuple[int, ...]) -> list[int]:
@@ -106,12 +121,14 @@ def _stages(
 def _on_rank(tensor: Stored, shape: Shape, parallel: Parallel, dtype: Packing) -> tuple[int, bool]:
     """Bytes on one rank, and whether a rule says so."""
     size, tp = tensor.loaded_bytes(dtype), parallel.tensor_parallel_size
-    kind = "rest" if _LAYER.search(tensor.name) or _TOWER.search(tensor.name) else end_kind(tensor.name)
+    kind = (
+        "rest" if LAYER_NAME.search(tensor.name) or TOWER_NAME.search(tensor.name) else end_kind(tensor.name)
+    )
     if kind in ("embedding", "head") and tensor.shape:
         rows = tensor.shape[0]
         padded = round_up(rows, parallel.vocabulary_multiple)
         return ceil_div(size * padded, max(rows, 1) * tp), True
-    if _EXPERT.search(tensor.name):
+    if EXPERT_NAME.search(tensor.name):
         return ceil_div(size, parallel.expert_ways), True
     module = module_of(tensor.name)
     own = module.rpartition(".")[2].lower()

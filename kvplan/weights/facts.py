@@ -14,8 +14,8 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.units import ceil_div
 from kvplan.weights.by_name import Shape, bytes_by_name
 from kvplan.weights.inventory import Inventory
-from kvplan.weights.ranks import ALONE, Parallel, bytes_by_stage
-from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes
+from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
+from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
 
 STATED, HEADERS, INDEX, CARD, COUNT = (
     "--weights",
@@ -101,12 +101,10 @@ def _from_headers(
     checkpoint: Checkpoint, sources: WeightSources, parallel: Parallel, dtype: Packing
 ) -> WeightFacts | None:
     if sources.inventory is not None:
-        ranks, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
-        total = sum(stage_bytes(checkpoint, sources.inventory, ALONE, dtype)[0])
+        ranks, total, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
         return WeightFacts(ranks, total, HEADERS, checkpoint.where, drafts)
     if sources.shape is not None:
-        ranks, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
-        total = sum(bytes_by_name(checkpoint, sources.shape, ALONE, dtype)[0])
+        ranks, total, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
         return WeightFacts(
             ranks, total, HEADERS, f"{checkpoint.where}; divided by the tensors' names", drafts
         )
@@ -117,15 +115,18 @@ def _from_inventory(
     inventory: Inventory, sources: WeightSources, parallel: Parallel, dtype: Packing
 ) -> WeightFacts:
     ranks = bytes_by_stage(inventory, parallel, dtype)
-    total = sum(bytes_by_stage(inventory, ALONE, dtype))
+    total = stored_total(inventory, dtype)
+    drafts = sum(block_bytes(block.tensors, ALONE, dtype) for block in inventory.draft)
     how = f"{inventory.parameters:,} parameters"
     if inventory.quantisation:
         how += f", stored as {inventory.quantisation}"
     index = sources.index
     if index is None:
-        return WeightFacts(ranks, total, sources.inventory_source, how)
+        return WeightFacts(ranks, total, sources.inventory_source, how, drafts)
     if has_drafts(index.names, len(inventory.layers)):
-        return WeightFacts(ranks, total, sources.inventory_source, f"{how}; the index adds draft layers")
+        return WeightFacts(
+            ranks, total, sources.inventory_source, f"{how}; the index has draft layers too", drafts
+        )
     if abs(index.total_bytes - total) * AGREE <= total:
         scaled = tuple(ceil_div(rank * index.total_bytes, total) for rank in ranks)
         return WeightFacts(scaled, index.total_bytes, INDEX, f"{index.where}; {how}")

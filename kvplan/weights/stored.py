@@ -42,13 +42,13 @@ DTYPE_BITS = {
     "F4": 4,
 }
 """Bits of one number by safetensors' names (huggingface/safetensors safetensors/src/tensor.rs)."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
-_DRAFT = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_block|eagle)[.\d]")
-_TOWER = re.compile(
+LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
+DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_block|eagle)[.\d]")
+TOWER_NAME = re.compile(
     r"(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
 )
-_EXPERT = re.compile(r"\.experts(?:\.|_)")
-_DROPPED = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
+EXPERT_NAME = re.compile(r"\.experts(?:\.|_)")
+DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
 _SCALE = re.compile(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")
 
 
@@ -108,16 +108,16 @@ def parts_of(
     sums: dict[Key, int] = {}
     drafts = 0
     for tensor in checkpoint.tensors:
-        if _DROPPED.search(tensor.name):
+        if DROPPED_NAME.search(tensor.name):
             continue
         size = tensor.loaded_bytes(dtype)
-        layer = _LAYER.search(tensor.name)
-        tower = _TOWER.search(tensor.name)
-        if _DRAFT.search(tensor.name) or (layer and not tower and int(layer[1]) >= layers):
+        layer = LAYER_NAME.search(tensor.name)
+        tower = TOWER_NAME.search(tensor.name)
+        if DRAFT_NAME.search(tensor.name) or (layer and not tower and int(layer[1]) >= layers):
             drafts += size
             continue
         if layer and not tower:
-            key = ("experts" if _EXPERT.search(tensor.name) else "layer", int(layer[1]))
+            key = ("experts" if EXPERT_NAME.search(tensor.name) else "layer", int(layer[1]))
         else:
             kind = end_kind(tensor.name)
             if kind == "head" and tied:
@@ -142,8 +142,8 @@ def end_kind(name: str) -> str:
 
 def stage_bytes(
     checkpoint: Checkpoint, inventory: Inventory, parallel: Parallel, dtype: Packing
-) -> tuple[tuple[int, ...], int]:
-    """Bytes on the fullest rank of each stage, and the drafts' bytes on one GPU that has them whole.
+) -> tuple[tuple[int, ...], int, int]:
+    """Bytes on the fullest rank of each stage, the whole model's, and the drafts' (on a GPU that has all).
 
     Each part (a layer, its experts, the embedding, the head, a tower) has the checkpoint's bytes and is
     divided as the inventory's tensors of that part are: stored × on rank / whole. Where the inventory and
@@ -170,7 +170,7 @@ def stage_bytes(
                 total += _share(sums.get((kind, index)), chosen, chosen, parallel, dtype)
         totals.append(total)
         start += count
-    return tuple(totals), drafts
+    return tuple(totals), sum(sums.values()), drafts
 
 
 def _end_of(tensor: Tensor) -> str:
@@ -178,7 +178,7 @@ def _end_of(tensor: Tensor) -> str:
         return "embedding"
     if tensor.role is Role.HEAD:
         return "head"
-    return "tower" if _TOWER.search(f"{tensor.name}.") else "rest"
+    return "tower" if TOWER_NAME.search(f"{tensor.name}.") else "rest"
 
 
 def _share(
@@ -192,6 +192,11 @@ def _share(
     return ceil_div(stored * rank, complete)
 
 
+def stored_total(inventory: Inventory, dtype: Packing) -> int:
+    """Bytes of a checkpoint of this inventory, drafts left out."""
+    return sum(_stored_size(tensor, dtype) for _, tensor in inventory.tensors())
+
+
 def _stored_size(tensor: Tensor, dtype: Packing) -> int:
     """Bytes of a tensor as a checkpoint has it: neither padded nor kept in another element type."""
     if tensor.form is None:
@@ -202,7 +207,7 @@ def _stored_size(tensor: Tensor, dtype: Packing) -> int:
 def has_drafts(names: Iterable[str], layers: int) -> bool:
     """Whether a list of tensor names has draft layers beyond the model's own."""
     for name in names:
-        layer = _LAYER.search(name)
-        if _DRAFT.search(name) or (layer and not _TOWER.search(name) and int(layer[1]) >= layers):
+        layer = LAYER_NAME.search(name)
+        if DRAFT_NAME.search(name) or (layer and not TOWER_NAME.search(name) and int(layer[1]) >= layers):
             return True
     return False

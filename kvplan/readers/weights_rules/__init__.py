@@ -11,6 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.readers.defaults import class_facts
 from kvplan.readers.facts import stated_dtype
 from kvplan.readers.text_part import TextPart, find_text_part
+from kvplan.readers.weights_rules.drafts import draft_blocks
 from kvplan.readers.weights_rules.frame import blocks
 from kvplan.readers.weights_rules.quantised import quantisation_of
 from kvplan.readers.weights_rules.registry import DECODERS, TOWERS, WHOLE, DecoderRule
@@ -18,16 +19,8 @@ from kvplan.weights.inventory import Inventory
 from kvplan.weights.quantisation import quantised
 
 _FILES = (
-    "dense_table",
-    "mla",
-    "hybrids",
-    "delta_nets",
-    "special",
-    "gemma",
-    "novel",
-    "towers",
-    "towers_more",
-    "speech",
+    *("dense_table", "older_table", "mla", "hybrids", "delta_nets", "special", "gemma", "novel"),
+    *("towers", "towers_more", "speech"),
 )
 
 
@@ -65,7 +58,8 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
             raise _unknown(level.model_type, "what stands beside its text decoder is not known")
         ends += tower(level.raw, part.view)
     layers = blocks(made.frame.layers, made.layers)
-    return quantised(Inventory(tuple(ends), layers, dtype=stated_dtype(part)), quantisation)
+    drafts = draft_blocks(part.view, made)
+    return quantised(Inventory(tuple(ends), layers, drafts, stated_dtype(part)), quantisation)
 
 
 def _wrapper_ties(part: TextPart) -> bool | None:
@@ -81,7 +75,13 @@ def _wrapper_ties(part: TextPart) -> bool | None:
     return given if isinstance(given, bool) else None
 
 
+_OTHER_INPUT = ("vision_config", "visual", "img_processor", "audio_config", "vision_tower", "mm_vision_tower")
+
+
 def _rule(part: TextPart) -> DecoderRule:
+    beside = [key for key in _OTHER_INPUT if part.levels[-1].raw.get(key) and len(part.levels) == 1]
+    if beside:
+        raise _unknown(part.model_type, f"what its {beside[0]} adds is not known")
     for name in (part.model_type, part.view.model_type):
         if name in DECODERS:
             return DECODERS[name]

@@ -73,7 +73,7 @@ def layer_has_indexer(view: ConfigView, index: int) -> bool:
         return False
     pattern = view.get("index_topk_pattern")
     if isinstance(pattern, str):
-        return index >= len(pattern) or str(pattern[index]) != "S"
+        return index >= len(pattern) or pattern[index] != "S"
     every = view.optional_integer("index_topk_freq", default=1) or 1
     offset = view.optional_integer("index_skip_topk_offset", default=2, lowest=0)
     start = 2 if offset is None else int(offset)
@@ -81,7 +81,7 @@ def layer_has_indexer(view: ConfigView, index: int) -> bool:
 
 
 def _corrected(view: ConfigView) -> bool:
-    return view.get("topk_method") == "noaux_tc"
+    return view.word("topk_method") == "noaux_tc"
 
 
 def _moe(gate_dtype: str | None, always_corrected: bool) -> Moe:

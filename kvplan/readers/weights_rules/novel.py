@@ -13,6 +13,7 @@ from kvplan.readers.view import ConfigView, check_integer
 from kvplan.readers.weights_rules.frame import Frame, at
 from kvplan.readers.weights_rules.parts import (
     Tensors,
+    attention,
     even,
     experts,
     keyed,
@@ -24,7 +25,7 @@ from kvplan.readers.weights_rules.parts import (
     vector,
     whole,
 )
-from kvplan.readers.weights_rules.plain import hidden_size
+from kvplan.readers.weights_rules.plain import heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
 from kvplan.weights.inventory import Dim, Place, Placed, Split
@@ -192,3 +193,48 @@ def _zamba2_shared(view: ConfigView, hidden: int, hybrids: int) -> list[Placed]:
             made += linear(f"model.{name}.{index}.A", low, whole("input width", into_width))
             made += linear(f"model.{name}.{index}.B", out, whole("adapter_rank", rank))
     return at(Place.EVERY, made)
+
+
+@decoder("minimax_text_01", "minimax_m1")
+def minimax_text(view: ConfigView) -> Decoder:
+    """attn_type_list: 0 lightning attention with an output gate and a norm, 1 softmax attention; experts."""
+    hidden, count = hidden_size(view), int(view.num_layers())
+    kinds = view.sequence("attn_type_list")
+    if kinds is None or len(kinds) != count:
+        raise view.refuse("attn_type_list", "a list with one entry a layer is needed")
+    heads = heads_of(view)
+    model, wide = (
+        whole("hidden_size", hidden),
+        (even("num_attention_heads", heads.count), whole("head_dim", heads.width)),
+    )
+    lightning = linear("self_attn.qkv_proj", (whole("query, key and value", 3), *wide), model)
+    lightning += linear("self_attn.output_gate", wide, model) + norm("self_attn.norm", *wide)
+    lightning += linear("self_attn.out_proj", model, wide)
+    number, width = int(view.integer("num_local_experts")), int(view.integer("intermediate_size"))
+    forward = router("block_sparse_moe.gate", number, hidden)
+    forward += experts("block_sparse_moe.experts", number, hidden, width)
+    shared = int(view.optional_integer("shared_intermediate_size", default=0, lowest=0) or 0)
+    if shared:
+        forward += mlp("shared_mlp", hidden, shared) + linear("coefficient", whole("one", 1), model)
+    around = norms(("input_layernorm", "post_attention_layernorm"), model)
+    mixers = {0: lightning, 1: attention(heads, hidden)}
+    where = f"{view.path}attn_type_list"
+    return Decoder(
+        Frame(), tuple(mixers[check_integer(kind, where, 0, 1)] + forward + around for kind in kinds)
+    )
+
+
+@decoder("minicpm")
+def minicpm(view: ConfigView) -> Decoder:
+    """A Llama decoder, or one with experts as wide as intermediate_size."""
+    hidden = hidden_size(view)
+    number, width = (
+        int(view.optional_integer("num_experts", default=0, lowest=0) or 0),
+        int(view.integer("intermediate_size")),
+    )
+    forward = mlp("mlp", hidden, width)
+    if number:
+        forward = router("mlp.gate", number, hidden) + experts("mlp.experts", number, hidden, width)
+    layer = attention(heads_of(view), hidden) + forward
+    layer += norms(("input_layernorm", "post_attention_layernorm"), whole("hidden_size", hidden))
+    return Decoder(Frame(), (layer,) * int(view.num_layers()))

@@ -105,7 +105,7 @@ def encoder_layer(
     key_bias: bool = True,
     divided: bool = True,
 ) -> Tensors:
-    """Attention of every head for itself, a perceptron, norms. divided False: the perceptron is kept whole."""
+    """Attention of every head for itself, a perceptron, norms; divided False keeps the perceptron whole."""
     model, count = whole("vision hidden_size", hidden), even("vision heads", heads)
     both = (count, whole("vision head_dim", width or hidden // heads))
     between = even("vision intermediate_size", inner) if divided else whole("vision intermediate_size", inner)

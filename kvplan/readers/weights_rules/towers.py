@@ -247,6 +247,7 @@ TOWERS.update(
     {
         "llava": _llava,
         "mistral3": _mistral3,
+        "ministral3": lambda raw, view: _mistral3(raw, view) if raw.get("vision_config") else [],
         "gemma3": _gemma3,
         "lfm2_vl": _lfm2,
         "qwen2_5_vl": _qwen25,
