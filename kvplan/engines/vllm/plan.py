@@ -1,21 +1,20 @@
 """The compiled plan of one model under one set of settings: groups, blocks, what a request takes.
 
 vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs, get_kv_cache_capacity,
-_check_enough_kv_cache_memory; vllm/distributed/utils.py: get_pp_indices.
+_check_enough_kv_cache_memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate, pairwise
 
 from kvplan.engines.vllm.grouping import Group, make_groups
 from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
-from kvplan.model import Model
+from kvplan.results import PoolGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,12 @@ class PlanGroup:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known."""
+    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
+
+    What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes (one
+    block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and the
+    growth of one more token: steady, and per windowed group its limit and share.
+    """
 
     groups: tuple[PlanGroup, ...]
     bytes_per_block: tuple[int, ...]
@@ -41,11 +45,34 @@ class Plan:
     max_num_seqs: int
     rules: Rules
     dcp: int
+    widest: int = field(init=False)
+    replica_bytes: int = field(init=False)
+    pool_groups: tuple[PoolGroup, ...] = field(init=False)
+    full_request: int = field(init=False)
+    steady: Fraction = field(init=False)
+    windowed: tuple[tuple[int, Fraction], ...] = field(init=False)
 
-    @property
-    def widest(self) -> int:
-        """Bytes of one block on the fullest stage."""
-        return max(self.bytes_per_block, default=0)
+    def __post_init__(self) -> None:
+        widest = max(self.bytes_per_block, default=0)
+        listed = tuple(
+            PoolGroup(g.kind, g.layers, g.block_size, g.page_bytes, g.charge.blocks(self.max_model_len))
+            for g in self.groups
+        )
+        shares = [
+            (group.charge.limit, Fraction(widest, group.block_size * group.charge.shards))
+            for group in self.groups
+            if not group.cross and group.charge.fixed is None
+        ]
+        derived = {
+            "widest": widest,
+            "replica_bytes": sum(self.bytes_per_block),
+            "pool_groups": listed,
+            "full_request": sum(group.blocks_per_request for group in listed),
+            "steady": sum((share for limit, share in shares if limit is None), Fraction(0)),
+            "windowed": tuple((limit, share) for limit, share in shares if limit is not None),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def reserved(self, tokens: int) -> int:
         """Blocks that the start-up planner reserves for one request."""
@@ -71,10 +98,10 @@ class Plan:
 
     def growth(self, tokens: int) -> Fraction:
         """Bytes of one more token on the fullest stage, before rounding to blocks."""
-        grown = Fraction(0)
-        for group in self.groups:
-            if not group.cross and group.charge.grows_at(tokens):
-                grown += Fraction(self.widest, group.block_size * group.charge.shards)
+        grown = self.steady
+        for limit, share in self.windowed:
+            if tokens < limit:
+                grown += share
         return grown
 
     def num_blocks(self, memory: int, override: int | None) -> int:
@@ -103,7 +130,7 @@ class Plan:
 
     def printed(self, num_blocks: int) -> tuple[int, float]:
         """("KV cache size" tokens, maximum concurrency) as this release prints them."""
-        per_request = self.reserved(self.max_model_len)
+        per_request = self.full_request
         concurrency = num_blocks / per_request if per_request else 0.0
         if self.rules.tokens_from_concurrency:
             return int(concurrency * self.max_model_len), concurrency
@@ -112,13 +139,13 @@ class Plan:
         return tokens * (self.dcp if self.rules.tokens_times_dcp else 1), concurrency
 
 
-def make_plan(model: Model, resolved: Resolved, rules: Rules, built: Built) -> Plan:
-    """Group the specs of the whole model, then project the groups onto the stages. Raises CannotGroup."""
+def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
+    """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
     specs: dict[int, Spec] = {}
     for number, entry in enumerate(built.specs):
         specs[number] = entry.spec
     groups = make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
-    stages = _stages(model, resolved, built)
+    stages = _stages(built, resolved.pp)
     scheduling = Scheduling(
         in_flight=resolved.in_flight,
         retained=resolved.retained,
@@ -157,24 +184,9 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> 
     )
 
 
-def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
-    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one, then forward."""
-    sizes = [num_layers // stages] * stages
-    for back in range(2, num_layers % stages + 2):
-        sizes[-back] += 1
-    return list(pairwise(accumulate(sizes, initial=0)))
-
-
-def _stages(model: Model, resolved: Resolved, built: Built) -> list[frozenset[int]]:
-    """The specs (by number) of each stage. A drafter lives on the last one."""
-    unit = 2 if model.model_type == "longcat_flash" else 1
-    bounds = stage_bounds(model.num_layers // unit, resolved.pp)
-    stages = []
-    for number, (first, last) in enumerate(bounds):
-        own = {
-            index
-            for index, entry in enumerate(built.specs)
-            if (number == len(bounds) - 1 if entry.draft else first * unit <= entry.layer < last * unit)
-        }
-        stages.append(frozenset(own))
-    return stages
+def _stages(built: Built, count: int) -> list[frozenset[int]]:
+    """The specs (by number) of each pipeline stage."""
+    return [
+        frozenset(index for index, entry in enumerate(built.specs) if entry.stage == stage)
+        for stage in range(count)
+    ]
