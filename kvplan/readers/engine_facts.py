@@ -22,6 +22,8 @@ SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepse
 
 # Config classes of vLLM's own whose defaults differ (vllm/transformers_utils/configs/kimi_linear.py).
 OWN_LENGTHS = {"kimi_linear": 4096}
+SOFTCAPPED = frozenset({"gemma2"})
+"""Types whose class caps attention logits unless the file says otherwise."""
 _MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
 
 
@@ -45,7 +47,8 @@ def engine_facts(
         facts["serving_model_len"] = default
     if longest != (max_model_len or 0):
         facts["serving_longest_model_len"] = longest
-    if view.get("attn_logit_softcapping"):
+    softcap = view.get("attn_logit_softcapping")
+    if softcap or (view.model_type in SOFTCAPPED and not view.given("attn_logit_softcapping")):
         facts["attn_logit_softcapping"] = True
     return facts
 

@@ -30,12 +30,13 @@ DIVIDED = frozenset(
     "in_proj_z in_proj_ba in_proj_a in_proj_b o_proj wo dense down_proj w2 fc2 fc_out c_proj "
     "dense_4h_to_h output_linear out_proj conv1d a_log d dt_bias dt_proj x_proj sinks "
     "attention_sink_bias g_proj linear_fc1 linear_fc2 qkv proj wo_a wo_b attn_sink q_conv1d "
-    "k_conv1d v_conv1d f_b_proj b_proj g_b_proj up down gate_up fc0".split()
+    "k_conv1d v_conv1d f_b_proj b_proj g_b_proj up down gate_up fc0 q o wi wi_0 wi_1 "
+    "linear_x linear_y linear_out conv_1d recurrent_param".split()
 )
 KV_DIVIDED = frozenset({"k_proj", "v_proj", "key", "value", "k", "v", "wk", "wv"})
 WHOLE = re.compile(
     r"norm|layernorm|(^|\.)ln(_\w+)?$|gate$|router|q_a_proj|kv_a_proj|wq_a|wkv$|f_a_proj|g_a_proj|indexer|"
-    r"e_score_correction|position|patch|conv1$|conv2$|altup|laurel|scale$|embeddings?$|tid2eid|hc_"
+    r"e_score_correction|position|patch|conv1$|conv2$|altup|laurel|multi_modal_projector$|relative_attention_bias|scale$|embeddings?$|tid2eid|hc_"
 )
 _SUFFIX = re.compile(
     r"\.(?:weight|bias|qweight|qzeros|scales|g_idx|weight_scale(?:_inv|_2)?|input_scale|weight_packed|"

@@ -17,13 +17,7 @@ from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
 from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
 
-STATED, HEADERS, INDEX, CARD, COUNT = (
-    "--weights",
-    "safetensors headers",
-    "safetensors index",
-    "card",
-    "parameter count",
-)
+STATED, INDEX, CARD, COUNT = "--weights", "safetensors index", "card", "parameter count"
 AGREE = 200
 """An index and an inventory agree within one part in so many (0.5 %)."""
 
@@ -102,12 +96,11 @@ def _from_headers(
 ) -> WeightFacts | None:
     if sources.inventory is not None:
         ranks, total, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
-        return WeightFacts(ranks, total, HEADERS, checkpoint.where, drafts)
+        return WeightFacts(ranks, total, checkpoint.source, checkpoint.where, drafts)
     if sources.shape is not None:
         ranks, total, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
-        return WeightFacts(
-            ranks, total, HEADERS, f"{checkpoint.where}; divided by the tensors' names", drafts
-        )
+        how = f"{checkpoint.where}; divided by the tensors' names"
+        return WeightFacts(ranks, total, checkpoint.source, how, drafts)
     return None
 
 

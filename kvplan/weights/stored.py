@@ -45,7 +45,7 @@ DTYPE_BITS = {
 LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
 DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_block|eagle)[.\d]")
 TOWER_NAME = re.compile(
-    r"(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
+    r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
 )
 EXPERT_NAME = re.compile(r"\.experts(?:\.|_)")
 DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
@@ -77,10 +77,12 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """All tensors of a checkpoint. ``where``: the directory, or hub repository and commit."""
+    """All tensors of a checkpoint. ``where``: the directory, or the hub's repository. ``source``: how they
+    are known."""
 
     tensors: tuple[Stored, ...]
     where: str
+    source: str = "safetensors headers"
 
     @property
     def bytes(self) -> int:
@@ -129,7 +131,7 @@ def parts_of(
 
 _HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|head)\.(?:weight|bias|q\w+|scales)")
 _EMBED = re.compile(
-    r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|embeddings?|embed)\.(?:weight|q\w+)$"
+    r"(?:^|\.)(?:embed_tokens|word_embeddings|wte|embed_in|tok_embeddings|embeddings?|embed|shared)\.(?:weight|q\w+)$"
 )
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import encoder_length, layer_answers
-from kvplan.engines.vllm.backends import NoBackendError
+from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
@@ -177,7 +177,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     if refusal is None or refusal.code == "max-model-len":
         try:
             built = build(served)
-            plan = make_plan(model, resolved, rules, built)
+            plan = make_plan(resolved, rules, built)
         except (NoBackendError, CannotGroupError) as error:
             refusal = Refusal("cannot-start", str(error))
         if plan is not None and not all(plan.bytes_per_block) and plan.groups:
@@ -189,7 +189,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         refusal,
         MappingProxyType(_shown(resolved, built, settings)),
         layer_answers(model, lambda part: served.store(built.kv if built else resolved.kv)),
-        _warnings(model, resolved, rules.mamba_blocks, version),
+        _warnings(model, resolved, built, rules.mamba_blocks, version),
         resolved.lengths.max_model_len,
         resolved.tp,
     )
@@ -229,8 +229,17 @@ def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[
     return shown
 
 
-def _warnings(model: Model, resolved: Resolved, mamba_blocks: bool, version: str) -> tuple[str, ...]:
+def _warnings(
+    model: Model, resolved: Resolved, built: Built | None, mamba_blocks: bool, version: str
+) -> tuple[str, ...]:
     found = list(model.warnings)
+    size = resolved.block_size
+    if built is not None and size is not None:
+        found += [
+            f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
+            for name in built.backends
+            if not BACKENDS[name].accepts(size)
+        ]
     if resolved.device.vendor == "amd":
         found.append("AMD GPUs: block sizes are those of the default backend, not checked against an engine")
     if resolved.device.major == 10 and resolved.attention_backend is None:

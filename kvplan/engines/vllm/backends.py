@@ -142,7 +142,13 @@ def attention_backend(ask: Ask) -> Backend:
     if ask.v_head_dim != ask.head_dim:
         return _diff_kv(ask)
     major = ask.device.major
-    if ask.mm_prefix and major == 9 and ask.head_dim in (256, 512) and not ask.quantized and not ask.sinks:
+    if (
+        ask.mm_prefix
+        and major == 9
+        and ask.head_dim in (256, 512)
+        and not ask.sinks
+        and (ask.fp8 or not ask.quantized)
+    ):
         return BACKENDS["TRITON_FLASH_ATTN"]
     flash = _flash(ask)
     if flash is not None:
@@ -220,6 +226,8 @@ def _hd256(ask: Ask, head_dim: int, block_size: int | None) -> bool:
 
 def _diff_kv(ask: Ask) -> Backend:
     """K and V of different width: FlashAttention 3 or 4, else Triton."""
+    if ask.device.major == 10 and ask.fp8:
+        raise NoBackendError("FlashAttention 4 takes no fp8 cache with K and V of different width")
     flash = ask.device.major == 9 or (ask.device.major == 10 and flash_version(ask) == 4)
     if flash and (not ask.quantized or ask.fp8):
         return BACKENDS["FLASH_ATTN_DIFFKV"]
