@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from kvplan.families import Part
 
@@ -82,6 +83,8 @@ class Model:
     checkpoint's quantization config asks for, or None. draft_layers: multi-token-prediction layers that a
     speculative method adds. num_attention_heads and hidden_size serve engines' checks and defaults, 0 where
     the config has none. facts: config values that one engine's rule needs (named as in the config).
+    config: the raw config, or the keys of it that decide sizes, for the rules of weights and activations
+    (ModelOpt's file under hf_quant_config); None where the model was read from something else.
     """
 
     id: str
@@ -102,6 +105,7 @@ class Model:
     facts: Mapping[str, int | str | bool | None] = field(default_factory=dict)
     provenance: Provenance = field(default_factory=Provenance)
     warnings: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = field(default=None)
 
     @property
     def num_layers(self) -> int:

@@ -23,13 +23,17 @@ import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.readers.activation_shape import activation_shape
 from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.readers.card_config import QUANT_KEY, split_quant
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
 from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
+from kvplan.readers.config_subset import size_relevant
 from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
+from kvplan.readers.weights_rules import inventory_of
 from scripts.card_sources import Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,6 +43,16 @@ NO_LENGTH, ODD = 4096, 1000
 MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
+WHOLE = ("verbatim", "retyped")
+NEEDED = (
+    {"hidden_size", "n_embd", "d_model", "dim"},
+    {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"},
+    {"vocab_size", "padded_vocab_size"},
+    {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "moe_intermediate_size", "ffn_config"},
+)
+"""A config without one of each would be sized with its class's defaults."""
+FOUR_WIDE = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
+"""Classes whose feed-forward width is four times the hidden size."""
 MEMORY = Source("from-memory", verified=False)
 WIDTHS = {
     "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
@@ -122,12 +136,34 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
 
 def model_of(origin: Origin, name: str) -> Model:
     model = read_config(origin.config, id=name, source=name, hf_quant_config=origin.quant)
-    if origin.source.how in ("verbatim", "retyped"):
+    config = card_config(model, is_whole=origin.source.how in WHOLE)
+    model = replace(model, config=config)
+    if origin.source.how in WHOLE:
         return model
     # A partial copy: what it leaves out would be the class's default, not the model's own.
     given = {key for level in (origin.config, origin.config.get("text_config") or {}) for key in level}
     absent = {key for key, spellings in WIDTHS.items() if not given & spellings}
     return replace(model, facts={key: value for key, value in model.facts.items() if key not in absent})
+
+
+def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
+    """The keys that decide sizes. None for a partial copy that leaves out what would be guessed then."""
+    assert model.config is not None
+    raw, quant = split_quant(model.config)
+    if not is_whole:
+        levels = (raw, raw.get("text_config") or {})
+        given = {key for level in levels for key in level}
+        needed = NEEDED[:-1] if model.model_type in FOUR_WIDE else NEEDED
+        if not all(given & spellings for spellings in needed):
+            return None
+    kept = size_relevant(
+        raw,
+        (
+            lambda config: inventory_of(config, hf_quant_config=quant),
+            lambda config: activation_shape(config, model, 2),
+        ),
+    )
+    return kept if quant is None else {**kept, QUANT_KEY: quant}
 
 
 def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:
@@ -140,6 +176,8 @@ def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest:
         if mine != theirs:
             raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
     changes = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
+    if (model.config or {}) != (base.config or {}):
+        changes["config"] = model.config or {}
     for key in item.keys() & set(OVERLAY):
         if item[key] != getattr(model, key):
             raise KvplanError("not-a-variant", f"{key} reads as {getattr(model, key)}, not {item[key]}")

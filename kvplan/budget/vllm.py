@@ -28,6 +28,7 @@ class Shape:
     experts_per_token: int = 0
     element_bytes: int = 2
     is_multimodal: bool = False
+    rotary_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

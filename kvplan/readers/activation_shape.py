@@ -7,12 +7,19 @@ from typing import Any
 
 from kvplan.budget.vllm import Shape
 from kvplan.model import Model
+from kvplan.readers.rotary import rotary_table_bytes
 from kvplan.readers.text_part import find_text_part
 
-_MLP_WIDTH = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "decoder_ffn_dim", "intermediate_size_mlp")
+_MLP_WIDTH = (
+    *("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"),
+    "decoder_ffn_dim",
+)
 _EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "intermediate_size")
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_total")
-_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts", "experts_per_token")
+_PER_TOKEN = (
+    *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
+    "experts_per_token",
+)
 _TOWERS = ("vision_config", "audio_config", "vision_tower", "visual")
 
 
@@ -32,4 +39,5 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
         experts_per_token=int(per_token),
         element_bytes=element_bytes,
         is_multimodal=any(isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS),
+        rotary_bytes=rotary_table_bytes(raw, element_bytes),
     )

@@ -26,6 +26,7 @@ from kvplan.readers.card import (
     Weights,
     unverified,
 )
+from kvplan.readers.card_config import CardConfig
 from kvplan.readers.card_pattern import expand
 from kvplan.readers.located_reader import LocatedReader
 from kvplan.readers.yaml_marks import Located, Path
@@ -34,9 +35,9 @@ from kvplan.readers.yaml_validation import unknown_key
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 _KNOWN = frozenset(
     {"kvplan", "id", "aliases", "source", "model_type", *OVERLAY, *_NUMBERS, "encoder", "no_cache_reason",
-     "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
+     "layers", "config_keys", "config", "weights", "variants", "expect", "evidence", "warnings"}
 )  # fmt: skip
-_VARIANT = frozenset({"id", "aliases", "source", "weights", *OVERLAY})
+_VARIANT = frozenset({"id", "aliases", "source", "weights", "config", "config_without", *OVERLAY})
 _SOURCE = frozenset({"repository", "revision", "path", "how", "verified", "note"})
 
 
@@ -80,6 +81,7 @@ class _Reader(LocatedReader):
             facts=self.facts(()),
             provenance=Provenance(source.sentence(), source.revision, self.config_keys()),
             warnings=warnings,
+            config=self.config(()),
         )
         return Card(
             slug=slug,
@@ -87,7 +89,9 @@ class _Reader(LocatedReader):
             aliases=self.texts(("aliases",)),
             source=source,
             weights=self.weights(()),
-            variants=tuple(self.variant(("variants", index)) for index in self.entries("variants")),
+            variants=tuple(
+                self.variant(("variants", index), model) for index in self.entries("variants")
+            ),
             expect=tuple(self.expectation(("expect", index)) for index in self.entries("expect")),
             evidence=tuple(self.expectation(("evidence", index)) for index in self.entries("evidence")),
         )
@@ -215,13 +219,22 @@ class _Reader(LocatedReader):
         parameters = self.number((*path, "parameters"), highest=10**18)
         return Weights(how, parameters, sizes, self.text((*path, "note")))
 
-    def variant(self, path: Path) -> Variant:
+    def config(self, path: Path, base: CardConfig | None = None) -> CardConfig | None:
+        text = self.text((*path, "config"))
+        without = self.texts((*path, "config_without"))
+        if text is None and not without:
+            return base
+        return CardConfig(text or "", self.located.name, base, without)
+
+    def variant(self, path: Path, model: Model) -> Variant:
         entry = self.mapping(path)
         self.only(entry, _VARIANT, path)
         changes: dict[str, Any] = {key: self.text((*path, key)) for key in TEXTS if key in entry}
         changes |= {key: self.number((*path, key)) for key in ("max_model_len", "vocab_size") if key in entry}
         if "facts" in entry:
             changes["facts"] = self.facts(path)
+        if entry.keys() & {"config", "config_without"}:
+            changes["config"] = self.config(path, model.config)  # type: ignore[arg-type]
         name = self.text((*path, "id"), required=True) or ""
         aliases = self.texts((*path, "aliases"))
         return Variant(name, aliases, changes, self.source(path), self.weights(path))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.readers.card import Card, Expectation
+from kvplan.readers.card import Card, Expectation, Weights
+from kvplan.readers.card_config import split_quant
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import (
     FOLDER,
@@ -21,6 +22,8 @@ from kvplan.readers.card_index import (
 from kvplan.readers.card_schema import schema_errors
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.readers.weight_sources import NO_INVENTORY
+from kvplan.readers.weights_rules import inventory_of
 from kvplan.readers.yaml_marks import Located
 
 SizeOf = Callable[..., Any]
@@ -52,6 +55,7 @@ def lint(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = Non
             cards.append((path, card))
             located = load_yaml_file(path)
             findings += _one(path, located, card)
+            findings += _parameters(path, located, card)
             if size is not None:
                 findings += _numbers(path, located, card, size)
     findings += _names(cards, None if whole else packaged_index()["names"])
@@ -95,6 +99,37 @@ def _one(path: Path, located: Located, card: Card) -> Iterator[Finding]:
     for kind in entry["kinds"]:
         if kind not in text.replace("(", " ").replace(")", " ").replace(",", " ").split():
             yield found("unused-kind", f"no layer is of the kind {kind}", "layers", "kinds", kind)
+
+
+UNEXPLAINED = 1000
+"""The parameters that a card states and those of its tensors agree within one part in so many: counts differ
+in the correction biases of routers. A larger difference needs a note (a head that is stored twice, layers
+that only drafting uses)."""
+
+
+def _parameters(path: Path, located: Located, card: Card) -> Iterator[Finding]:
+    """The stated number of parameters, recomputed from the config's tensors."""
+    places: list[tuple[int | None, Weights]] = [(None, card.weights)]
+    places += [(at, variant.weights) for at, variant in enumerate(card.variants)]
+    for variant, weights in places:
+        model = card.model_of(variant)
+        if not model.config or not weights.parameters:
+            continue
+        raw, quant = split_quant(model.config)
+        try:
+            counted = inventory_of(raw, hf_quant_config=quant).parameters
+        except KvplanError as error:
+            if error.code in NO_INVENTORY:
+                continue
+            raise
+        if abs(counted - weights.parameters) * UNEXPLAINED > weights.parameters and not weights.note:
+            place = ("weights",) if variant is None else ("variants", variant, "weights")
+            yield Finding(
+                str(path),
+                "wrong-parameters",
+                f"{model.id}: the tensors of the config have {counted:,} parameters, not {weights.parameters:,}",
+                located.where((*place, "parameters")),
+            )
 
 
 def _numbers(path: Path, located: Located, card: Card, size: SizeOf) -> Iterator[Finding]:

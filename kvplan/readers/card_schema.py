@@ -78,6 +78,8 @@ class VariantEntry(Overlay):
     )
     aliases: list[ModelId] = []
     source: SourceEntry | None = None
+    config: Text | None = Field(default=None, description="JSON: the keys that differ from the card's config")
+    config_without: list[Text] = Field(default=[], description="keys of the card's config that it lacks")
     weights: WeightsEntry | None = None
 
 
@@ -139,6 +141,9 @@ class CardFile(Overlay):
     layers: LayersEntry | None = Field(default=None, description="absent only with no_cache_reason")
     config_keys: dict[Text, dict[Text, Text]] = Field(
         default={}, description="family: {parameter: the config key it came from}"
+    )
+    config: Text | None = Field(
+        default=None, description="JSON: the keys of config.json that decide sizes; hf_quant_config beside it"
     )
     weights: WeightsEntry
     variants: list[VariantEntry] = []

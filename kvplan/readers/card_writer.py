@@ -11,6 +11,7 @@ from typing import Any
 from kvplan.families import Part
 from kvplan.model import Layer, Model
 from kvplan.readers.card import FORMAT, Expectation, Source, Variant, Weights
+from kvplan.readers.card_config import changed_keys, config_lines
 from kvplan.readers.card_pattern import shorten
 from kvplan.readers.yaml_scalars import Trap, read_plain
 
@@ -53,8 +54,9 @@ def card_text(
         "warnings": [text for text in model.warnings if not text.startswith("the card of ")],
         "layers": _layers(model),
         "config_keys": {family: dict(keys) for family, keys in model.provenance.keys.items()},
+        "config": _Text(config_lines(model.config)) if model.config else None,
         "weights": _given(weights or Weights()),
-        "variants": [_variant(variant) for variant in variants],
+        "variants": [_variant(variant, model) for variant in variants],
         "expect": [_expectation(entry) for entry in expect],
         "evidence": [_expectation(entry) for entry in evidence],
     }
@@ -98,8 +100,26 @@ def _encoder(model: Model) -> dict[str, Any] | None:
     return {"input": model.encoder.input.value, "tokens": model.encoder.tokens}
 
 
-def _variant(variant: Variant) -> dict[str, Any]:
-    changes = dict(variant.changes)
+class _Text(tuple[str, ...]):
+    """Lines that are written as a block."""
+
+    def __new__(cls, lines: Sequence[str]) -> _Text:
+        return super().__new__(cls, lines)
+
+
+def _variant_config(variant: Variant, model: Model) -> dict[str, Any]:
+    own = variant.changes.get("config")
+    if own is None or model.config is None:
+        return {"config": _Text(config_lines(own))} if own else {}
+    different, without = changed_keys(model.config, own)
+    return {
+        "config": _Text(config_lines(different)) if different else None,
+        "config_without": list(without),
+    }
+
+
+def _variant(variant: Variant, model: Model) -> dict[str, Any]:
+    changes = {key: value for key, value in variant.changes.items() if key != "config"}
     if "facts" in changes:
         changes["facts"] = _with_nulls(changes["facts"])
     return {
@@ -107,6 +127,7 @@ def _variant(variant: Variant) -> dict[str, Any]:
         "aliases": list(variant.aliases),
         "source": _given(variant.source) if variant.source else None,
         **_with_nulls(changes),
+        **_variant_config(variant, model),
         "weights": _given(variant.weights) if variant.weights != Weights() else None,
     }
 
@@ -140,6 +161,9 @@ def _block(data: Mapping[str, Any], indent: str, keep: Sequence[str] = ()) -> It
             yield f"{head} []"
         elif _is_empty(value):
             continue
+        elif isinstance(value, _Text):
+            yield f"{head} |"
+            yield from (f"{indent}  {text}" for text in value)
         elif isinstance(value, Mapping):
             flow = _flow(value)
             if indent and len(head) + len(flow) < _FLOW_WIDTH and not _has_inner(value):
@@ -157,7 +181,7 @@ def _block(data: Mapping[str, Any], indent: str, keep: Sequence[str] = ()) -> It
 
 def _item(value: Mapping[str, Any], indent: str) -> Iterator[str]:
     flow = _flow(value)
-    if len(indent) + len(flow) < _FLOW_WIDTH:
+    if len(indent) + len(flow) < _FLOW_WIDTH and not any(isinstance(one, _Text) for one in value.values()):
         yield f"{indent}- {flow}"
         return
     lines = list(_block(value, indent + "  "))

@@ -10,6 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
 from kvplan.model import Layer, Model, Provenance, runs_of
 from kvplan.readers.architectures import first_architecture
+from kvplan.readers.card_config import QUANT_KEY
 from kvplan.readers.custom_types import NOT_SIZED
 from kvplan.readers.drafts import draft_layers
 from kvplan.readers.engine_facts import engine_facts
@@ -76,6 +77,7 @@ def read_config(
         },
         provenance=Provenance(how="config", keys=keys),
         warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
+        config=raw if hf_quant_config is None else {**raw, QUANT_KEY: hf_quant_config},
     )
 
 

@@ -133,19 +133,23 @@ class ConfigView:
 
     def mapping(self, key: str) -> dict[str, Any] | None:
         """An object, or None."""
+        found = self._object(key)
+        return None if found is None else dict(found)
+
+    def _object(self, key: str) -> Mapping[str, Any] | None:
         value, origin = self.find(key)
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not an object")
-        return dict(value)
+        return value
 
     def inner(
         self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None
     ) -> ConfigView:
         """A nested object as a view of its own (an empty one where it is missing)."""
         return ConfigView(
-            self.mapping(key) or {},
+            self._object(key) or {},
             model_type=self.model_type,
             defaults=defaults or {},
             aliases=aliases,

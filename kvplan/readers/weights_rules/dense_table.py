@@ -54,6 +54,7 @@ GLM_MOE = Moe(
 LLAMA = Plain(qkv_bias=_llama_qkv_bias, o_bias=ANY_BIAS, mlp_bias="mlp_bias")
 PLAIN: dict[str, Plain] = {
     "llama": LLAMA,
+    "granite": LLAMA,
     "mistral": LLAMA,
     "ministral3": LLAMA,
     "yi": LLAMA,
