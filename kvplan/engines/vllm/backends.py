@@ -183,9 +183,8 @@ def triton_takes_fp8(ask: Ask, which: str) -> None:
 def _flash(ask: Ask) -> Backend | None:
     """FLASH_ATTN with the block sizes of the kernel that this GPU, head size and cache dtype get, or None."""
     major = ask.device.major
-    if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8:
-        return None
-    if ask.head_dim > 512 or (ask.head_dim > 256 and major != 10):
+    widest = 512 if major == 10 else 256
+    if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8 or ask.head_dim > widest:
         return None
     version = flash_version(ask)
     if ask.sinks and (major < 9 or _plain_version(ask.device) not in (3, 4)):
