@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from kvplan.model import Model
 from kvplan.readers.config import read_config
 from kvplan.readers.hub_errors import Repository, explained
 from kvplan.readers.json_input import MAX_BYTES, parse_json, read_limited
+from kvplan.record import record
 from kvplan.units import MIB
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"
@@ -89,7 +90,7 @@ def _import_hub() -> Any:
     return huggingface_hub
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Fetched:
     config: Path
     quant: Path | None
