@@ -29,10 +29,12 @@ T = TypeVar("T")
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """Make a class a record. ``eq=False``: compared and hashed by identity. Records of different
-    classes are never equal."""
+    classes are never equal; a field with ``hash=False`` (a mapping, say) counts for equality only."""
 
     def decorate(cls: type[T]) -> type[T]:
         made = dataclass(slots=True, eq=False, repr=False, kw_only=kw_only)(cls)
+        entries: dict[str, Any] = made.__dataclass_fields__  # type: ignore[attr-defined]
+        made._hashed_names = tuple(name for name, entry in entries.items() if entry.hash is not False)  # type: ignore[attr-defined]
         for name, method in (_VALUE if eq else _IDENTITY).items():
             if name not in cls.__dict__:
                 setattr(made, name, method)
@@ -41,19 +43,15 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
     return decorate
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, name) for name in self.__dataclass_fields__)
-
-
 def _equal(self: Any, other: object) -> bool:
     if type(other) is not type(self):
-        return NotImplemented
-    same: bool = _values(self) == _values(other)
-    return same
+        return False
+    names: tuple[str, ...] = tuple(self.__dataclass_fields__)
+    return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 def _hashed(self: Any) -> int:
-    return hash((type(self), *_values(self)))
+    return hash((type(self), *(getattr(self, name) for name in self._hashed_names)))
 
 
 def _shown(self: Any) -> str:
@@ -63,3 +61,8 @@ def _shown(self: Any) -> str:
 
 _VALUE: dict[str, Any] = {"__eq__": _equal, "__hash__": _hashed, "__repr__": _shown}
 _IDENTITY: dict[str, Any] = {"__repr__": _shown}
+
+
+def field_names(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a record's fields, in order."""
+    return tuple(kind.__dataclass_fields__)

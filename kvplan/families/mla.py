@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store, kept_tokens
+from kvplan.record import record
 from kvplan.terms import Factor, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class MultiHeadLatentAttention(Family):
     """kv_lora_rank + qk_rope_head_dim numbers per token, replicated over tensor parallelism.
 

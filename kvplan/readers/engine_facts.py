@@ -50,7 +50,27 @@ def engine_facts(
     softcap = view.get("attn_logit_softcapping")
     if softcap or (view.model_type in SOFTCAPPED and not view.given("attn_logit_softcapping")):
         facts["attn_logit_softcapping"] = True
+    if view.model_type == "mimo_v2_flash":
+        facts.update(_mimo_window(view))
     return facts
+
+
+def _mimo_window(view: ConfigView) -> dict[str, int | str | bool | None]:
+    """The windowed layers' own heads and widths where they are not twice the KV heads and the same widths.
+
+    vllm/model_executor/models/mimo_v2.py; the transformers class knows num_key_value_heads and head_dim only.
+    """
+    rule = {
+        "num_kv_heads": ("swa_num_key_value_heads", "num_key_value_heads", 2),
+        "head_dim": ("swa_head_dim", "head_dim", 1),
+        "v_head_dim": ("swa_v_head_dim", "v_head_dim", 1),
+    }
+    found: dict[str, int | str | bool | None] = {}
+    for name, (own, shared, times) in rule.items():
+        value, usual = view.optional_integer(own), view.optional_integer(shared)
+        if value is not None and usual is not None and value != times * usual:
+            found[f"serving_window_{name}"] = int(value)
+    return found
 
 
 def serving_lengths(view: ConfigView) -> tuple[int | None, int]:

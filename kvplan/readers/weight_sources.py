@@ -12,7 +12,7 @@ from kvplan.readers.json_input import parse_json, read_limited
 from kvplan.readers.safetensors_header import read_checkpoint
 from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights.by_name import Shape
-from kvplan.weights.facts import Index, WeightSources
+from kvplan.weights.facts import CARD, Index, WeightSources, no_source
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.stored import Checkpoint
 
@@ -77,3 +77,40 @@ def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
         if getattr(part, "num_kv_heads", 0)
     ]
     return Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
+
+
+def open_sources(
+    name: str, *, revision: str | None = None, endpoint: str | None = None, model: Model | None = None
+) -> WeightSources:
+    """What is known of the weights behind a name as a user types it: ``hf:org/name``, a directory or file,
+    a card. Raises what reading them raises; a model without any source is an empty answer.
+    """
+    if name.startswith("hf:"):
+        return _of_hub(name.removeprefix("hf:"), revision, endpoint, model)
+    path = Path(name).expanduser()
+    if path.suffix.lower() in (".yaml", ".yml", ".gguf") or name == "-":
+        return WeightSources(problem=no_source(name))
+    if path.is_dir() or path.is_file():
+        return sources_of_directory(path, model)
+    return _of_card(name)
+
+
+def _of_hub(name: str, revision: str | None, endpoint: str | None, model: Model | None) -> WeightSources:
+    """The config as for the model itself, the headers of its commit; without headers the config alone."""
+    from kvplan.readers.hub import open_hub_config
+    from kvplan.readers.hub_weights import hub_checkpoint
+
+    raw, quant, commit = open_hub_config(name, revision, endpoint=endpoint)
+    found = hub_checkpoint(name.partition("@")[0], commit, endpoint=endpoint)
+    return sources_of_config(raw, hf_quant_config=quant, found=found, model=model)
+
+
+def _of_card(name: str) -> WeightSources:
+    """A card's bytes; how they are divided is known where the card lists its tensors."""
+    from kvplan.readers.cards import load_weights
+
+    weights = load_weights(name)
+    if weights.total_bytes is None:
+        return WeightSources(problem=no_source(name))
+    where = f"the card of {name} ({weights.how})"
+    return WeightSources(index=Index(weights.total_bytes, (), where, CARD), problem=no_source(name))

@@ -8,6 +8,7 @@ model's name.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError, RefusedError
@@ -43,11 +44,12 @@ class WeightFacts:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """model.safetensors.index.json without the files: how many bytes together, and the names."""
+    """How many bytes together, without the tensors: model.safetensors.index.json, or a card's figure."""
 
     total_bytes: int
     names: tuple[str, ...]
     where: str
+    source: str = INDEX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +69,7 @@ class WeightSources:
     problem: KvplanError | None = None
 
 
+@lru_cache(maxsize=4096)
 def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing) -> WeightFacts:
     """The weights from the best source there is. Raises KvplanError(no-weights | cannot-shard)."""
     if sources.stated_bytes is not None:
@@ -86,7 +89,7 @@ def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing)
         return _from_inventory(sources.inventory, sources, parallel, dtype)
     if sources.index is not None and parallel.expert_ways == parallel.pipeline_parallel_size == 1:
         return WeightFacts(
-            (sources.index.total_bytes,), sources.index.total_bytes, INDEX, sources.index.where
+            (sources.index.total_bytes,), sources.index.total_bytes, sources.index.source, sources.index.where
         )
     raise sources.problem or no_source("the model")
 
@@ -122,7 +125,7 @@ def _from_inventory(
         )
     if abs(index.total_bytes - total) * AGREE <= total:
         scaled = tuple(ceil_div(rank * index.total_bytes, total) for rank in ranks)
-        return WeightFacts(scaled, index.total_bytes, INDEX, f"{index.where}; {how}")
+        return WeightFacts(scaled, index.total_bytes, index.source, f"{index.where}; {how}")
     raise RefusedError(
         "no-weights",
         f"{index.where} says {index.total_bytes:,} bytes, the config's tensors make {total:,}",

@@ -25,7 +25,9 @@ class Split(str, Enum):
     WHOLE: every rank has all of it. EVEN: n / tp, which must be whole. HEADS_KEPT: n / tp, but at
     least one (KV heads and state-space groups are replicated when there are fewer than ranks).
     VOCABULARY: padded to the engine's multiple, then divided. EXPERTS: divided under expert
-    parallelism only. EXPERT_WIDTH: divided unless the experts are.
+    parallelism only. EXPERT_WIDTH: divided unless the experts are. SHARED_EXPERT: n / tp, but whole where
+    tokens instead of matrices are divided (sequence-parallel experts: expert and data parallelism with
+    more than one tensor parallel rank).
     """
 
     WHOLE = "replicated"
@@ -34,6 +36,7 @@ class Split(str, Enum):
     VOCABULARY = "padded and divided"
     EXPERTS = "divided by expert parallelism"
     EXPERT_WIDTH = "divided unless experts are"
+    SHARED_EXPERT = "divided unless tokens are"
 
 
 @dataclass(frozen=True, slots=True)

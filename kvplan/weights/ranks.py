@@ -45,6 +45,11 @@ class Parallel:
         return capability == (9, 0) or capability[0] == 10
 
     @property
+    def divides_tokens(self) -> bool:
+        """vLLM's sequence-parallel experts (vllm/config/parallel.py use_sequence_parallel_moe)."""
+        return self.enable_expert_parallel and self.tensor_parallel_size > 1 and self.data_parallel_size > 1
+
+    @property
     def expert_ways(self) -> int:
         """Ranks that share the experts: tensor times data parallel ranks."""
         return self.tensor_parallel_size * self.data_parallel_size
@@ -58,7 +63,9 @@ def on_rank(dim: Dim, parallel: Parallel) -> int:
     ways = parallel.tensor_parallel_size
     if dim.split is Split.WHOLE:
         return dim.value
-    if dim.split is Split.EVEN:
+    if dim.split is Split.SHARED_EXPERT and parallel.divides_tokens:
+        return dim.value
+    if dim.split in (Split.EVEN, Split.SHARED_EXPERT):
         return max(dim.least, _divided(dim, dim.value, ways))
     if dim.split is Split.HEADS_KEPT:
         if dim.value >= ways:

@@ -2,8 +2,8 @@
 
 A tensor is one text: ``role rows x columns``, dimensions joined by ``*``, each a whole number and a letter
 for its split (none: whole, ``/`` divided, ``k`` divided but at least one, ``v`` vocabulary, ``e`` experts,
-``w`` an expert's width, ``w256`` with the least share); ``[…]`` before the rows is the stack of experts,
-``as float32`` a fixed element type, ``in a`` one of the named formats.
+``w`` an expert's width, ``w256`` with the least share, ``s`` a shared expert's width); ``[…]`` before the
+rows is the stack of experts, ``as float32`` a fixed element type, ``in a`` one of the named formats.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LETTERS = {
     Split.VOCABULARY: "v",
     Split.EXPERTS: "e",
     Split.EXPERT_WIDTH: "w",
+    Split.SHARED_EXPERT: "s",
 }
 _SPLITS = {letter: split for split, letter in _LETTERS.items()}
-_DIM = re.compile(r"(\d{1,12})(?:([/kvew])(\d{0,6}))?", re.ASCII)
+_DIM = re.compile(r"(\d{1,12})(?:([/kvews])(\d{0,6}))?", re.ASCII)
 _TENSOR = re.compile(
     r"(?P<role>[a-z]+)(?: \[(?P<stack>[^\]]*)\])? (?P<rows>[^ ]+)(?: x (?P<columns>[^ ]+))?"
     r"(?: as (?P<dtype>[a-z0-9_ ]+?))?(?: in (?P<form>[a-z]{1,3}))?"

@@ -11,7 +11,7 @@ from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.readers.config import read_config
 from kvplan.readers.safetensors_header import MAX_HEADER, parse_header, read_checkpoint, read_file_header
-from kvplan.readers.weight_sources import sources_of_config, sources_of_directory
+from kvplan.readers.weight_sources import open_sources, sources_of_config, sources_of_directory
 from kvplan.weights import ALONE, Checkpoint, Index, Parallel, Stored, WeightSources, weights_per_rank
 from tests.weights.checkpoints import TINY_LLAMA, header_of, llama_tensors, write_checkpoint, write_file
 
@@ -177,3 +177,14 @@ def test_an_index_cannot_point_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(KvplanError, match="other than files beside it"):
         read_checkpoint(tmp_path)
+
+
+def test_names_as_users_type_them(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA))
+    for name in (str(tmp_path), str(tmp_path / "config.json")):
+        assert weights_per_rank(open_sources(name), ALONE, BFLOAT16).source == "safetensors headers"
+    facts = weights_per_rank(open_sources("qwen3-32b"), ALONE, BFLOAT16)
+    assert (facts.source, facts.total_bytes) == ("card", 65_524_246_528)
+    with pytest.raises(KvplanError) as caught:
+        weights_per_rank(open_sources("qwen3-32b"), Parallel(2), BFLOAT16)
+    assert caught.value.code == "no-weights"

@@ -40,6 +40,13 @@ def test_without_expert_parallelism_data_parallel_ranks_share_the_width() -> Non
     assert on_rank(Dim("width", 1536, Split.EXPERT_WIDTH), Parallel(4, data_parallel_size=2)) == 192
 
 
+def test_sequence_parallel_experts_keep_shared_experts_whole() -> None:
+    dim = Dim("shared", 64, Split.SHARED_EXPERT)
+    assert on_rank(dim, Parallel(4, enable_expert_parallel=True)) == 16
+    assert on_rank(dim, Parallel(4, data_parallel_size=2)) == 16
+    assert on_rank(dim, Parallel(4, data_parallel_size=2, enable_expert_parallel=True)) == 64
+
+
 @pytest.mark.parametrize("split", [Split.EVEN, Split.HEADS_KEPT, Split.EXPERT_WIDTH])
 def test_what_does_not_divide_is_refused(split: Split) -> None:
     with pytest.raises(KvplanError) as caught:

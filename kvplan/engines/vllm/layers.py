@@ -6,7 +6,7 @@ _align_heterogeneous_kv_block_size) and the get_kv_cache_spec methods of the lay
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from kvplan.engines.base import rank_terms
@@ -30,6 +30,7 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.model import Layer
+from kvplan.record import record
 from kvplan.units import ceil_div
 
 # Types whose shared attention blocks are registered before all state-space layers.
@@ -38,7 +39,7 @@ GDN_CHECKPOINT_STEP = 64
 MLA_HYBRID_STEP = 128
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class LayerSpec:
     """A spec and the pipeline stage on which it lies."""
 
@@ -46,7 +47,7 @@ class LayerSpec:
     spec: Spec
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Sizes:
     """Tokens of one block, of one state block, and the page to which states are padded (None: no padding)."""
 
@@ -55,7 +56,7 @@ class Sizes:
     state_page: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Built:
     """All specs in the order of registration, and what was decided; sizes are the largest stage's."""
 

@@ -6,7 +6,7 @@ _check_enough_kv_cache_memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 
 from kvplan.engines.vllm.grouping import Group, make_groups
@@ -14,10 +14,11 @@ from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
+from kvplan.record import record
 from kvplan.results import PoolGroup
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class PlanGroup:
     """One group as the scheduler sees it: the layers of the first pipeline stage."""
 
@@ -30,7 +31,7 @@ class PlanGroup:
     state: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Plan:
     """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
 

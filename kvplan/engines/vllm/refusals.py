@@ -49,7 +49,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
     return (
         _architecture(model, version)
         or _families(model)
-        or _dtype(model, resolved)
+        or _dtypes(model, settings, resolved)
         or _length(settings, resolved)
         or _parallel(model, resolved)
         or _context_parallel(model, resolved)
@@ -90,7 +90,25 @@ def _families(model: Model) -> Refusal | None:
     return None
 
 
-def _dtype(model: Model, resolved: Resolved) -> Refusal | None:
+# vllm/config/cache.py, CacheDType and MambaDType.
+CACHE_DTYPES = (
+    "auto float16 bfloat16 fp8 fp8_e4m3 fp8_e5m2 fp8_ds_mla nvfp4_ds_mla turboquant_k8v4 turboquant_4bit_nc "
+    "turboquant_k3v4_nc turboquant_3bit_nc int4_per_token_head int8_per_token_head fp8_per_token_head nvfp4 "
+    "nvfp4_4over6"
+).split()
+STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
+
+
+def _dtypes(model: Model, settings: Settings, resolved: Resolved) -> Refusal | None:
+    if resolved.kv not in CACHE_DTYPES:
+        known = ", ".join(CACHE_DTYPES)
+        return Refusal("kv-cache-dtype", f"vLLM has no cache dtype {resolved.kv}", help=(f"one of {known}",))
+    for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
+        if word not in STATE_DTYPES:
+            return Refusal("mamba-cache-dtype", f"vLLM keeps no states in {word}")
+    kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
+    if kda and settings.mamba_ssm_cache_dtype == "float16":
+        return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
     if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
         return Refusal(
             "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)

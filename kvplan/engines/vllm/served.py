@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from kvplan.dtypes import KvDtype, kv_dtype
@@ -20,6 +21,7 @@ from kvplan.engines.vllm.specs import state_bytes_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
+    ChunkedAttention,
     CompressedAttention,
     FullAttention,
     Kind,
@@ -67,12 +69,23 @@ class Served:
 
     def as_served(self, part: Part) -> Part:
         """The part as vLLM's class caches it: without a latent kernel, every head's K and V padded to K."""
+        if isinstance(part, SlidingWindow):
+            return self._own_window(part)
         if not isinstance(part, MultiHeadLatentAttention) or keeps_latent(self.model):
             return part
         width = part.qk_nope_head_dim + part.qk_rope_head_dim
         if part.sliding_window is not None:
             return SlidingWindow(part.num_heads, width, part.sliding_window)
         return FullAttention(part.num_heads, width)
+
+    def _own_window(self, part: SlidingWindow) -> SlidingWindow:
+        """MiMo-V2's windowed layers have keys of their own, which the transformers class does not read."""
+        changed: dict[str, int] = {}
+        for name in ("num_kv_heads", "head_dim", "v_head_dim"):
+            value = self.model.facts.get(f"serving_window_{name}")
+            if isinstance(value, int):
+                changed[name] = value
+        return replace(part, **changed) if changed else part
 
     def parts(self, layer: Layer) -> list[Part]:
         """The parts that take memory."""
@@ -121,7 +134,7 @@ class Served:
             block_size=resolved.block_size,
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
-            windowed=isinstance(part, SlidingWindow),
+            windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
         )
 
     def backend(self, part: Part, layer: Layer, word: str) -> Backend | None:

@@ -6,6 +6,7 @@ vllm/models/kimi_k3/nvidia/model.py (Kimi Linear and Kimi K3).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,9 +31,10 @@ from kvplan.readers.weights_rules.parts import (
 from kvplan.readers.weights_rules.plain import TWO_NORMS, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import gated_delta_net, kimi_delta
-from kvplan.weights.inventory import Place, Placed
+from kvplan.weights.inventory import Place, Placed, Split
 
 KIMI_LEAST_WIDTH = 256
+TOKEN_MOE = replace(STEP_MOE, shared_split=Split.SHARED_EXPERT)
 
 
 @decoder("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
@@ -64,7 +66,7 @@ def qwen_delta(view: ConfigView) -> Decoder:
                 qk_norm="head",
             )
         forward = (
-            STEP_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+            TOKEN_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
         )
         return mixer + forward + around
 
@@ -100,7 +102,11 @@ def _kimi_moe(view: ConfigView, hidden: int) -> Tensors:
     least = int(view.optional_integer("min_moe_intermediate_per_partition") or KIMI_LEAST_WIDTH)
     made += experts(f"{path}.experts", count, inner, width, least=least)
     shared = view.optional_integer("num_shared_experts", default=0, lowest=0)
-    return made + (mlp(f"{path}.shared_experts", hidden, width * int(shared)) if shared else ())
+    return made + (
+        mlp(f"{path}.shared_experts", hidden, width * int(shared), split=Split.SHARED_EXPERT)
+        if shared
+        else ()
+    )
 
 
 def _kimi_extra(view: ConfigView) -> list[Placed]:
@@ -127,6 +133,8 @@ def kimi(view: ConfigView) -> Decoder:
         around += norms(("self_attention_res_norm", "mlp_res_norm"), model)
         around += vector("self_attention_res_proj", model) + vector("mlp_res_proj", model)
 
+    wide = int(view.integer("intermediate_size"))
+
     @lru_cache(maxsize=8)
     def layer(delta: bool, sparse: bool) -> Tensors:
         if delta:
@@ -139,9 +147,7 @@ def kimi(view: ConfigView) -> Decoder:
             )
         else:
             mixer = mla_attention(view, gate=view.flag("mla_use_output_gate"))
-        forward = (
-            _kimi_moe(view, hidden) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
-        )
+        forward = _kimi_moe(view, hidden) if sparse else mlp("mlp", hidden, wide, split=Split.SHARED_EXPERT)
         return mixer + forward + around
 
     layers = tuple(layer(index in kda, after_first(view, index)) for index in range(count))

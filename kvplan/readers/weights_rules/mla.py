@@ -25,6 +25,7 @@ from kvplan.readers.weights_rules.parts import (
 )
 from kvplan.readers.weights_rules.plain import TWO_NORMS, Plain, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import DECODERS, Decoder, decoder
+from kvplan.weights.inventory import Split
 
 INDEXED = ("deepseek_v32", "glm_moe_dsa")
 
@@ -92,6 +93,7 @@ def _moe(gate_dtype: str | None, always_corrected: bool) -> Moe:
         correction="mlp.gate.e_score_correction_bias",
         correction_if=True if always_corrected else _corrected,
         shared=shared_by_count("n_shared_experts"),
+        shared_split=Split.EVEN if always_corrected else Split.SHARED_EXPERT,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.frame import Flag, holds
 from kvplan.readers.weights_rules.parts import Tensors, experts, linear, mlp, router, whole
+from kvplan.weights.inventory import Split
 
 Sparse = Callable[[ConfigView, int], bool]
 
@@ -70,6 +71,7 @@ class Moe:
     shared_path: str = "mlp.shared_experts"
     shared_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared_gate: str = ""
+    shared_split: Split = Split.EVEN
     hidden: tuple[str, ...] = ("hidden_size", "d_model")
 
     def tensors(self, view: ConfigView) -> Tensors:
@@ -95,6 +97,7 @@ class Moe:
                 gated=self.gated,
                 names=self.shared_names,
                 width_name="shared expert width",
+                split=self.shared_split,
             )
             if self.shared_gate:
                 made += linear(self.shared_gate, whole("shared gate", 1), whole("hidden_size", hidden))

@@ -114,7 +114,7 @@ def deepseek_v4(view: ConfigView) -> Decoder:
             made += vector("ffn.gate.tid2eid", *table, dtype="int32")
         made += experts("ffn.experts", number, hidden, width)
         if shared:
-            made += mlp("ffn.shared_experts", hidden, width * shared)
+            made += mlp("ffn.shared_experts", hidden, width * shared, split=Split.SHARED_EXPERT)
         return made + norms(("attn_norm", "ffn_norm"), whole("hidden_size", hidden))
 
     where = f"{view.path}compress_ratios"

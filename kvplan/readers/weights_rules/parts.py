@@ -156,12 +156,12 @@ def mlp(
     gated: bool = True,
     bias: bool = False,
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
-    divided: bool = True,
+    split: Split = Split.EVEN,
     width_name: str = "intermediate_size",
 ) -> Tensors:
     """A feed-forward perceptron: gate and up (column parallel), down (row parallel)."""
     gate, up, down = (f"{path}.{name}" if path else name for name in names)
-    inner = Dim(width_name, width, Split.EVEN if divided else Split.WHOLE)
+    inner = Dim(width_name, width, split)
     model = whole("hidden_size", hidden)
     made = linear(gate, inner, model, bias=bias) if gated else ()
     return made + linear(up, inner, model, bias=bias) + linear(down, model, inner, bias=bias)

@@ -24,6 +24,7 @@ from kvplan.readers.weights_rules.parts import (
     whole,
 )
 from kvplan.readers.weights_rules.registry import Decoder
+from kvplan.weights.inventory import Split
 
 TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
 FOUR_NORMS = (*TWO_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
@@ -103,5 +104,5 @@ class Plain:
             gated=self.gated,
             bias=holds(view, self.mlp_bias),
             names=self.mlp_names,
-            divided=self.mlp_divided,
+            split=Split.EVEN if self.mlp_divided else Split.WHOLE,
         )

@@ -32,7 +32,7 @@ from kvplan.readers.weights_rules.parts import (
 from kvplan.readers.weights_rules.plain import TWO_NORMS, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
-from kvplan.weights.inventory import ROUTER_FLOAT32
+from kvplan.weights.inventory import ROUTER_FLOAT32, Split
 
 
 @decoder("gpt_oss")
@@ -78,6 +78,7 @@ LLAMA4_MOE = Moe(
     width=("intermediate_size",),
     shared=shared_by_width("intermediate_size"),
     shared_path="feed_forward.shared_expert",
+    shared_split=Split.SHARED_EXPERT,
 )
 
 
@@ -244,7 +245,7 @@ def _nemotron_moe(view: ConfigView, hidden: int, *, bias: bool) -> Tensors:
     shared = int(view.optional_integer("n_shared_experts", default=0, lowest=0) or 0)
     if shared:
         wide = shared * int(view.integer("moe_shared_expert_intermediate_size"))
-        made += mlp("mixer.shared_experts", hidden, wide, gated=False)
+        made += mlp("mixer.shared_experts", hidden, wide, gated=False, split=Split.SHARED_EXPERT)
     return made
 
 
