@@ -68,7 +68,10 @@ def changed_keys(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The keys on the top in which ``other`` differs from ``base``, and those that it lacks."""
     absent = object()
-    different = {key: value for key, value in other.items() if base.get(key, absent) != value}
+    order = dict.fromkeys((*base, *other))
+    different = {
+        key: other[key] for key in order if key in other and base.get(key, absent) != other[key]
+    }
     return different, tuple(key for key in base if key not in other)
 
 
