@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from kvplan.engines import DEFAULT_ENGINE, choose_engine
+from kvplan.engines import DEFAULT_ENGINE
 from kvplan.errors import KvplanError
+from kvplan.fitting import choose
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import field_names
+from kvplan.questions import ask
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import LONGEST, Settings
 from kvplan.units import parse_bytes, parse_tokens
 
 ModelLike = Model | str | Path | Mapping[str, Any]
@@ -38,12 +41,24 @@ def load_model(model: ModelLike, *, revision: str | None = None) -> Model:
 
 
 def load_gpu(gpu: Gpu | str) -> Gpu:
-    """A GPU by slug, alias, NVML name or unique prefix. Raises KvplanError(unknown-gpu)."""
+    """A GPU by slug, alias, NVML name or unique prefix; ``auto``: the first of this machine; ``80GiB``: one
+    that is not listed. Raises KvplanError(unknown-gpu), CannotRunHere(no-gpu | missing-extra)."""
+    return gpus_of(gpu)[0]
+
+
+def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
+    """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
     if isinstance(gpu, Gpu):
-        return gpu
+        return gpu, 1
+    from kvplan.readers.gpus import gpu_of_size, parse_gpu_count
     from kvplan.readers.gpus import load_gpu as find
 
-    return find(gpu)
+    name, count = parse_gpu_count(gpu)
+    if name.strip().lower() == "auto":
+        from kvplan.readers.nvml import first_gpu
+
+        return first_gpu(), count
+    return gpu_of_size(name) or find(name), count
 
 
 def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> SizeResult:
@@ -52,14 +67,11 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     The keywords are the long option names with underscores (``tokens``, ``requests``,
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
     short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
-    lengths ints or texts ("32k"), ``gpu`` a Gpu or a name. An engine that would refuse to start is an
+    lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
+    the answer has the GPU's ``budget`` and the ``pool`` that it leaves (engine vllm). An engine that would refuse to start is an
     answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
-    choice = choose_engine(engine)
-    result = choice.engine.size(load_model(model), make_settings(**options), choice.version)
-    if choice.warning:
-        return replace(result, warnings=(choice.warning, *result.warnings))
-    return result
+    return ask(load_model(model), choose(engine), make_settings(**options))
 
 
 _SHORT = {
@@ -71,7 +83,37 @@ _SHORT = {
     "context": "tokens",
     "kv_dtype": "kv_cache_dtype",
 }
-_LENGTHS = ("tokens", "encoder_tokens", "max_model_len", "max_num_batched_tokens")
+_LENGTHS = ("tokens", "encoder_tokens", "max_num_batched_tokens")
+_SIZES = ("kv_cache_memory", "weights")
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_LENGTHS, parse_tokens),
+    **dict.fromkeys(_SIZES, parse_bytes),
+    "max_model_len": lambda value: parse_length(value),
+    "gpu_memory_utilization": lambda value: parse_number("gpu_memory_utilization", value),
+    "cpu_offload_gb": lambda value: parse_number("cpu_offload_gb", value),
+}
+
+
+def parse_length(value: int | str) -> int:
+    """max_model_len: a length, or ``auto`` (-1, as vLLM writes it) for the longest that fits."""
+    if value == LONGEST or (isinstance(value, str) and value.strip().lower() in ("auto", "-1")):
+        return LONGEST
+    return parse_tokens(value)
+
+
+def parse_number(name: str, value: Any) -> Fraction:
+    """0.9, "0.9" or a Fraction, exactly as written. Raises KvplanError(bad-setting)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
+        raise KvplanError("bad-setting", f"{name} is {value!r}, not a number")
+    text = str(value).strip()
+    if isinstance(value, Fraction):
+        return value
+    if not _NUMBER.fullmatch(text):
+        raise KvplanError("bad-setting", f"{name} is {text!r}, not a number", help="write, for example, 0.9")
+    return Fraction(text)
+
+
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 
 
 def make_settings(**options: Any) -> Settings:
@@ -79,20 +121,36 @@ def make_settings(**options: Any) -> Settings:
     if not options:
         return _DEFAULTS
     values: dict[str, Any] = {}
+    count = 1
     for name, value in options.items():
         name = _SHORT.get(name, name)
         if name not in _OPTION_NAMES:
             raise _unknown_option(name)
         if value is None:
             continue
-        if name in _LENGTHS:
-            value = parse_tokens(value)
-        elif name == "kv_cache_memory":
-            value = parse_bytes(value)
+        parser = _PARSERS.get(name)
+        if parser is not None:
+            value = parser(value)
         elif name == "gpu":
-            value = load_gpu(value)
+            value, count = gpus_of(value)
         values[name] = value
+    if count > 1:
+        _spread_over(count, values)
     return Settings(**values)
+
+
+def _spread_over(count: int, values: dict[str, Any]) -> None:
+    """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave."""
+    others = int(values.get("pipeline_parallel_size", 1)) * int(values.get("data_parallel_size", 1))
+    tensor = values.get("tensor_parallel_size")
+    if tensor is None and others and count % others == 0:
+        values["tensor_parallel_size"] = count // others
+    elif (tensor or 1) * others > count:
+        raise KvplanError(
+            "bad-setting",
+            f"the parallel sizes take {(tensor or 1) * others} GPUs, and --gpu names {count}",
+            help="leave --tp out, or name as many GPUs",
+        )
 
 
 _DEFAULTS = Settings()

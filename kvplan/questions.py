@@ -27,7 +27,7 @@ PLENTY = 10**17
 
 def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer, with the warning that goes with the choice of its version."""
-    result = choice.engine.size(model, settings, choice.version)
+    result = choice.size(model, settings)
     return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
 
 
@@ -43,11 +43,18 @@ class Verdict(NamedTuple):
 
 
 def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Verdict | None:
-    """What ``kv_cache_memory`` (bytes per GPU) holds; None where none was given."""
-    if settings.kv_cache_memory is None:
+    """What the pool or ``kv_cache_memory`` (bytes per GPU) holds; None where there is neither."""
+    if settings.kv_cache_memory is None and result.budget is None:
         return None if result.refusal is None else Verdict(False, 0, False)
     most = max_requests(model, choice, settings, result)
     return Verdict(result.refusal is None and most >= settings.requests, most, result.refusal is None)
+
+
+def memory_of(settings: Settings, result: SizeResult) -> int | None:
+    """Bytes for the cache on each GPU: as given, or what the GPU's budget leaves; None where neither is."""
+    if settings.kv_cache_memory is not None:
+        return settings.kv_cache_memory
+    return None if result.budget is None else result.budget.kv_pool_bytes
 
 
 def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeResult | None = None) -> int:
@@ -56,16 +63,16 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     With a block pool the engine's own number (usable blocks, at most max_num_seqs); without one the largest
     number whose peak_bytes on the fullest GPU are within ``kv_cache_memory``.
     """
-    memory = settings.kv_cache_memory
-    if memory is None:
-        raise KvplanError(
-            "no-memory", "how much memory the cache may take was not given", help="--kv-cache-memory 16GiB"
-        )
     result = result or ask(model, choice, settings)
     if result.refusal is not None:
         return 0
     if result.pool is not None:
         return result.pool.max_requests
+    memory = memory_of(settings, result)
+    if memory is None:
+        raise KvplanError(
+            "no-memory", "how much memory the cache may take was not given", help="--kv-cache-memory 16GiB"
+        )
     one = _peak(model, choice, settings, 1)
     if one == 0:
         return MAX_REQUESTS
@@ -227,7 +234,8 @@ def compare(
 def _compared(model: Model, choice: Choice, settings: Settings) -> Compared:
     try:
         result = ask(model, choice, settings)
-        most = max_requests(model, choice, settings, result) if settings.kv_cache_memory is not None else None
+        known = memory_of(settings, result) is not None
+        most = max_requests(model, choice, settings, result) if known else None
     except KvplanError as error:
         return Compared(model, choice, settings, None, error)
     return Compared(model, choice, settings, result, None, most)
@@ -243,28 +251,36 @@ class WaysOut(NamedTuple):
     """What would make it fit, each tried: None where it would not (or nothing needs to change).
 
     tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
-    that hold all of them; kv_cache_dtype: ``fp8`` where that alone is enough.
+    that hold all of them; kv_cache_dtype: ``fp8`` where that alone is enough; tensor_parallel_size: GPUs of
+    the named kind.
     """
 
     tokens: int | None = None
     requests: int | None = None
     memory: int | None = None
     kv_cache_dtype: str | None = None
+    tensor_parallel_size: int | None = None
 
 
 def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
     """For requests that do not fit ``kv_cache_memory``, or an engine that would not start with it."""
     asked = replace(settings, tokens=result.request.tokens)
-    needed = _needed_memory(model, choice, asked)
-    memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
+    memory, more = None, None
+    if result.budget is None:
+        needed = _needed_memory(model, choice, asked)
+        memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
+    else:
+        wider = (ways for ways in (2, 4, 8, 16) if ways > settings.tensor_parallel_size)
+        more = next((w for w in wider if _fits(model, choice, replace(asked, tensor_parallel_size=w))), None)
     dtype = "fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None
     if result.refusal is not None:
-        return WaysOut(memory=memory, kv_cache_dtype=dtype)
+        return WaysOut(memory=memory, kv_cache_dtype=dtype, tensor_parallel_size=more)
     return WaysOut(
         tokens=largest_tokens(model, choice, settings) or None,
         requests=max_requests(model, choice, settings, result) or None,
         memory=memory,
         kv_cache_dtype=dtype,
+        tensor_parallel_size=more,
     )
 
 

@@ -98,6 +98,45 @@ class Pool:
 
 
 @record()
+class BudgetLine:
+    """One use of a GPU's memory in bytes; low and high enclose it where it is an estimate."""
+
+    name: str
+    bytes: int
+    low_bytes: int
+    high_bytes: int
+    source: str
+
+
+@record()
+class Budget:
+    """The memory of the GPU that decides: the lines, the pool that they leave, and what stays unused.
+
+    kv_pool_bytes is the likely figure; low takes every estimated line at its high end (the safe figure),
+    high at its low end. lines, pool and unused add up to total_bytes unless nothing is left for the pool.
+    calibrated: the coefficients were fitted on measured starts of this version.
+    """
+
+    gpu: str
+    total_bytes: int
+    lines: tuple[BudgetLine, ...]
+    kv_pool_bytes: int
+    kv_pool_low_bytes: int
+    kv_pool_high_bytes: int
+    unused_bytes: int
+    calibrated: bool
+
+
+@record()
+class ModelWeights:
+    """Bytes of weights on the fullest GPU and of the whole model; where the figure comes from."""
+
+    bytes_per_gpu: int
+    total_bytes: int
+    source: str
+
+
+@record()
 class Refusal:
     """The engine would not start with these settings: why, and what would do.
 
@@ -124,6 +163,8 @@ class SizeResult:
     pool: Pool | None = None
     refusal: Refusal | None = None
     warnings: tuple[str, ...] = ()
+    budget: Budget | None = None
+    weights: ModelWeights | None = None
     schema_version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -142,6 +183,8 @@ class SizeResult:
             "per_gpu": {**_plain(self.per_gpu), "bytes_per_token": exact(self.per_gpu.bytes_per_token)},
             "total": _plain(self.total),
             "layers": [_layer(entry) for entry in self.layers],
+            "weights": None if self.weights is None else _plain(self.weights),
+            "budget": None if self.budget is None else _budget(self.budget),
             "pool": None if self.pool is None else _pool(self.pool),
             "refusal": None
             if self.refusal is None
@@ -156,6 +199,12 @@ def _plain(value: Any) -> dict[str, Any]:
 
 def _pool(pool: Pool) -> dict[str, Any]:
     return {**_plain(pool), "groups": [_plain(group) for group in pool.groups]}
+
+
+def _budget(budget: Budget) -> dict[str, Any]:
+    dumped = _plain(budget)
+    del dumped["calibrated"]  # said in words, by the lines' sources and a warning
+    return {**dumped, "lines": [_plain(line) for line in budget.lines]}
 
 
 def _layer(entry: LayerTerms) -> dict[str, Any]:

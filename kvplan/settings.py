@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.record import record
@@ -12,7 +14,9 @@ class Settings:
     """Options under the engines' long names. None = the engine's default. Sizes are bytes.
 
     tokens counts decoder positions; encoder_tokens what cross attention reads. dtype is the model's
-    dtype, kv_cache_dtype the cache's ("auto": the engine decides).
+    dtype, kv_cache_dtype the cache's ("auto": the engine decides). max_model_len may be LONGEST: the
+    longest that fits. weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
+    weights, as the engine counts them.
     """
 
     tokens: int | None = None
@@ -40,16 +44,36 @@ class Settings:
     attention_backend: str | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
+    gpu_memory_utilization: Fraction | None = None
+    weights: int | None = None
+    quantization: str | None = None
+    enforce_eager: bool = False
+    enable_expert_parallel: bool = False
+    cpu_offload_gb: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
             _check_range(name, getattr(self, name), 1)
         for name in _AT_LEAST_ZERO:
             _check_range(name, getattr(self, name), 0)
+        if self.max_model_len is not None and self.max_model_len != LONGEST:
+            _check_range("max_model_len", self.max_model_len, 1)
+        share = self.gpu_memory_utilization
+        if share is not None and not 0 < share <= 1:
+            raise KvplanError(
+                "bad-setting",
+                f"gpu_memory_utilization is {float(share):g}",
+                help="it lies above 0 and is at most 1, for example 0.9",
+            )
+        if not 0 <= self.cpu_offload_gb <= MOST_GIB:
+            raise KvplanError("bad-setting", f"cpu_offload_gb is {float(self.cpu_offload_gb):g}")
         if self.usage not in ("server", "llm"):
             raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
 
 
+LONGEST = -1
+"""max_model_len ``auto``: the longest that fits, at most the model's own (vLLM's -1)."""
+MOST_GIB = 10**6
 _AT_LEAST_ONE = (
     "requests",
     "tensor_parallel_size",
@@ -57,12 +81,11 @@ _AT_LEAST_ONE = (
     "data_parallel_size",
     "decode_context_parallel_size",
     "block_size",
-    "max_model_len",
     "max_num_seqs",
     "max_num_batched_tokens",
     "num_gpu_blocks_override",
 )
-_AT_LEAST_ZERO = ("tokens", "encoder_tokens", "num_speculative_tokens", "kv_cache_memory")
+_AT_LEAST_ZERO = ("tokens", "encoder_tokens", "num_speculative_tokens", "kv_cache_memory", "weights")
 _LARGEST = 10**18
 
 

@@ -2,24 +2,28 @@
 
 Mirrors vllm-project/vllm vllm/v1/worker/gpu_worker.py determine_available_memory: what is requested is
 ceil(total · gpu_memory_utilization); the profile run's forward pass at max_num_batched_tokens and its
-sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py,
-profile_run and _dummy_sampler_run); since 0.21 the estimated CUDA graphs are taken off too.
-The bytes per logit, the copies of the hidden states and the constants are coefficients by version,
-fitted on published start-up logs (scripts/fit_budget.py).
+sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py, profile_run
+and _dummy_sampler_run); since 0.20 the estimated CUDA graphs are taken off too. The bytes per logit, the
+copies of the hidden states and the constants are coefficients by version, fitted on published start-up
+logs (scripts/fit_budget.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
-from kvplan.budget.lines import Budget, Line, left_over
+from kvplan.budget.lines import about, exact, left_over
+from kvplan.record import record
+from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Shape:
-    """What of a model decides its activations. Widths are per token, before tensor parallelism."""
+    """What of a model decides its activations. Widths are per token, before tensor parallelism.
+
+    rotary_bytes: the tables of rotary angles, which every rank has.
+    """
 
     hidden_size: int
     vocab_size: int
@@ -29,15 +33,19 @@ class Shape:
     element_bytes: int = 2
     is_multimodal: bool = False
     rotary_bytes: int = 0
+    num_layers: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Coefficients:
-    """Named constants of one range of versions; amounts in thousandths of a byte or in bytes.
+    """Named constants of one range of versions [since, until). ``_milli``: in thousandths.
 
-    logit_millibytes: sampler's peak per logit; hidden_copies_milli: hidden states alive at the forward
-    peak; margins: half-widths of the intervals; non_torch_by_tp: (tensor parallel size, bytes), the
-    largest size not above the rank count counts.
+    logit_millibytes: the sampler's peak for one logit. hidden_copies_milli: hidden states alive at the
+    forward pass's peak. workspace_milli: of the experts' workspace; workspace_kept: it stays while the
+    sampler runs. multimodal_copies_milli: embeddings of the encoder cache, in hidden states.
+    non_torch_by_tp: (tensor parallel size, bytes); the largest size not above the rank count counts.
+    non_torch_pipeline: bytes where only a pipeline divides the model. graph_layer_bytes: CUDA graphs, for
+    each layer, where they are inside the utilisation. Margins are half-widths of intervals.
     """
 
     since: str
@@ -46,18 +54,21 @@ class Coefficients:
     logit_millibytes: int
     hidden_copies_milli: int
     workspace_milli: int
+    workspace_kept: bool
+    multimodal_copies_milli: int
     activation_margin: int
     activation_margin_milli: int
     non_torch_by_tp: tuple[tuple[int, int], ...]
+    non_torch_pipeline: int
     non_torch_margin: int
     graphs_inside: bool
-    graph_bytes: int
+    graph_layer_bytes: int
     graph_margin: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Load:
-    """The settings of the profile run, resolved."""
+    """The settings of the profile run, resolved. samples: whether this pipeline stage is the last."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -65,15 +76,15 @@ class Load:
     pipeline_parallel_size: int
     gpu_memory_utilization: Fraction
     enforce_eager: bool = False
+    enable_expert_parallel: bool = False
     samples: bool = True
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
-    """max(sampler, forward) + the experts' workspace, bytes.
+    """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes.
 
     sampler = min(max_num_seqs, max_num_batched_tokens) · vocabulary · bytes per logit + hidden states;
     forward = tokens · (3 · mlp width / tp + copies · hidden) · element: gate, up and their product.
-    workspace = tokens · experts per token · (max(2 · width / tp, hidden) + max(width / tp, hidden)) · element.
     """
     tokens, tp, element = load.max_num_batched_tokens, load.tensor_parallel_size, shape.element_bytes
     hidden = tokens * shape.hidden_size * element
@@ -81,19 +92,30 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     sampler = ceil_div(rows * shape.vocab_size * known.logit_millibytes, 1000) + hidden
     width = ceil_div(shape.mlp_width, tp)
     forward = tokens * 3 * width * element + hidden * known.hidden_copies_milli // 1000
-    return max(sampler, forward) + _workspace(shape, load) * known.workspace_milli // 1000
+    workspace = _workspace(shape, load) * known.workspace_milli // 1000
+    encoder = hidden * known.multimodal_copies_milli // 1000 if shape.is_multimodal else 0
+    if known.workspace_kept:
+        return max(sampler, forward) + workspace + encoder
+    return max(sampler, forward + workspace) + encoder
 
 
 def _workspace(shape: Shape, load: Load) -> int:
+    """tokens · experts per token · (max(2 · width / tp, hidden) + max(width / tp, hidden)) · element.
+
+    Source: vllm/model_executor/layers/fused_moe/fused_moe.py, workspace_shapes.
+    """
     if not shape.experts_per_token:
         return 0
-    width, hidden = ceil_div(shape.expert_width, load.tensor_parallel_size), shape.hidden_size
+    ways = 1 if load.enable_expert_parallel else load.tensor_parallel_size
+    width, hidden = ceil_div(shape.expert_width, ways), shape.hidden_size
     per_pair = max(2 * width, hidden) + max(width, hidden)
     return load.max_num_batched_tokens * shape.experts_per_token * per_pair * shape.element_bytes
 
 
 def non_torch(load: Load, known: Coefficients) -> int:
     """CUDA context, NCCL and all-reduce buffers: by the number of tensor-parallel ranks."""
+    if load.tensor_parallel_size == 1 and load.pipeline_parallel_size > 1:
+        return known.non_torch_pipeline
     fitting = [amount for ways, amount in known.non_torch_by_tp if ways <= load.tensor_parallel_size]
     return fitting[-1]
 
@@ -102,25 +124,32 @@ def vllm_budget(
     *,
     gpu: str,
     total_bytes: int,
-    weights: Line,
+    weights: BudgetLine,
     shape: Shape,
     load: Load,
     known: Coefficients,
-    extra: tuple[Line, ...] = (),
-    warnings: tuple[str, ...] = (),
+    extra: tuple[BudgetLine, ...] = (),
 ) -> Budget:
     """The budget of one rank, line by line."""
     share = load.gpu_memory_utilization
     usable = ceil_div(total_bytes * share.numerator, share.denominator)
     peak = activation_peak(shape, load, known)
     margin = known.activation_margin + peak * known.activation_margin_milli // 1000
-    fitted = "fitted on published start-up logs" if known.calibrated else "from the engine's source, uncalibrated"
-    lines = [
-        weights,
-        *extra,
-        Line.about("activation peak", peak, margin, f"profile run: sampler and forward pass; {fitted}"),
-        Line.about("non-torch memory", non_torch(load, known), known.non_torch_margin, f"context and NCCL; {fitted}"),
-    ]
+    how = "fitted on published start-up logs" if known.calibrated else "uncalibrated for this version"
+    lines = [weights, *extra]
+    if shape.rotary_bytes:
+        lines.append(exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config"))
+    lines.append(
+        about(
+            "activation peak",
+            peak,
+            margin,
+            f"profile run: {load.max_num_batched_tokens:,} tokens,"
+            f" {load.max_num_seqs if load.samples else 0:,} sampled; {how}",
+        )
+    )
+    lines.append(about("non-torch memory", non_torch(load, known), known.non_torch_margin, f"CUDA context, NCCL; {how}"))
     if known.graphs_inside and not load.enforce_eager:
-        lines.append(Line.about("CUDA graphs", known.graph_bytes, known.graph_margin, fitted))
-    return left_over(gpu, total_bytes, usable, tuple(lines), calibrated=known.calibrated, warnings=warnings)
+        graphs = shape.num_layers * known.graph_layer_bytes
+        lines.append(about("CUDA graphs", graphs, known.graph_margin + graphs, f"layers · a constant; {how}"))
+    return left_over(gpu, total_bytes, usable, tuple(lines), calibrated=known.calibrated)

@@ -11,9 +11,10 @@ from kvplan.api import load_model, make_settings
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.terminal import COLOR_WORDS
-from kvplan.engines import DEFAULT_ENGINE, ENGINES, choose_engine
+from kvplan.engines import DEFAULT_ENGINE, ENGINES
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
+from kvplan.fitting import choose
 from kvplan.model import Model
 from kvplan.questions import kv_dtypes_to_compare
 from kvplan.settings import Settings
@@ -43,7 +44,7 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     values = gather(given)
     specs = values.pop("engine", [DEFAULT_ENGINE])
     every = ALL in specs
-    choices = [choose_engine(spec) for spec in (list(ENGINES) if every else specs)]
+    choices = [choose(spec) for spec in (list(ENGINES) if every else specs)]
     lengths = values.pop("tokens", [None])
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.settings import LONGEST
 from kvplan.units import parse_bytes, parse_tokens
 
 Parser = Callable[[str], Any]
@@ -89,6 +90,11 @@ def _bad_speculative(text: str) -> KvplanError:
     )
 
 
+def longest_or(text: str) -> int:
+    """A length, or ``auto`` for the longest that fits."""
+    return LONGEST if text.strip().lower() in ("auto", "-1") else parse_tokens(text)
+
+
 class Option(NamedTuple):
     """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
 
@@ -130,9 +136,9 @@ OPTIONS: tuple[Option, ...] = (
            "Positions that cross attention reads.", _REQUEST),
     Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
            "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
-    Option("gpu", ("--gpu", "-g"), "GPU", word,
-           "GPU, which decides the engine's defaults and backend (see: kvplan gpus).", _PARALLEL,
-           complete="gpus"),
+    Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
+           "GPU (see: kvplan gpus), how many, a size such as 80GiB, or auto: its memory budget and pool.",
+           _PARALLEL, complete="gpus"),
     Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "NUMBER", whole_number,
            "Tensor parallel size.", _PARALLEL),
     Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "NUMBER", whole_number,
@@ -152,8 +158,20 @@ OPTIONS: tuple[Option, ...] = (
            word, "Dtype of convolution states.", _ENGINE),
     Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "DTYPE", word,
            "Dtype of recurrent states.", _ENGINE),
-    Option("max_model_len", ("--max-model-len",), "LENGTH", parse_tokens,
-           "Longest request that the engine is started for.", _VLLM),
+    Option("max_model_len", ("--max-model-len",), "LENGTH", longest_or,
+           "Longest request that the engine is started for; auto: the longest that fits.", _VLLM),
+    Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "SHARE", word,
+           "Share of the GPU's memory that vLLM may take. Default: the version's.", _VLLM),
+    Option("weights", ("--weights",), "SIZE", parse_bytes,
+           "Weights on each GPU, such as 15GiB, where you know better than the model's source.", _PARALLEL),
+    Option("quantization", ("--quantization", "-q"), "METHOD", word,
+           "Quantise the weights while loading: fp8, bitsandbytes.", _VLLM),
+    Option("enforce_eager", ("--enforce-eager",), "", switch,
+           "No CUDA graphs.", _VLLM, off_flags=("--no-enforce-eager",)),
+    Option("enable_expert_parallel", ("--enable-expert-parallel",), "", switch,
+           "Whole experts on each GPU.", _VLLM, off_flags=("--no-enable-expert-parallel",)),
+    Option("cpu_offload_gb", ("--cpu-offload-gb",), "GIB", word,
+           "GiB of weights kept in the CPU's memory, for each GPU.", _VLLM),
     Option("max_num_seqs", ("--max-num-seqs",), "NUMBER", whole_number, "Most requests in one step.", _VLLM),
     Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "LENGTH", parse_tokens,
            "Most tokens in one step; a window layer keeps this many more.", _VLLM),

@@ -9,7 +9,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, verdict, ways_out
+from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict, ways_out
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -34,7 +34,7 @@ def _one(asked: Question, json: bool) -> Answer:
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import size_screen
 
-    memory = settings.kv_cache_memory
+    memory = memory_of(settings, result)
     ways = None
     if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
@@ -82,12 +82,13 @@ def _ladder(asked: Question, json: bool) -> Answer:
     same = all(replace(settings, tokens=None, requests=1) == base for settings in asked.variants)
     if len(asked.models) * len(asked.choices) > 1 or not same:
         raise KvplanError("bad-usage", "--ladder takes one model, one engine and one KV dtype")
-    memory = base.kv_cache_memory
+    model, choice = asked.models[0], asked.choices[0]
+    memory = memory_of(base, ask(model, choice, base))
     if memory is None:
         raise KvplanError(
-            "bad-usage", "--ladder needs to know the memory", help="add --kv-cache-memory 16GiB"
+            "bad-usage", "--ladder needs to know the memory", help="add --kv-cache-memory 16GiB, or --gpu h100"
         )
-    found = ladder(asked.models[0], asked.choices[0], base, asked.lengths, asked.counts)
+    found = ladder(model, choice, base, asked.lengths, asked.counts)
     code = EXIT_OK if any(rung.max_requests for rung in found.rungs) else EXIT_NO
     if json:
         data = {

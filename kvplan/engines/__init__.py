@@ -43,7 +43,8 @@ def choose_engine(spec: str) -> Choice:
     nearest = known[-1] if known else engine.versions[0]
     same_release = parse_version(nearest) == version[: len(parse_version(nearest))]
     if same_release:
-        return Choice(engine, nearest)
+        return Choice(engine, nearest, asked=asked)
     newer = version > parse_version(newest)
     what = "newer than the newest known release" if newer else "between known releases"
-    return Choice(engine, nearest, f"{engine.name} {asked} is {what}: the rules of {nearest} were applied")
+    warning = f"{engine.name} {asked} is {what}: the rules of {nearest} were applied"
+    return Choice(engine, nearest, warning, asked)

@@ -32,11 +32,23 @@ class Engine(Protocol):
 
 @record()
 class Choice:
-    """An engine and the version whose rules apply; ``warning`` when that is not the one asked for."""
+    """An engine and the version whose rules apply; ``warning`` when that is not the one asked for.
+
+    asked: the version as written, which may name a patch release. fit: answers in the engine's place, with
+    what a named GPU leaves for the cache.
+    """
 
     engine: Engine
     version: str
     warning: str | None = None
+    asked: str | None = None
+    fit: Callable[[Model, Choice, Settings], SizeResult] | None = None
+
+    def size(self, model: Model, settings: Settings) -> SizeResult:
+        """The engine's answer, fitted to a GPU where it can be."""
+        if self.fit is not None:
+            return self.fit(model, self, settings)
+        return self.engine.size(model, settings, self.version)
 
 
 def parse_version(text: str) -> Version:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kvplan.budget.vllm import Shape
 from kvplan.model import Model
+from kvplan.readers.card_config import split_quant
 from kvplan.readers.rotary import rotary_table_bytes
 from kvplan.readers.text_part import find_text_part
 
@@ -40,4 +42,20 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
         element_bytes=element_bytes,
         is_multimodal=any(isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS),
         rotary_bytes=rotary_table_bytes(raw, element_bytes),
+        num_layers=model.num_layers,
+    )
+
+
+@lru_cache(maxsize=1024)
+def shape_of(model: Model, element_bytes: int) -> Shape:
+    """The widths of a loaded model; from its facts where no config came with it (GGUF, a partial card)."""
+    if model.config:
+        return activation_shape(split_quant(model.config)[0], model, element_bytes)
+    width = model.facts.get("intermediate_size")
+    return Shape(
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        mlp_width=width if isinstance(width, int) and width else 4 * model.hidden_size,
+        element_bytes=element_bytes,
+        num_layers=model.num_layers,
     )

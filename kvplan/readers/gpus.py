@@ -17,10 +17,13 @@ from kvplan.gpu import Gpu
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.gpu_file import gpu_from_located
 from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.units import parse_bytes
 
 INDEX = "index.json"
 MAX_GPUS = 100_000
 _SHOWN = 12
+UNLISTED = "unlisted"
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
 _BLANKS = re.compile(r"[\s_]+")
 _NAME_FIRST = re.compile(r"(.+?)\s*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
@@ -104,6 +107,26 @@ def parse_gpu_count(text: str) -> tuple[str, int]:
     return text, 1
 
 
+def gpu_of_size(text: str) -> Gpu | None:
+    """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name."""
+    if not _SIZE.fullmatch(text.strip()):
+        return None
+    total = parse_bytes(text)
+    if total <= 0:
+        raise KvplanError("bad-size", f"`{text}` is no memory of a GPU", help="for example --gpu 79.2GiB")
+    return Gpu(
+        slug=f"unlisted-{text.strip().lower()}",
+        name=f"an unlisted GPU of {text.strip()}",
+        vendor="nvidia",
+        arch=UNLISTED,
+        memory_marketing=text.strip(),
+        memory_total_bytes=total,
+        memory_nvml_bytes=None,
+        bandwidth_bytes_per_second=None,
+        note="given by its memory only",
+    )
+
+
 def key_of(text: str) -> str:
     """The normal form of a name: ``NVIDIA GeForce RTX 3090`` is ``nvidia-geforce-rtx-3090``."""
     return _BLANKS.sub("-", text.strip().lower())
@@ -165,7 +188,7 @@ def _count(digits: str, text: str) -> int:
 def _unknown(query: str) -> KvplanError:
     near = did_you_mean(key_of(query), list_keys())
     helps = [f"did you mean {near}?"] if near else [_families()]
-    helps.append("a GPU that is not listed can be given as the path of a spec file (.yaml)")
+    helps.append("a GPU that is not listed can be given by its memory (80GiB) or a spec file (.yaml)")
     return KvplanError("unknown-gpu", f"unknown GPU `{query}`", help=helps)
 
 

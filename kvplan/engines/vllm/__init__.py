@@ -48,6 +48,11 @@ _QUESTION = (
     "kv_cache_memory",
     "num_gpu_blocks_override",
     "cache_implementation",
+    "gpu_memory_utilization",
+    "weights",
+    "quantization",
+    "enforce_eager",
+    "cpu_offload_gb",
 )
 _PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
 # Methods whose drafter is a checkpoint of its own.

@@ -1,0 +1,125 @@
+"""What is left for the cache on a named GPU, and the engine's answer with that pool.
+
+Engines with a block pool get their memory here when a GPU is named and ``kv_cache_memory`` is not. How a
+GPU's memory is divided is each engine's own (``kvplan.fitting.vllm``), loaded when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+from kvplan.engines import choose_engine
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
+from kvplan.settings import LONGEST, Settings
+from kvplan.units import gib
+
+BUDGETS = {"vllm": "kvplan.fitting.vllm"}
+"""Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
+_WAYS = (2, 4, 8, 16)
+
+
+class Fit(NamedTuple):
+    """A budget, the weights in it and the settings that decided it; without a budget the warnings say why."""
+
+    budget: Budget | None
+    weights: ModelWeights | None
+    warnings: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+class _Module(Protocol):
+    fit: Callable[[Model, Choice, Settings], Fit]
+
+
+def choose(spec: str) -> Choice:
+    """The engine and version of ``vllm@0.32``, whose answers have a budget where a GPU is named."""
+    return replace(choose_engine(spec), fit=fitted)
+
+
+def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The engine's answer with the pool that its budget leaves, where one is asked for."""
+    engine, version = choice.engine, choice.version
+    module = BUDGETS.get(engine.name)
+    longest = settings.max_model_len == LONGEST
+    if longest and module is None:
+        raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
+    if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
+        return engine.size(model, _with_longest(model, choice, settings) if longest else settings, version)
+    plain = replace(settings, max_model_len=None) if longest else settings
+    fit = _fit(module, model, choice, plain)
+    if fit.budget is None:
+        if longest:
+            raise KvplanError("no-memory", "the longest length that fits is not known", detail=fit.warnings)
+        result = engine.size(model, plain, version)
+        return replace(result, warnings=(*result.warnings, *fit.warnings)) if fit.warnings else result
+    if fit.budget.kv_pool_bytes == 0:
+        result = engine.size(model, plain, version)
+        if result.refusal is None:
+            result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit.budget))
+    else:
+        with_pool = replace(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
+        result = engine.size(model, _with_longest(model, choice, with_pool) if longest else with_pool, version)
+    return replace(
+        result,
+        settings={**result.settings, **dict(fit.settings)},
+        budget=fit.budget,
+        weights=fit.weights,
+        warnings=(*result.warnings, *fit.warnings),
+    )
+
+
+def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
+    found: _Module = import_module(module)  # type: ignore[assignment]
+    return found.fit(model, choice, settings)
+
+
+def _with_longest(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """max_model_len ``auto``: the model's own where it fits, else the longest that does."""
+    if settings.kv_cache_memory is None:
+        raise KvplanError(
+            "no-memory",
+            "--max-model-len auto asks for the longest length that fits a memory which was not given",
+            help="add --gpu h100, or --kv-cache-memory 16GiB",
+        )
+    own = replace(settings, max_model_len=None, tokens=None)
+    refusal = choice.engine.size(model, own, choice.version).refusal
+    return replace(settings, max_model_len=None if refusal is None else refusal.largest_max_model_len)
+
+
+def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings, budget: Budget) -> Refusal:
+    """vLLM's "No available memory for the cache blocks"; every way out was computed."""
+    needed = sum(line.bytes for line in budget.lines)
+    usable = budget.total_bytes - budget.unused_bytes
+    return Refusal(
+        "no-memory-for-cache",
+        f"weights, activations and the rest take {gib(needed)}; {gib(usable)} of {gib(budget.total_bytes)}"
+        " may be used, so nothing is left for the cache",
+        help=tuple(_ways_out(module, model, choice, settings)),
+    )
+
+
+def _ways_out(module: str, model: Model, choice: Choice, settings: Settings) -> list[str]:
+    """Changes after which something is left for the cache."""
+
+    def leaves_some(**changes: Any) -> bool:
+        try:
+            budget = _fit(module, model, choice, replace(settings, **changes)).budget
+        except KvplanError:
+            return False
+        return budget is not None and budget.kv_pool_bytes > 0
+
+    wider = (ways for ways in _WAYS if ways > settings.tensor_parallel_size)
+    ways = next((ways for ways in wider if leaves_some(tensor_parallel_size=ways)), None)
+    found = [f"--tp {ways}"] if ways else []
+    if leaves_some(gpu_memory_utilization=Fraction(95, 100)):
+        found.append("--gpu-memory-utilization 0.95")
+    if settings.quantization is None and not model.quantization and leaves_some(quantization="fp8"):
+        found.append("--quantization fp8")
+    return found

@@ -1,0 +1,193 @@
+"""vLLM: the budget of every pipeline stage; the stage with the least left decides the pool of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from kvplan.budget.lines import about, exact
+from kvplan.budget.vllm import Load, Shape, vllm_budget
+from kvplan.dtypes import Packing, scalar
+from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.errors import KvplanError
+from kvplan.fitting import Fit
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.readers.activation_shape import shape_of
+from kvplan.readers.coefficients import vllm_coefficients
+from kvplan.readers.model_weights import served_sources
+from kvplan.record import record
+from kvplan.results import Budget, BudgetLine, ModelWeights
+from kvplan.settings import Settings
+from kvplan.units import GIB, ceil_div, gib
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.ranks import Parallel, block_bytes
+
+_DECIDES = (
+    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"),
+    *("dtype", "kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"),
+    *("enable_prefix_caching", "speculative_method", "num_speculative_tokens", "attention_backend", "usage"),
+    *("gpu_memory_utilization", "weights", "quantization", "enforce_eager", "enable_expert_parallel"),
+    *("cpu_offload_gb", "disable_hybrid_kv_cache_manager", "mamba_cache_dtype", "mamba_ssm_cache_dtype"),
+)
+_values = attrgetter(*_DECIDES)
+
+
+@record()
+class Known:
+    """What one (model, GPU, settings) has in common for every stage."""
+
+    facts: WeightFacts
+    sources: WeightSources
+    parallel: Parallel
+    dtype: Packing
+    shape: Shape
+    load: Load
+    memory: int
+    reserved: tuple[BudgetLine, ...]
+
+
+def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+    """The budget of the stage that decides. Raises KvplanError(bad-setting)."""
+    assert settings.gpu is not None
+    return _fit(model, replace(choice, fit=None), settings.gpu, _values(settings))
+
+
+@lru_cache(maxsize=4096)
+def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit:
+    settings = Settings(gpu=gpu, **dict(zip(_DECIDES, values, strict=True)))
+    started = choice.engine.size(model, settings, choice.version)
+    if started.refusal is not None:
+        return Fit(None, None)
+    memory, reserved, warnings = _memory_of(gpu)
+    if memory is None:
+        return Fit(None, None, warnings)
+    parallel = Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        compute_capability=gpu.compute_capability,
+    )
+    dtype = scalar(str(started.settings["dtype"]))
+    if settings.weights is not None:
+        sources = WeightSources(stated_bytes=settings.weights)
+    else:
+        sources = served_sources(model, settings.quantization)
+    try:
+        facts = weights_per_rank(sources, parallel, dtype)
+    except KvplanError as error:
+        return Fit(None, None, (_no_pool(error),))
+    load = Load(
+        max_num_seqs=int(started.settings["max_num_seqs"]),
+        max_num_batched_tokens=int(started.settings["max_num_batched_tokens"]),
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        gpu_memory_utilization=_utilization(settings, choice.version),
+        enforce_eager=settings.enforce_eager,
+        enable_expert_parallel=settings.enable_expert_parallel,
+    )
+    shape = shape_of(model, dtype.bytes)
+    known = Known(facts, sources, parallel, dtype, shape, load, memory, reserved)
+    stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
+    decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
+    if len({stage.kv_pool_bytes for stage in stages}) > 1:
+        warnings += (
+            f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",
+        )
+    if not stages[decides].calibrated:
+        warnings += (
+            f"activations and graphs of vLLM {choice.asked or choice.version} are uncalibrated:"
+            " mind the interval of the pool",
+        )
+    weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
+    return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
+
+
+def _no_pool(error: KvplanError) -> str:
+    ways = "; ".join(error.help) or "--weights 15GiB"
+    return f"no pool was computed: {error.message}. Ways out: {ways}"
+
+
+def _memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
+    """The total as the runtime reports it, or what nvidia-smi shows with what the runtime may keep of it."""
+    warnings: list[str] = []
+    if gpu.arch == "unlisted":
+        warnings.append(
+            f"{gpu.name}: taken for a current NVIDIA GPU (compute capability"
+            f" {'.'.join(map(str, gpu.compute_capability or (9, 0)))}); the batch defaults follow its memory"
+        )
+    if gpu.is_unified_memory:
+        warnings.append(
+            f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
+            " differ by several GiB; --kv-cache-memory pins the cache"
+        )
+    total = gpu.memory_total_bytes or gpu.memory_nvml_bytes
+    if total is None:
+        return None, (), (
+            f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
+            " Ways out: --gpu 79.2GiB (its size); --kv-cache-memory 16GiB",
+        )  # fmt: skip
+    reserved: list[BudgetLine] = []
+    if gpu.memory_total_bytes is None:
+        warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
+        if not gpu.is_mig_slice:
+            margin = total // 200
+            reserved.append(about("kept by the driver", margin, margin, "up to 1 % of what nvidia-smi shows"))
+    if gpu.is_unified_memory:
+        held = total // 50
+        reserved.append(about("page cache, loaders", held, 2 * held, "unified memory; differs between starts"))
+    return total, tuple(reserved), tuple(warnings)
+
+
+def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage: int) -> Budget:
+    last = stage == known.load.pipeline_parallel_size - 1
+    return vllm_budget(
+        gpu=gpu.slug,
+        total_bytes=known.memory,
+        weights=_weights_line(known.facts, known.facts.bytes_per_rank[stage], settings),
+        shape=known.shape,
+        load=replace(known.load, samples=last),
+        known=vllm_coefficients(parse_version(choice.asked or choice.version)),
+        extra=(*(_draft_lines(settings, known) if last else ()), *known.reserved),
+    )
+
+
+def _weights_line(facts: WeightFacts, amount: int, settings: Settings) -> BudgetLine:
+    source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
+    if not settings.cpu_offload_gb:
+        return exact("weights", amount, source)
+    moved = min(amount, int(settings.cpu_offload_gb * GIB))
+    return exact("weights", amount - moved, f"{source}; {gib(moved)} more in the CPU's memory")
+
+
+def _draft_lines(settings: Settings, known: Known) -> tuple[BudgetLine, ...]:
+    """Multi-token-prediction layers, which lie on the last stage."""
+    facts, inventory = known.facts, known.sources.inventory
+    if settings.speculative_method != "mtp" or not facts.draft_bytes:
+        return ()
+    if inventory is not None and inventory.draft:
+        amount = sum(block_bytes(block.tensors, known.parallel, known.dtype) for block in inventory.draft)
+    else:
+        amount = ceil_div(facts.draft_bytes, known.parallel.tensor_parallel_size)
+    return (exact("draft layers (MTP)", amount, facts.source),)
+
+
+def _utilization(settings: Settings, version: str) -> Fraction:
+    given = settings.gpu_memory_utilization
+    return Fraction(rules_of(version).default_utilization_percent, 100) if given is None else given
+
+
+def _shown(settings: Settings, load: Load) -> dict[str, Any]:
+    """The settings that decide the budget, beside the engine's own."""
+    shown: dict[str, Any] = {"gpu_memory_utilization": float(load.gpu_memory_utilization)}
+    for name in ("enforce_eager", "enable_expert_parallel", "quantization"):
+        if getattr(settings, name):
+            shown[name] = getattr(settings, name)
+    if settings.cpu_offload_gb:
+        shown["cpu_offload_gb"] = float(settings.cpu_offload_gb)
+    return shown
