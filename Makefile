@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit conformance vllm bench data golden clean
+.PHONY: help demo test lint unit conformance vllm bench accuracy data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv and size a real model"
@@ -16,6 +16,7 @@ help:
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
 	@echo "make bench        ratios against named baselines"
+	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
 
 $(BIN)/kvplan: pyproject.toml
@@ -58,6 +59,13 @@ vllm: .venv-vllm/.ready
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench
+
+# Needs a file of field reports, which is no part of the repository: make accuracy REPORTS=...
+REPORTS ?= ../shared/data/field_reports.yaml
+
+accuracy: $(VENV)/.test
+	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write
+	$(BIN)/python -m scripts.accuracy $(REPORTS)
 
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data

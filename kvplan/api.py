@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import field_names
 from kvplan.questions import ask
+from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import parse_bytes, parse_tokens
@@ -68,8 +69,8 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
     short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
     lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
-    the answer has the GPU's ``budget`` and the ``pool`` that it leaves (engine vllm). An engine that would refuse to start is an
-    answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
+    the answer has the GPU's ``budget`` and the ``pool`` that it leaves (engine vllm). An engine that would
+    refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
     return ask(load_model(model), choose(engine), make_settings(**options))
 
@@ -85,13 +86,8 @@ _SHORT = {
 }
 _LENGTHS = ("tokens", "encoder_tokens", "max_num_batched_tokens")
 _SIZES = ("kv_cache_memory", "weights")
-_PARSERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_LENGTHS, parse_tokens),
-    **dict.fromkeys(_SIZES, parse_bytes),
-    "max_model_len": lambda value: parse_length(value),
-    "gpu_memory_utilization": lambda value: parse_number("gpu_memory_utilization", value),
-    "cpu_offload_gb": lambda value: parse_number("cpu_offload_gb", value),
-}
+_NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 
 
 def parse_length(value: int | str) -> int:
@@ -113,7 +109,12 @@ def parse_number(name: str, value: Any) -> Fraction:
     return Fraction(text)
 
 
-_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_LENGTHS, parse_tokens),
+    **dict.fromkeys(_SIZES, parse_bytes),
+    "max_model_len": parse_length,
+    **{name: partial(parse_number, name) for name in _NUMBERS},
+}
 
 
 def make_settings(**options: Any) -> Settings:

@@ -176,6 +176,51 @@ def ladder(
     return Ladder(ask(model, choice, replace(base, tokens=longest)), rungs, pairs, lowered)
 
 
+class Fitting(NamedTuple):
+    """Requests of one length in the likely pool and in the safe one."""
+
+    tokens: int
+    likely: int
+    safe: int
+
+
+class Fits(NamedTuple):
+    """What a budget's pool holds. max_model_len: the longest that the engine would start with; is_own: that
+    is the model's own length."""
+
+    rungs: tuple[Fitting, ...]
+    max_model_len: int | None
+    is_own: bool
+
+
+_LENGTHS = (4096, 32768, 131072)
+
+
+def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Fits:
+    """Requests at several lengths up to max_model_len, and the largest max_model_len."""
+    budget = result.budget
+    if budget is None or budget.kv_pool_bytes == 0:
+        return Fits((), None, False)
+    likely = replace(settings, kv_cache_memory=budget.kv_pool_bytes, requests=1)
+    own = ask(model, choice, replace(likely, max_model_len=None, tokens=None))
+    largest = own.request.tokens if own.refusal is None else own.refusal.largest_max_model_len
+    if result.refusal is not None:
+        return Fits((), largest, own.refusal is None)
+    longest = int(result.settings.get("max_model_len") or result.request.tokens)
+    lengths = sorted({*(length for length in _LENGTHS if length < longest), result.request.tokens, longest})
+    likely = replace(likely, max_model_len=longest)
+    safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
+    rungs = tuple(
+        Fitting(
+            tokens,
+            max_requests(model, choice, replace(likely, tokens=tokens)),
+            max_requests(model, choice, replace(safe, tokens=tokens)),
+        )
+        for tokens in lengths
+    )
+    return Fits(rungs, largest, own.refusal is None)
+
+
 def _rung(model: Model, choice: Choice, settings: Settings) -> Rung:
     result = ask(model, choice, settings)
     most = max_requests(model, choice, settings, result)
@@ -266,6 +311,8 @@ def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResul
     """For requests that do not fit ``kv_cache_memory``, or an engine that would not start with it."""
     asked = replace(settings, tokens=result.request.tokens)
     memory, more = None, None
+    if result.budget is not None and result.budget.kv_pool_bytes == 0:
+        return WaysOut()  # the refusal has them
     if result.budget is None:
         needed = _needed_memory(model, choice, asked)
         memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None

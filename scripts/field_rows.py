@@ -19,7 +19,13 @@ from kvplan.results import SizeResult
 from kvplan.units import GIB
 
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?(?= |$|\.post)")
-_FLAGS = ("gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype")
+_FLAGS = (
+    "gpu_memory_utilization",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_dtype",
+)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,9 @@ def fit(questions: Sequence[Question]) -> Fitted:
     """Medians over the rows in which each term decides; priors where there is none."""
     fitted = START
     measured = [
-        (question, amount) for question in questions if (amount := question.row.printed("activation_peak_gib"))
+        (question, amount)
+        for question in questions
+        if (amount := question.row.printed("activation_peak_gib"))
     ]
     for _ in range(3):  # the terms decide together: which of them is the peak depends on the others
         fitted = fitted._replace(copies=_copies(measured, fitted))
@@ -224,11 +226,12 @@ class Errors(NamedTuple):
     non_torch: list[int]
 
     def words(self) -> str:
-        return ", ".join(
-            f"{name} mean {mean(values) / GIB:.3f} GiB, largest {max(values) / GIB:.3f} GiB ({len(values)} rows)"
-            for name, values in (("activations", self.activation), ("non-torch", self.non_torch))
-            if values
-        )
+        shown = []
+        for name, values in (("activations", self.activation), ("non-torch", self.non_torch)):
+            if values:
+                average, worst = mean(values) / GIB, max(values) / GIB
+                shown.append(f"{name} mean {average:.3f}, largest {worst:.3f} GiB ({len(values)} rows)")
+        return ", ".join(shown)
 
 
 def errors(questions: Sequence[Question], fitted: Fitted) -> Errors:
@@ -250,7 +253,8 @@ def usable(rows: Iterable[Row]) -> list[Question]:
     found = [
         Question(row)
         for row in rows
-        if row.version and (row.raw["activation_peak_gib"] is not None or row.raw["non_torch_gib"] is not None)
+        if row.version
+        and (row.raw["activation_peak_gib"] is not None or row.raw["non_torch_gib"] is not None)
     ]
     return [question for question in found if question.range.calibrated]
 
@@ -272,7 +276,9 @@ def report(questions: Sequence[Question]) -> list[str]:
     for name, train, test in (("first", first, second), ("second", second, first)):
         fitted = fit(train)
         models = len({question.row.model.id for question in train})
-        lines.append(f"fitted on the {name} half ({models} models): its own rows: {errors(train, fitted).words()}")
+        lines.append(
+            f"fitted on the {name} half ({models} models): its own rows: {errors(train, fitted).words()}"
+        )
         lines.append(f"  the other half: {errors(test, fitted).words()}")
     lines.append(f"fitted on all rows, as shipped: {errors(questions, fit(questions)).words()}")
     return lines
@@ -307,7 +313,9 @@ def file_text(fitted: Fitted, rows: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("reports", type=Path)
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     options = parser.parse_args()

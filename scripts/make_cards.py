@@ -48,7 +48,15 @@ NEEDED = (
     {"hidden_size", "n_embd", "d_model", "dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"},
     {"vocab_size", "padded_vocab_size"},
-    {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff", "moe_intermediate_size", "ffn_config"},
+    {
+        "intermediate_size",
+        "ffn_hidden_size",
+        "ffn_dim",
+        "n_inner",
+        "d_ff",
+        "moe_intermediate_size",
+        "ffn_config",
+    },
 )
 """A config without one of each would be sized with its class's defaults."""
 FOUR_WIDE = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})

@@ -17,6 +17,9 @@ from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div
 
+_REPACKED = 20
+"""Checkpoints took up to a twentieth more than their tensors in the logs of later releases."""
+
 
 @record()
 class Shape:
@@ -138,7 +141,9 @@ def vllm_budget(
     how = "fitted on published start-up logs" if known.calibrated else "uncalibrated for this version"
     lines = [weights, *extra]
     if shape.rotary_bytes:
-        lines.append(exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config"))
+        lines.append(
+            exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
+        )
     lines.append(
         about(
             "activation peak",
@@ -148,7 +153,18 @@ def vllm_budget(
             f" {load.max_num_seqs if load.samples else 0:,} sampled; {how}",
         )
     )
-    lines.append(about("non-torch memory", non_torch(load, known), known.non_torch_margin, f"CUDA context, NCCL; {how}"))
+    lines.append(
+        about(
+            "non-torch memory", non_torch(load, known), known.non_torch_margin, f"CUDA context, NCCL; {how}"
+        )
+    )
+    if not known.calibrated:
+        repacked = weights.bytes // _REPACKED
+        lines.append(
+            BudgetLine(
+                "repacked weights", 0, 0, repacked, "what kernels add to the weights as they load; not known"
+            )
+        )
     if known.graphs_inside and not load.enforce_eager:
         graphs = shape.num_layers * known.graph_layer_bytes
         lines.append(about("CUDA graphs", graphs, known.graph_margin + graphs, f"layers · a constant; {how}"))

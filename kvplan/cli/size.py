@@ -9,7 +9,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict, ways_out
+from kvplan.questions import Compared, ask, compare, fits_of, ladder, memory_of, verdict, ways_out
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -38,8 +38,10 @@ def _one(asked: Question, json: bool) -> Answer:
     ways = None
     if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
+    fits = None if result.budget is None else fits_of(model, choice, settings, result)
+    rules = rules_file(choice)
     screen = size_screen(
-        result, found, ways=ways, typed=asked.names[0], rules_file=rules_file(choice), memory=memory
+        result, found, ways=ways, typed=asked.names[0], rules_file=rules, memory=memory, fits=fits
     )
     return Answer(screen, code=code)
 
@@ -86,7 +88,9 @@ def _ladder(asked: Question, json: bool) -> Answer:
     memory = memory_of(base, ask(model, choice, base))
     if memory is None:
         raise KvplanError(
-            "bad-usage", "--ladder needs to know the memory", help="add --kv-cache-memory 16GiB, or --gpu h100"
+            "bad-usage",
+            "--ladder needs to know the memory",
+            help="add --kv-cache-memory 16GiB, or --gpu h100",
         )
     found = ladder(model, choice, base, asked.lengths, asked.counts)
     code = EXIT_OK if any(rung.max_requests for rung in found.rungs) else EXIT_NO

@@ -65,7 +65,9 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
             result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit.budget))
     else:
         with_pool = replace(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
-        result = engine.size(model, _with_longest(model, choice, with_pool) if longest else with_pool, version)
+        result = engine.size(
+            model, _with_longest(model, choice, with_pool) if longest else with_pool, version
+        )
     return replace(
         result,
         settings={**result.settings, **dict(fit.settings)},
@@ -76,7 +78,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
 
 
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
-    found: _Module = import_module(module)  # type: ignore[assignment]
+    found: _Module = import_module(module)
     return found.fit(model, choice, settings)
 
 
@@ -106,20 +108,24 @@ def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings,
 
 
 def _ways_out(module: str, model: Model, choice: Choice, settings: Settings) -> list[str]:
-    """Changes after which something is left for the cache."""
+    """Changes with which the engine would start."""
 
-    def leaves_some(**changes: Any) -> bool:
+    def starts(**changes: Any) -> bool:
+        changed = replace(settings, **changes)
         try:
-            budget = _fit(module, model, choice, replace(settings, **changes)).budget
+            budget = _fit(module, model, choice, changed).budget
+            if budget is None or not budget.kv_pool_bytes:
+                return False
+            pooled = replace(changed, kv_cache_memory=budget.kv_pool_bytes)
+            return choice.engine.size(model, pooled, choice.version).refusal is None
         except KvplanError:
             return False
-        return budget is not None and budget.kv_pool_bytes > 0
 
     wider = (ways for ways in _WAYS if ways > settings.tensor_parallel_size)
-    ways = next((ways for ways in wider if leaves_some(tensor_parallel_size=ways)), None)
+    ways = next((ways for ways in wider if starts(tensor_parallel_size=ways)), None)
     found = [f"--tp {ways}"] if ways else []
-    if leaves_some(gpu_memory_utilization=Fraction(95, 100)):
+    if starts(gpu_memory_utilization=Fraction(95, 100)):
         found.append("--gpu-memory-utilization 0.95")
-    if settings.quantization is None and not model.quantization and leaves_some(quantization="fp8"):
+    if settings.quantization is None and not model.quantization and starts(quantization="fp8"):
         found.append("--quantization fp8")
     return found

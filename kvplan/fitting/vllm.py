@@ -140,7 +140,9 @@ def _memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str,
             reserved.append(about("kept by the driver", margin, margin, "up to 1 % of what nvidia-smi shows"))
     if gpu.is_unified_memory:
         held = total // 50
-        reserved.append(about("page cache, loaders", held, 2 * held, "unified memory; differs between starts"))
+        reserved.append(
+            about("page cache, loaders", held, 2 * held, "unified memory; differs between starts")
+        )
     return total, tuple(reserved), tuple(warnings)
 
 

@@ -40,7 +40,9 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
         expert_width=int(view.optional_integer(*_EXPERT_WIDTH, default=0, lowest=0) or 0) if per_token else 0,
         experts_per_token=int(per_token),
         element_bytes=element_bytes,
-        is_multimodal=any(isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS),
+        is_multimodal=any(
+            isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS
+        ),
         rotary_bytes=rotary_table_bytes(raw, element_bytes),
         num_layers=model.num_layers,
     )

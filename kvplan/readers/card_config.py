@@ -63,15 +63,11 @@ def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[s
     return {key: value for key, value in config.items() if key != QUANT_KEY}, quant
 
 
-def changed_keys(
-    base: Mapping[str, Any], other: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def changed_keys(base: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The keys on the top in which ``other`` differs from ``base``, and those that it lacks."""
     absent = object()
     order = dict.fromkeys((*base, *other))
-    different = {
-        key: other[key] for key in order if key in other and base.get(key, absent) != other[key]
-    }
+    different = {key: other[key] for key in order if key in other and base.get(key, absent) != other[key]}
     return different, tuple(key for key in base if key not in other)
 
 

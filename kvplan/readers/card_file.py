@@ -89,9 +89,7 @@ class _Reader(LocatedReader):
             aliases=self.texts(("aliases",)),
             source=source,
             weights=self.weights(()),
-            variants=tuple(
-                self.variant(("variants", index), model) for index in self.entries("variants")
-            ),
+            variants=tuple(self.variant(("variants", index), model) for index in self.entries("variants")),
             expect=tuple(self.expectation(("expect", index)) for index in self.entries("expect")),
             evidence=tuple(self.expectation(("evidence", index)) for index in self.entries("evidence")),
         )

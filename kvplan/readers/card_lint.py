@@ -127,7 +127,7 @@ def _parameters(path: Path, located: Located, card: Card) -> Iterator[Finding]:
             yield Finding(
                 str(path),
                 "wrong-parameters",
-                f"{model.id}: the tensors of the config have {counted:,} parameters, not {weights.parameters:,}",
+                f"{model.id}: the config's tensors have {counted:,} parameters, not {weights.parameters:,}",
                 located.where((*place, "parameters")),
             )
 

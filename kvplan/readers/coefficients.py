@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def read_coefficients(located: Located) -> tuple[Coefficients, ...]:
         raise reader.wrong(("kvplan",), f"the file begins with `kvplan: {FORMAT}`")
     ranges = reader.typed(("ranges",), list, "a list")
     found = tuple(_range(reader, index) for index in range(len(ranges)))
-    for before, after in zip(found, found[1:]):
+    for before, after in pairwise(found):
         if before.until != after.since:
             raise KvplanError(
                 "invalid-coefficients",

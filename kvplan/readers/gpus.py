@@ -188,7 +188,7 @@ def _count(digits: str, text: str) -> int:
 def _unknown(query: str) -> KvplanError:
     near = did_you_mean(key_of(query), list_keys())
     helps = [f"did you mean {near}?"] if near else [_families()]
-    helps.append("a GPU that is not listed can be given by its memory (80GiB) or a spec file (.yaml)")
+    helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")
     return KvplanError("unknown-gpu", f"unknown GPU `{query}`", help=helps)
 
 

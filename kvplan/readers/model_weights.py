@@ -1,4 +1,4 @@
-"""What is known of the weights of a loaded model: headers beside its config, its tensors, its card's bytes."""
+"""What is known of a loaded model's weights: headers beside its config, its tensors, its card's bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.quantisation import Quantisation, quantised
 
 _HUB, _CARD = "hf:", "card:"
-# What an engine can do to weights as they load (vllm/model_executor/layers/quantization/: fp8.py, bitsandbytes.py).
+# What vLLM can do to weights as they load (vllm/model_executor/layers/quantization: fp8.py, bitsandbytes.py).
 _WHILE_LOADING = {
     "fp8": Quantisation("fp8", FP8_TENSOR),
     "bitsandbytes": Quantisation("bitsandbytes", bnb_4bit(double=False)),
@@ -93,7 +93,9 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
         )
     if found.inventory is None:
         return WeightSources(problem=found.problem or no_source(model.id))
-    return WeightSources(inventory=quantised(found.inventory, method), inventory_source=found.inventory_source)
+    return WeightSources(
+        inventory=quantised(found.inventory, method), inventory_source=found.inventory_source
+    )
 
 
 def _same(own: str, asked: str) -> bool:

@@ -17,7 +17,14 @@ _MROPE_POSITIONS = 4
 _SCALED = ("linear", "dynamic", "ntk")
 _FROM_ORIGINAL = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
 _FLOAT32_TYPES = ("deepseek_yarn", "deepseek_llama_scaling")
-_BASES = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_emb_base", "rotary_dim", "rope_local_base_freq")
+_BASES = (
+    "rope_theta",
+    "rope_parameters",
+    "rope_scaling",
+    "rotary_emb_base",
+    "rotary_dim",
+    "rope_local_base_freq",
+)
 
 
 def rotary_table_bytes(raw: Mapping[str, Any], element_bytes: int) -> int:
@@ -26,7 +33,7 @@ def rotary_table_bytes(raw: Mapping[str, Any], element_bytes: int) -> int:
     positions = view.optional_integer(
         "max_position_embeddings", "seq_length", "max_seq_len", "n_positions", lowest=0
     )
-    if not positions or not view.known("rope_theta") and not view.given(*_BASES):
+    if not positions or (not view.known("rope_theta") and not view.given(*_BASES)):
         return 0
     if all(view.get(key) is None for key in _BASES):
         return 0

@@ -110,6 +110,36 @@ class PoolEntry(_Strict):
     max_num_seqs: Count
 
 
+class BudgetLineEntry(_Strict):
+    """One use of a GPU's memory; low and high enclose what is estimated."""
+
+    name: str
+    bytes: Bytes
+    low_bytes: Bytes
+    high_bytes: Bytes
+    source: str
+
+
+class BudgetEntry(_Strict):
+    """The memory of the GPU that decides, line by line, and what it leaves for the cache."""
+
+    gpu: str
+    total_bytes: Bytes = Field(description="as the runtime reports it")
+    lines: list[BudgetLineEntry]
+    kv_pool_bytes: Bytes = Field(description="the likely figure")
+    kv_pool_low_bytes: Bytes = Field(description="the safe figure: every estimate at its high end")
+    kv_pool_high_bytes: Bytes
+    unused_bytes: Bytes = Field(description="outside the utilisation")
+
+
+class WeightsEntry(_Strict):
+    """Bytes of weights."""
+
+    bytes_per_gpu: Bytes = Field(description="of the fullest GPU")
+    total_bytes: Bytes = Field(description="of the whole model, once")
+    source: str
+
+
 class RefusalEntry(_Strict):
     """Why the engine would not start."""
 
@@ -130,6 +160,8 @@ class SizeEntry(_Strict):
     per_gpu: PerGpuEntry
     total: TotalEntry
     layers: list[LayerEntry]
+    weights: Optional[WeightsEntry]  # noqa: UP045
+    budget: Optional[BudgetEntry]  # noqa: UP045
     pool: Optional[PoolEntry]  # noqa: UP045
     refusal: Optional[RefusalEntry]  # noqa: UP045
     warnings: list[str]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
+from kvplan.questions import MAX_REQUESTS, Fits, Verdict, WaysOut
+from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import (
     Unit,
@@ -15,7 +16,7 @@ from kvplan.report.words import (
     settings_words,
     size_words,
 )
-from kvplan.results import Pool, SizeResult
+from kvplan.results import Budget, Pool, SizeResult
 
 _FAMILY_WIDTH = 36
 
@@ -28,17 +29,22 @@ def size_screen(
     rules_file: str,
     memory: int | None = None,
     ways: WaysOut | None = None,
+    fits: Fits | None = None,
 ) -> Screen:
     """The whole answer.
 
     verdict: None where no memory was given and the engine starts. typed: the model as the user wrote it.
-    memory: bytes per GPU. ways: what would make it fit, where it does not.
+    memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
     """
     screen: Screen = _sentence(result, verdict, memory)
     screen += help_lines(_ways_words(ways, result)) if ways is not None else []
     screen += [BLANK, *_figures(result)]
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
         screen += [BLANK, *_layers(result)]
+    if result.budget is not None:
+        screen += [BLANK, *memory_lines(result, result.budget)]
+    if fits is not None and (lines := fits_lines(result, fits)):
+        screen += [BLANK, *lines]
     if result.pool is not None:
         screen += [BLANK, *_pool(result, result.pool)]
     elif memory is not None and verdict is not None and verdict.engine_starts:
@@ -58,6 +64,8 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
             first="No: ",
         )
         return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
+    if verdict is not None and result.budget is not None and result.pool is not None:
+        return _gpu_sentence(result, verdict, result.budget, result.pool)
     if verdict is not None and memory is not None:
         return _fit_sentence(result, verdict, memory)
     if result.total.kv_bytes == 0:
@@ -96,6 +104,21 @@ def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
         text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
     style = "good" if verdict.fits else "bad"
     mark = holds if verdict.fits else "No:"
+    return [_styled(row, mark, style) for row in wrapped(text)]
+
+
+def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, pool: Pool) -> Screen:
+    """``llama on 2 × h100 holds 7 requests of 32,768 tokens (7.79×).``"""
+    holds = count(verdict.max_requests, "request") if verdict.max_requests else "no request"
+    verb = "holds" if verdict.fits else "holds only"
+    if verdict.max_requests == 0:
+        verb = "holds"
+    gpus = gpus_in_replica(result)
+    length = int(result.settings.get("max_model_len") or 0)
+    times = f" ({pool.max_concurrency:.2f}×)" if result.request.tokens == length else ""
+    text = f"{result.model.id} on {gpus} × {budget.gpu} {verb} {holds} of {_length(result)}{times}."
+    text = text if verdict.fits else f"No: {text}"
+    mark, style = (holds, "good") if verdict.fits else ("No:", "bad")
     return [_styled(row, mark, style) for row in wrapped(text)]
 
 
@@ -228,6 +251,8 @@ def _ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
     if ways.tokens is not None:
         fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
         words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
+    if ways.tensor_parallel_size is not None:
+        words.append(f"--tp {ways.tensor_parallel_size}: as many GPUs of this kind hold them")
     if ways.kv_cache_dtype is not None:
         words.append(
             f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
