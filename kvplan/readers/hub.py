@@ -40,6 +40,30 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
         CannotRunHere: missing-extra, offline, no-network, gated-model, hub-refused, hub-unavailable,
             cache-error.
     """
+    repository, raw, quant, fetched = _open(name, revision, endpoint)
+    source = f"hf:{repository.id}@{fetched.commit}"
+    model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
+    return replace(
+        model,
+        provenance=replace(model.provenance, revision=fetched.commit),
+        warnings=(*model.warnings, *fetched.warnings),
+    )
+
+
+def open_hub_config(
+    name: str, revision: str | None = None, *, endpoint: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """config.json, hf_quant_config.json where there is one, and the commit they are of.
+
+    Raises what `open_hub_model` raises before it reads the config.
+    """
+    _, raw, quant, fetched = _open(name, revision, endpoint)
+    return raw, quant, fetched.commit
+
+
+def _open(
+    name: str, revision: str | None, endpoint: str | None
+) -> tuple[Repository, dict[str, Any], dict[str, Any] | None, _Fetched]:
     repository = _parse(name, revision, endpoint)
     hub = _import_hub()
     fetched = _within(TOTAL_SECONDS, lambda: _fetch(hub, repository))
@@ -48,13 +72,7 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
     quant = None
     if fetched.quant is not None:
         quant = parse_json(read_limited(fetched.quant), name=f"{repository.id}/{QUANT}")
-    source = f"hf:{repository.id}@{fetched.commit}"
-    model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
-    return replace(
-        model,
-        provenance=replace(model.provenance, revision=fetched.commit),
-        warnings=(*model.warnings, *fetched.warnings),
-    )
+    return repository, raw, quant, fetched
 
 
 def _parse(name: str, revision: str | None, endpoint: str | None) -> Repository:
