@@ -43,11 +43,9 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
     return decorate
 
 
-def _equal(self: Any, other: object) -> bool:
-    if type(other) is not type(self):
-        return False
-    names: tuple[str, ...] = tuple(self.__dataclass_fields__)
-    return all(getattr(self, name) == getattr(other, name) for name in names)
+def _equal(self: Any, other: Any) -> bool:
+    names = self.__dataclass_fields__
+    return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 def _hashed(self: Any) -> int:
