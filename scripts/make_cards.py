@@ -206,7 +206,12 @@ def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
     level |= {CONFIG_KEYS[key]: item[key] for key in CONFIG_KEYS if key in item}
     quant = origin.quant
     if "kv_cache_scheme" in item:  # as ModelOpt writes it, in a file of its own
-        schemes = {"quant_algo": "FP8", "kv_cache_quant_algo": item["kv_cache_scheme"].upper()}
+        algorithm = item.get("quant_algo", "FP8")
+        schemes = {
+            "quant_algo": algorithm,
+            "kv_cache_quant_algo": item["kv_cache_scheme"].upper(),
+            "exclude_modules": ["lm_head"],
+        }
         quant = {"producer": {"name": "modelopt"}, "quantization": schemes}
     elif "quantization" in item:
         whole["quantization_config"] = {"quant_method": item["quantization"]}
