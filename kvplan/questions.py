@@ -185,12 +185,13 @@ class Fitting(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """What a budget's pool holds. max_model_len: the longest that the engine would start with; is_own: that
-    is the model's own length."""
+    """What a budget's pool holds. max_model_len: the longest that the engine would start with, with the
+    likely pool and with the safe one; is_own: that is the model's own length."""
 
-    rungs: tuple[Fitting, ...]
-    max_model_len: int | None
-    is_own: bool
+    rungs: tuple[Fitting, ...] = ()
+    max_model_len: int | None = None
+    safe_max_model_len: int | None = None
+    is_own: bool = False
 
 
 _LENGTHS = (4096, 32768, 131072)
@@ -200,16 +201,16 @@ def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult
     """Requests at several lengths up to max_model_len, and the largest max_model_len."""
     budget = result.budget
     if budget is None or budget.kv_pool_bytes == 0:
-        return Fits((), None, False)
+        return Fits()
     likely = replace(settings, kv_cache_memory=budget.kv_pool_bytes, requests=1)
-    own = ask(model, choice, replace(likely, max_model_len=None, tokens=None))
-    largest = own.request.tokens if own.refusal is None else own.refusal.largest_max_model_len
+    safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
+    largest, is_own = _largest_start(model, choice, likely)
+    surely, _ = _largest_start(model, choice, safe)
     if result.refusal is not None:
-        return Fits((), largest, own.refusal is None)
+        return Fits((), largest, surely, is_own)
     longest = int(result.settings.get("max_model_len") or result.request.tokens)
     lengths = sorted({*(length for length in _LENGTHS if length < longest), result.request.tokens, longest})
-    likely = replace(likely, max_model_len=longest)
-    safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
+    likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
     rungs = tuple(
         Fitting(
             tokens,
@@ -218,7 +219,15 @@ def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult
         )
         for tokens in lengths
     )
-    return Fits(rungs, largest, own.refusal is None)
+    return Fits(rungs, largest, surely, is_own)
+
+
+def _largest_start(model: Model, choice: Choice, settings: Settings) -> tuple[int | None, bool]:
+    """The longest max_model_len with which the engine starts, and whether that is the model's own."""
+    own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
+    if own.refusal is None:
+        return own.request.tokens, True
+    return own.refusal.largest_max_model_len, False
 
 
 def _rung(model: Model, choice: Choice, settings: Settings) -> Rung:

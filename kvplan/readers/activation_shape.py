@@ -11,6 +11,7 @@ from kvplan.model import Model
 from kvplan.readers.card_config import split_quant
 from kvplan.readers.rotary import rotary_table_bytes
 from kvplan.readers.text_part import find_text_part
+from kvplan.readers.view import ConfigView, check_integer
 
 _MLP_WIDTH = (
     *("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"),
@@ -32,12 +33,12 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
     experts = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
     per_token = (view.optional_integer(*_PER_TOKEN, default=0, lowest=0) or 0) if experts > 1 else 0
     hidden = model.hidden_size
-    width = view.optional_integer(*_MLP_WIDTH, default=0, lowest=0) or 4 * hidden
+    width = _widest(view, _MLP_WIDTH) or 4 * hidden
     return Shape(
         hidden_size=hidden,
         vocab_size=model.vocab_size,
-        mlp_width=int(width),
-        expert_width=int(view.optional_integer(*_EXPERT_WIDTH, default=0, lowest=0) or 0) if per_token else 0,
+        mlp_width=width,
+        expert_width=_widest(view, _EXPERT_WIDTH) if per_token else 0,
         experts_per_token=int(per_token),
         element_bytes=element_bytes,
         is_multimodal=any(
@@ -46,6 +47,13 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
         rotary_bytes=rotary_table_bytes(raw, element_bytes),
         num_layers=model.num_layers,
     )
+
+
+def _widest(view: ConfigView, keys: tuple[str, ...]) -> int:
+    """A width, or the largest where each layer has its own (Gemma 3n)."""
+    if isinstance(view.get(*keys), (list, Mapping)):
+        return max((check_integer(value, keys[0], 0) for value in view.sequence(*keys) or []), default=0)
+    return int(view.optional_integer(*keys, default=0, lowest=0) or 0)
 
 
 @lru_cache(maxsize=1024)

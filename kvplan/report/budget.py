@@ -60,14 +60,23 @@ def _plain(amount: int) -> str:
 
 def fits_lines(result: SizeResult, fits: Fits) -> Screen:
     """Requests at several lengths, with the likely pool and with the safe one."""
+    longest = _longest_words(fits)
     if not fits.rungs:
-        return []
+        return longest
     rows: list[list[Piece]] = [
         [Span("requests that fit", "bold"), Span("likely", "dim"), Span("safe", "dim")]
     ]
     rows += [[count(rung.tokens, "token"), f"{rung.likely:,}", f"{rung.safe:,}"] for rung in fits.rungs]
     screen = table(rows, "lrr")
-    if fits.max_model_len:
-        own = "the model's own" if fits.is_own else "the longest that fits"
-        screen += [BLANK, *wrapped(f"max_model_len up to {fits.max_model_len:,} starts: {own}.", indent=1)]
-    return screen
+    return [*screen, BLANK, *longest] if longest else screen
+
+
+def _longest_words(fits: Fits) -> Screen:
+    if not fits.max_model_len:
+        return []
+    text = f"max_model_len up to {fits.max_model_len:,} starts"
+    text += ": the model's own" if fits.is_own else ""
+    safe = fits.safe_max_model_len or 0
+    if safe < fits.max_model_len:
+        text += f"; {safe:,} is safe" if safe else "; no length is safe"
+    return wrapped(f"{text}.", indent=1)

@@ -1,0 +1,118 @@
+"""The config that a card carries: the keys that were read, and the same weights from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvplan.errors import KvplanError
+from kvplan.readers.card_config import CardConfig, changed_keys, config_lines, split_quant
+from kvplan.readers.card_index import read_cards
+from kvplan.readers.card_lint import lint
+from kvplan.readers.config_subset import Watched, size_relevant
+from kvplan.readers.datafiles import data_dir
+from kvplan.readers.weights_rules import inventory_of
+
+CONFIGS = Path(__file__).resolve().parents[2] / ".." / "shared" / "configs"
+CARDS = read_cards(data_dir("model_cards"))
+
+
+def test_only_what_was_read_is_kept() -> None:
+    raw = {"a": 1, "b": {"c": 2, "d": 3}, "e": {"f": 4, "g": 5}, "h": [1, {"i": 6}], "j": {"k": {"l": 7}}}
+
+    def reader(config: Any) -> None:
+        assert config["a"] == 1
+        assert config["b"]["c"] == 2
+        assert "e" in config
+        assert config.get("h") == [1, {"i": 6}]
+        assert config.get("z") is None
+        assert config["j"]
+        raise KvplanError("no-weights", "what was read until now counts")
+
+    assert size_relevant(raw, (reader,)) == {
+        "a": 1,
+        "b": {"c": 2},
+        "e": {"f": 4},
+        "h": [1, {"i": 6}],
+        "j": {"k": {}},
+    }
+
+
+def test_a_copied_object_keeps_all_but_noise() -> None:
+    seen: dict[str, Any] = {}
+    assert dict(Watched({"x": 1, "transformers_version": "5"}, seen)) == {"x": 1}
+    assert seen == {"x": {}}
+
+
+def test_lines_are_json_and_short() -> None:
+    config = {"list": [f"model.layers.{number}.mlp.gate" for number in range(50)], "n": None, "t": "a, b"}
+    lines = config_lines(config)
+    assert json.loads("\n".join(lines)) == config
+    assert max(map(len, lines)) < 110
+
+
+def test_a_variant_has_only_what_differs() -> None:
+    base = {"a": 1, "b": 2, "c": 3}
+    other = {"a": 1, "b": 5, "d": 4}
+    different, without = changed_keys(base, other)
+    assert (different, without) == ({"b": 5, "d": 4}, ("c",))
+    again = CardConfig(json.dumps(different), "card", CardConfig(json.dumps(base), "card"), without)
+    assert dict(again) == other
+    assert len(again) == 3
+
+
+def test_broken_json_names_the_card() -> None:
+    with pytest.raises(KvplanError, match=r"x\.yaml: config"):
+        CardConfig('{"a": }', "x.yaml")["a"]
+
+
+def test_modelopts_file_is_kept_apart() -> None:
+    config = {"model_type": "llama", "hf_quant_config": {"producer": {"name": "modelopt"}}}
+    assert split_quant(config) == ({"model_type": "llama"}, {"producer": {"name": "modelopt"}})
+    assert split_quant({"model_type": "llama"}) == ({"model_type": "llama"}, None)
+
+
+def test_most_cards_know_their_tensors() -> None:
+    known = 0
+    for card in CARDS:
+        if card.model.config:
+            try:
+                raw, quant = split_quant(card.model.config)
+                known += bool(inventory_of(raw, hf_quant_config=quant).parameters)
+            except KvplanError:
+                continue
+    assert known >= 210
+
+
+def test_cards_have_the_tensors_of_their_published_configs() -> None:
+    if not CONFIGS.is_dir():
+        pytest.skip("the published configs are not here")
+    checked = 0
+    for card in CARDS:
+        folder = CONFIGS / card.model.id.replace("/", "__")
+        if not card.model.config or not (folder / "config.json").is_file():
+            continue
+        beside = folder / "hf_quant_config.json"
+        quant = json.loads(beside.read_text()) if beside.is_file() else None
+        raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        try:
+            published = inventory_of(raw, hf_quant_config=quant)
+        except KvplanError:
+            continue
+        own, own_quant = split_quant(card.model.config)
+        kept = inventory_of(own, hf_quant_config=own_quant)
+        assert (kept.parameters, kept.quantisation) == (published.parameters, published.quantisation)
+        checked += 1
+    assert checked >= 150
+
+
+def test_the_linter_counts_parameters(tmp_path: Path) -> None:
+    text = (data_dir("model_cards") / "llama-3.1-8b.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "llama-3.1-8b.yaml"
+    path.write_text(text.replace("parameters: 8030261248", "parameters: 8130261248", 1), encoding="utf-8")
+    found = [finding for finding in lint([path]) if finding.code == "wrong-parameters"]
+    assert len(found) == 1
+    assert "8,030,261,248" in found[0].message
