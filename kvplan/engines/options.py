@@ -1,0 +1,86 @@
+"""Options that one engine alone has: declared as data, checked in one place, offered by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from kvplan.errors import KvplanError, did_you_mean
+
+Value = int | bool | str | Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOption:
+    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0)."""
+
+    name: str
+    kind: str
+    help: str
+    default: Value | None = None
+    choices: tuple[str, ...] = ()
+    lowest: int = 1
+
+    def parse(self, value: object) -> Value:
+        """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
+        try:
+            return self._parse(value)
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise KvplanError("bad-setting", f"{self.name} is {value!r}", help=self.expected()) from None
+
+    def _parse(self, value: object) -> Value:
+        if self.kind == "flag":
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[
+                _known(str(value).lower(), ("true", "on", "1", "false", "off", "0"))
+            ]
+        if self.kind == "word":
+            return _known(str(value).lower(), self.choices)
+        if isinstance(value, bool):
+            raise TypeError
+        if self.kind == "count":
+            number = int(str(value))
+            if not self.lowest <= number <= 10**15:
+                raise ValueError
+            return number
+        share = Fraction(str(value))
+        if share < 0 or (self.kind == "share" and share > 1):
+            raise ValueError
+        return share
+
+    def expected(self) -> str:
+        """What a right value looks like."""
+        if self.kind == "word":
+            return f"{self.name} is one of " + ", ".join(self.choices)
+        return {
+            "count": f"{self.name} is a whole number, {self.lowest} or more",
+            "flag": f"{self.name} is true or false",
+            "share": f"{self.name} lies in 0 … 1",
+            "ratio": f"{self.name} is 0 or more",
+        }[self.kind]
+
+
+def _known(word: str, choices: Iterable[str]) -> str:
+    if word not in choices:
+        raise ValueError(word)
+    return word
+
+
+def resolve(
+    options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str
+) -> dict[str, Value | None]:
+    """Every option of the engine with its value: as given, else its default. Raises KvplanError(unknown-option)."""
+    known = {option.name: option for option in options}
+    for name in given:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise KvplanError(
+                "unknown-option",
+                f"{engine} has no option {name!r}",
+                help=f"did you mean {near}?" if near else f"options of {engine}: " + ", ".join(known),
+            )
+    return {
+        name: option.parse(given[name]) if name in given else option.default for name, option in known.items()
+    }
