@@ -30,7 +30,7 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the requests fit the memory: ``max_requests`` of this length do; ``fits``: as many as were asked for.
+    """Whether the requests fit the memory. max_requests: how many of this length; fits: all asked for.
 
     engine_starts is False where the engine would refuse to start at all.
     """
@@ -41,7 +41,7 @@ class Verdict:
 
 
 def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Verdict | None:
-    """What ``settings.kv_cache_memory`` (bytes per GPU) holds, or None where no memory was given."""
+    """What ``kv_cache_memory`` (bytes per GPU) holds; None where none was given."""
     if settings.kv_cache_memory is None:
         return None if result.refusal is None else Verdict(False, 0, False)
     most = max_requests(model, choice, settings, result)
@@ -49,14 +49,16 @@ def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult
 
 
 def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeResult | None = None) -> int:
-    """How many requests of ``settings.tokens`` the memory of one GPU holds; 0 where the engine would not start.
+    """How many requests of ``settings.tokens`` one GPU holds; 0 where the engine would not start.
 
     With a block pool the engine's own number (usable blocks, at most max_num_seqs); without one the largest
     number whose peak_bytes on the fullest GPU are within ``kv_cache_memory``.
     """
     memory = settings.kv_cache_memory
     if memory is None:
-        raise KvplanError("no-memory", "how much memory the cache may take was not given", help="--kv-cache-memory 16GiB")
+        raise KvplanError(
+            "no-memory", "how much memory the cache may take was not given", help="--kv-cache-memory 16GiB"
+        )
     result = result or ask(model, choice, settings)
     if result.refusal is not None:
         return 0
@@ -214,7 +216,9 @@ def compare(
     keep_errors: an engine that does not take a question becomes a row that says so, unless all rows are
     errors; else the first error is raised. Raises KvplanError.
     """
-    rows = [_compared(model, choice, settings) for model in models for choice in choices for settings in variants]
+    rows = [
+        _compared(model, choice, settings) for model in models for choice in choices for settings in variants
+    ]
     errors = [row.error for row in rows if row.error is not None]
     if errors and (not keep_errors or len(errors) == len(rows)):
         raise errors[0]

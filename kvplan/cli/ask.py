@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
 from kvplan.api import load_model, make_settings
+from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.terminal import COLOR_WORDS
 from kvplan.engines import DEFAULT_ENGINE, ENGINES, choose_engine
@@ -19,8 +21,9 @@ ALL = "all"
 
 
 class Question(NamedTuple):
-    """Everything one command line asks for. lengths, counts: as given, for ladders."""
+    """Everything one command line asks for. names: as typed; lengths, counts: as given, for ladders."""
 
+    names: list[str]
     models: list[Model]
     choices: list[Choice]
     variants: list[Settings]
@@ -29,7 +32,7 @@ class Question(NamedTuple):
     forgiving: bool
 
 
-def question(names: list[str], given: dict[str, Any], *, compare_dtypes: bool = False) -> Question:
+def question(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Question:
     """Load the models, choose the engines, and make one Settings for each combination of the lists.
 
     forgiving: engines or dtypes were not named one by one, so one that does not apply is only a row.
@@ -52,6 +55,7 @@ def question(names: list[str], given: dict[str, Any], *, compare_dtypes: bool = 
         for dtype, tokens, requests in product(dtypes, lengths, counts)
     ]
     return Question(
+        names,
         models,
         choices,
         variants,
@@ -62,14 +66,13 @@ def question(names: list[str], given: dict[str, Any], *, compare_dtypes: bool = 
 
 
 def _with(base: Settings, **changes: Any) -> Settings:
-    from dataclasses import replace
-
     return replace(base, **{name: value for name, value in changes.items() if value is not None})
 
 
-def check_color(color: str) -> None:
+def check_color(given: Given) -> None:
     """Raises KvplanError(bad-usage) for a word that --color does not take."""
-    if color not in COLOR_WORDS:
+    color = text_of(given, "color")
+    if color is not None and color not in COLOR_WORDS:
         raise KvplanError("bad-usage", f"--color {color}: not one of {', '.join(COLOR_WORDS)}")
 
 

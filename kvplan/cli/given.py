@@ -1,4 +1,4 @@
-"""Where an option's value comes from: flag, ``KVPLAN_*``, config file. The first that says something counts."""
+"""Where an option's value comes from: flag, ``KVPLAN_*``, config file, in this order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CONFIG_VARIABLE = "KVPLAN_CONFIG"
 
 
 def config_path(environment: Mapping[str, str]) -> Path | None:
-    """``$KVPLAN_CONFIG``, else ``$XDG_CONFIG_HOME/kvplan/config.yaml`` (``~/.config``), or None where there is none.
+    """``$KVPLAN_CONFIG``, else ``$XDG_CONFIG_HOME/kvplan/config.yaml`` (``~/.config``), else None.
 
-    A file named by the variable must exist; an empty variable means no file. Raises KvplanError(no-such-file).
+    A file named by the variable must exist; an empty variable means none. Raises KvplanError(no-such-file).
     """
     named = environment.get(CONFIG_VARIABLE)
     if named is not None:
@@ -42,7 +42,9 @@ def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = Non
         flag = flags.get(option.name)
         variable = ENV_PREFIX + option.name.upper()
         if flag is not None:
-            values[option.name] = flag if option.is_switch else values_of(option, flag, f"{option.flags[0]} {flag}")
+            values[option.name] = (
+                flag if option.is_switch else values_of(option, flag, f"{option.flags[0]} {flag}")
+            )
         elif environment.get(variable):
             text = environment[variable]
             values[option.name] = values_of(option, text, f"{variable}={text}")
@@ -69,7 +71,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if located.data is None:
         return {}
     if not isinstance(located.data, dict):
-        raise KvplanError("bad-config-file", f"{path} is not a mapping of options to values", help="engine: vllm@0.32")
+        raise KvplanError(
+            "bad-config-file", f"{path} is not a mapping of options to values", help="engine: vllm@0.32"
+        )
     values: dict[str, Any] = {}
     for key, value in located.data.items():
         option = _option(str(key), path)
@@ -96,4 +100,6 @@ def _text(value: Any, option: Option, path: Path) -> str:
         return str(value)
     if isinstance(value, list) and option.many and all(isinstance(one, (str, int)) for one in value):
         return ",".join(str(one) for one in value)
-    raise KvplanError("bad-config-file", f"{path}: {option.name}: {value!r} is not a value of {option.flags[0]}")
+    raise KvplanError(
+        "bad-config-file", f"{path}: {option.name}: {value!r} is not a value of {option.flags[0]}"
+    )

@@ -1,4 +1,4 @@
-"""The options that ``size`` and ``explain`` share: one table for flags, environment, config file and help.
+"""The options that ``size`` and ``explain`` share: one table for everything that reads them.
 
 Every value is read as text and parsed by the same function wherever it came from: flags first, then
 ``KVPLAN_<LONG_NAME>``, then the config file. An error says which of the three it was.
@@ -20,7 +20,9 @@ def whole_number(text: str) -> int:
     """A whole number, written with digits only. Raises KvplanError(bad-count)."""
     cleaned = text.strip().replace("_", "")
     if not cleaned.isascii() or not cleaned.isdigit() or len(cleaned) > 18:
-        raise KvplanError("bad-count", f"{text!r} is not a whole number", help="write digits only, for example 8")
+        raise KvplanError(
+            "bad-count", f"{text!r} is not a whole number", help="write digits only, for example 8"
+        )
     return int(cleaned)
 
 
@@ -44,7 +46,16 @@ def one_of(*words: str) -> Parser:
 
 def switch(text: str) -> bool:
     """A flag's value in the environment or a file."""
-    known = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+    known = {
+        "1": True,
+        "true": True,
+        "on": True,
+        "yes": True,
+        "0": False,
+        "false": False,
+        "off": False,
+        "no": False,
+    }
     if text.strip().lower() not in known:
         raise KvplanError("bad-setting", f"{text!r} is neither true nor false")
     return known[text.strip().lower()]
@@ -79,7 +90,10 @@ def _bad_speculative(text: str) -> KvplanError:
 
 
 class Option(NamedTuple):
-    """One option. name: the library's keyword; many: a comma list is taken; switch options have no value."""
+    """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
+
+    complete: the name of a completer in kvplan.cli.completion.
+    """
 
     name: str
     flags: tuple[str, ...]
@@ -89,6 +103,7 @@ class Option(NamedTuple):
     panel: str
     many: bool = False
     off_flags: tuple[str, ...] = ()
+    complete: str | None = None
 
     @property
     def is_switch(self) -> bool:
@@ -99,11 +114,13 @@ _REQUEST = "The requests"
 _ENGINE = "The engine"
 _PARALLEL = "The GPUs"
 _VLLM = "The engine's own settings"
-_QUESTION = "The question"
+QUESTION = "The question"
+OUTPUT = "Output and help"
 
 OPTIONS: tuple[Option, ...] = (
     Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
-           "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True),
+           "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True,
+           complete="engines"),
     Option("tokens", ("--tokens", "--context", "-t"), "LENGTH", parse_tokens,
            "Tokens of one request; 32k is 32,768; a comma list makes a grid. Default: all the model takes.",
            _REQUEST, many=True),
@@ -114,19 +131,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
            "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
     Option("gpu", ("--gpu", "-g"), "GPU", word,
-           "GPU, which decides the engine's defaults and backend (see: kvplan gpus).", _PARALLEL),
+           "GPU, which decides the engine's defaults and backend (see: kvplan gpus).", _PARALLEL,
+           complete="gpus"),
     Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "NUMBER", whole_number,
            "Tensor parallel size.", _PARALLEL),
     Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "NUMBER", whole_number,
            "Pipeline parallel size.", _PARALLEL),
     Option("data_parallel_size", ("--dp", "--data-parallel-size"), "NUMBER", whole_number,
            "Data parallel size (replicas).", _PARALLEL),
-    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "NUMBER", whole_number,
+    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "NUMBER",
+           whole_number,
            "Decode context parallel size.", _PARALLEL),
-    Option("dtype", ("--dtype",), "DTYPE", word, "The model's dtype: auto, bfloat16, float16, float32.", _ENGINE),
+    Option("dtype", ("--dtype",), "DTYPE",
+           word, "The model's dtype: auto, bfloat16, float16, float32.", _ENGINE),
     Option("kv_cache_dtype", ("--kv-cache-dtype", "--kv-dtype"), "DTYPE", word,
-           "The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more.", _ENGINE, many=True),
-    Option("mamba_cache_dtype", ("--mamba-cache-dtype",), "DTYPE", word, "Dtype of convolution states.", _ENGINE),
+           "The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more.", _ENGINE,
+           many=True,
+           complete="dtypes"),
+    Option("mamba_cache_dtype", ("--mamba-cache-dtype",), "DTYPE",
+           word, "Dtype of convolution states.", _ENGINE),
     Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "DTYPE", word,
            "Dtype of recurrent states.", _ENGINE),
     Option("max_model_len", ("--max-model-len",), "LENGTH", parse_tokens,
@@ -151,6 +174,26 @@ OPTIONS: tuple[Option, ...] = (
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
            "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
 )  # fmt: skip
+
+COMPARISONS = (
+    Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
+    Option("ladder", ("--ladder",), "", switch,
+           "With --kv-cache-memory: how many requests fit at each length, and how long they may be.",
+           QUESTION),
+)  # fmt: skip
+
+COMMON = (
+    Option("json", ("--json",), "", switch, "Only JSON on stdout.", OUTPUT),
+    Option(
+        "color",
+        ("--color",),
+        "auto|always|never",
+        one_of("auto", "always", "never"),
+        "Colour on stdout.",
+        OUTPUT,
+    ),
+    Option("debug", ("--debug",), "", switch, "Show the traceback of an error.", OUTPUT),
+)
 
 BY_NAME = {option.name: option for option in OPTIONS}
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from kvplan.cli.answer import Answer
+from kvplan.cli.quick import parse
 from kvplan.cli.terminal import color_choice, render, silence, wants_color, write
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
 from kvplan.results import SCHEMA_VERSION
@@ -28,16 +29,22 @@ def run(arguments: list[str]) -> int:
         return EXIT_OK
     except RecursionError as error:
         return _report(KvplanError("too-deep", "the input is nested too deeply to be read"), arguments, error)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a crash must not look like an answer
+    except Exception as error:
         return _crash(error, arguments)
 
 
 def _call(arguments: list[str]) -> Answer | int | None:
     """What the command returned; the parser's own complaints become KvplanError."""
+    parsed = parse(arguments)
+    if parsed is not None:
+        command, words, given = parsed
+        return command.call(words, given)
     from kvplan.cli.app import root_command
 
     try:
-        result: Answer | int | None = root_command().main(arguments, prog_name="kvplan", standalone_mode=False)
+        result: Answer | int | None = root_command().main(
+            arguments, prog_name="kvplan", standalone_mode=False
+        )
     except SystemExit as stop:
         # Completion scripts and a pipe that closed under the help text end the run this way.
         return stop.code if isinstance(stop.code, int) else EXIT_OK

@@ -43,7 +43,9 @@ def render(screen: Screen, *, color: bool) -> str:
     for row in screen:
         pieces = list(row)
         text = "".join(
-            typer.style(piece.text, **_STYLES[piece.style]) if piece.style and piece.text.strip() else piece.text
+            typer.style(piece.text, **_STYLES[piece.style])
+            if piece.style and piece.text.strip()
+            else piece.text
             for piece in pieces
         )
         rows.append(text.rstrip() + "\n")

@@ -33,4 +33,9 @@ def unknown_command(name: str, known: list[str], path: str) -> KvplanError:
 def _flags(context: Any) -> list[str]:
     if context is None:
         return []
-    return [flag for param in context.command.params for flag in (*param.opts, *param.secondary_opts) if flag[:1] == "-"]
+    return [
+        flag
+        for param in context.command.params
+        for flag in (*param.opts, *param.secondary_opts)
+        if flag[:1] == "-"
+    ]

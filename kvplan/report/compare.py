@@ -9,6 +9,7 @@ from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorte
 from kvplan.report.size import help_lines, source_lines, warning_lines
 from kvplan.report.words import Unit, count, engine_title, gpus_in_replica, of_bytes, size_words
 from kvplan.results import EngineRef, SizeResult
+from kvplan.units import GIB
 
 _LONGEST_NAME = 34
 
@@ -38,9 +39,12 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
             notes.append(f"{' '.join(str(key) for key in keys)}: {row.error.message if row.error else ''}")
             cells.append([*keys, Span("refused", "bad")])
             continue
-        keys += [unit.show(row.result.per_gpu.kv_bytes), of_bytes(row.result.per_gpu.bytes_per_token).removesuffix(" B")]
+        keys += [
+            unit.show(row.result.per_gpu.kv_bytes),
+            of_bytes(row.result.per_gpu.bytes_per_token).removesuffix(" B"),
+        ]
         if several:
-            keys.append(Unit((1 << 30,)).show(row.result.total.kv_bytes))
+            keys.append(Unit((GIB,)).show(row.result.total.kv_bytes))
         if with_requests:
             keys.append(_fits(row))
         elif len(results) > 1:
@@ -66,7 +70,10 @@ def _varying(rows: Sequence[Compared]) -> list[tuple[str, Callable[[Compared], s
         ("model", lambda row: shorten(row.model.id, _LONGEST_NAME)),
         ("engine", lambda row: engine_title(EngineRef(row.choice.engine.name, row.choice.version))),
         ("kv dtype", lambda row: row.settings.kv_cache_dtype),
-        ("tokens", lambda row: f"{row.result.request.tokens:,}" if row.result else _asked(row.settings.tokens)),
+        (
+            "tokens",
+            lambda row: f"{row.result.request.tokens:,}" if row.result else _asked(row.settings.tokens),
+        ),
         ("requests", lambda row: f"{row.settings.requests:,}"),
     ]
     varying = [column for column in columns if len({column[1](row) for row in rows}) > 1]
@@ -119,7 +126,9 @@ def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen
 def _shared_warnings(results: Sequence[SizeResult]) -> Screen:
     texts = tuple(
         dict.fromkeys(
-            text if len({r.model.id for r in results}) == 1 else f"{shorten(result.model.id, _LONGEST_NAME)}: {text}"
+            text
+            if len({r.model.id for r in results}) == 1
+            else f"{shorten(result.model.id, _LONGEST_NAME)}: {text}"
             for result in results
             for text in result.warnings
         )
@@ -128,13 +137,16 @@ def _shared_warnings(results: Sequence[SizeResult]) -> Screen:
 
 
 def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
-    """Lengths down, numbers of requests across; bytes on the fullest GPU. Rows: lengths outer, requests inner."""
+    """Lengths down, numbers of requests across; what the fullest GPU holds in each place."""
     results = [row.result for row in rows if row.result is not None]
     first = results[0]
     unit = Unit(result.per_gpu.kv_bytes for result in results)
     counts = list(dict.fromkeys(result.request.count for result in results))
     by_place = {(row.result.request.tokens, row.result.request.count): row for row in rows if row.result}
-    header: list[Piece] = [Span("tokens", "dim"), *(Span(count(number, "request"), "dim") for number in counts)]
+    header: list[Piece] = [
+        Span("tokens", "dim"),
+        *(Span(count(number, "request"), "dim") for number in counts),
+    ]
     cells: list[list[Piece]] = [header]
     overfull = False
     for tokens in dict.fromkeys(result.request.tokens for result in results):
@@ -145,19 +157,31 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
             shown = unit.show(found.result.per_gpu.kv_bytes)
             too_many = found.max_requests is not None and found.max_requests < number
             overfull |= too_many
-            row.append(Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else ""))
+            row.append(
+                Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
+            )
         cells.append(row)
     gpus = gpus_in_replica(first)
     where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
-    screen = wrapped(f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests.")
+    screen = wrapped(
+        f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
+    )
     screen += [BLANK, *_in_blocks(cells), BLANK]
     memory = rows[0].settings.kv_cache_memory
     if memory is not None:
-        words = f"no: more than {size_words(memory)} of cache hold" if overfull else f"All fit {size_words(memory)}"
+        words = (
+            f"no: more than {size_words(memory)} of cache hold"
+            if overfull
+            else f"All fit {size_words(memory)}"
+        )
         screen += [line(f"{words}.", indent=1), BLANK]
     for result in results:
         if result.refusal is not None:
-            screen += [*wrapped(f"{engine_title(result.engine)} would not start: {result.refusal.message}", first="No: ")]
+            screen += [
+                *wrapped(
+                    f"{engine_title(result.engine)} would not start: {result.refusal.message}", first="No: "
+                )
+            ]
             screen += [*help_lines(result.refusal.help), BLANK]
             break
     screen += _shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
@@ -184,22 +208,30 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
     if not ladder.rungs:
         reason = result.refusal.message if result.refusal else "no length fits"
         helps = result.refusal.help if result.refusal else ()
-        return [*wrapped(f"{engine_title(result.engine)} would not start: {reason}", first="No: "), *help_lines(helps)]
+        return [
+            *wrapped(f"{engine_title(result.engine)} would not start: {reason}", first="No: "),
+            *help_lines(helps),
+        ]
     gpus = gpus_in_replica(result)
     where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
     last = ladder.rungs[-1]
+    first = ladder.rungs[0]
+    shorter = f", or {_number(first.max_requests)} of {first.tokens:,}" if first != last else ""
     screen = wrapped(
-        f"{size_words(memory)} {where} hold {_number(last.max_requests, 'request')} to {result.model.id} of"
-        f" {count(last.tokens, 'token')}, {_number(ladder.rungs[0].max_requests, 'request')} of"
-        f" {count(ladder.rungs[0].tokens, 'token')}."
+        f"{size_words(memory)} {where} hold {_number(last.max_requests, 'request')} of"
+        f" {count(last.tokens, 'token')} to {result.model.id}{shorter}."
     )
     unit = Unit(rung.kv_bytes_per_request for rung in ladder.rungs)
-    rows: list[list[Piece]] = [[Span(word, "dim") for word in ("tokens", f"{unit.name} each", "requests that fit")]]
+    rows: list[list[Piece]] = [
+        [Span(word, "dim") for word in ("tokens", f"{unit.name} each", "requests that fit")]
+    ]
     for rung in ladder.rungs:
         fit = _number(rung.max_requests)
         note = "  max_num_seqs" if rung.capped_by_max_num_seqs else ""
         style = "good" if rung.max_requests else "bad"
-        rows.append([f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), Span(fit, style), Span(note, "dim")])
+        rows.append(
+            [f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), Span(fit, style), Span(note, "dim")]
+        )
     screen += [BLANK, *table(rows, "rrrl")]
     if ladder.longest:
         pairs: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each, at most", "dim")]]
@@ -207,9 +239,8 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
             pairs.append([f"{number:,}", Span(f"{tokens:,}") if tokens else Span("none", "bad")])
         screen += [BLANK, *table(pairs, "rr")]
     if ladder.max_model_len is not None:
-        note = (
-            f"started with --max-model-len {ladder.max_model_len}: one request of the model's own length does not fit"
-        )
+        length = f"--max-model-len {ladder.max_model_len}"
+        note = f"started with {length}: one request of the model's own length does not fit"
         screen += [BLANK, *warning_lines((note,))]
     if result.warnings:
         screen += [BLANK, *warning_lines(result.warnings)]

@@ -1,9 +1,10 @@
-"""The screen of ``kvplan explain``: the terms that the answer was multiplied from, one layer kind at a time."""
+"""The screen of ``kvplan explain``: the terms that the answer was multiplied from, one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 from kvplan.model import Layer, Model
@@ -93,7 +94,11 @@ def _origins(model: Model, layer: Layer) -> Iterator[list[Piece]]:
             value = getattr(part, entry.name)
             if value is None or entry.name not in keys:
                 continue
-            yield [entry.name, f"{value:,}" if isinstance(value, int) else str(value), Span(f"= {keys[entry.name]}", "dim")]
+            yield [
+                entry.name,
+                f"{value:,}" if isinstance(value, int) else str(value),
+                Span(f"= {keys[entry.name]}", "dim"),
+            ]
 
 
 def _layer_sum(entry: LayerTerms, tokens: int, encoder: int) -> str:
@@ -110,7 +115,9 @@ def _sum(result: SizeResult, tokens: int, encoder: int, data: int) -> Screen:
     rows: list[list[Piece]] = []
     for entry in result.layers:
         one = _layer_bytes(entry, tokens, encoder)
-        rows.append([f"{entry.count:,}", f"× {entry.layer.family}", f"× {one:,}", f"= {one * entry.count:,} B"])
+        rows.append(
+            [f"{entry.count:,}", f"× {entry.layer.family}", f"× {one:,}", f"= {one * entry.count:,} B"]
+        )
     rows.append(["", Span("sum", "bold"), "", Span(f"{data:,} B", "bold")])
     return [line(Span(f"Sum at {count(tokens, 'token')}", "bold")), *table(rows, "rlrr", gap=" ")]
 
@@ -132,7 +139,10 @@ def _engine(result: SizeResult, data: int) -> Screen:
     pool = result.pool
     if pool is not None:
         groups: list[list[Piece]] = [
-            [Span(word, "dim") for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")]
+            [
+                Span(word, "dim")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
+            ]
         ]
         groups += [
             [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
@@ -144,7 +154,7 @@ def _engine(result: SizeResult, data: int) -> Screen:
 
 
 def positions(places: Iterable[int], most: int = 6) -> str:
-    """``0-4, 6-10``; a regular pattern as ``0, 4, 8 … 60 (every 4th)``; the rest of a long list as a count."""
+    """``0-4, 6-10``; a regular pattern as ``0, 4, 8 … 60 (every 4th)``; a long list is cut."""
     found = list(places)
     runs: list[tuple[int, int]] = []
     for place in found:
@@ -152,10 +162,12 @@ def positions(places: Iterable[int], most: int = 6) -> str:
             runs[-1] = (runs[-1][0], place)
         else:
             runs.append((place, place))
-    steps = {after - before for before, after in zip(found, found[1:])}
+    steps = {after - before for before, after in pairwise(found)}
     if len(found) > most and len(steps) == 1 and steps != {1}:
         step = steps.pop()
-        return f"{found[0]}, {found[1]}, {found[2]} … {found[-1]}" + (" (every other)" if step == 2 else f" (every {step}th)")
+        return f"{found[0]}, {found[1]}, {found[2]} … {found[-1]}" + (
+            " (every other)" if step == 2 else f" (every {step}th)"
+        )
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
     if len(texts) > most:
         return ", ".join(texts[:most]) + f" … {texts[-1]}"
@@ -163,7 +175,7 @@ def positions(places: Iterable[int], most: int = 6) -> str:
 
 
 def explain_dump(model: Model, result: SizeResult) -> dict[str, Any]:
-    """The JSON of ``kvplan explain --json``: size's own, and formula, source, keys, positions and sums of each layer kind."""
+    """The JSON of ``kvplan explain --json``: that of size, and formula, source, keys, positions and sums."""
     tokens, encoder = result.request.tokens, result.request.encoder_tokens
     layers = [_layer_dump(model, entry, tokens, encoder) for entry in result.layers]
     return {**result.model_dump(), "layers": layers, "data_bytes": sum(entry["bytes"] for entry in layers)}

@@ -1,7 +1,7 @@
 """Lines of styled text, tables without boxes, and their one plain form.
 
-A screen is a list of lines; a line is a tuple of spans; a span is a text and the name of a style. The plain form
-drops the styles and nothing else, so a pipe shows what a terminal shows.
+A screen is a list of lines; a line is a tuple of spans; a span is a text and the name of a style. The plain
+form drops the styles and nothing else, so a pipe shows what a terminal shows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def to_ascii(text: str) -> str:
 
 
 def wrapped(text: str, *, style: str = "", indent: int = 0, hang: int = 0, first: str = "") -> Screen:
-    """Text in lines of at most WIDTH - 1 columns; ``first`` stands before the first, ``hang`` columns before the rest."""
+    """Lines of at most WIDTH - 1 columns; ``first`` before the first, ``hang`` blanks before the rest."""
     lead = INDENT * indent
     rows = textwrap.wrap(
         text,
@@ -75,7 +75,9 @@ def table(rows: Sequence[Sequence[Piece]], align: str, *, indent: int = 1, gap: 
     Rows may be shorter than ``align``. Trailing blanks are left to `plain`.
     """
     cells = [[span(piece) for piece in row] for row in rows]
-    widths = [max((len(row[at].text) for row in cells if len(row) > at), default=0) for at in range(len(align))]
+    widths = [
+        max((len(row[at].text) for row in cells if len(row) > at), default=0) for at in range(len(align))
+    ]
     screen: Screen = []
     for row in cells:
         pieces: list[Span] = [Span(INDENT * indent)]
@@ -96,7 +98,7 @@ def table_width(screen: Screen) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` columns; the middle of a longer text becomes three dots. For names, never for numbers."""
+    """At most ``width`` columns: the middle of a longer name becomes three dots. Not for numbers."""
     if len(text) <= width:
         return text
     kept = max(width - 3, 2)

@@ -1,4 +1,4 @@
-"""The screen of ``kvplan size`` for one question: the answer in a sentence, the figures, what to type next."""
+"""The screen of ``kvplan size``: the answer in a sentence, the figures, what to type next."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from kvplan.report.words import (
 from kvplan.results import Pool, SizeResult
 
 
-def size_screen(result: SizeResult, verdict: Verdict | None, *, rules_file: str, memory: int | None = None) -> Screen:
-    """The whole answer. verdict: None where no memory was given and the engine starts. memory: bytes per GPU."""
+def size_screen(
+    result: SizeResult, verdict: Verdict | None, *, typed: str, rules_file: str, memory: int | None = None
+) -> Screen:
+    """The whole answer. verdict: None where no memory was given and the engine starts. memory: bytes per GPU.
+    typed: the model as the user wrote it."""
     screen: Screen = [*_sentence(result, verdict, memory), BLANK, *_figures(result)]
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
         screen += [BLANK, *_layers(result)]
@@ -28,19 +31,18 @@ def size_screen(result: SizeResult, verdict: Verdict | None, *, rules_file: str,
         screen += [BLANK, *_plain_memory(result, verdict, memory)]
     screen += [BLANK, *warning_lines(result.warnings)] if result.warnings else []
     screen += [BLANK, *source_lines(result, rules_file)]
-    screen += wrapped(
-        f"{command('kvplan', 'explain', result.model.id)}   more: --json, --engine all, --compare-dtypes",
-        style="dim",
-        indent=1,
-        first="why:    ",
-    )
-    return screen
+    screen.append(line(Span(f"why:    {command('kvplan', 'explain', typed)}", "dim"), indent=1))
+    more = "--json, --engine all, --compare-dtypes" + ("" if memory is None else ", --ladder")
+    return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
 
 
 def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:
     name, tokens = result.model.id, result.request.tokens
     if verdict is not None and result.refusal is not None:
-        head = wrapped(f"{engine_title(result.engine)} would not start with {name}: {result.refusal.message}", first="No: ")
+        head = wrapped(
+            f"{engine_title(result.engine)} would not start with {name}: {result.refusal.message}",
+            first="No: ",
+        )
         return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
     each = f"{count(tokens, 'token')}"
     if verdict is not None and memory is not None:
@@ -60,7 +62,11 @@ def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
     gpus = gpus_in_replica(result)
     where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
     tokens = count(result.request.tokens, "token")
-    holds = "any number of requests" if verdict.max_requests >= MAX_REQUESTS else count(verdict.max_requests, "request")
+    holds = (
+        "any number of requests"
+        if verdict.max_requests >= MAX_REQUESTS
+        else count(verdict.max_requests, "request")
+    )
     exact = f" ({result.pool.max_concurrency:.2f}x)" if _is_whole_context(result) and result.pool else ""
     verb = "hold" if verdict.fits else "hold only"
     if verdict.max_requests == 0:
@@ -111,7 +117,13 @@ def _figures(result: SizeResult) -> Screen:
         add("at the peak, after prefill", gpu.peak_bytes)
     rows.append(["each further token", "", of_bytes(gpu.bytes_per_token).removesuffix(" B")])
     if gpu.fixed_bytes_per_request:
-        rows.append(["of one request, fixed", unit.show(gpu.fixed_bytes_per_request), f"{gpu.fixed_bytes_per_request:,}"])
+        rows.append(
+            [
+                "of one request, fixed",
+                unit.show(gpu.fixed_bytes_per_request),
+                f"{gpu.fixed_bytes_per_request:,}",
+            ]
+        )
     return table(rows, "lrrr")
 
 
@@ -126,15 +138,28 @@ def _layers(result: SizeResult) -> Screen:
 
 
 def _pool(result: SizeResult, pool: Pool) -> Screen:
-    usable = "" if pool.max_requests == pool.requests_that_fit else f", capped by max_num_seqs {pool.max_num_seqs:,}"
+    usable = (
+        ""
+        if pool.max_requests == pool.requests_that_fit
+        else f", capped by max_num_seqs {pool.max_num_seqs:,}"
+    )
     rows: list[list[Piece]] = [
         [Span("pool of one GPU", "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
         ["blocks", f"{pool.num_blocks:,}", f"of {of_bytes(pool.bytes_per_block)}"],
-        ["requests that fit", f"{pool.requests_that_fit:,}", f"of {count(result.request.tokens, 'token')}{usable}"],
+        [
+            "requests that fit",
+            f"{pool.requests_that_fit:,}",
+            f"of {count(result.request.tokens, 'token')}{usable}",
+        ],
     ]
     screen = table(rows, "lrl")
     if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
-        rows = [[Span(word, "dim") for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")]]
+        rows = [
+            [
+                Span(word, "dim")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
+            ]
+        ]
         rows += [
             [
                 group.kind,
@@ -166,7 +191,11 @@ def _plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
         return []
     rows: list[list[Piece]] = [
         [Span("memory for the cache of one GPU", "bold"), size_words(memory), of_bytes(memory)],
-        ["requests that fit", f"{verdict.max_requests:,}", f"of {count(result.request.tokens, 'token')}, no allocator"],
+        [
+            "requests that fit",
+            f"{verdict.max_requests:,}",
+            f"of {count(result.request.tokens, 'token')}, no allocator",
+        ],
     ]
     return table(rows, "lrl")
 
