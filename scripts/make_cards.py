@@ -1,73 +1,166 @@
-"""Write `model_cards/*.yaml`, their index and their JSON Schema from config files and `card_facts.yaml`.
+"""Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
 
     python scripts/make_cards.py CONFIGS_DIR [--out model_cards]   every card anew
     python scripts/make_cards.py --numbers                        the cards as they are, golden numbers anew
     python scripts/make_cards.py --index                          only the index and the schema
 
 CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
-says of each where it was read. Golden numbers that name a source are kept; the others are what the engines say
-now.
+says of each where it was read. Golden numbers with a source are kept, the others are what engines say now.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
-from card_sources import OVERLAY, Manifest, Origin
 
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.card import Card, Expectation, Source, Variant, Weights
+from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
-from kvplan.readers.card_lint import answer
 from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
-from kvplan.readers.strict_yaml import load_yaml
+from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
 
 ROOT = Path(__file__).resolve().parents[1]
-FACTS = Path(__file__).parent / "card_facts.yaml"
+FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
 SCHEMA = "card.schema.json"
-NO_LENGTH = 4096
-ODD = 1000
-SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size", "facts")
+NO_LENGTH, ODD = 4096, 1000
+MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
+SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
+CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
 MEMORY = Source("from-memory", verified=False)
+HOW = {
+    "verbatim-retyped": "retyped",
+    "embedded-literal": "embedded",
+    "converted-from-code": "converted",
+    "converted-from-other-config": "converted",
+    "assembled-from-tests": "assembled",
+    "assembled-from-docs": "assembled",
+    "facts": "excerpt",
+}
+READ = ("verbatim", "retyped", "excerpt", "embedded")
+UNNAMED = re.compile(r"file index|file id|repository name is a guess")
+WIDTHS = {
+    "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
+    "moe_intermediate_size": {"moe_intermediate_size"},
+    "num_experts": {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"},
+}
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
+QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One model's config, its quantization file, and where both come from."""
+
+    config: Mapping[str, Any]
+    quant: Mapping[str, Any] | None
+    source: Source
+    weights: Weights
+
+
+class Manifest:
+    """The folder's models by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
+        self._entries: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in facts["models"]}
+        self._used: set[str] = set()
+
+    def unused(self) -> list[str]:
+        return [name for name in self._entries if name not in self._used]
+
+    def origin(self, name: str) -> Origin | None:
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        self._used.add(name)
+        folder = self._folder / entry["dir"]
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        beside = folder / "hf_quant_config.json"
+        quant = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None
+        return Origin(config, quant, source_of(entry), weights_of(entry, config, quant))
+
+
+def source_of(entry: Mapping[str, Any]) -> Source:
+    """The manifest's words for where a config was read, in those of a card."""
+    file = entry["files"][0]
+    how = HOW.get(file["provenance"], file["provenance"])
+    agrees = entry.get("agrees_with_hub") is True
+    notes = [str(file["note"])] if "note" in file else []
+    repository, path = file.get("repo"), file.get("path")
+    if repository and UNNAMED.search(f"{repository} {path}"):
+        repository = path = None
+        notes.insert(0, "the public repository is not named")
+    if (
+        agrees
+        and "equals the published" not in "".join(notes)
+        and how in ("from-memory", "assembled", "converted")
+    ):
+        notes.append("the parameter count of these sizes equals the published one")
+    note = "; ".join(notes) or None
+    return Source(
+        how=how,
+        verified=how in READ or (how == "converted" and agrees),
+        repository=repository,
+        revision=file.get("commit") if repository else None,
+        path=path.removeprefix("./") if path else None,
+        note=note,
+    )
+
+
+def weights_of(entry: Mapping[str, Any], config: Mapping[str, Any], quant: Any) -> Weights:
+    """Two bytes a parameter of an unquantised 16-bit checkpoint, where the hub counts as many as the config's
+    shapes have or the manifest says what it counts beyond them; else unknown."""
+    parameters: int = entry.get("params_computed") or 0
+    note = entry.get("params_note") if parameters else None
+    if note and "not exactly this model" in note:
+        return Weights()
+    levels = (config, config.get("text_config") or {})
+    named = [level.get(key) for level in levels for key in ("dtype", "torch_dtype")]
+    dtype = next((one for one in named if isinstance(one, str)), "")
+    packed = quant or any("quantization_config" in level for level in levels) or QUANTISED.search(entry["id"])
+    hub: int = entry.get("hub_params") or 0
+    if note and hub > parameters and not packed:
+        parameters, note = hub, f"the hub's count; of the config's shapes {parameters}: {note}"
+    is_counted = entry.get("agrees_with_hub") or 0 < parameters == hub
+    if packed or dtype not in ELEMENT_BYTES or not is_counted:
+        return Weights("unknown", parameters or None, {}, note)
+    return Weights("parameter count", parameters, {dtype: parameters * ELEMENT_BYTES[dtype]}, note)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
     parser.add_argument("configs", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=ROOT / "model_cards")
-    parser.add_argument(
-        "--numbers", action="store_true", help="compute the golden numbers of the cards again"
-    )
+    parser.add_argument("--numbers", action="store_true", help="leave all but golden numbers")
     parser.add_argument("--index", action="store_true", help="leave the cards alone")
-    parser.add_argument("--types", default="", help="only these model types, for example llama,qwen3")
     options = parser.parse_args()
     out: Path = options.out
-    out.mkdir(exist_ok=True)
     refused: list[str] = []
     if options.configs is not None:
-        only = set(filter(None, options.types.split(",")))
-        refused = write_all(out, Manifest(options.configs), only)
+        refused = write_all(out, Manifest(options.configs))
     elif options.numbers:
         for card in read_cards(out):
             write(out / f"{card.slug}.yaml", text_of(card))
     elif not options.index:
         parser.error("give CONFIGS_DIR, --numbers or --index")
-    write(out / SCHEMA, json.dumps(card_json_schema(), indent=1) + "\n")
+    write(out / SCHEMA, json.dumps(card_json_schema(), indent=2) + "\n")
     write(out / INDEX, index_text(build_index(out)))
     for line in refused:
         print(line, file=sys.stderr)
@@ -76,22 +169,20 @@ def main() -> int:
 
 
 def write(path: Path, text: str) -> None:
-    # Bytes, so that Windows writes the same file.
-    path.write_bytes(text.encode())
+    path.write_bytes(text.encode())  # bytes, so that Windows writes the same file
 
 
-def write_all(out: Path, manifest: Manifest, only: set[str]) -> list[str]:
+def write_all(out: Path, manifest: Manifest) -> list[str]:
     """Every card of the facts; returns a line for each that could not be made."""
     refused: list[str] = []
-    facts: dict[str, Any] = yaml.safe_load(FACTS.read_text(encoding="utf-8"))
+    facts: dict[str, Any] = load_yaml_file(FACTS).data
+    numbers: dict[str, Any] = load_yaml_file(NUMBERS).data
     written: set[str] = set()
     for slug, entry in facts.items():
         try:
-            card = make_card(slug, entry, manifest, refused)
+            card = make_card(slug, {**entry, "expect": numbers.get(slug, ())}, manifest, refused)
         except KvplanError as error:
             refused.append(f"{slug}: {error.message}")
-            continue
-        if only and card.model.model_type not in only:
             continue
         write(out / f"{slug}.yaml", text_of(card))
         written.add(slug)
@@ -109,51 +200,67 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
         manifest.origin(alias)
     origin = manifest.origin(entry.get("config_of", name))
     if origin is None:
-        model, source = model_of(entry["config"], name, MEMORY), MEMORY
-    else:
-        model, source = model_of(origin.config, name, origin.source, origin.quant), origin.source
-    weights = origin.weights if origin is not None else Weights()
-    if "weights" in entry:
-        weights = Weights(**entry["weights"])
+        source = Source(**entry["source"]) if "source" in entry else MEMORY
+        origin = Origin(entry["config"], None, source, Weights())
+    model = model_of(origin, name)
+    weights = Weights(**entry["weights"]) if "weights" in entry else origin.weights
     variants: list[Variant] = []
     for item in entry.get("variants", ()):
         item = {"id": item} if isinstance(item, str) else item
         try:
-            variants.append(make_variant(item, model, manifest))
+            variants.append(make_variant(item, model, origin, manifest))
         except KvplanError as error:
             refused.append(f"{slug}: {item['id']}: {error.message}")
-    expect = tuple(
-        Expectation(one["engine"], one["field"], one["value"], one.get("settings", {}), one["source"])
-        for one in entry.get("expect", ())
-    )
+    expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
     aliases = tuple(entry.get("aliases", ()))
-    return Card(slug, model, aliases, source, weights, tuple(variants), expect, ())
+    return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, ())
 
 
-def model_of(
-    config: Mapping[str, Any], name: str, source: Source, quant: Mapping[str, Any] | None = None
-) -> Model:
-    return read_config(config, id=name, source=source.sentence(), hf_quant_config=quant)
+def model_of(origin: Origin, name: str) -> Model:
+    model = read_config(origin.config, id=name, source=name, hf_quant_config=origin.quant)
+    if origin.source.how in ("verbatim", "retyped"):
+        return model
+    # A partial copy: what it leaves out would be the class's default, not the model's own.
+    given = {key for level in (origin.config, origin.config.get("text_config") or {}) for key in level}
+    absent = {key for key, spellings in WIDTHS.items() if not given & spellings}
+    return replace(model, facts={key: value for key, value in model.facts.items() if key not in absent})
 
 
-def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Variant:
+def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:
     """What a variant changes. Raises KvplanError where its own config has other layers than the card."""
-    origin: Origin | None = manifest.origin(item["id"])
-    changes = {key: item[key] for key in OVERLAY if key in item}
-    source, weights = MEMORY, Weights()
-    if origin is not None:
-        source, weights = origin.source, origin.weights
-        model = model_of(origin.config, item["id"], source, origin.quant)
-        for key in SAME:
-            mine, theirs = getattr(model, key), getattr(base, key)
-            if mine != theirs:
-                raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
-        own = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
-        changes = {**own, **changes}
+    own = manifest.origin(item["id"])
+    origin = own or parent
+    model = model_of(altered(origin, item), item["id"])
+    for key in SAME:
+        mine, theirs = getattr(model, key), getattr(base, key)
+        if mine != theirs:
+            raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
+    changes = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
+    for key in item.keys() & set(OVERLAY):
+        if item[key] != getattr(model, key):
+            raise KvplanError("not-a-variant", f"{key} reads as {getattr(model, key)}, not {item[key]}")
+    source = own.source if own else MEMORY
     if "note" in item:
         source = replace(source, note=item["note"])
-    changes = {key: value for key, value in changes.items() if value != getattr(base, key)}
-    return Variant(item["id"], tuple(item.get("aliases", ())), changes, source, weights)
+    return Variant(
+        item["id"], tuple(item.get("aliases", ())), changes, source, own.weights if own else Weights()
+    )
+
+
+def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
+    """The config with what is known of a variant written into it: all its values are then read as one."""
+    whole = {**origin.config, **item.get("config", {})}
+    level = whole
+    if "text_config" in whole:
+        level = whole["text_config"] = {**whole["text_config"]}
+    level |= {CONFIG_KEYS[key]: item[key] for key in CONFIG_KEYS if key in item}
+    quant = origin.quant
+    if "kv_cache_scheme" in item:  # as ModelOpt writes it, in a file of its own
+        schemes = {"quant_algo": "FP8", "kv_cache_quant_algo": item["kv_cache_scheme"].upper()}
+        quant = {"producer": {"name": "modelopt"}, "quantization": schemes}
+    elif "quantization" in item:
+        whole["quantization_config"] = {"quant_method": item["quantization"]}
+    return replace(origin, config=whole, quant=quant)
 
 
 def text_of(card: Card) -> str:
@@ -173,21 +280,20 @@ def text_of(card: Card) -> str:
 
 
 def golden(card: Card) -> list[Expectation]:
-    """One odd length and the longest one under `generic`, the odd one under every other engine."""
+    """An odd length and the longest under `generic`, the odd one under every other engine."""
     longest = card.model.max_model_len or NO_LENGTH
     asked = [("generic", ODD), ("generic", longest)]
-    asked += [(f"{name}@{engine.versions[-1]}", ODD) for name, engine in ENGINES.items() if name != "generic"]
+    for name, engine in ENGINES.items():
+        if name != "generic":
+            asked.append((f"{name}@{MEASURED.get(name, engine.versions[-1])}", ODD))
     numbers: list[Expectation] = []
-    for engine, tokens in asked:
-        field = "total.kv_bytes_per_request"
-        entry = Expectation(engine, field, 0, {"tokens": min(tokens, longest)})
-        try:
-            result = kvplan.size(card.model, engine=engine, tokens=min(tokens, longest))
-        except KvplanError:
-            continue
-        if result.ok:
-            value = answer(card, entry, kvplan.size)
-            numbers.append(Expectation(engine, field, value, entry.settings))
+    for spec, tokens in asked:
+        settings = {"tokens": min(tokens, longest)}
+        with suppress(KvplanError):
+            result = kvplan.size(card.model, engine=spec, **settings)
+            if result.ok:
+                value = result.total.kv_bytes_per_request
+                numbers.append(Expectation(spec, "total.kv_bytes_per_request", value, settings))
     return numbers
 
 

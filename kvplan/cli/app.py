@@ -143,8 +143,8 @@ def _function(command: Command) -> Any:
         parameters.insert(0, _positional(command.argument))
 
     def call(**values: Any) -> Answer:
-        words = values.pop(WORDS, None) or []
-        return command.call([words] if isinstance(words, str) else list(words), values)
+        words = values.pop(WORDS, None)
+        return command.call([words] if isinstance(words, str) else list(words or ()), values)
 
     call.__name__ = command.name.replace(" ", "_")
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

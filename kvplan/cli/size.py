@@ -9,7 +9,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, verdict
+from kvplan.questions import Compared, ask, compare, ladder, verdict, ways_out
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -34,8 +34,12 @@ def _one(asked: Question, json: bool) -> Answer:
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import size_screen
 
+    memory = settings.kv_cache_memory
+    ways = None
+    if memory is not None and found is not None and not found.fits:
+        ways = ways_out(model, choice, settings, result)
     screen = size_screen(
-        result, found, typed=asked.names[0], rules_file=rules_file(choice), memory=settings.kv_cache_memory
+        result, found, ways=ways, typed=asked.names[0], rules_file=rules_file(choice), memory=memory
     )
     return Answer(screen, code=code)
 
@@ -89,7 +93,7 @@ def _ladder(asked: Question, json: bool) -> Answer:
         data = {
             "schema_version": SCHEMA_VERSION,
             "max_model_len": found.max_model_len,
-            "rungs": [{name: getattr(rung, name) for name in rung.__slots__} for rung in found.rungs],
+            "rungs": [rung._asdict() for rung in found.rungs],
             "longest": [{"requests": number, "tokens": tokens} for number, tokens in found.longest],
             "result": found.result.model_dump(),
         }

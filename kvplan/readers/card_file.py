@@ -17,6 +17,7 @@ from kvplan.readers.card import (
     FORMAT,
     HOW,
     OVERLAY,
+    TEXTS,
     WEIGHTS_HOW,
     Card,
     Expectation,
@@ -33,7 +34,7 @@ from kvplan.readers.yaml_validation import unknown_key
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 _KNOWN = frozenset(
     {"kvplan", "id", "aliases", "source", "model_type", *OVERLAY, *_NUMBERS, "encoder", "no_cache_reason",
-     "facts", "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
+     "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
 )  # fmt: skip
 _VARIANT = frozenset({"id", "aliases", "source", "weights", *OVERLAY})
 _SOURCE = frozenset({"repository", "revision", "path", "how", "verified", "note"})
@@ -69,14 +70,14 @@ class _Reader(LocatedReader):
             id=name,
             source=f"card:{slug}",
             model_type=self.text(("model_type",), required=True) or "",
-            runs=self.pattern("pattern", kinds, required=True),
+            runs=self.pattern("pattern", kinds, required=bool(kinds)),
             draft_layers=tuple(run.layer for run in self.pattern("draft", kinds) for _ in range(run.count)),
-            **{key: self.text((key,)) for key in OVERLAY if key not in ("max_model_len", "vocab_size")},  # type: ignore[arg-type]
+            **{key: self.text((key,)) for key in TEXTS},  # type: ignore[arg-type]
             max_model_len=self.number(("max_model_len",)),
             **{key: self.number((key,)) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
             encoder=self.encoder(),
             no_cache_reason=self.text(("no_cache_reason",)),
-            facts=self.facts(),
+            facts=self.facts(()),
             provenance=Provenance(source.sentence(), source.revision, self.config_keys()),
             warnings=warnings,
         )
@@ -93,7 +94,9 @@ class _Reader(LocatedReader):
 
     def kinds(self) -> dict[str, Layer]:
         """The named kinds of layer."""
-        layers = self.mapping(("layers",), required=True)
+        layers = self.mapping(("layers",), required="no_cache_reason" not in self.data)
+        if not layers:
+            return {}
         self.only(layers, {"kinds", "pattern", "draft"}, ("layers",))
         kinds: dict[str, Layer] = {}
         for name in self.mapping(("layers", "kinds"), required=True):
@@ -168,10 +171,11 @@ class _Reader(LocatedReader):
             raise self.wrong(("encoder", "input"), f"this must be one of {known}") from None
         return Encoder(kind, self.number(("encoder", "tokens")))
 
-    def facts(self) -> dict[str, int | str | bool | None]:
+    def facts(self, path: Path) -> dict[str, int | str | bool | None]:
+        path = (*path, "facts")
         return {
-            str(key): self.typed(("facts", key), (int, str, bool), "one value", default=None, any_bool=True)
-            for key in self.mapping(("facts",))
+            str(key): self.typed((*path, key), (int, str, bool), "one value", default=None, any_bool=True)
+            for key in self.mapping(path)
         }
 
     def config_keys(self) -> dict[str, dict[str, str]]:
@@ -214,12 +218,10 @@ class _Reader(LocatedReader):
     def variant(self, path: Path) -> Variant:
         entry = self.mapping(path)
         self.only(entry, _VARIANT, path)
-        changes: dict[str, Any] = {}
-        for key in OVERLAY:
-            if key in entry:
-                where = (*path, key)
-                is_number = key in ("max_model_len", "vocab_size")
-                changes[key] = self.number(where) if is_number else self.text(where)
+        changes: dict[str, Any] = {key: self.text((*path, key)) for key in TEXTS if key in entry}
+        changes |= {key: self.number((*path, key)) for key in ("max_model_len", "vocab_size") if key in entry}
+        if "facts" in entry:
+            changes["facts"] = self.facts(path)
         name = self.text((*path, "id"), required=True) or ""
         aliases = self.texts((*path, "aliases"))
         return Variant(name, aliases, changes, self.source(path), self.weights(path))

@@ -90,9 +90,9 @@ def _one(path: Path, located: Located, card: Card) -> Iterator[Finding]:
     for family in card.model.provenance.keys:
         if family not in used:
             yield found("unused-keys", f"no layer is {family}", "config_keys", family)
-    kinds = located.data["layers"]["kinds"]
-    text = f"{located.data['layers']['pattern']} {located.data['layers'].get('draft', '')}"
-    for kind in kinds:
+    entry = located.data.get("layers") or {"kinds": {}, "pattern": ""}
+    text = f"{entry['pattern']} {entry.get('draft', '')}"
+    for kind in entry["kinds"]:
         if kind not in text.replace("(", " ").replace(")", " ").replace(",", " ").split():
             yield found("unused-kind", f"no layer is of the kind {kind}", "layers", "kinds", kind)
 

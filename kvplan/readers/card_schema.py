@@ -73,6 +73,9 @@ class VariantEntry(Overlay):
     """A released model with the same layers."""
 
     id: ModelId
+    facts: dict[Text, int | str | bool | None] = Field(
+        default={}, description="all of them, where one differs from the card's"
+    )
     aliases: list[ModelId] = []
     source: SourceEntry | None = None
     weights: WeightsEntry | None = None
@@ -133,7 +136,7 @@ class CardFile(Overlay):
     no_cache_reason: Text | None = None
     facts: dict[Text, int | str | bool | None] = {}
     warnings: list[Text] = []
-    layers: LayersEntry
+    layers: LayersEntry | None = Field(default=None, description="absent only with no_cache_reason")
     config_keys: dict[Text, dict[Text, Text]] = Field(
         default={}, description="family: {parameter: the config key it came from}"
     )

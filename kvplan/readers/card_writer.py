@@ -15,7 +15,7 @@ from kvplan.readers.card_pattern import shorten
 from kvplan.readers.yaml_scalars import Trap, read_plain
 
 SCHEMA_LINE = "# yaml-language-server: $schema=card.schema.json"
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._+-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ()/._+@-]*")
 _FLOW_WIDTH = 100
 _NULL = object()
 """A null that is written out: a variant that lacks what its card has."""
@@ -49,7 +49,7 @@ def card_text(
         "kv_cache_scheme": model.kv_cache_scheme,
         "encoder": _encoder(model),
         "no_cache_reason": model.no_cache_reason,
-        "facts": dict(model.facts),
+        "facts": _with_nulls(model.facts),
         "warnings": [text for text in model.warnings if not text.startswith("the card of ")],
         "layers": _layers(model),
         "config_keys": {family: dict(keys) for family, keys in model.provenance.keys.items()},
@@ -78,7 +78,7 @@ def _layers(model: Model) -> dict[str, Any]:
     names = kind_names([*layers, *model.draft_layers])
     return {
         "kinds": {name: [_part(part) for part in layer.parts] for layer, name in names.items()},
-        "pattern": shorten([names[layer] for layer in layers]),
+        "pattern": shorten([names[layer] for layer in layers]) or None,
         "draft": shorten([names[layer] for layer in model.draft_layers]) or None,
     }
 
@@ -99,11 +99,14 @@ def _encoder(model: Model) -> dict[str, Any] | None:
 
 
 def _variant(variant: Variant) -> dict[str, Any]:
+    changes = dict(variant.changes)
+    if "facts" in changes:
+        changes["facts"] = _with_nulls(changes["facts"])
     return {
         "id": variant.id,
         "aliases": list(variant.aliases),
         "source": _given(variant.source) if variant.source else None,
-        **{key: _NULL if value is None else value for key, value in variant.changes.items()},
+        **_with_nulls(changes),
         "weights": _given(variant.weights) if variant.weights != Weights() else None,
     }
 
@@ -119,6 +122,10 @@ def _expectation(entry: Expectation) -> dict[str, Any]:
         "value": entry.value,
         "source": entry.source,
     }
+
+
+def _with_nulls(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _NULL if value is None else value for key, value in data.items()}
 
 
 def _given(value: Any) -> dict[str, Any]:

@@ -6,7 +6,9 @@ maps every name to its file, so that one model costs one JSON and one YAML file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ __all__ = [
     "CardSummary",
     "build_index",
     "card_from_config",
+    "card_json_schema",
     "lint_cards",
     "list_cards",
     "list_names",
@@ -38,6 +41,7 @@ __all__ = [
 ]
 
 _SHOWN = 12
+_NOT_IN_AN_ID = re.compile(r"[^\w./-]+", re.ASCII)
 
 
 def load_card(name: str) -> Model:
@@ -63,8 +67,8 @@ def read_card(path: Path | str) -> Card:
 
 
 def read_card_file(path: Path | str) -> Model:
-    """The model of the card in a file."""
-    return read_card(path).model
+    """The model of the card in a file; its source is the path."""
+    return replace(read_card(path).model, source=str(path))
 
 
 def list_cards() -> list[CardSummary]:
@@ -78,23 +82,34 @@ def list_names() -> list[str]:
 
 
 def card_from_config(source: str) -> str:
-    """The text of a card for a config: a path, a directory, ``-`` (standard input) or ``hf:org/name``.
+    """The text of a card for a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF file.
 
-    Raises what `kvplan.readers.sources.open_model` raises.
+    Raises:
+        KvplanError: ``has-card`` for the name of a model that has one; what `open_model` of
+            `kvplan.readers.sources` raises.
     """
     from kvplan.readers.card_writer import card_text
     from kvplan.readers.sources import open_model
 
     model = open_model(source)
+    if source.endswith((".yaml", ".yml")) or model.source.startswith("card:"):
+        raise KvplanError(
+            "has-card",
+            f"{source} is a card already",
+            help="give the path of a config.json, or hf:org/name",
+        )
     is_hub = source.startswith("hf:")
+    is_folder = is_hub or Path(source).is_dir()
+    path = "standard input" if source == "-" else "config.json" if is_folder else Path(source).name
     origin = Source(
-        how="verbatim",
+        how="converted" if source.endswith(".gguf") else "verbatim",
         verified=True,
         repository=source.removeprefix("hf:") if is_hub else None,
         revision=model.provenance.revision,
-        path="config.json" if is_hub else "standard input" if source == "-" else Path(source).name or None,
+        path=path,
     )
-    return card_text(model, source=origin)
+    name = _NOT_IN_AN_ID.sub("-", model.id).strip("-/") or "unnamed"
+    return card_text(replace(model, id=name), source=origin)
 
 
 def lint_cards(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = None) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""JSON from outside: kind of file, size, encoding, depth and duplicate keys are checked before anything is believed."""
+"""JSON from outside: kind of file, size, encoding, depth and duplicate keys are checked before it is used."""
 
 from __future__ import annotations
 
@@ -34,28 +34,39 @@ def read_limited(path: Path, limit: int = MAX_BYTES) -> bytes:
 
     Raises KvplanError: no-such-file, not-a-file, unreadable-file, file-too-large.
     """
+    if regular_size(path) > limit:
+        raise _too_large(str(path), limit)
     try:
-        status = path.stat()
-        for is_kind, words in _KINDS:
-            if is_kind(status.st_mode):
-                raise KvplanError("not-a-file", f"{path} {words}, not a file", help=_kind_help(words))
-        if status.st_size > limit:
-            raise _too_large(str(path), limit)
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
+    except OSError as error:
+        raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise _too_large(str(path), limit)
+    return data
+
+
+def regular_size(path: Path) -> int:
+    """The size of a regular file; what would make a reader wait (a pipe, a device) is refused unopened.
+
+    Raises KvplanError: no-such-file, not-a-file, unreadable-file.
+    """
+    try:
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise KvplanError("no-such-file", f"{path} does not exist") from error
     except OSError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL in the name
         raise KvplanError("no-such-file", f"{str(path)!r} is not a file name") from error
-    if len(data) > limit:
-        raise _too_large(str(path), limit)
-    return data
+    for is_kind, words in _KINDS:
+        if is_kind(status.st_mode):
+            raise KvplanError("not-a-file", f"{path} {words}, not a file", help=_kind_help(words))
+    return status.st_size
 
 
 def read_stream(stream: BinaryIO, *, name: str, limit: int = MAX_BYTES) -> bytes:
-    """Everything that a stream holds, up to the limit. Raises KvplanError(file-too-large | unreadable-file)."""
+    """All that a stream holds, up to the limit. Raises KvplanError(file-too-large | unreadable-file)."""
     try:
         data = stream.read(limit + 1)
     except OSError as error:
@@ -69,7 +80,7 @@ def parse_json(data: bytes, *, name: str) -> dict[str, Any]:
     """A JSON object in UTF-8 (a byte order mark is passed over).
 
     Refused: more than MAX_BYTES or MAX_VALUES, nesting deeper than MAX_DEPTH, a key twice in one object, NaN,
-    infinities and numbers that overflow to one, whole numbers of more than 60 digits. Raises
+    numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate pair. Raises
     KvplanError(bad-json | file-too-large); time and memory are bounded.
     """
     if len(data) > MAX_BYTES:
@@ -181,6 +192,10 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
+    # Published config.json files hold infinities (Nemotron-H: "time_step_limit": [0.0, Infinity]), because
+    # Python's json writes them; a key that needs a whole number refuses one. NaN has no such excuse.
+    if text in ("Infinity", "-Infinity"):
+        return float(text)
     raise ValueError(f"{text} is not a JSON number")
 
 

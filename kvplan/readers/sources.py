@@ -1,4 +1,4 @@
-"""Where a model comes from: a card, a file or directory, standard input, the Hugging Face hub, a GGUF header."""
+"""Where a model comes from: a card, a file or directory, standard input, the hub, a GGUF header."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx", ".msgpack")
 def open_model(name: str, *, revision: str | None = None) -> Model:
     """The model behind a name as a user types it.
 
-    ``-`` reads a config from standard input; ``hf:org/name`` asks the hub; a path that exists is a config.json,
-    a directory that has one, a model card (.yaml) or a GGUF file; anything else is looked up among the cards.
+    ``-`` reads a config from standard input; ``hf:org/name`` asks the hub; a path that exists is a
+    config.json, a directory that has one, a model card (.yaml) or a GGUF file; anything else is looked up
+    among the cards.
 
     Raises KvplanError: unknown-model, no-such-file, not-a-file, bad-json, bad-config, missing-key …
     """
@@ -223,7 +224,7 @@ def _kind(path: Path) -> int:
     except PermissionError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError):
-        # Not there, a name too long for a file, a NUL in it, or a circle of links: said where the file is opened.
+        # Not there, too long a name, a NUL in it, a circle of links: said where the file is opened.
         return 0
 
 

@@ -42,7 +42,7 @@ class ConfigView:
         self.model_type = model_type
         self.path = path
         self._defaults = defaults
-        self._aliases = dict(aliases or {})
+        self._aliases: dict[str, str] = dict(aliases or {})
         self._spellings: dict[str, list[str]] = {}
         for alias, real in self._aliases.items():
             self._spellings.setdefault(real, []).append(alias)
@@ -58,10 +58,8 @@ class ConfigView:
     def _spelling(self, key: str) -> str | None:
         # An alias in a file overwrites the real key, as setattr on the class does.
         real = self.real(key)
-        for name in (*self._spellings.get(real, ()), real, key):
-            if name in self.raw:
-                return name
-        return None
+        names: list[str] = [*self._spellings.get(real, []), real, key]
+        return next((name for name in names if name in self.raw), None)
 
     def get(self, *keys: str, default: Any = None) -> Any:
         """The first key that has a value other than null, in the file and then in the class's defaults."""
@@ -69,7 +67,7 @@ class ConfigView:
         return default if value is None else value
 
     def find(self, *keys: str) -> tuple[Any, str]:
-        """Value and origin of the first key that has one: ``text_config.head_dim`` or ``head_dim (class default)``."""
+        """Value and origin (``text_config.head_dim``, ``head_dim (default …)``) of the first key with one."""
         for key in keys:
             name = self._spelling(key)
             if name is not None and self.raw[name] is not None:
@@ -134,7 +132,9 @@ class ConfigView:
             raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not an object")
         return dict(value)
 
-    def inner(self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None) -> ConfigView:
+    def inner(
+        self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> ConfigView:
         """A nested object as a view of its own (an empty one where it is missing)."""
         return ConfigView(
             self.mapping(key) or {},
@@ -142,6 +142,18 @@ class ConfigView:
             defaults=defaults or {},
             aliases=aliases,
             path=f"{self.path}{key}.",
+        )
+
+    def with_values(self, values: Mapping[str, Any]) -> ConfigView:
+        """The same view with some keys set otherwise, as one layer of ``per_layer_config`` has them."""
+        changed = {self.real(key) for key in values}
+        kept = {key: value for key, value in self.raw.items() if self.real(key) not in changed}
+        return ConfigView(
+            {**kept, **values},
+            model_type=self.model_type,
+            defaults=self._defaults,
+            aliases=self._aliases,
+            path=self.path,
         )
 
     def num_layers(self, *keys: str) -> int:
@@ -168,12 +180,14 @@ def check_integer(value: Any, origin: str, lowest: int = 1, highest: int = LARGE
     if isinstance(value, bool) or not isinstance(value, int):
         raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not a whole number")
     if not lowest <= value <= highest:
-        raise KvplanError("bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}")
+        raise KvplanError(
+            "bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}"
+        )
     return value
 
 
 def derived(value: int, how: str) -> int:
-    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // num_attention_heads")``."""
+    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // heads")``."""
     return Sourced(value, how)
 
 

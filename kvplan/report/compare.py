@@ -5,69 +5,126 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvplan.questions import MAX_REQUESTS, Compared, Ladder
-from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorten, table, table_width, wrapped
+from kvplan.report.layout import (
+    BLANK,
+    GAP,
+    WIDTH,
+    Piece,
+    Screen,
+    Span,
+    line,
+    shorten,
+    table,
+    table_width,
+    wrapped,
+)
 from kvplan.report.size import help_lines, source_lines, warning_lines
 from kvplan.report.words import Unit, count, engine_title, gpus_in_replica, of_bytes, size_words
 from kvplan.results import EngineRef, SizeResult
-from kvplan.units import GIB
 
 _LONGEST_NAME = 34
+_ALIGN = {"model": "l", "engine": "l", "kv dtype": "l", "tokens": "r", "requests": "r"}
 
 
 def comparison_screen(rows: Sequence[Compared]) -> Screen:
     """One line an answer; columns for what differs between the rows, the rest in the headline."""
+    results = [row.result for row in rows if row.result is not None and not _has_no_size(row)]
     names = _varying(rows)
-    answered = [row for row in rows if row.result is not None]
-    results = [row.result for row in answered if row.result is not None]
-    unit = Unit(result.per_gpu.kv_bytes for result in results)
-    several = any(gpus_in_replica(result) > 1 for result in results)
-    with_requests = any(row.max_requests is not None for row in rows)
-    header: list[Piece] = [Span(title, "dim") for title, _ in names]
-    header += [Span(f"{unit.name}{' a GPU' if several else ''}", "dim"), Span("B/token", "dim")]
-    if several:
-        header.append(Span("GiB in all", "dim"))
-    if with_requests:
-        header.append(Span("requests fit", "dim"))
-    elif len(results) > 1:
-        header.append(Span("of the first", "dim"))
-    cells: list[list[Piece]] = [header]
-    notes: list[str] = []
-    first = results[0].per_gpu.kv_bytes if results else 0
-    for row in rows:
-        keys: list[Piece] = [read(row) for _, read in names]
-        if row.result is None:
-            notes.append(f"{' '.join(str(key) for key in keys)}: {row.error.message if row.error else ''}")
-            cells.append([*keys, Span("refused", "bad")])
-            continue
-        keys += [
-            unit.show(row.result.per_gpu.kv_bytes),
-            of_bytes(row.result.per_gpu.bytes_per_token).removesuffix(" B"),
-        ]
-        if several:
-            keys.append(Unit((GIB,)).show(row.result.total.kv_bytes))
-        if with_requests:
-            keys.append(_fits(row))
-        elif len(results) > 1:
-            keys.append(_ratio(row.result.per_gpu.kv_bytes, first))
-        if row.result.refusal is not None:
-            notes.append(f"{' '.join(str(key) for key in keys[: len(names)])}: {row.result.refusal.message}")
-        cells.append(keys)
-    body = table(cells, "l" * len(names) + "r" * 4)
+    if [title for title, _ in names] == ["kv dtype"]:
+        return _dtype_screen(rows, results)
+    keys = [[read(row) for _, read in names] for row in rows]
+    figures = _figures(rows, results)
+    grouped = len(names) > 1 and names[0][0] == "model"
+    shown = names[1:] if grouped else names
+    width = 0 if grouped else WIDTH - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
+    cells: list[list[Piece]] = [[*(Span(title, "dim") for title, _ in shown), *figures[0]]]
+    for key, numbers in zip(keys, figures[1:]):
+        cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
+    body = table(cells, "".join(_ALIGN[title] for title, _ in shown) + "r" * len(figures[0]))
+    if grouped:
+        body = _under_headings([key[0] for key in keys], body)
+    notes = [f"{' '.join(key)}: {why}" for key, row in zip(keys, rows) if (why := _why_not(row))]
     return [
         *_headline(rows, results),
         BLANK,
         *body,
         *([BLANK] if notes else []),
-        *[line_ for note in notes for line_ in wrapped(note, indent=1, hang=2)],
+        *[row for note in notes for row in wrapped(note, indent=1, hang=2)],
         *_shared_warnings(results),
-        BLANK,
-        line(Span("why:    kvplan explain MODEL   more: --json, --ladder", "dim"), indent=1),
+        *_next_steps(),
     ]
+
+
+def _dtype_screen(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
+    """One model by KV dtype: those that the engine does not take are only named."""
+    taken = [row for row in rows if not _has_no_size(row)]
+    refused = [row.settings.kv_cache_dtype for row in rows if _has_no_size(row)]
+    figures = _figures(taken, results)
+    names = ["kv dtype", *(row.settings.kv_cache_dtype for row in taken)]
+    cells = [[Span(name, "" if at else "dim"), *row] for at, (name, row) in enumerate(zip(names, figures))]
+    screen = [*_headline(rows, results), BLANK, *table(cells, "l" + "r" * len(figures[0]))]
+    if refused:
+        title = engine_title(EngineRef(rows[0].choice.engine.name, rows[0].choice.version))
+        screen += [BLANK, *wrapped(", ".join(refused), indent=1, first=f"{title} does not take: ", hang=2)]
+    return [*screen, *_shared_warnings(results), *_next_steps()]
+
+
+def _has_no_size(row: Compared) -> bool:
+    """Refused before anything could be sized: no bytes although there are layers that keep some."""
+    result = row.result
+    if result is None:
+        return True
+    return result.refusal is not None and result.per_gpu.kv_bytes == 0
+
+
+def _next_steps() -> Screen:
+    return [
+        BLANK,
+        line(Span("why:    kvplan explain MODEL", "dim"), indent=1),
+        line(Span("more:   --json, --kv-cache-memory 16GiB, --ladder", "dim"), indent=1),
+    ]
+
+
+def _under_headings(models: Sequence[str], body: Screen) -> Screen:
+    """The rows of the table with each model's name on a line of its own before its rows."""
+    screen, last = [body[0]], ""
+    for model, row in zip(models, body[1:]):
+        if model != last:
+            screen += [BLANK, line(Span(model, "bold"), indent=1)]
+        screen.append(row)
+        last = model
+    return screen
+
+
+def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[list[Piece]]:
+    """The columns of numbers with their headers; a row without an answer says so in the first."""
+    unit = Unit(result.per_gpu.kv_bytes for result in results)
+    gpus = max((gpus_in_replica(result) for result in results), default=1)
+    with_requests = any(row.max_requests is not None for row in rows)
+    heads = [f"{unit.name} a GPU" if gpus > 1 else unit.name, "bytes", "B/token"]
+    heads.append("requests fit" if with_requests else "ratio")
+    figures: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    first = results[0].per_gpu.kv_bytes if results else 0
+    for row in rows:
+        if row.result is None or _has_no_size(row):
+            figures.append([Span("refused", "bad"), "", "", ""])
+            continue
+        gpu = row.result.per_gpu
+        last = _fits(row) if with_requests else _ratio(gpu.kv_bytes, first)
+        per_token = of_bytes(gpu.bytes_per_token).removesuffix(" B")
+        figures.append([unit.show(gpu.kv_bytes), f"{gpu.kv_bytes:,}", per_token, last])
+    return figures
+
+
+def _why_not(row: Compared) -> str:
+    if row.error is not None:
+        return row.error.message
+    return row.result.refusal.message if row.result is not None and row.result.refusal is not None else ""
 
 
 def _varying(rows: Sequence[Compared]) -> list[tuple[str, Callable[[Compared], str]]]:
     columns: list[tuple[str, Callable[[Compared], str]]] = [
-        ("model", lambda row: shorten(row.model.id, _LONGEST_NAME)),
+        ("model", lambda row: row.model.id),
         ("engine", lambda row: engine_title(EngineRef(row.choice.engine.name, row.choice.version))),
         ("kv dtype", lambda row: row.settings.kv_cache_dtype),
         (
@@ -116,9 +173,8 @@ def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen
     under = f", {engine_title(first.engine)}" if len(engines) == 1 else ""
     smallest = min(results, key=lambda result: result.per_gpu.kv_bytes)
     amounts = sorted(result.per_gpu.kv_bytes for result in results)
-    spread = size_words(amounts[0])
-    if amounts[0] != amounts[-1]:
-        spread = f"{size_words(amounts[0])} to {size_words(amounts[-1])}"
+    ends = list(dict.fromkeys((size_words(amounts[0]), size_words(amounts[-1]))))
+    spread = " to ".join(ends)
     least = f"; {smallest.model.id} takes the least" if len(models) > 1 and amounts[0] != amounts[-1] else ""
     return wrapped(f"KV cache of {subject} {length}{to}{under}: {spread}{least}.")
 
@@ -179,7 +235,8 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
         if result.refusal is not None:
             screen += [
                 *wrapped(
-                    f"{engine_title(result.engine)} would not start: {result.refusal.message}", first="No: "
+                    f"{engine_title(result.engine)} would not serve it: {result.refusal.message}",
+                    first="No: ",
                 )
             ]
             screen += [*help_lines(result.refusal.help), BLANK]
@@ -209,7 +266,7 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
         reason = result.refusal.message if result.refusal else "no length fits"
         helps = result.refusal.help if result.refusal else ()
         return [
-            *wrapped(f"{engine_title(result.engine)} would not start: {reason}", first="No: "),
+            *wrapped(f"{engine_title(result.engine)} would not serve it: {reason}", first="No: "),
             *help_lines(helps),
         ]
     gpus = gpus_in_replica(result)

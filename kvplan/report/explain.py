@@ -7,16 +7,19 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
-from kvplan.model import Layer, Model
+from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.size import source_lines, warning_lines
 from kvplan.report.words import count, engine_title, gpus_in_replica, of_bytes, size_words
-from kvplan.results import LayerTerms, SizeResult, term_dump
+from kvplan.results import LayerTerms, Pool, SizeResult, term_dump
 from kvplan.terms import Grows, Part, Term
 
 
-def explain_screen(model: Model, result: SizeResult, *, rules_file: str) -> Screen:
-    """Each different layer with its terms, the sum at this length, and what the engine makes of it."""
+def explain_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules_file: str) -> Screen:
+    """Each different layer with its terms, the sum at this length, and what the engine makes of it.
+
+    pool: the engine's block pool, of any size, where it has one.
+    """
     tokens, encoder = result.request.tokens, result.request.encoder_tokens
     data = sum(_layer_bytes(entry, tokens, encoder) * entry.count for entry in result.layers)
     lengths = count(tokens, "token") + (f" (and {encoder:,} encoder tokens)" if encoder else "")
@@ -28,7 +31,7 @@ def explain_screen(model: Model, result: SizeResult, *, rules_file: str) -> Scre
     for entry in result.layers:
         screen += [BLANK, *_layer(model, entry, tokens, encoder)]
     screen += [BLANK, *_sum(result, tokens, encoder, data)]
-    screen += [BLANK, *_engine(result, data)]
+    screen += [BLANK, *_engine(result, pool, data)]
     if result.warnings:
         screen += [BLANK, *warning_lines(result.warnings)]
     return [*screen, BLANK, *source_lines(result, rules_file)]
@@ -43,13 +46,8 @@ def _layer(model: Model, entry: LayerTerms, tokens: int, encoder: int) -> Screen
         screen += wrapped(part.formula, indent=1, first="bytes = ", hang=10)
     if not entry.terms:
         screen.append(line("keeps nothing", indent=1))
-    rows = [row for term in entry.terms for row in [_term_row(term)]]
-    screen += table(rows, "llr", gap="  ") if rows else []
-    for term in entry.terms:
-        held = _held(term)
-        if held:
-            screen += wrapped(held, indent=1, first=f"{term.name}: ", hang=4)
-    origins = list(_origins(model, entry.layer))
+    screen += _terms(entry.terms)
+    origins = list(_origins(model, entry))
     if origins:
         screen += table(origins, "lrl", gap="  ")
     for source in dict.fromkeys(part.source for part in entry.layer.parts if part.source):
@@ -59,46 +57,59 @@ def _layer(model: Model, entry: LayerTerms, tokens: int, encoder: int) -> Screen
     return screen
 
 
-def _term_row(term: Term) -> list[Piece]:
-    product = " × ".join(f"{factor.value:,} {factor.name}" for factor in term.factors)
+def _terms(terms: tuple[Term, ...]) -> Screen:
+    """``k  8 num_kv_heads × 128 head_dim × 2 B (bfloat16) = 2,048 B a token``, one paragraph a term."""
+    width = max((len(term.name) for term in terms), default=0) + 2
+    screen: Screen = []
+    for term in terms:
+        # A no-break blank keeps a number and its name on one line.
+        factors = [f"{factor.value:,}\xa0{factor.name}" for factor in term.factors]
+        product = " ×\xa0".join([*factors, _element(term)])
+        text = f"{product} =\xa0{term.entry_bytes:,}\xa0B {_held(term)}"
+        rows = wrapped(text, indent=1, first=f"{term.name:<{width}}")
+        screen += [tuple(Span(piece.text.replace("\xa0", " "), piece.style) for piece in row) for row in rows]
+    return screen
+
+
+def _element(term: Term) -> str:
     packing = term.packing
-    element = f"{packing.bytes} B" if packing.elements == 1 else f"{packing.bytes}/{packing.elements} B"
-    return [term.name, f"{product} × {element} ({packing.name})", Span(f"{term.entry_bytes:,} B", "bold")]
+    size = f"{packing.bytes}" if packing.elements == 1 else f"{packing.bytes}/{packing.elements}"
+    return f"{size}\xa0B ({packing.name})"
 
 
 def _held(term: Term) -> str:
-    """What is special about how many entries are kept; "" where every token has one."""
+    """How many such entries are kept."""
     if term.grows is Grows.REQUEST:
-        return "one entry a request, whatever its length"
+        return "a request"
     if term.grows is Grows.ENCODER_TOKEN:
-        return "one entry an encoder token"
-    words = []
+        return "an encoder token"
     if term.part is Part.WAITING:
-        words.append(f"the tokens that do not fill {term.stride:,} yet wait here")
-    elif term.part is Part.FILLED:
-        words.append(f"one entry as soon as {term.stride:,} tokens have come")
-    elif term.stride > 1:
-        words.append(f"one entry per {term.stride:,} tokens")
+        return f"for each token that waits until {term.stride:,} have come"
+    if term.part is Part.FILLED:
+        return f"once {term.stride:,} tokens have come"
+    words = "a token" if term.stride == 1 else f"per {term.stride:,} tokens"
     if term.keep_last is not None:
-        words.append(f"only the newest {count(term.keep_last, 'token')}")
+        words += f", the newest {term.keep_last:,} only"
     if term.skip_last:
-        words.append(f"all but the newest {count(term.skip_last, 'token')}")
-    return "; ".join(words)
+        words += f", all but the newest {term.skip_last:,}"
+    return words
 
 
-def _origins(model: Model, layer: Layer) -> Iterator[list[Piece]]:
-    """Each parameter of the family, its value, and the config key it came from."""
-    for part in layer.parts:
+def _origins(model: Model, entry: LayerTerms) -> Iterator[list[Piece]]:
+    """Each number that the terms were made of, and the config key it came from."""
+    factors = {factor.name for term in entry.terms for factor in term.factors}
+    for part in entry.layer.parts:
         keys = model.provenance.keys.get(part.family, {})
-        for entry in fields(part):
-            value = getattr(part, entry.name)
-            if value is None or entry.name not in keys:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if (
+                value is None
+                or field.name not in keys
+                or not (field.name in factors or field.name in part.formula)
+            ):
                 continue
-            yield [
-                entry.name,
-                f"{value:,}" if isinstance(value, int) else str(value),
-                Span(f"= {keys[entry.name]}", "dim"),
-            ]
+            shown = f"{value:,}" if isinstance(value, int) else str(value)
+            yield [field.name, shown, Span(f"= {keys[field.name]}", "dim")]
 
 
 def _layer_sum(entry: LayerTerms, tokens: int, encoder: int) -> str:
@@ -122,7 +133,7 @@ def _sum(result: SizeResult, tokens: int, encoder: int, data: int) -> Screen:
     return [line(Span(f"Sum at {count(tokens, 'token')}", "bold")), *table(rows, "rlrr", gap=" ")]
 
 
-def _engine(result: SizeResult, data: int) -> Screen:
+def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
     """How the engine's own figure differs from the sum, and in which units it allocates."""
     gpus, gpu = gpus_in_replica(result), result.per_gpu
     held = result.total.kv_bytes_per_request
@@ -136,20 +147,39 @@ def _engine(result: SizeResult, data: int) -> Screen:
     if gpu.fixed_bytes_per_request:
         rows.append(["fixed for one request, one GPU", f"{gpu.fixed_bytes_per_request:,} B"])
     screen += table(rows, "lr")
-    pool = result.pool
-    if pool is not None:
-        groups: list[list[Piece]] = [
-            [
-                Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
-            ]
-        ]
-        groups += [
-            [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
-            for g in pool.groups
-        ]
-        screen += [BLANK, *table(groups, "lrrrr")]
-        screen.append(line(f"{pool.num_blocks:,} blocks of {pool.bytes_per_block:,} B in the pool", indent=1))
+    if pool is not None and pool.groups:
+        screen += _blocks(result, pool)
+    return screen
+
+
+# vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py, max_memory_usage_bytes of the spec classes.
+_WINDOW = "a window takes blocks for window - 1 tokens and for all that are in flight, and one more"
+_CHARGES = {
+    "sliding_window": _WINDOW,
+    "sliding_window_mla": _WINDOW,
+    "chunked_local_attention": "a chunk takes blocks for its tokens and for all that are in flight",
+    "mamba": "a state takes a whole block, as large as an attention block, for each copy that is kept",
+    "cross_attention": "cross attention is reserved blocks for max_num_batched_tokens encoder tokens",
+}
+
+
+def _blocks(result: SizeResult, pool: Pool) -> Screen:
+    """The groups that share the pool's blocks, and what a request takes of them."""
+    heads = ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
+    rows += [
+        [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
+        for g in pool.groups
+    ]
+    own = result.per_gpu.kv_bytes_per_request
+    blocks = own // pool.bytes_per_block
+    product = f"{blocks:,} blocks × {pool.bytes_per_block:,} B = {own:,} B"
+    screen = [BLANK, *table(rows, "lrrrr")]
+    if blocks * pool.bytes_per_block == own:
+        screen.append(line(f"one request of {count(result.request.tokens, 'token')}: {product}", indent=1))
+    for kind in dict.fromkeys(group.kind for group in pool.groups):
+        if kind in _CHARGES:
+            screen += wrapped(_CHARGES[kind], style="dim", indent=1, hang=2)
     return screen
 
 

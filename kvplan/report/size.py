@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kvplan.questions import MAX_REQUESTS, Verdict
-from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, table, wrapped
+from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
+from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import (
     Unit,
     command,
     count,
     engine_title,
+    exact_size,
     gpus_in_replica,
     of_bytes,
     settings_words,
@@ -16,13 +17,26 @@ from kvplan.report.words import (
 )
 from kvplan.results import Pool, SizeResult
 
+_FAMILY_WIDTH = 36
+
 
 def size_screen(
-    result: SizeResult, verdict: Verdict | None, *, typed: str, rules_file: str, memory: int | None = None
+    result: SizeResult,
+    verdict: Verdict | None,
+    *,
+    typed: str,
+    rules_file: str,
+    memory: int | None = None,
+    ways: WaysOut | None = None,
 ) -> Screen:
-    """The whole answer. verdict: None where no memory was given and the engine starts. memory: bytes per GPU.
-    typed: the model as the user wrote it."""
-    screen: Screen = [*_sentence(result, verdict, memory), BLANK, *_figures(result)]
+    """The whole answer.
+
+    verdict: None where no memory was given and the engine starts. typed: the model as the user wrote it.
+    memory: bytes per GPU. ways: what would make it fit, where it does not.
+    """
+    screen: Screen = _sentence(result, verdict, memory)
+    screen += help_lines(_ways_words(ways, result)) if ways is not None else []
+    screen += [BLANK, *_figures(result)]
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
         screen += [BLANK, *_layers(result)]
     if result.pool is not None:
@@ -37,14 +51,13 @@ def size_screen(
 
 
 def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:
-    name, tokens = result.model.id, result.request.tokens
+    name = result.model.id
     if verdict is not None and result.refusal is not None:
         head = wrapped(
-            f"{engine_title(result.engine)} would not start with {name}: {result.refusal.message}",
+            f"{engine_title(result.engine)} would not serve {name}: {result.refusal.message}",
             first="No: ",
         )
         return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
-    each = f"{count(tokens, 'token')}"
     if verdict is not None and memory is not None:
         return _fit_sentence(result, verdict, memory)
     if result.total.kv_bytes == 0:
@@ -53,34 +66,37 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
     verb = "takes" if result.request.count == 1 else "take"
     gpus = gpus_in_replica(result)
     where = "" if gpus == 1 else f" on each of {gpus} GPUs"
-    text = f"{subject} of {each} to {name} {verb} {size_words(result.per_gpu.kv_bytes)} of cache{where}."
-    screen = wrapped(text)
-    return [_styled(row, size_words(result.per_gpu.kv_bytes), "bold") for row in screen]
+    amount = size_words(result.per_gpu.kv_bytes)
+    rows = wrapped(f"{subject} of {_length(result)} to {name} {verb} {amount} of cache{where}.")
+    return [_styled(row, amount, "bold") for row in rows]
+
+
+def _length(result: SizeResult) -> str:
+    """``448 tokens``, with the encoder's where it has some."""
+    encoder = (
+        f" (and {result.request.encoder_tokens:,} encoder tokens)" if result.request.encoder_tokens else ""
+    )
+    return count(result.request.tokens, "token") + encoder
 
 
 def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
     gpus = gpus_in_replica(result)
     where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
-    tokens = count(result.request.tokens, "token")
+    tokens = _length(result)
     holds = (
         "any number of requests"
         if verdict.max_requests >= MAX_REQUESTS
         else count(verdict.max_requests, "request")
     )
-    exact = f" ({result.pool.max_concurrency:.2f}x)" if _is_whole_context(result) and result.pool else ""
     verb = "hold" if verdict.fits else "hold only"
     if verdict.max_requests == 0:
         verb, holds = "hold", "no request"
-    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}{exact}."
+    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}."
     if not verdict.fits:
         text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
     style = "good" if verdict.fits else "bad"
     mark = holds if verdict.fits else "No:"
     return [_styled(row, mark, style) for row in wrapped(text)]
-
-
-def _is_whole_context(result: SizeResult) -> bool:
-    return result.settings.get("max_model_len") == result.request.tokens
 
 
 def _styled(row: Line, part: str, style: str) -> Line:
@@ -119,7 +135,7 @@ def _figures(result: SizeResult) -> Screen:
     if gpu.fixed_bytes_per_request:
         rows.append(
             [
-                "of one request, fixed",
+                "fixed part of a request",
                 unit.show(gpu.fixed_bytes_per_request),
                 f"{gpu.fixed_bytes_per_request:,}",
             ]
@@ -128,13 +144,16 @@ def _figures(result: SizeResult) -> Screen:
 
 
 def _layers(result: SizeResult) -> Screen:
+    """The data of each layer kind: what the terms say, before sharding and before any allocator."""
     tokens, encoder = result.request.tokens, result.request.encoder_tokens
-    lengths = f"{count(tokens, 'token')}" + (f" and {encoder:,} encoder tokens" if encoder else "")
-    rows: list[list[Piece]] = [[Span("layers", "bold"), "", Span(f"bytes of one at {lengths}", "dim")]]
+    title = "layers" if gpus_in_replica(result) == 1 else "layers, before sharding"
+    rows: list[list[Piece]] = [[Span(title, "bold"), Span("bytes of one", "dim"), Span("of all", "dim")]]
+    width = max(len(f"{entry.count:,}") for entry in result.layers)
     for entry in result.layers:
         amount = sum(term.bytes_at(tokens, encoder) for term in entry.terms)
-        rows.append([f"{entry.count:,}", entry.layer.family, f"{amount:,}"])
-    return table(rows, "rlr")
+        name = shorten(entry.layer.family, _FAMILY_WIDTH)
+        rows.append([f"{entry.count:>{width},} × {name}", f"{amount:,}", f"{amount * entry.count:,}"])
+    return table(rows, "lrr")
 
 
 def _pool(result: SizeResult, pool: Pool) -> Screen:
@@ -157,7 +176,7 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
         rows = [
             [
                 Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
             ]
         ]
         rows += [
@@ -198,6 +217,25 @@ def _plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
         ],
     ]
     return table(rows, "lrl")
+
+
+def _ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
+    """Options that would make it fit, each of which was tried."""
+    number, tokens = result.request.count, result.request.tokens
+    words = []
+    if ways.requests is not None:
+        words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
+    if ways.tokens is not None:
+        fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
+        words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
+    if ways.kv_cache_dtype is not None:
+        words.append(
+            f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
+        )
+    if ways.memory is not None:
+        need = "what it needs" if number == 1 else "what they need"
+        words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
+    return tuple(words)
 
 
 def help_lines(helps: tuple[str, ...]) -> Screen:
