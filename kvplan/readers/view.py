@@ -51,6 +51,10 @@ class ConfigView:
         """The name under which the class stores the key."""
         return self._aliases.get(key, key)
 
+    def spellings(self) -> frozenset[str]:
+        """The other spellings that the class takes."""
+        return frozenset(self._aliases)
+
     def given(self, *keys: str) -> bool:
         """True when the file itself has one of the keys (under any spelling), even as null."""
         return any(self._spelling(key) is not None for key in keys)

@@ -1,4 +1,4 @@
-"""Which decoder-only architectures are built, with which settings beside the shrunken ones, and why some are not."""
+"""Which decoder-only architectures are built, with which settings, and why some are not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from tests.conformance.harness import Case
 from tests.conformance.shrink import HEAD_DIM, HEADS, KV_HEADS, WIDTH, WINDOW
+
+CAUSAL: dict[str, str] = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def set_of(words: str) -> frozenset[str]:
+    """The words of a text as a set."""
+    return frozenset(words.split())
+
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR, CONV, HYBRID, INDEXED = "linear_attention", "conv", "hybrid", "indexed_attention"
@@ -109,7 +117,8 @@ VARIANTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("smollm3", "windowed", {"use_sliding_window": True, "sliding_window": WINDOW, "num_hidden_layers": 5}),
     ("modernbert-decoder", "narrow", {"local_attention": 8}),
     ("deepseek_v2", "no-q-rank", {**SETTINGS["deepseek_v2"], "q_lora_rank": None}),
-    ("glm_moe_dsa", "shared-indexers", {"num_hidden_layers": 7, "index_topk_freq": 3, "index_skip_topk_offset": 1}),
+    ("glm_moe_dsa", "shared-indexers", {"num_hidden_layers": 7, "index_topk_freq": 3,
+                                        "index_skip_topk_offset": 1}),
     ("hy_v4", "nine-layers", {"num_hidden_layers": 9}),
     ("dots3_note_text", "dense", {"use_dsa": False, "num_hidden_layers": 4}),
     ("deepseek_v4", "rates", {"compress_rates": {"heavily_compressed_attention": 16,
@@ -127,26 +136,34 @@ VARIANTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("qwen3_next", "given", {"num_hidden_layers": 3, "layer_types": [LINEAR, FULL, LINEAR]}),
     ("qwen4_exp_text", "two-indexed", {**SETTINGS["qwen4_exp_text"], "num_hidden_layers": 4,
                                        "layer_types": [LINEAR, INDEXED, LINEAR, INDEXED]}),
-    ("qwen4_exp_text", "ngram", {**SETTINGS["qwen4_exp_text"], "num_hidden_layers": 4, "ple_layer_ids": [1, 3],
+    ("qwen4_exp_text", "ngram", {**SETTINGS["qwen4_exp_text"], "num_hidden_layers": 4,
+                                 "ple_layer_ids": [1, 3],
                                  "ngram_vocab_size_base": 50, "split_ngram_parts": 4, "ple_embed_dim": 16,
                                  "eos_token_id": 2}),
     ("olmo_hybrid", "three", {"num_hidden_layers": 3}),
     ("kimi_linear", "released-words", {"num_hidden_layers": 4, "linear_attn_config": {
-        "full_attn_layers": [2, 4], "kda_layers": [1, 3], "num_heads": 5, "head_dim": 8, "short_conv_kernel_size": 3}}),
-    ("recurrent_gemma", "attention-first", {"block_types": ["attention", "recurrent"], "num_hidden_layers": 5}),
+        "full_attn_layers": [2, 4], "kda_layers": [1, 3], "num_heads": 5, "head_dim": 8,
+        "short_conv_kernel_size": 3}}),
+    ("recurrent_gemma", "attention-first", {"num_hidden_layers": 5,
+                                            "block_types": ["attention", "recurrent"]}),
     ("xlnet", "all-kept", {"mem_len": None}),
-    ("zaya", "windowed", {"num_hidden_layers": 2, "layer_types": ["hybrid", "hybrid_sliding"], "sliding_window": 9}),
+    ("zaya", "windowed", {"num_hidden_layers": 2, "layer_types": ["hybrid", "hybrid_sliding"],
+                          "sliding_window": 9}),
     ("inkling_text", "local-first", {"num_hidden_layers": 3, "local_layer_ids": [0]}),
-    ("hrm_text", "one-pass", {"num_hidden_layers": 2, "num_layers_per_stack": None, "H_cycles": 1, "L_cycles": 1}),
+    ("hrm_text", "one-pass", {"num_hidden_layers": 2, "num_layers_per_stack": None, "H_cycles": 1,
+                              "L_cycles": 1}),
     ("gpt_oss", "all-full", {"num_hidden_layers": 2, "layer_types": [FULL, FULL]}),
     ("mimo_v2_flash", "size-given", {"sliding_window_size": 8}),
 )  # fmt: skip
 
 # At least one of every attention family is in every run of the tests.
-ALWAYS = frozenset(
-    "llama mistral gemma3_text gemma4_text llama4_text deepseek_v3 glm_moe_dsa dots3_note_text deepseek_v4 longcat_flash"
-    " mamba mamba2 jamba falcon_h1 nemotron_h zamba2 qwen3_next qwen4_exp_text kimi_linear minimax lfm2 inkling_text"
-    " zaya recurrent_gemma rwkv xlstm xlnet falcon hrm_text mimo_v2_flash".split()
+ALWAYS = set_of(
+    """
+    llama mistral gemma3_text gemma4_text llama4_text deepseek_v3 glm_moe_dsa dots3_note_text
+    deepseek_v4 longcat_flash mamba mamba2 jamba falcon_h1 nemotron_h zamba2 qwen3_next
+    qwen4_exp_text kimi_linear minimax lfm2 inkling_text zaya recurrent_gemma rwkv xlstm xlnet
+    falcon hrm_text mimo_v2_flash
+    """
 )
 
 
@@ -157,8 +174,7 @@ def all_cases() -> list[Case]:
         if model_type not in UNMEASURABLE and model_type not in NO_FORMULA:
             built = DECODER_OF.get(model_type, model_type)
             cases.append(Case(built, class_name, settings=SETTINGS.get(model_type, {})))
-    classes = dict(CAUSAL)
-    return cases + [Case(mt, classes[mt], variant, changes) for mt, variant, changes in VARIANTS]
+    return cases + [Case(mt, CAUSAL[mt], variant, changes) for mt, variant, changes in VARIANTS]
 
 
 def sample(cases: list[Case]) -> list[Case]:

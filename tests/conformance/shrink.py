@@ -1,4 +1,4 @@
-"""Small configs: every size of a class's default config cut down by what its name says, patterns kept whole."""
+"""Small configs: every size of a class's default cut down by what its name says, patterns kept whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _SIZES: tuple[tuple[str, int | None], ...] = (
     (r"linear_num_key_heads", 3),
     (r"(linear|swa|encoder|decoder)?_?(num_)?(encoder_|decoder_)?attention_heads", HEADS),
     (r"n_heads?|num_heads|linear_num_(value_)?heads", HEADS),
-    (r"(hidden|embedding)_size|d_model|n_embd|dim|emb_dim|embedding_dim|word_embed_proj_dim|lru_width", WIDTH),
+    (r"(hidden|embedding)_size|d_model|n_embd|dim|emb_dim|embedding_dim", WIDTH),
+    (r"word_embed_proj_dim|lru_width", WIDTH),
     (r"attention_hidden_size|(input|output)_embedding_size", WIDTH),
     (r"(swa_)?head_dim|kv_channels|d_kv|dim_head|d_head|mamba_(d_)?head(_)?dim|mamba_d_head", HEAD_DIM),
     (r"global_head_dim", 2 * HEAD_DIM),

@@ -1,5 +1,7 @@
-"""Engine ``transformers``: cache layouts by release, peaks, static cache, refusals. The library itself is asked in
-tests/conformance; here the expected numbers are multiplied out by hand."""
+"""Engine ``transformers``: cache layouts by release, peaks, static cache, refusals.
+
+The library itself is asked in tests/conformance; here the expected numbers are multiplied out by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which architectures vLLM 0.32 builds: names from vllm/model_executor/models/registry.py (vllm-project/vllm 0.32.0)."""
+"""Which architectures vLLM builds: vllm-project/vllm 0.32.0 vllm/model_executor/models/registry.py."""
 
 from __future__ import annotations
 

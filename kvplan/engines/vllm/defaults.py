@@ -42,7 +42,7 @@ _CUDA_LIKE = ("nvidia", "amd")
 
 
 def device_of(gpu: Gpu | None) -> Device:
-    """The GPU's facts; without one those of an H100. Raises KvplanError(engine-gpu) for other accelerators."""
+    """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
     if gpu is None:
         return ASSUMED
     if gpu.vendor.lower() not in _CUDA_LIKE:

@@ -10,7 +10,8 @@ from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import LAST_RELEASE
-from kvplan.families import Kind, MultiHeadLatentAttention, Part
+from kvplan.errors import KvplanError
+from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Settings
@@ -28,12 +29,22 @@ NOT_SERVED = {
 
 _REGISTRY_READ = (0, 30)
 """The list of classes is that of 0.32; older releases are not held to it."""
+# Types with cache classes of their own in vLLM that are not described here.
+NOT_MIRRORED = frozenset(
+    "deepseek_v41 dots3_note dots3_note_text glm5_next glm5_next_text inkling inkling_text "
+    "qwen4_exp qwen4_exp_text".split()
+)
 # Types whose prediction modules vLLM does not build.
 NO_DRAFTS = frozenset({"minimax_m2"})
 
 
 def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
-    """The first reason for which the engine would not start, or None."""
+    """The first reason for which the engine would not start, or None.
+
+    Raises KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
+    """
+    if model.model_type in NOT_MIRRORED:
+        raise KvplanError("unknown-rule", f"vLLM's cache rules for {model.model_type} models are not known")
     return (
         _architecture(model, version)
         or _families(model)
@@ -126,6 +137,8 @@ def _undivided(part: Part, tp: int) -> str | None:
     if tp == 1:
         return None
     if part.kind is Kind.STATE:
+        if isinstance(part, Mamba2) and part.n_groups > 1 and part.n_groups % tp:
+            return f"{part.n_groups} groups of mamba2"
         for name in _STATE_HEADS:
             value = getattr(part, name, None)
             if isinstance(value, int) and value % tp:

@@ -41,7 +41,7 @@ SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
 # Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 GEMMA4_VIDEO_TOKENS = 32 * (70 + 2 + 6)
-"""Tokens of one video (frames of at most 70 soft tokens): they must fit into one batch (models/gemma4_mm.py)."""
+"""Tokens of one video (frames of at most 70 soft tokens), which must fit into one batch (gemma4_mm.py)."""
 POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
@@ -183,7 +183,7 @@ def _mm_prefix(model: Model) -> bool:
 
 
 def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
-    """The cache dtype in force: as asked, else the checkpoint's own scheme, else what the model class sets."""
+    """The cache dtype in force: as asked, else the checkpoint's scheme, else what the model class sets."""
     kv = settings.kv_cache_dtype
     if model.model_type in NATIVE_CACHE:
         return "auto"
