@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kvplan.engines import ENGINES
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.units import parse_bytes, parse_tokens
 
@@ -117,7 +119,26 @@ _VLLM = "The engine's own settings"
 QUESTION = "The question"
 OUTPUT = "Output and help"
 
-OPTIONS: tuple[Option, ...] = (
+_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+_METAVARS = {"count": "NUMBER", "share": "SHARE", "ratio": "RATIO", "flag": ""}
+
+
+def _own(engine: str, option: EngineOption) -> Option:
+    """An engine's own option as the command line offers it."""
+    name = "--" + option.name.replace("_", "-")
+    flag = option.kind == "flag"
+    return Option(
+        option.name,
+        (name, *option.flags),
+        "|".join(option.choices) if option.kind == "word" else _METAVARS[option.kind],
+        switch if flag else option.parse,
+        option.help,
+        _PANELS.get(engine, engine),
+        off_flags=(name.replace("--", "--no-", 1),) if flag else (),
+    )
+
+
+_SHARED: tuple[Option, ...] = (
     Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
            "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True,
            complete="engines"),
@@ -174,6 +195,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
            "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
 )  # fmt: skip
+
+OPTIONS = (
+    *_SHARED,
+    *{
+        option.name: _own(engine.name, option) for engine in ENGINES.values() for option in engine.options
+    }.values(),
+)
 
 COMPARISONS = (
     Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.generic import Generic
+from kvplan.engines.llamacpp import LlamaCpp
+from kvplan.engines.options import EngineOption
 from kvplan.engines.transformers import Transformers
 from kvplan.engines.vllm import Vllm
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.settings import Settings
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(), Transformers(), Vllm())}
+ENGINES: dict[str, Engine] = {
+    engine.name: engine for engine in (Generic(), Transformers(), Vllm(), LlamaCpp())
+}
 DEFAULT_ENGINE = "vllm"
+OWN_OPTIONS: dict[str, EngineOption] = {
+    option.name: option for engine in ENGINES.values() for option in engine.options
+}
+"""Every option that only some engines know, by name; engines that share one declare it alike."""
+
+
+def knows(engine: Engine, name: str) -> bool:
+    """Whether the engine has this option of its own."""
+    return any(option.name == name for option in engine.options)
+
+
+def own_settings(engine: Engine, settings: Settings) -> Settings:
+    """The settings with only those engine options that the engine knows."""
+    kept = tuple(pair for pair in settings.engine_options if knows(engine, pair[0]))
+    return settings if kept == settings.engine_options else replace(settings, engine_options=kept)
+
+
+def check_options(engines: Iterable[Engine], settings: Settings) -> None:
+    """Every engine option must be known to one of the engines. Raises KvplanError(unknown-option)."""
+    asked = tuple(engines)
+    for name, _ in settings.engine_options:
+        if not any(knows(engine, name) for engine in asked):
+            owners = [engine.name for engine in ENGINES.values() if knows(engine, name)]
+            raise KvplanError(
+                "unknown-option",
+                f"{' and '.join(engine.name for engine in asked)}: no option {name}",
+                help=tuple(f"it belongs to --engine {owner}" for owner in owners),
+            )
 
 
 def choose_engine(spec: str) -> Choice:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import EncoderInput, Layer, Model
@@ -22,10 +23,14 @@ StoreFor = Callable[[Part], Store]
 
 
 class Engine(Protocol):
-    """One serving engine. ``versions``: the releases whose rules the file mirrors, oldest first."""
+    """One serving engine.
+
+    versions: the releases whose rules the file mirrors, oldest first. options: what it alone can be told.
+    """
 
     name: str
     versions: tuple[str, ...]
+    options: tuple[EngineOption, ...]
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult: ...
 

@@ -13,7 +13,10 @@ Value = int | bool | str | Fraction
 
 @dataclass(frozen=True, slots=True)
 class EngineOption:
-    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0)."""
+    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0).
+
+    flags: short forms beside ``--name-with-hyphens``.
+    """
 
     name: str
     kind: str
@@ -21,6 +24,8 @@ class EngineOption:
     default: Value | None = None
     choices: tuple[str, ...] = ()
     lowest: int = 1
+    highest: int = 10**15
+    flags: tuple[str, ...] = ()
 
     def parse(self, value: object) -> Value:
         """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
@@ -42,7 +47,7 @@ class EngineOption:
             raise TypeError
         if self.kind == "count":
             number = int(str(value))
-            if not self.lowest <= number <= 10**15:
+            if not self.lowest <= number <= self.highest:
                 raise ValueError
             return number
         share = Fraction(str(value))
@@ -55,7 +60,8 @@ class EngineOption:
         if self.kind == "word":
             return f"{self.name} is one of " + ", ".join(self.choices)
         return {
-            "count": f"{self.name} is a whole number, {self.lowest} or more",
+            "count": f"{self.name} is a whole number, {self.lowest} or more"
+            + (f", at most {self.highest:,}" if self.highest < 10**15 else ""),
             "flag": f"{self.name} is true or false",
             "share": f"{self.name} lies in 0 … 1",
             "ratio": f"{self.name} is 0 or more",

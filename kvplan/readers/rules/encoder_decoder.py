@@ -219,7 +219,9 @@ ENCODERS: dict[str, EncoderRule] = {
         ),
         EncoderRule(_AUDIO),
     ),
-    **dict.fromkeys(("vision-encoder-decoder", "nougat", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)),
+    **dict.fromkeys(
+        ("vision-encoder-decoder", "nougat", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)
+    ),
     "mllama": EncoderRule(_IMAGE),
     "mllama_text_model": EncoderRule(_IMAGE),
 }
