@@ -9,13 +9,14 @@ from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.generic import Generic
 from kvplan.engines.llamacpp import LlamaCpp
 from kvplan.engines.options import EngineOption
+from kvplan.engines.sglang import Sglang
 from kvplan.engines.transformers import Transformers
 from kvplan.engines.vllm import Vllm
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.settings import Settings
 
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (Generic(), Transformers(), Vllm(), LlamaCpp())
+    engine.name: engine for engine in (Generic(), Transformers(), Vllm(), Sglang(), LlamaCpp())
 }
 DEFAULT_ENGINE = "vllm"
 OWN_OPTIONS: dict[str, EngineOption] = {
