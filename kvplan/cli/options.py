@@ -120,7 +120,14 @@ QUESTION = "The question"
 OUTPUT = "Output and help"
 
 _PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
-_METAVARS = {"count": "NUMBER", "share": "SHARE", "ratio": "RATIO", "flag": ""}
+_METAVARS = {
+    "count": "NUMBER",
+    "share": "SHARE",
+    "ratio": "RATIO",
+    "flag": "",
+    "counts": "NUMBERS",
+    "shares": "SHARES",
+}
 
 
 def _own(engine: str, option: EngineOption) -> Option:

@@ -11,12 +11,13 @@ from kvplan.engines.llamacpp import LlamaCpp
 from kvplan.engines.options import EngineOption
 from kvplan.engines.sglang import Sglang
 from kvplan.engines.transformers import Transformers
+from kvplan.engines.trtllm import TrtLlm
 from kvplan.engines.vllm import Vllm
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.settings import Settings
 
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (Generic(), Transformers(), Vllm(), Sglang(), LlamaCpp())
+    engine.name: engine for engine in (Generic(), Transformers(), Vllm(), Sglang(), TrtLlm(), LlamaCpp())
 }
 DEFAULT_ENGINE = "vllm"
 OWN_OPTIONS: dict[str, EngineOption] = {

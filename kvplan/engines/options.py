@@ -8,12 +8,13 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError, did_you_mean
 
-Value = int | bool | str | Fraction
+Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOption:
-    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0).
+    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0);
+    counts and shares are lists with commas.
 
     flags: short forms beside ``--name-with-hyphens``.
     """
@@ -43,17 +44,22 @@ class EngineOption:
             ]
         if self.kind == "word":
             return _known(str(value).lower(), self.choices)
+        if self.kind in ("counts", "shares"):
+            pieces = value if isinstance(value, (tuple, list)) else str(value).split(",")
+            if self.kind == "counts":
+                return tuple(self._count(piece) for piece in pieces)
+            return tuple(_share(piece, most=1) for piece in pieces)
         if isinstance(value, bool):
             raise TypeError
         if self.kind == "count":
-            number = int(str(value))
-            if not self.lowest <= number <= self.highest:
-                raise ValueError
-            return number
-        share = Fraction(str(value))
-        if share < 0 or (self.kind == "share" and share > 1):
+            return self._count(value)
+        return _share(value, most=1 if self.kind == "share" else None)
+
+    def _count(self, value: object) -> int:
+        number = int(str(value))
+        if not self.lowest <= number <= self.highest:
             raise ValueError
-        return share
+        return number
 
     def expected(self) -> str:
         """What a right value looks like."""
@@ -65,7 +71,16 @@ class EngineOption:
             "flag": f"{self.name} is true or false",
             "share": f"{self.name} lies in 0 … 1",
             "ratio": f"{self.name} is 0 or more",
+            "counts": f"{self.name} is a list of whole numbers, such as 512,32768",
+            "shares": f"{self.name} is a list of parts of 1, such as 0.4,0.6",
         }[self.kind]
+
+
+def _share(value: object, most: int | None) -> Fraction:
+    share = Fraction(str(value))
+    if share < 0 or (most is not None and share > most):
+        raise ValueError
+    return share
 
 
 def _known(word: str, choices: Iterable[str]) -> str:
@@ -74,10 +89,39 @@ def _known(word: str, choices: Iterable[str]) -> str:
     return word
 
 
-def resolve(
-    options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str
-) -> dict[str, Value | None]:
-    """Every option of the engine with its value: as given, else its default. Raises KvplanError(unknown-option)."""
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Every option of an engine with its value: as given, else its default."""
+
+    values: Mapping[str, Value | None]
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values[name])
+
+    def word(self, name: str) -> str | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, str)
+        return value
+
+    def count(self, name: str) -> int | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, int)
+        return value
+
+    def share(self, name: str) -> Fraction | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, Fraction)
+        return value
+
+    def numbers(self, name: str) -> tuple[Fraction, ...]:
+        """The entries of a list, whole or not; none where it was not given."""
+        value = self.values[name]
+        assert value is None or isinstance(value, tuple)
+        return tuple(Fraction(entry) for entry in value or ())
+
+
+def resolve(options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str) -> Options:
+    """The engine's options from what was given. Raises KvplanError(unknown-option | bad-setting)."""
     known = {option.name: option for option in options}
     for name in given:
         if name not in known:
@@ -87,6 +131,9 @@ def resolve(
                 f"{engine} has no option {name!r}",
                 help=f"did you mean {near}?" if near else f"options of {engine}: " + ", ".join(known),
             )
-    return {
-        name: option.parse(given[name]) if name in given else option.default for name, option in known.items()
-    }
+    return Options(
+        {
+            name: option.parse(given[name]) if name in given else option.default
+            for name, option in known.items()
+        }
+    )

@@ -8,7 +8,6 @@ default of ``-c`` here is the request's length times the requests; llama-server'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -18,7 +17,7 @@ from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
 from kvplan.engines.base import encoder_length, layer_answers, part_terms, request_tokens
 from kvplan.engines.llamacpp.memory import PAD, Context, Layout, cells_of, layer_tensors, layout_of, place
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
-from kvplan.engines.options import EngineOption, Value, resolve
+from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, SlidingWindow, Store
 from kvplan.model import Layer, Model
@@ -45,7 +44,6 @@ OPTIONS = (
     EngineOption("n_gpu_layers", "count", "Layers on the GPUs, the last ones (default: all).", lowest=0, flags=("-ngl",)),
     EngineOption("kv_offload", "flag", "Keep the cache on the GPUs; off: in host memory.", default=True),
 )  # fmt: skip
-Options = Mapping[str, Value | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +106,14 @@ class LlamaCpp:
 
 def context_for(options: Options, tokens: int, requests: int) -> Context:
     """src/llama-context.cpp: n_ctx = pad256(-c); a slot of its own gets pad256(n_ctx // slots) cells."""
-    unified = bool(options["kv_unified"])
-    asked = options["parallel"]
-    slots = int(asked) if asked is not None else max(requests, SERVER_SLOTS if unified else 1)
-    given = options["ctx_size"]
-    n_ctx = round_up(int(given) if given is not None else tokens * (requests if unified else slots), PAD)
+    unified = options.flag("kv_unified")
+    asked = options.count("parallel")
+    slots = asked if asked is not None else max(requests, SERVER_SLOTS if unified else 1)
+    given = options.count("ctx_size")
+    n_ctx = round_up(given if given is not None else tokens * (requests if unified else slots), PAD)
     cells = n_ctx if unified else round_up(n_ctx // slots, PAD)
-    ubatch = options["ubatch_size"]
-    return Context(
-        slots, 1 if unified else slots, max(cells, PAD), int(ubatch or 0), bool(options["swa_full"])
-    )
+    ubatch = options.count("ubatch_size")
+    return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.flag("swa_full"))
 
 
 def log_lines(model: Model, settings: Settings) -> list[str]:
@@ -126,7 +122,7 @@ def log_lines(model: Model, settings: Settings) -> list[str]:
     store = _store(model, settings, options)
     context = context_for(options, request_tokens(model, settings), settings.requests)
     caches: dict[tuple[str, int], list[int]] = {}
-    layout = layout_of(model, store, flash_attn=bool(options["flash_attn"]))
+    layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
     for layer, count in model.distinct().items():
         groups: dict[tuple[str, int], int] = {}
         for tensor in layer_tensors(layout, layer, context):
@@ -167,7 +163,7 @@ def _check(settings: Settings) -> None:
 def _store(model: Model, settings: Settings, options: Options) -> Store:
     """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""
     both = "f16" if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
-    key, value = str(options["cache_type_k"] or both), str(options["cache_type_v"] or both)
+    key, value = options.word("cache_type_k") or both, options.word("cache_type_v") or both
     known = {kv_dtype(word).name for word in CACHE_TYPES}
     for word in (key, value):
         if kv_dtype(word).name not in known:
@@ -176,7 +172,7 @@ def _store(model: Model, settings: Settings, options: Options) -> Store:
                 f"llama.cpp has no cache type {word!r}",
                 help="use q8_0; known: " + ", ".join(CACHE_TYPES),
             )
-    if kv_dtype(value).value.scale_bytes and not options["flash_attn"]:
+    if kv_dtype(value).value.scale_bytes and not options.flag("flash_attn"):
         raise KvplanError(
             "unsupported-dtype",
             f"a V cache of {value} needs flash attention",
@@ -234,18 +230,16 @@ def _machine(model: Model, store: Store, settings: Settings, options: Options) -
     layers = model.layers()
     # A GGUF file counts its prediction layers; their cache belongs to the draft's own context.
     behind = len(model.draft_layers) if model.architecture is None else 0
-    given = options["n_gpu_layers"]
-    if options["kv_offload"]:
-        devices = place(
-            len(layers) + behind, settings.pipeline_parallel_size, None if given is None else int(given)
-        )
+    given = options.count("n_gpu_layers")
+    if options.flag("kv_offload"):
+        devices = place(len(layers) + behind, settings.pipeline_parallel_size, given)
     else:
         devices = [None] * len(layers)
     stages: list[Counter[Layer]] = [Counter() for _ in range(settings.pipeline_parallel_size)]
     host: Counter[Layer] = Counter()
     for layer, device in zip(layers, devices, strict=False):
         (host if device is None else stages[device])[layer] += 1
-    layout = layout_of(model, store, flash_attn=bool(options["flash_attn"]))
+    layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
     return Machine(layout, tuple(tuple(stage.items()) for stage in stages), tuple(host.items()))
 
 
@@ -290,7 +284,7 @@ def _answer(
 ) -> tuple[Refusal | None, Pool | None]:
     """Whether the context holds the request, and what ``kv_cache_memory`` on each GPU holds."""
     memory = settings.kv_cache_memory
-    if options["ctx_size"] is not None and tokens > context.cells:
+    if options.count("ctx_size") is not None and tokens > context.cells:
         return (
             Refusal(
                 "request-too-long",
@@ -305,7 +299,7 @@ def _answer(
     block = _block_bytes(machine, context)
     longest = memory // block * PAD if block else max(model.max_model_len or 0, tokens)
     cells = _most_cells(machine, context, memory, longest)
-    one = context if options["ctx_size"] is not None else context_for(options, tokens, 1)
+    one = context if options.count("ctx_size") is not None else context_for(options, tokens, 1)
     fitting = _most_requests(machine, context, options, tokens, memory)
     if max(machine.per_gpu(one)) > memory or not fitting:
         largest = _most_cells(machine, one, memory, one.cells)
@@ -318,7 +312,7 @@ def _answer(
             ),
             None,
         )
-    limit = context.slots if options["parallel"] is not None else MAX_SLOTS
+    limit = context.slots if options.count("parallel") is not None else MAX_SLOTS
     n_ctx = cells * context.streams
     return None, Pool(
         bytes=memory,
@@ -348,7 +342,7 @@ def _most_cells(machine: Machine, context: Context, memory: int, longest: int) -
 
 def _most_requests(machine: Machine, context: Context, options: Options, tokens: int, memory: int) -> int:
     """How many requests of this length fit: with -c given what its slots hold, else one slot each, up to 256."""
-    if options["ctx_size"] is not None:
+    if options.count("ctx_size") is not None:
         fits = max(machine.per_gpu(context)) <= memory
         room = (
             context.slots
@@ -356,7 +350,7 @@ def _most_requests(machine: Machine, context: Context, options: Options, tokens:
             else min(context.slots, context.cells // tokens)
         )
         return room if fits else 0
-    most = MAX_SLOTS if options["parallel"] is None else context.slots
+    most = MAX_SLOTS if options.count("parallel") is None else context.slots
 
     def fits_all(count: int) -> bool:
         asked = context_for(options, tokens, count)
@@ -415,10 +409,10 @@ def _shown(
         "n_ctx": context.n_ctx,
         "n_ctx_seq": context.cells,
         "n_seq_max": context.slots,
-        "kv_unified": bool(options["kv_unified"]),
+        "kv_unified": options.flag("kv_unified"),
         "n_ubatch": context.ubatch,
         "swa_full": context.swa_full,
-        "flash_attn": bool(options["flash_attn"]),
+        "flash_attn": options.flag("flash_attn"),
         "layers_on_gpu": sum(count for stage in machine.stages for _, count in stage),
         "layers_on_host": sum(count for _, count in machine.host),
         "host_kv_bytes": host,

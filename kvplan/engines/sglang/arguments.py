@@ -6,13 +6,12 @@ arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py, mem_cache/kv_cache
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind, served_dtype
-from kvplan.engines.options import EngineOption, Value
+from kvplan.engines.options import EngineOption, Options
 from kvplan.engines.sglang.budget import capacity_for, graph_max_batch
 from kvplan.engines.sglang.models import (
     RATIO_OVERRIDES,
@@ -48,7 +47,6 @@ OPTIONS = (
     EngineOption("dsa_decode_backend", "word", "Decode backend of sparse attention.", choices=DSA_BACKENDS),
     EngineOption("enable_dp_attention", "flag", "Attention data-parallel over --dp inside --tp.", default=False),
 )  # fmt: skip
-Options = Mapping[str, Value | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
     device = device_of(settings.gpu)
     tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
-    attn_dp = dp if options["enable_dp_attention"] else 1
+    attn_dp = dp if options.flag("enable_dp_attention") else 1
     if tp % attn_dp:
         raise KvplanError(
             "bad-setting", f"tensor_parallel_size {tp} is no multiple of {attn_dp} attention groups"
@@ -141,20 +139,18 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     draft_tokens, draft_layers = _speculation(model, settings, options)
     strategy = _strategy(model, options)
     capacity = capacity_for(device.memory_mib)
-    chunk = options["chunked_prefill_size"]
+    chunk = options.count("chunked_prefill_size")
     running = settings.max_num_seqs
     if running is None and draft_tokens:
         running = SPECULATIVE_REQUESTS
     kv = _kv_dtype(model, settings, device, dtype)
     backend = _backend(model, settings, device, kv, strategy=strategy, options=options)
     _check_fp4(model, kv, backend, device)
-    ratio = options["swa_full_tokens_ratio"]
+    ratio = options.share("swa_full_tokens_ratio")
     own_ratio = RATIO_OVERRIDES.get(model.architecture or "")
     if ratio is None and has_kind(model, Kind.COMPRESSED):
         own_ratio = "0.1"
-    state_ratio = options["mamba_full_memory_ratio"]
-    if state_ratio is None:
-        state_ratio = "0.1" if model.architecture == "InklingForConditionalGeneration" else "0.9"
+    state_ratio = options.share("mamba_full_memory_ratio")
     return Arguments(
         device=device,
         dtype=dtype,
@@ -169,18 +165,18 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         attn_dp=attn_dp,
         dcp=dcp,
         context_len=context_len,
-        chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else int(chunk),
+        chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         graph_max_batch=graph_max_batch(device.memory_mib, tp, settings.max_num_seqs),
-        window_pool=has_window_pool(model) and not options["disable_hybrid_swa_memory"],
-        swa_ratio=Fraction(ratio if ratio is not None else own_ratio or "0.8"),
+        window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
+        swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
         ratio_given=ratio is not None,
-        radix=not options["disable_radix_cache"],
-        overlap=strategy != "no_buffer" and not options["disable_overlap_schedule"],
+        radix=not options.flag("disable_radix_cache"),
+        overlap=strategy != "no_buffer" and not options.flag("disable_overlap_schedule"),
         strategy=strategy,
         slots_per_request=_slots_per_request(strategy, options),
-        state_ratio=Fraction(state_ratio),
-        max_slots=_count(options, "max_mamba_cache_size"),
-        max_total_tokens=_count(options, "max_total_tokens"),
+        state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
+        max_slots=options.count("max_mamba_cache_size"),
+        max_total_tokens=options.count("max_total_tokens"),
         max_running_requests=running,
         draft_tokens=draft_tokens,
         draft_layers=draft_layers,
@@ -189,11 +185,6 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         if settings.mamba_ssm_cache_dtype == "auto"
         else scalar(settings.mamba_ssm_cache_dtype),
     )
-
-
-def _count(options: Options, name: str) -> int | None:
-    value = options[name]
-    return None if value is None else int(value)
 
 
 def _kv_dtype(model: Model, settings: Settings, device: Device, dtype: Packing) -> KvDtype:
@@ -274,8 +265,8 @@ def _latent(model: Model, kv: KvDtype, device: Device, options: Options) -> KvDt
         default = "triton"
     elif device.major == 12 and model.model_type == "glm_moe_dsa":
         default = "flashinfer_sparse_mla"
-    prefill = options["dsa_prefill_backend"] or default
-    decode = options["dsa_decode_backend"] or default
+    prefill = options.word("dsa_prefill_backend") or default
+    decode = options.word("dsa_decode_backend") or default
     raw = "trtllm" in (prefill, decode) or prefill == decode == "tilelang" or not device.nvidia
     return kv if raw else KV_DTYPES["fp8_ds_mla"]
 
@@ -292,7 +283,7 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
     if settings.speculative_method is None:
         return 0, 0
-    given = _count(options, "draft_layers")
+    given = options.count("draft_layers")
     layers = given if given is not None else len(model.draft_layers)
     if not layers:
         raise KvplanError(
@@ -305,22 +296,24 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
 
 def _strategy(model: Model, options: Options) -> str:
     """--mamba-radix-cache-strategy: extra_buffer where the class supports it and anything asks for overlap."""
-    strategy = str(options["mamba_radix_cache_strategy"])
-    if strategy != "auto" or options["disable_radix_cache"] or not has_kind(model, Kind.STATE):
+    strategy = options.word("mamba_radix_cache_strategy") or "auto"
+    if strategy != "auto" or options.flag("disable_radix_cache") or not has_kind(model, Kind.STATE):
         return strategy
     return (
-        "extra_buffer" if has_extra_buffer(model) and not options["disable_overlap_schedule"] else "no_buffer"
+        "extra_buffer"
+        if has_extra_buffer(model) and not options.flag("disable_overlap_schedule")
+        else "no_buffer"
     )
 
 
 def _slots_per_request(strategy: str, options: Options) -> int:
     """State slots that one running request is charged (kv_cache_configurator.py, _calculate_mamba_ratio)."""
-    if options["disable_radix_cache"]:
+    if options.flag("disable_radix_cache"):
         return 1
     if strategy == "extra_buffer_lazy":
         return 4
     if strategy == "extra_buffer":
-        return 4 if options["disable_overlap_schedule"] else 5
+        return 4 if options.flag("disable_overlap_schedule") else 5
     return 3
 
 
@@ -360,7 +353,7 @@ def _data_centre_backend(model: Model, settings: Settings, strategy: str, option
         return "flashinfer"
     if _named(model, "mimo_v2") or has_kind(model, Kind.INDEXER) or _unequal(model):
         return "fa4"
-    kept = strategy in ("extra_buffer", "extra_buffer_lazy") or bool(options["disable_radix_cache"])
+    kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.flag("disable_radix_cache")
     if _named(model, "qwen3_next", "qwen3_5") and not kept and settings.speculative_method is None:
         return "triton"
     return "trtllm_mha"
