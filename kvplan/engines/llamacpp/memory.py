@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.base import part_terms
-from kvplan.engines.llamacpp.models import CHUNK, CROSS_WITHOUT_CACHE, INDEX_WITH_V, has_window_cache, name_of
+from kvplan.engines.llamacpp.models import CHUNK, INDEX_WITH_V, has_window_cache, name_of
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
@@ -117,6 +117,7 @@ def layer_tensors(layout: Layout, layer: Layer, context: Context) -> tuple[Tenso
 
 
 def _plain(part: Part, layout: Layout, context: Context) -> Iterator[Tensor]:
+    """K and V, latents, index keys and states; cross attention's K and V are computed anew every step."""
     cells, window = cells_of(part, layout.windows, context)
     group = "index" if isinstance(part, SparseIndexer) else "window" if window else "full"
     for term in part_terms(part, layout.store):
@@ -125,8 +126,6 @@ def _plain(part: Part, layout: Layout, context: Context) -> Iterator[Tensor]:
             yield Tensor(group, entry, cells, context.streams)
         elif term.grows is Grows.REQUEST:
             yield Tensor("state", term.entry_bytes, 1, context.slots)
-        else:
-            assert layout.name in CROSS_WITHOUT_CACHE  # K and V of the encoder are computed anew every step
 
 
 def cells_of(part: Part, windows: bool, context: Context) -> tuple[int, bool]:
