@@ -125,6 +125,7 @@ _METAVARS = {
     "share": "SHARE",
     "ratio": "RATIO",
     "flag": "",
+    "word": "WORD",
     "counts": "NUMBERS",
     "shares": "SHARES",
 }
@@ -137,9 +138,9 @@ def _own(engine: str, option: EngineOption) -> Option:
     return Option(
         option.name,
         (name, *option.flags),
-        "|".join(option.choices) if option.kind == "word" else _METAVARS[option.kind],
+        _METAVARS[option.kind],
         switch if flag else option.parse,
-        option.help,
+        f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
         _PANELS.get(engine, engine),
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
     )
