@@ -11,6 +11,7 @@ from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options, choose_en
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import parse_bytes, parse_tokens
@@ -84,7 +85,7 @@ def make_settings(**options: Any) -> Settings:
     own: dict[str, object] = {}
     for name, value in options.items():
         name = _SHORT.get(name, name)
-        if name not in Settings.__slots__ and name not in OWN_OPTIONS:
+        if name not in _OPTION_NAMES and name not in OWN_OPTIONS:
             raise _unknown_option(name)
         if value is None:
             continue
@@ -104,16 +105,16 @@ def make_settings(**options: Any) -> Settings:
 
 
 _DEFAULTS = Settings()
+_OPTION_NAMES = field_names(Settings)
 
 
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
 
-    near = did_you_mean(name, [*Settings.__slots__, *OWN_OPTIONS])
+    names = [*_OPTION_NAMES, *OWN_OPTIONS]
+    near = did_you_mean(name, names)
     return KvplanError(
         "unknown-option",
         f"size() has no option {name!r}",
-        help=f"did you mean {near}?"
-        if near
-        else "options: " + ", ".join([*Settings.__slots__, *OWN_OPTIONS]),
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )

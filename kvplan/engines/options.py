@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import record
 
 Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class EngineOption:
     """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0);
     counts and shares are lists with commas.
@@ -89,7 +89,7 @@ def _known(word: str, choices: Iterable[str]) -> str:
     return word
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Options:
     """Every option of an engine with its value: as given, else its default."""
 

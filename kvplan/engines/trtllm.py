@@ -10,7 +10,7 @@ block_size is tokens_per_block, max_num_seqs max_batch_size, max_model_len max_s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -29,6 +29,7 @@ from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, Kind, Part, SlidingWindow, Store
 from kvplan.model import Layer, Model
+from kvplan.record import record
 from kvplan.results import EngineRef, ModelRef, PerGpu, Pool, PoolGroup, Refusal, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.terms import Grows
@@ -50,7 +51,7 @@ _STATES = ("mamba2", "gated_delta_net")
 _ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rank:
     """One pipeline stage on one GPU. windows: bytes of a token and number of layers of each window size, sorted."""
 
@@ -62,7 +63,7 @@ class Rank:
         return sum(size for _, size, _ in self.windows)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Plan:
     """What does not depend on memory."""
 
@@ -84,7 +85,7 @@ class Plan:
         return self.max_batch_size * len(self.ranks)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Blocks:
     """A window's pool after start-up: the window may have been reduced."""
 

@@ -11,6 +11,7 @@ from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, speculative, whole_number
 from kvplan.engines import ENGINES, OWN_OPTIONS
 from kvplan.errors import KvplanError
+from kvplan.record import field_names
 from kvplan.settings import Settings
 from tests.cli.conftest import Run
 
@@ -97,7 +98,9 @@ def test_the_command_line_uses_them(run: Run, file: Path) -> None:
 
 def test_every_option_is_a_setting_of_the_library() -> None:
     names = {option.name for option in OPTIONS} - {"engine", "speculative"} - set(OWN_OPTIONS)
-    assert names | {"speculative_method", "num_speculative_tokens", "engine_options"} == set(Settings.__slots__)
+    assert names | {"speculative_method", "num_speculative_tokens", "engine_options"} == set(
+        field_names(Settings)
+    )
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
 
 
@@ -105,7 +108,7 @@ def test_engines_that_share_an_option_declare_it_alike() -> None:
     for engine in ENGINES.values():
         for option in engine.options:
             assert OWN_OPTIONS[option.name] == option
-            assert option.name not in Settings.__slots__
+            assert option.name not in field_names(Settings)
 
 
 def test_flags_are_unique_and_long_names_are_flags() -> None:

@@ -206,13 +206,24 @@ def test_a_fixed_context_bounds_the_request() -> None:
     assert result.refusal is not None
     assert result.refusal.largest_max_model_len == 2048
     unified = kvplan.size(
-        DENSE, engine="llamacpp", tokens=1000, ctx_size=4096, parallel=8, kv_unified=True, kv_cache_memory="1GiB"
+        DENSE,
+        engine="llamacpp",
+        tokens=1000,
+        ctx_size=4096,
+        parallel=8,
+        kv_unified=True,
+        kv_cache_memory="1GiB",
     )
     assert unified.pool is not None
     assert unified.pool.requests_that_fit == 4
 
 
-@given(tokens=st.integers(1, 20_000), requests=st.integers(1, 9), more=st.integers(0, 5000), unified=st.booleans())
+@given(
+    tokens=st.integers(1, 20_000),
+    requests=st.integers(1, 9),
+    more=st.integers(0, 5000),
+    unified=st.booleans(),
+)
 def test_bytes_never_fall_as_tokens_grow_and_are_bounded_by_the_padding(
     tokens: int, requests: int, more: int, unified: bool
 ) -> None:

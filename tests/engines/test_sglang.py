@@ -77,7 +77,13 @@ def test_gemma4_native() -> None:
 
 def test_dspark_draft_pool() -> None:
     """Five layers of 4 KV heads and 128: 2,125,056 tokens, K 10.13 GB, V 10.13 GB."""
-    config = {**DENSE, "num_hidden_layers": 5, "num_key_value_heads": 8, "num_attention_heads": 64, "head_dim": 128}
+    config = {
+        **DENSE,
+        "num_hidden_layers": 5,
+        "num_key_value_heads": 8,
+        "num_attention_heads": 64,
+        "head_dim": 128,
+    }
     (found,) = allocations(
         load_model(config), make_settings(tp=2, kv_cache_memory="24GiB", max_total_tokens=2_125_056)
     )
@@ -105,14 +111,16 @@ def test_automatic_fraction_of_other_servings() -> None:
     memory = 81_559
     base = automatic_mem_fraction_static(memory)
     assert automatic_mem_fraction_static(memory, serving=Serving(mla=True)) < base
-    assert automatic_mem_fraction_static(memory, serving=Serving(tp=8, attn_dp=8)) < automatic_mem_fraction_static(
-        memory, 8
-    )
+    assert automatic_mem_fraction_static(
+        memory, serving=Serving(tp=8, attn_dp=8)
+    ) < automatic_mem_fraction_static(memory, 8)
     small = Serving(chunked_prefill_size=2048, role="decode", prefill_graphs=False)
     assert automatic_mem_fraction_static(memory, serving=small) == Fraction(
         round(1000 * Fraction(memory - 10 * KIB, memory)), 1000
     )
-    assert automatic_mem_fraction_static(memory, serving=Serving(vision=(24, 1024))) == base * Fraction(95, 100)
+    assert automatic_mem_fraction_static(memory, serving=Serving(vision=(24, 1024))) == base * Fraction(
+        95, 100
+    )
 
 
 def test_capacities() -> None:
@@ -172,7 +180,9 @@ def test_page_sizes(model: str, gpu: str, page: int) -> None:
     assert ask(model, gpu=gpu, tokens=100).settings["page_size"] == page
 
 
-@pytest.mark.parametrize(("backend", "asked", "page"), [("flashmla", 1, 64), ("trtllm_mla", 32, 32), ("fa3", 16, 16)])
+@pytest.mark.parametrize(
+    ("backend", "asked", "page"), [("flashmla", 1, 64), ("trtllm_mla", 32, 32), ("fa3", 16, 16)]
+)
 def test_pages_of_a_named_backend(backend: str, asked: int, page: int) -> None:
     result = ask("deepseek-v3", tokens=100, attention_backend=backend, block_size=asked)
     assert result.settings["page_size"] == page
@@ -207,7 +217,9 @@ def test_a_window_pool_for_the_known_need() -> None:
     assert result.settings["max_total_num_tokens"] == (10 * GIB - needed * 12 * 2048) // (12 * 2048)
 
 
-@pytest.mark.parametrize("card", ["gemma-3-12b", "gemma-2-9b", "olmo-3-7b", "exaone-4.0-32b", "mistral-7b-v0.1"])
+@pytest.mark.parametrize(
+    "card", ["gemma-3-12b", "gemma-2-9b", "olmo-3-7b", "exaone-4.0-32b", "mistral-7b-v0.1"]
+)
 def test_everywhere_else_windows_keep_all_tokens(card: str) -> None:
     result = ask(card, tokens=32768 if card != "gemma-2-9b" else 8192, max_model_len=131072)
     generic = kvplan.size(card, engine="generic", tokens=1)
@@ -276,7 +288,14 @@ def test_deepseek_v4() -> None:
 
 def test_a_draft_inflates_the_cell() -> None:
     base = ask("deepseek-v3.2", tp=8, tokens=64, kv_cache_memory="20GiB")
-    draft = ask("deepseek-v3.2", tp=8, tokens=64, kv_cache_memory="20GiB", speculative_method="mtp", num_speculative_tokens=1)
+    draft = ask(
+        "deepseek-v3.2",
+        tp=8,
+        tokens=64,
+        kv_cache_memory="20GiB",
+        speculative_method="mtp",
+        num_speculative_tokens=1,
+    )
     cell = 61 * (1152 + 132)
     assert base.pool is not None and draft.pool is not None
     assert base.pool.bytes_per_block == 64 * cell
@@ -306,7 +325,15 @@ def test_running_requests_and_their_table() -> None:
 
 
 def test_attention_groups() -> None:
-    result = ask("deepseek-v3", tp=8, dp=8, enable_dp_attention=True, tokens=100, max_num_seqs=80, kv_cache_memory="9GiB")
+    result = ask(
+        "deepseek-v3",
+        tp=8,
+        dp=8,
+        enable_dp_attention=True,
+        tokens=100,
+        max_num_seqs=80,
+        kv_cache_memory="9GiB",
+    )
     assert (result.settings["attn_tp_size"], result.settings["max_running_requests"]) == (1, 10)
 
 
@@ -365,7 +392,10 @@ def test_unsupported_dtypes_name_a_supported_one(dtype: str, gpu: str, words: st
 
 
 def test_four_bit_caches_on_blackwell() -> None:
-    assert ask(DENSE, tokens=1, kv_cache_dtype="nvfp4", gpu="b200").per_gpu.bytes_per_token == PER_TOKEN * 9 // 32
+    assert (
+        ask(DENSE, tokens=1, kv_cache_dtype="nvfp4", gpu="b200").per_gpu.bytes_per_token
+        == PER_TOKEN * 9 // 32
+    )
     workspace = 2 * 4 * 64
     sm120 = ask(DENSE, tokens=1, kv_cache_dtype="nvfp4", gpu="rtx-pro-6000-blackwell-96gb")
     assert sm120.per_gpu.bytes_per_token == PER_TOKEN * 9 // 32 + workspace
@@ -373,7 +403,9 @@ def test_four_bit_caches_on_blackwell() -> None:
     assert triton.per_gpu.bytes_per_token == PER_TOKEN * 9 // 32
 
 
-@pytest.mark.parametrize("card", ["recurrentgemma-2b", "rwkv-4-169m", "xlstm-7b", "jamba-1.5-mini", "zamba2-2.7b"])
+@pytest.mark.parametrize(
+    "card", ["recurrentgemma-2b", "rwkv-4-169m", "xlstm-7b", "jamba-1.5-mini", "zamba2-2.7b"]
+)
 def test_models_that_sglang_has_no_class_for(card: str) -> None:
     result = ask(card, tokens=100)
     assert result.refusal is not None

@@ -40,9 +40,7 @@ def test_the_printed_pool() -> None:
     assert (pool.kv_tokens, pool.num_blocks, pool.bytes_per_block) == (273_792, 8_556, 32 * 28_672)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "size", "tokens"), [("auto", "26.91", 220_480), ("fp8", "16.05", 263_008)]
-)
+@pytest.mark.parametrize(("dtype", "size", "tokens"), [("auto", "26.91", 220_480), ("fp8", "16.05", 263_008)])
 def test_two_more_printed_pools(dtype: str, size: str, tokens: int) -> None:
     """Llama-3.1-8B by its quotient: 131,072 and 65,536 bytes a token."""
     settings = make_settings(kv_cache_memory="40GiB", kv_cache_dtype=dtype, max_tokens=tokens)
@@ -55,9 +53,9 @@ def test_heads_round_up_and_blocks_are_whole() -> None:
     result = ask({**SMALL, "num_key_value_heads": 6}, tokens=33, tp=4)
     assert result.per_gpu.kv_bytes == 28 * 64 * 2 * 2 * 128 * 2
     assert ask(SMALL, tokens=33, block_size=64).per_gpu.kv_bytes == 64 * 28_672
-    assert ask({**SMALL, "num_key_value_heads": 6}, tokens=32, tp=4, enable_attention_dp=True).per_gpu.kv_bytes == (
-        28 * 32 * 6 * 2 * 128 * 2
-    )
+    assert ask(
+        {**SMALL, "num_key_value_heads": 6}, tokens=32, tp=4, enable_attention_dp=True
+    ).per_gpu.kv_bytes == (28 * 32 * 6 * 2 * 128 * 2)
 
 
 def test_sparse_attention_adds_an_index_key() -> None:
@@ -89,7 +87,11 @@ def test_pools_share_the_memory_equally() -> None:
     assert [(group.kind, group.layers) for group in result.pool.groups] == [("window", 12), ("full", 12)]
     assert result.per_gpu.kv_bytes == HALF * (4096 + 5 * 32)
     shared = ask(
-        WINDOWS, tokens=4096, kv_cache_memory=memory, max_attention_window="128,131072", window_size_shares="0.25,0.75"
+        WINDOWS,
+        tokens=4096,
+        kv_cache_memory=memory,
+        max_attention_window="128,131072",
+        window_size_shares="0.25,0.75",
     )
     assert shared.pool is not None
     assert shared.pool.num_blocks == memory * 3 // 4 // HALF // 32
@@ -98,7 +100,9 @@ def test_pools_share_the_memory_equally() -> None:
 def test_windows_shrink_with_the_pool() -> None:
     """A pool of 1,000 blocks cannot hold a sequence of 131,072 tokens: max_seq_len follows."""
     memory = 2 * HALF * 32 * 1000
-    result = ask(SMALL | {"max_position_embeddings": 131072}, tokens=100_000, kv_cache_memory=28_672 * 32 * 1000)
+    result = ask(
+        SMALL | {"max_position_embeddings": 131072}, tokens=100_000, kv_cache_memory=28_672 * 32 * 1000
+    )
     assert result.refusal is not None
     assert result.refusal.largest_max_model_len == 32_000
     windows = ask(WINDOWS, tokens=100, kv_cache_memory=memory, max_attention_window=[128, 131072])

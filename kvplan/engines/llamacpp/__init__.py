@@ -8,7 +8,7 @@ default of ``-c`` here is the request's length times the requests; llama-server'
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, SlidingWindow, Store
 from kvplan.model import Layer, Model
+from kvplan.record import record
 from kvplan.results import EngineRef, ModelRef, PerGpu, Pool, PoolGroup, Refusal, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.terms import Grows
@@ -46,7 +47,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Machine:
     """Which layers lie where. stages: distinct layers and their number on each GPU; host: those in host memory."""
 

@@ -9,7 +9,6 @@ cells × streams; no V under MLA; without flash attention every V as wide as the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32
@@ -26,6 +25,7 @@ from kvplan.families import (
     Store,
 )
 from kvplan.model import Layer, Model
+from kvplan.record import record
 from kvplan.terms import Grows
 from kvplan.units import ceil_div, round_up
 
@@ -33,7 +33,7 @@ PAD = 256
 """Cells are padded to this (GGML_PAD in src/llama-context.cpp)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Context:
     """slots: n_seq_max; streams: 1 when unified, else slots; cells: n_ctx_seq, of one stream."""
 
@@ -55,7 +55,7 @@ class Context:
         return round_up(min(self.cells, window * (self.slots if together else 1) + self.ubatch), PAD)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Tensor:
     """``entry_bytes`` × cells × streams; cells 1 for states. group: which cache of the log it belongs to."""
 
@@ -69,7 +69,7 @@ class Tensor:
         return self.entry_bytes * self.cells * self.streams
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Layout:
     """What decides a layer's tensors beside the context. widest_v: bytes of the widest V, 0 with flash attention."""
 

@@ -8,7 +8,6 @@ states on one GPU after weights and slack (its "rest memory"). Of options that m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -32,6 +31,7 @@ from kvplan.engines.sglang.pools import (
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, CompressedAttention, Kind, SlidingWindow
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.results import EngineRef, ModelRef, PerGpu, Pool, PoolGroup, Refusal, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.units import GIB, round_up
@@ -84,7 +84,7 @@ class Sglang:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Allocation:
     """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``. Bytes of one GPU."""
 

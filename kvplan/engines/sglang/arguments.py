@@ -6,7 +6,6 @@ arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py, mem_cache/kv_cache
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
@@ -23,6 +22,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.settings import Settings
 from kvplan.units import MIB
 
@@ -49,7 +49,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Device:
     """capability: compute capability; memory_mib: as nvidia-smi shows it, None where unknown."""
 
@@ -66,7 +66,7 @@ class Device:
 ASSUMED = Device("h100-sxm-80gb (assumed)", (9, 0), 81559)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Arguments:
     """Everything that decides the pools. attn_tp: ranks that share a request's heads; attn_dp: groups of them."""
 

@@ -6,9 +6,9 @@ arg_groups/cuda_graph_hook.py (generate_prefill_cuda_graph_batch_sizes). Pure: w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
+from kvplan.record import record
 from kvplan.units import KIB
 
 MAX_PREFILL_TOKENS = 16384
@@ -18,7 +18,7 @@ FLOOR_FROM = 60 * KIB
 LARGEST_MLA_GRAPH = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Capacity:
     """chunked_prefill_size and the largest decode graph, for fewer than 4 tensor-parallel ranks and for more."""
 
@@ -63,7 +63,7 @@ def prefill_graph_sizes(largest: int) -> list[int]:
     return [size for size in sizes if size <= largest]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Serving:
     """What the automatic fraction looks at beside the GPU.
 

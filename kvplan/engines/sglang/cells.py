@@ -6,7 +6,7 @@ configs/mamba_utils.py. Heads are divided rounding down, at least one: max(1, he
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
@@ -26,10 +26,11 @@ from kvplan.families import (
     Store,
 )
 from kvplan.model import Layer, Model
+from kvplan.record import field_names, record
 from kvplan.terms import Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Cell:
     """One layer on one rank. full, window: bytes a token of K, V or latent in either pool; k: the share of K
     (all of a latent); index: bytes a token of index keys; conv, ssm: bytes of one state slot."""
@@ -43,10 +44,10 @@ class Cell:
     ssm: int = 0
 
     def __add__(self, other: Cell) -> Cell:
-        return Cell(*(getattr(self, name) + getattr(other, name) for name in Cell.__slots__))
+        return Cell(*(getattr(self, name) + getattr(other, name) for name in field_names(Cell)))
 
     def times(self, count: int) -> Cell:
-        return Cell(*(getattr(self, name) * count for name in Cell.__slots__))
+        return Cell(*(getattr(self, name) * count for name in field_names(Cell)))
 
     @property
     def slot(self) -> int:

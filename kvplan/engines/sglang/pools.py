@@ -7,7 +7,6 @@ resolve_max_num_reqs). The engine computes with GiB in floating point; here the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvplan.engines.base import has_kind
@@ -15,6 +14,7 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, is_window, pool_layers, window_of
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer, Model
+from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 
 EVICTION_INTERVAL = 128
@@ -26,7 +26,7 @@ class PoolError(Exception):
     """SGLang would not start: why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Sizes:
     """Tokens of the pools of one rank (the smallest stage decides), state slots, and who may run."""
 
@@ -36,7 +36,7 @@ class Sizes:
     max_running_requests: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Stage:
     """One pipeline stage: what its layers and the draft's take."""
 
@@ -56,7 +56,7 @@ class Stage:
         return self.target.window + self.draft_window
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Pools:
     """Everything about (model, arguments) that does not depend on memory or request."""
 
@@ -256,7 +256,7 @@ def running(arguments: Arguments, tokens: int, slots: int) -> int:
     return most
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Compressed:
     """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states."""
 
