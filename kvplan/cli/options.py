@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kvplan.engines import ENGINES
 from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.units import parse_bytes, parse_tokens
 
@@ -206,9 +206,7 @@ _SHARED: tuple[Option, ...] = (
 
 OPTIONS = (
     *_SHARED,
-    *{
-        option.name: _own(engine.name, option) for engine in ENGINES.values() for option in engine.options
-    }.values(),
+    *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
 )
 
 COMPARISONS = (

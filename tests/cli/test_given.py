@@ -10,6 +10,7 @@ import pytest
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, speculative, whole_number
 from kvplan.engines import ENGINES, OWN_OPTIONS
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import Settings
@@ -105,7 +106,8 @@ def test_every_option_is_a_setting_of_the_library() -> None:
 
 
 def test_engines_that_share_an_option_declare_it_alike() -> None:
-    for engine in ENGINES.values():
+    for name, engine in ENGINES.items():
+        assert (engine.name, engine.options) == (name, OPTIONS_OF.get(name, ()))
         for option in engine.options:
             assert OWN_OPTIONS[option.name] == option
             assert option.name not in field_names(Settings)

@@ -12,65 +12,14 @@ from fractions import Fraction
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, is_window, pool_layers, window_of
-from kvplan.families import CompressedAttention, Kind, SparseIndexer
+from kvplan.engines.sglang.compressed import solve_compressed
+from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
+from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
-from kvplan.record import record
-from kvplan.units import ceil_div, round_up
+from kvplan.units import round_up
 
 EVICTION_INTERVAL = 128
 """SGLANG_SWA_EVICTION_INTERVAL: tokens behind a window are given back after so many steps."""
-MOST_REQUESTS, LEAST_REQUESTS = 4096, 2048
-
-
-class PoolError(Exception):
-    """SGLang would not start: why."""
-
-
-@record()
-class Sizes:
-    """Tokens of the pools of one rank (the smallest stage decides), state slots, and who may run."""
-
-    max_total_num_tokens: int
-    window_tokens: int
-    state_slots: int
-    max_running_requests: int
-
-
-@record()
-class Stage:
-    """One pipeline stage: what its layers and the draft's take."""
-
-    layers: tuple[Layer, ...]
-    target: Cell
-    draft_full: int
-    draft_window: int
-    extra: int
-
-    @property
-    def full(self) -> int:
-        """Bytes of a token that every layer keeps."""
-        return self.target.full + self.target.index + self.draft_full + self.extra
-
-    @property
-    def window(self) -> int:
-        return self.target.window + self.draft_window
-
-
-@record()
-class Pools:
-    """Everything about (model, arguments) that does not depend on memory or request."""
-
-    arguments: Arguments
-    stages: tuple[Stage, ...]
-    slot_bytes: int
-    window: int | None
-    compressed: bool
-
-    def cell(self, stage: Stage) -> Fraction:
-        """Bytes per token of max_total_num_tokens."""
-        if not stage.full:
-            return Fraction(stage.window)
-        return stage.full + self.arguments.swa_ratio * stage.window
 
 
 def build_pools(model: Model, arguments: Arguments) -> Pools:
@@ -137,7 +86,7 @@ def solve(pools: Pools, memory: int) -> Sizes:
     """Pools for ``memory`` bytes (what is left for the cache on each GPU). Raises PoolError."""
     arguments = pools.arguments
     if pools.compressed:
-        return _compressed(pools, memory)
+        return solve_compressed(pools, memory)
     slots, rest = _states(pools, memory)
     page = arguments.page_size
     capped = arguments.max_total_tokens
@@ -238,108 +187,3 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     if slots <= 0:
         raise PoolError(f"{memory:,} bytes are too few for the states of one request ({slot:,} bytes a slot)")
     return slots, rest - (slots + 1) * slot
-
-
-def running(arguments: Arguments, tokens: int, slots: int) -> int:
-    """resolve_max_num_reqs: clamp(512 · tokens / context, 2048, 4096), at most tokens / 2, then the states."""
-    if arguments.max_running_requests is not None:
-        most = max(1, arguments.max_running_requests // arguments.attn_dp)
-    else:
-        most = max(min(512 * tokens // arguments.context_len, MOST_REQUESTS), LEAST_REQUESTS)
-    most = min(most, tokens // 2)
-    if slots:
-        most = min(most, slots // arguments.slots_per_request)
-        if most <= 0:
-            raise PoolError(
-                f"{slots} state slots are fewer than the {arguments.slots_per_request} of one request"
-            )
-    return most
-
-
-@record()
-class Compressed:
-    """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states."""
-
-    window: Fraction
-    full: Fraction
-    state_row: int
-    layers_128: int
-    ring: int
-
-    def fixed(self, requests: int) -> int:
-        """ceil128((requests + 1) · ring + ring + 1) rows of value and score in fp32 for each ratio-128 layer."""
-        if not self.layers_128:
-            return 0
-        return round_up((requests + 2) * self.ring + 1, 128) * self.state_row * self.layers_128
-
-
-PAGE_UNIT = 576
-"""A page of latents is rounded up to this many bytes (FlashMLA layout)."""
-STATE_BYTES = 4
-
-
-def _page_token_bytes(latent: int, tokens: int) -> Fraction:
-    return Fraction(ceil_div(latent * tokens, PAGE_UNIT) * PAGE_UNIT, tokens)
-
-
-def compressed_bytes(stage: Stage, arguments: Arguments) -> Compressed:
-    """DSV4PoolConfigurator: 584 B latents in padded pages, states of ratio 4 by window page, of 128 by request."""
-    page, speculative = arguments.page_size, bool(arguments.draft_tokens)
-    parts = [part for layer in stage.layers for part in layer.parts if isinstance(part, CompressedAttention)]
-    window = full = Fraction(0)
-    row = layers_128 = 0
-    for part in parts:
-        latent = (part.head_dim - part.qk_rope_head_dim) + 2 * part.qk_rope_head_dim + 8
-        window += _page_token_bytes(latent, page)
-        rate = part.compress_rate
-        if rate is None:
-            continue
-        full += _page_token_bytes(latent, page // rate) / rate
-        if part.overlapping:
-            index = part.index_head_dim or 0
-            window += Fraction(16 if speculative else 8, page) * 4 * STATE_BYTES * (part.head_dim + index)
-            full += Fraction(index + index // 128 * 4, rate)
-        else:
-            layers_128 += 1
-            row = 2 * part.head_dim * STATE_BYTES
-    inflation = Fraction(len(parts) + 1, len(parts)) if speculative else Fraction(1)
-    full += arguments.swa_ratio * window
-    return Compressed(window * inflation, full * inflation, row, layers_128, 256 if speculative else 128)
-
-
-def _compressed(pools: Pools, memory: int) -> Sizes:
-    arguments, page = pools.arguments, pools.arguments.page_size
-    tokens = None
-    for stage in pools.stages:
-        sizes = compressed_bytes(stage, arguments)
-        if arguments.max_running_requests is not None:
-            requests = max(1, arguments.max_running_requests // arguments.attn_dp)
-        else:
-            first = int(memory / sizes.full)
-            requests = min(
-                max(min(512 * first // arguments.context_len, MOST_REQUESTS), LEAST_REQUESTS), first // 2
-            )
-        own = int(max(memory - sizes.fixed(requests), 0) / sizes.full) // page * page
-        tokens = own if tokens is None else min(tokens, own)
-    assert tokens is not None
-    if arguments.max_total_tokens is not None:
-        tokens = min(tokens, arguments.max_total_tokens) // page * page
-    if tokens <= 0:
-        raise PoolError(f"{memory:,} bytes hold no page of {page} tokens: raise --mem-fraction-static")
-    window = int(tokens * arguments.swa_ratio) // page * page
-    own_window = _compressed_window(pools)
-    if own_window + page >= window:
-        raise PoolError(
-            f"the window pool ({window:,} tokens) cannot hold one request of {own_window:,} and a page"
-        )
-    return Sizes(tokens, window, 0, running(arguments, tokens, 0))
-
-
-def _compressed_window(pools: Pools) -> int:
-    return max(
-        part.sliding_window
-        for stage in pools.stages
-        for layer in stage.layers
-        for part in layer.parts
-        if isinstance(part, CompressedAttention)
-    )
