@@ -8,8 +8,8 @@ cells × streams; no V under MLA; without flash attention every V as wide as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.base import part_terms
@@ -57,29 +57,58 @@ class Context:
 
 @record()
 class Tensor:
-    """``entry_bytes`` × cells × streams; cells 1 for states. group: which cache of the log it belongs to."""
+    """``entry_bytes`` × cells × streams; a state's cells are 1. group: which cache of the log it belongs to.
+
+    window: tokens of a window's cache; rate: one cell for so many tokens (DeepSeek-V4). split: a stream for
+    each slot even when unified.
+    """
 
     group: str
     entry_bytes: int
-    cells: int
-    streams: int
+    window: int | None = None
+    rate: int = 1
+    split: bool = False
 
-    @property
-    def bytes(self) -> int:
-        return self.entry_bytes * self.cells * self.streams
+    def cells(self, context: Context) -> int:
+        if self.group == "state":
+            return 1
+        if self.window is not None:
+            return context.window_cells(self.window, unified=False if self.split else None)
+        if self.rate > 1:
+            return round_up(max(1, ceil_div(context.cells, self.rate)), PAD)
+        return context.cells
+
+    def streams(self, context: Context) -> int:
+        return context.slots if self.split or self.group == "state" else context.streams
+
+    def bytes(self, context: Context) -> int:
+        return self.entry_bytes * self.cells(context) * self.streams(context)
+
+    def growth(self, tokens: int, context: Context) -> Fraction:
+        """Bytes that one more token of context adds, padding aside: nothing in a window that is full."""
+        if self.group == "state":
+            return Fraction(0)
+        if self.window is not None and tokens >= self.window and not context.swa_full:
+            return Fraction(0)
+        return Fraction(self.entry_bytes, self.rate)
+
+
+@record()
+class Cache:
+    """Equal tensors of several layers as one: entry_bytes is their sum."""
+
+    tensor: Tensor
+    layers: int
 
 
 @record()
 class Layout:
-    """What decides a layer's tensors beside the context. widest_v: bytes of the widest V, 0 with flash attention."""
+    """What decides a layer's tensors. widest_v: bytes of the widest V, 0 with flash attention."""
 
     name: str
     windows: bool
     store: Store
     widest_v: int = 0
-
-    def bytes_of(self, layer: Layer, context: Context) -> int:
-        return sum(tensor.bytes for tensor in layer_tensors(self, layer, context))
 
 
 def layout_of(model: Model, store: Store, *, flash_attn: bool) -> Layout:
@@ -98,44 +127,53 @@ def layout_of(model: Model, store: Store, *, flash_attn: bool) -> Layout:
     return Layout(name_of(model), has_window_cache(model), store, widest)
 
 
-@lru_cache(maxsize=8192)
-def layer_tensors(layout: Layout, layer: Layer, context: Context) -> tuple[Tensor, ...]:
+def caches_of(layout: Layout, layers: Mapping[Layer, int]) -> tuple[Cache, ...]:
+    """The caches of these layers (each with its number): tensors of one kind are added up."""
+    found: dict[tuple[str, int | None, int, bool], list[int]] = {}
+    for layer, count in layers.items():
+        own: dict[tuple[str, int | None, int, bool], int] = {}
+        for one in layer_tensors(layout, layer):
+            key = (one.group, one.window, one.rate, one.split)
+            own[key] = own.get(key, 0) + one.entry_bytes
+        for key, size in own.items():
+            entry = found.setdefault(key, [0, 0])
+            entry[0] += size * count
+            entry[1] += count
+    return tuple(
+        Cache(Tensor(group, size, window, rate, split), count)
+        for (group, window, rate, split), (size, count) in found.items()
+    )
+
+
+def layer_tensors(layout: Layout, layer: Layer) -> Iterator[Tensor]:
     """Every tensor of one layer."""
-    found: list[Tensor] = []
     for part in layer.parts:
         if isinstance(part, CompressedAttention):
-            found += _compressed(part, layout.store, context)
+            yield from _compressed(part, layout.store)
         else:
-            found += _plain(part, layout, context)
+            yield from _plain(part, layout)
     if layout.name in INDEX_WITH_V and any(isinstance(part, SparseIndexer) for part in layer.parts):
-        found += [
-            Tensor("index", _one_head_v(part, layout.store), context.cells, context.streams)
-            for part in layer.parts
-            if isinstance(part, FullAttention)
-        ]
-    return tuple(found)
+        for part in layer.parts:
+            if isinstance(part, FullAttention):
+                yield Tensor("index", _one_head_v(part, layout.store))
 
 
-def _plain(part: Part, layout: Layout, context: Context) -> Iterator[Tensor]:
+def _plain(part: Part, layout: Layout) -> Iterator[Tensor]:
     """K and V, latents, index keys and states; cross attention's K and V are computed anew every step."""
-    cells, window = cells_of(part, layout.windows, context)
-    group = "index" if isinstance(part, SparseIndexer) else "window" if window else "full"
+    window = _window(part) if layout.windows else None
+    group = "index" if isinstance(part, SparseIndexer) else "full" if window is None else "window"
     for term in part_terms(part, layout.store):
         if term.grows is Grows.TOKEN:
             entry = max(term.entry_bytes, layout.widest_v) if term.name == "v" else term.entry_bytes
-            yield Tensor(group, entry, cells, context.streams)
+            yield Tensor(group, entry, window)
         elif term.grows is Grows.REQUEST:
-            yield Tensor("state", term.entry_bytes, 1, context.slots)
+            yield Tensor("state", term.entry_bytes)
 
 
-def cells_of(part: Part, windows: bool, context: Context) -> tuple[int, bool]:
-    """Cells of one stream, and whether they are a window's."""
-    window = part.sliding_window if isinstance(part, (SlidingWindow, MultiHeadLatentAttention)) else None
+def _window(part: Part) -> int | None:
     if isinstance(part, ChunkedAttention):
-        window = CHUNK
-    if window is None or not windows:
-        return context.cells, False
-    return context.window_cells(window), True
+        return CHUNK
+    return part.sliding_window if isinstance(part, (SlidingWindow, MultiHeadLatentAttention)) else None
 
 
 def _one_head_v(part: FullAttention, store: Store) -> int:
@@ -143,26 +181,24 @@ def _one_head_v(part: FullAttention, store: Store) -> int:
     return store.kv.value_packing(width).bytes_for(width)
 
 
-def _compressed(part: CompressedAttention, store: Store, context: Context) -> Iterator[Tensor]:
+def _compressed(part: CompressedAttention, store: Store) -> Iterator[Tensor]:
     """DeepSeek-V4: one latent a cell (K only), never unified, and the compressor's states in f32.
 
     Ratio 4 (overlapping): 8 rows of 2 · width, twice (value and score), for the latent and for the index
     key; ratio 128: 128 rows of width, twice.
     """
-    streams = context.slots
     latent = store.kv.latent_packing(part.head_dim).bytes_for(part.head_dim)
-    yield Tensor("window", latent, context.window_cells(part.sliding_window, unified=False), streams)
+    yield Tensor("window", latent, part.sliding_window, split=True)
     rate = part.compress_rate
     if rate is None:
         return
-    rows = round_up(max(1, ceil_div(context.cells, rate)), PAD)
     times = 2 if part.overlapping else 1
-    yield Tensor("compressed", latent, rows, streams)
-    yield Tensor("state", _state(part.head_dim, rate, times), 1, streams)
+    yield Tensor("compressed", latent, rate=rate, split=True)
+    yield Tensor("state", _state(part.head_dim, rate, times))
     if part.index_head_dim:
         width = part.index_head_dim
-        yield Tensor("index", store.index_key.key_packing(width).bytes_for(width), rows, streams)
-        yield Tensor("state", _state(width, rate, times), 1, streams)
+        yield Tensor("index", store.index_key.key_packing(width).bytes_for(width), rate=rate, split=True)
+        yield Tensor("state", _state(width, rate, times))
 
 
 def _state(width: int, rate: int, times: int) -> int:

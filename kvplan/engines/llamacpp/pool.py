@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
 
-from kvplan.engines.llamacpp.memory import PAD, Context, Layout, layer_tensors, layout_of, place
+from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.options import Options
 from kvplan.engines.own_options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.families import Store
@@ -14,6 +14,10 @@ from kvplan.record import record
 from kvplan.results import Pool, PoolGroup, Refusal
 from kvplan.settings import Settings
 from kvplan.units import round_up
+
+
+_FAR = 1 << 30
+"""Blocks of 256 cells: longer than any window."""
 
 
 def context_for(options: Options, tokens: int, requests: int) -> Context:
@@ -30,20 +34,25 @@ def context_for(options: Options, tokens: int, requests: int) -> Context:
 
 @record()
 class Machine:
-    """Which layers lie where. stages: distinct layers and their number on each GPU; host: those in host memory."""
+    """Which caches lie where: on each GPU, and in host memory. on_gpu, on_host: numbers of layers."""
 
-    layout: Layout
-    stages: tuple[tuple[tuple[Layer, int], ...], ...]
-    host: tuple[tuple[Layer, int], ...]
+    stages: tuple[tuple[Cache, ...], ...]
+    host: tuple[Cache, ...]
+    on_gpu: int
+    on_host: int
 
     def per_gpu(self, context: Context) -> list[int]:
-        return [self._bytes(stage, context) for stage in self.stages]
+        return [sum(cache.tensor.bytes(context) for cache in stage) for stage in self.stages]
 
-    def on_host(self, context: Context) -> int:
-        return self._bytes(self.host, context)
+    def most(self, context: Context) -> int:
+        return max(self.per_gpu(context))
 
-    def _bytes(self, stage: tuple[tuple[Layer, int], ...], context: Context) -> int:
-        return sum(self.layout.bytes_of(layer, context) * count for layer, count in stage)
+    def fullest(self, context: Context) -> tuple[Cache, ...]:
+        gpus = self.per_gpu(context)
+        return self.stages[gpus.index(max(gpus))]
+
+    def host_bytes(self, context: Context) -> int:
+        return sum(cache.tensor.bytes(context) for cache in self.host)
 
 
 def machine_of(model: Model, store: Store, settings: Settings, options: Options) -> Machine:
@@ -60,7 +69,12 @@ def machine_of(model: Model, store: Store, settings: Settings, options: Options)
     for layer, device in zip(layers, devices, strict=False):
         (host if device is None else stages[device])[layer] += 1
     layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
-    return Machine(layout, tuple(tuple(stage.items()) for stage in stages), tuple(host.items()))
+    return Machine(
+        tuple(caches_of(layout, stage) for stage in stages),
+        caches_of(layout, host),
+        len(layers) - host.total(),
+        host.total(),
+    )
 
 
 def answer(
@@ -85,12 +99,12 @@ def answer(
     cells = _most_cells(machine, context, memory, longest)
     one = context if options.count("ctx_size") is not None else context_for(options, tokens, 1)
     fitting = _most_requests(machine, context, options, tokens, memory)
-    if max(machine.per_gpu(one)) > memory or not fitting:
+    if machine.most(one) > memory or not fitting:
         largest = _most_cells(machine, one, memory, one.cells)
         return (
             Refusal(
                 "not-enough-memory",
-                f"a context of {one.n_ctx:,} cells needs {max(machine.per_gpu(one)):,} bytes on a GPU; {memory:,} are there",
+                f"a context of {one.n_ctx:,} cells needs {machine.most(one):,} bytes on a GPU; {memory:,} are there",
                 largest_max_model_len=largest or None,
                 help=(f"--tokens {largest}",) if largest else (),
             ),
@@ -114,20 +128,35 @@ def answer(
 def _most_cells(machine: Machine, context: Context, memory: int, longest: int) -> int:
     """The largest multiple of 256 cells a stream that fits, up to ``longest``; 0 where not even 256 do."""
 
-    def fits(blocks: int) -> bool:
-        return max(machine.per_gpu(replace(context, cells=blocks * PAD))) <= memory
+    def needs(blocks: int) -> int:
+        return machine.most(
+            Context(context.slots, context.streams, blocks * PAD, context.ubatch, context.swa_full)
+        )
 
-    low, high = 0, round_up(max(longest, 1), PAD) // PAD + 1
+    most = round_up(max(longest, 1), PAD) // PAD
+    # Beyond every window the bytes are a line: its slope and intercept give the answer away.
+    slope = needs(_FAR + 1) - needs(_FAR)
+    guess = (memory - needs(_FAR)) // slope + _FAR if slope else most
+    return _largest(lambda blocks: needs(blocks) <= memory, most, guess) * PAD
+
+
+def _largest(fits: Callable[[int], bool], most: int, guess: int) -> int:
+    """The largest number up to ``most`` that fits, 0 where not even 1 does; fits never becomes true again."""
+    if 0 < guess < most and fits(guess) and not fits(guess + 1):
+        return guess
+    if fits(most):
+        return most
+    low, high = 0, most
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low * PAD
+    return low
 
 
 def _most_requests(machine: Machine, context: Context, options: Options, tokens: int, memory: int) -> int:
     """How many requests of this length fit: with -c given what its slots hold, else one slot each, up to 256."""
     if options.count("ctx_size") is not None:
-        fits = max(machine.per_gpu(context)) <= memory
+        fits = machine.most(context) <= memory
         room = (
             context.slots
             if context.streams > 1 or not tokens
@@ -138,46 +167,32 @@ def _most_requests(machine: Machine, context: Context, options: Options, tokens:
 
     def fits_all(count: int) -> bool:
         asked = context_for(options, tokens, count)
-        return max(machine.per_gpu(asked)) <= memory
+        return machine.most(asked) <= memory
 
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits_all(middle) else (low, middle)
-    return low
+    one = machine.most(context_for(options, tokens, 1))
+    return _largest(fits_all, most, memory // one if one else most)
 
 
 def _block_bytes(machine: Machine, context: Context) -> int:
     """256 cells of every layer that keeps the whole context, on the fullest GPU."""
-    gpus = machine.per_gpu(context)
-    stage = machine.stages[gpus.index(max(gpus))]
-    return sum(
-        tensor.entry_bytes * count * PAD
-        for layer, count in stage
-        for tensor in layer_tensors(machine.layout, layer, context)
-        if tensor.cells == context.cells
+    return PAD * sum(
+        cache.tensor.entry_bytes
+        for cache in machine.fullest(context)
+        if cache.tensor.window is None and cache.tensor.rate == 1 and cache.tensor.group != "state"
     )
 
 
 def _groups(machine: Machine, context: Context) -> tuple[PoolGroup, ...]:
-    found: dict[tuple[str, int], list[int]] = {}
-    gpus = machine.per_gpu(context)
-    for layer, count in machine.stages[gpus.index(max(gpus))]:
-        sizes: dict[tuple[str, int], int] = {}
-        for tensor in layer_tensors(machine.layout, layer, context):
-            sizes[tensor.group, tensor.cells] = (
-                sizes.get((tensor.group, tensor.cells), 0) + tensor.entry_bytes
+    found = []
+    for cache in machine.fullest(context):
+        one, state = cache.tensor, cache.tensor.group == "state"
+        found.append(
+            PoolGroup(
+                one.group,
+                cache.layers,
+                1 if state else PAD,
+                one.entry_bytes if state else one.entry_bytes * PAD,
+                1 if state else one.cells(context) // PAD,
             )
-        for key, size in sizes.items():
-            entry = found.setdefault(key, [0, size])
-            entry[0] += count
-    return tuple(
-        PoolGroup(
-            kind,
-            layers,
-            1 if kind == "state" else PAD,
-            size if kind == "state" else size * PAD,
-            cells if kind == "state" else cells // PAD,
         )
-        for (kind, cells), (layers, size) in found.items()
-    )
+    return tuple(found)

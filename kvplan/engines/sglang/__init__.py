@@ -8,10 +8,19 @@ states on one GPU after weights and slack (its "rest memory"). Of options that m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
-from kvplan.engines.base import encoder_length, layer_answers, request_tokens
+from kvplan.engines.base import (
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+)
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.own_options import SGLANG as OPTIONS
 from kvplan.engines.sglang.answer import held, pool_of
@@ -19,12 +28,12 @@ from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.pools import build_pools, solve
-from kvplan.engines.sglang.shown import shown_arguments, warnings_of
+from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import EngineRef, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.units import GIB
 
@@ -38,10 +47,11 @@ class Sglang:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Pages and slots that the requests hold; with kv_cache_memory the pools and who fits."""
-        arguments = _arguments(model, settings)
+        compiled = _compile(model, version, _context(model, settings), planned_values(settings))
+        arguments, pools = compiled.arguments, compiled.pools
         tokens = settings.tokens if settings.tokens is not None else arguments.context_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
-        refusal = refusal_of(model)
+        refusal = compiled.refusal
         if refusal is None and tokens > arguments.context_len:
             refusal = Refusal(
                 "request-too-long",
@@ -49,28 +59,61 @@ class Sglang:
                 largest_max_model_len=arguments.context_len,
                 help=(f"--tokens {arguments.context_len}",),
             )
-        per_gpu, total, pool, sizes = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None, None
-        if refusal is None or refusal.code == "request-too-long":
-            pools = _pools(model, arguments)
+        per_gpu, total, pool = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None
+        shown = compiled.settings
+        if pools is not None:
             per_gpu, total = held(pools, tokens, settings.requests)
             if settings.kv_cache_memory is not None and refusal is None:
                 try:
                     sizes = solve(pools, settings.kv_cache_memory)
                     pool = pool_of(pools, sizes, tokens, settings.kv_cache_memory)
+                    shown = {**shown, **shown_sizes(arguments, sizes)}
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
         return SizeResult(
-            model=ModelRef(model.id, model.source),
-            engine=EngineRef(self.name, version),
-            settings=shown_arguments(model, arguments, sizes),
-            request=Request(tokens, encoder_tokens, settings.requests),
-            per_gpu=per_gpu,
-            total=total,
-            layers=layer_answers(model, lambda part: store_of(arguments, part)),
-            pool=pool,
-            refusal=refusal,
-            warnings=(*model.warnings, *([warning] if warning else []), *warnings_of(model, arguments)),
+            compiled.model,
+            compiled.engine,
+            shown,
+            Request(tokens, encoder_tokens, settings.requests),
+            per_gpu,
+            total,
+            compiled.layers,
+            pool,
+            refusal,
+            (*compiled.warnings, warning) if warning else compiled.warnings,
         )
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request. pools: None when refused."""
+
+    model: ModelRef
+    engine: EngineRef
+    arguments: Arguments
+    pools: Pools | None
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
+    arguments = resolve_arguments(model, settings, options, context_len)
+    refusal = refusal_of(model)
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(Sglang.name, version),
+        arguments,
+        build_pools(model, arguments) if refusal is None else None,
+        refusal,
+        MappingProxyType(shown_arguments(model, arguments)),
+        layer_answers(model, lambda part: store_of(arguments, part)),
+        (*model.warnings, *warnings_of(model, arguments)),
+    )
 
 
 @record()
@@ -92,7 +135,9 @@ def allocations(model: Model, settings: Settings) -> list[Allocation]:
     """The tensors really allocated: each pool has one page more than its tokens. Raises KvplanError."""
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    pools = _pools(model, _arguments(model, settings))
+    pools = _compile(model, Sglang.versions[-1], _context(model, settings), planned_values(settings)).pools
+    if pools is None:
+        raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
     sizes, page = solve(pools, settings.kv_cache_memory), pools.arguments.page_size
     stage = max(pools.stages, key=lambda stage: stage.full + stage.window)
     cell, found = stage.target, []
@@ -121,11 +166,6 @@ def _gib(amount: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _arguments(model: Model, settings: Settings) -> Arguments:
-    options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
-    return resolve_arguments(model, settings, options, _context(model, settings))
-
-
 def _context(model: Model, settings: Settings) -> int:
     """--context-length, else the model's own; else as long as the request."""
     if settings.max_model_len is not None:
@@ -137,8 +177,3 @@ def _context(model: Model, settings: Settings) -> int:
         if isinstance(served, int) and served
         else model.max_model_len or request_tokens(model, settings),
     )
-
-
-@lru_cache(maxsize=256)
-def _pools(model: Model, arguments: Arguments) -> Pools:
-    return build_pools(model, arguments)

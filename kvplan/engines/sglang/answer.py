@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.engines.sglang.cells import cell_of
-from kvplan.engines.sglang.compressed import compressed_bytes
-from kvplan.engines.sglang.pools import trailing
+from kvplan.engines.sglang.pools import EVICTION_INTERVAL, trailing
 from kvplan.engines.sglang.stages import Pools, Sizes, Stage
-from kvplan.families import CompressedAttention
 from kvplan.results import PerGpu, Pool, PoolGroup, Total
 from kvplan.units import round_up
 
@@ -29,11 +26,11 @@ def _stage_bytes(pools: Pools, stage: Stage, tokens: int) -> tuple[int, Fraction
     """(bytes of one request, growth by a token, fixed bytes) on one GPU of the stage."""
     arguments = pools.arguments
     page, own = arguments.page_size, -(-tokens // arguments.dcp)
-    if pools.compressed:
-        sizes = compressed_bytes(stage, arguments)
+    if stage.compressed is not None:
+        sizes = stage.compressed
         window = sizes.window
         full = sizes.full - arguments.swa_ratio * window
-        held = min(_pages(tokens, page), _pages(_ring(stage) + 128 + page, page))
+        held = min(_pages(tokens, page), _pages(sizes.sliding_window + EVICTION_INTERVAL + page, page))
         state = sizes.ring * sizes.state_row * sizes.layers_128
         return int(full * _pages(tokens, page) + window * held) + state, full, state
     window_tokens = _window_held(pools, tokens)
@@ -41,16 +38,6 @@ def _stage_bytes(pools: Pools, stage: Stage, tokens: int) -> tuple[int, Fraction
     fixed = stage.target.slot * arguments.slots_per_request
     held_bytes = stage.full * _pages(own, page) + stage.window * window_tokens + fixed
     return held_bytes, Fraction(stage.full, arguments.dcp) + growing, fixed
-
-
-def _ring(stage: Stage) -> int:
-    """The window of compressed layers."""
-    return max(
-        part.sliding_window
-        for layer in stage.layers
-        for part in layer.parts
-        if isinstance(part, CompressedAttention)
-    )
 
 
 def held(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
@@ -64,7 +51,7 @@ def held(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
 def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
     arguments = pools.arguments
     page = arguments.page_size
-    stage = max(pools.stages, key=lambda stage: _cell(pools, stage))
+    stage = max(pools.stages, key=lambda stage: pools.cell(stage))
     logical = sizes.max_total_num_tokens
     if pools.window is None and not pools.compressed:
         logical *= arguments.dcp
@@ -75,7 +62,7 @@ def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
         fitting = min(fitting, sizes.state_slots // arguments.slots_per_request)
     return Pool(
         bytes=memory,
-        bytes_per_block=int(_cell(pools, stage) * page),
+        bytes_per_block=int(pools.cell(stage) * page),
         num_blocks=sizes.max_total_num_tokens // page,
         groups=_groups(pools, stage, sizes),
         kv_tokens=logical,
@@ -86,38 +73,33 @@ def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
     )
 
 
-def _cell(pools: Pools, stage: Stage) -> Fraction:
-    return compressed_bytes(stage, pools.arguments).full if pools.compressed else pools.cell(stage)
-
-
 def _groups(pools: Pools, stage: Stage, sizes: Sizes) -> tuple[PoolGroup, ...]:
     """The pools; blocks_per_request at the context's length."""
     arguments = pools.arguments
     page, length = arguments.page_size, arguments.context_len
-    if pools.compressed:
-        found = compressed_bytes(stage, arguments)
+    if stage.compressed is not None:
+        found = stage.compressed
         full = int((found.full - arguments.swa_ratio * found.window) * page)
         return (
-            PoolGroup("compressed", len(stage.layers), page, full, -(-length // page)),
+            PoolGroup("compressed", stage.layers, page, full, -(-length // page)),
             PoolGroup(
                 "window",
-                len(stage.layers),
+                stage.layers,
                 page,
                 int(found.window * page),
-                -(-(_ring(stage) + 128 + page) // page),
+                -(-(found.sliding_window + EVICTION_INTERVAL + page) // page),
             ),
         )
-    kinds = [cell_of(layer, arguments) for layer in stage.layers]
+    keeping, windows, states = stage.keeping
     groups = []
     if stage.full:
-        count = sum(bool(cell.full) for cell in kinds)
-        groups.append(PoolGroup("full", count, page, stage.full * page, -(-length // (page * arguments.dcp))))
-    if stage.window:
-        count = sum(bool(cell.window) for cell in kinds)
         groups.append(
-            PoolGroup("window", count, page, stage.window * page, _window_held(pools, length) // page)
+            PoolGroup("full", keeping, page, stage.full * page, -(-length // (page * arguments.dcp)))
+        )
+    if stage.window:
+        groups.append(
+            PoolGroup("window", windows, page, stage.window * page, _window_held(pools, length) // page)
         )
     if stage.target.slot:
-        count = sum(bool(cell.slot) for cell in kinds)
-        groups.append(PoolGroup("state", count, 1, stage.target.slot, arguments.slots_per_request))
+        groups.append(PoolGroup("state", states, 1, stage.target.slot, arguments.slots_per_request))
     return tuple(groups)

@@ -5,39 +5,22 @@ sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DSV4PoolConfigura
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.stages import (
     LEAST_REQUESTS,
     MOST_REQUESTS,
+    Compressed,
     PoolError,
     Pools,
     Sizes,
-    Stage,
     running,
 )
 from kvplan.families import CompressedAttention
-from kvplan.record import record
-from kvplan.units import ceil_div, round_up
-
-
-@record()
-class Compressed:
-    """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states."""
-
-    window: Fraction
-    full: Fraction
-    state_row: int
-    layers_128: int
-    ring: int
-
-    def fixed(self, requests: int) -> int:
-        """ceil128((requests + 1) · ring + ring + 1) rows of value and score in fp32 for each ratio-128 layer."""
-        if not self.layers_128:
-            return 0
-        return round_up((requests + 2) * self.ring + 1, 128) * self.state_row * self.layers_128
-
+from kvplan.model import Layer
+from kvplan.units import ceil_div
 
 PAGE_UNIT = 576
 """A page of latents is rounded up to this many bytes (FlashMLA layout)."""
@@ -48,10 +31,10 @@ def _page_token_bytes(latent: int, tokens: int) -> Fraction:
     return Fraction(ceil_div(latent * tokens, PAGE_UNIT) * PAGE_UNIT, tokens)
 
 
-def compressed_bytes(stage: Stage, arguments: Arguments) -> Compressed:
+def compressed_bytes(layers: Sequence[Layer], arguments: Arguments) -> Compressed:
     """DSV4PoolConfigurator: 584 B latents in padded pages, states of ratio 4 by window page, of 128 by request."""
     page, speculative = arguments.page_size, bool(arguments.draft_tokens)
-    parts = [part for layer in stage.layers for part in layer.parts if isinstance(part, CompressedAttention)]
+    parts = [part for layer in layers for part in layer.parts if isinstance(part, CompressedAttention)]
     window = full = Fraction(0)
     row = layers_128 = 0
     for part in parts:
@@ -68,16 +51,20 @@ def compressed_bytes(stage: Stage, arguments: Arguments) -> Compressed:
         else:
             layers_128 += 1
             row = 2 * part.head_dim * STATE_BYTES
-    inflation = Fraction(len(parts) + 1, len(parts)) if speculative else Fraction(1)
+    inflation = Fraction(len(parts) + 1, len(parts)) if speculative and parts else Fraction(1)
     full += arguments.swa_ratio * window
-    return Compressed(window * inflation, full * inflation, row, layers_128, 256 if speculative else 128)
+    ring, longest = 256 if speculative else 128, max((part.sliding_window for part in parts), default=0)
+    return Compressed(window * inflation, full * inflation, row, layers_128, ring, longest)
 
 
 def solve_compressed(pools: Pools, memory: int) -> Sizes:
     arguments, page = pools.arguments, pools.arguments.page_size
     tokens = None
+    own_window = 0
     for stage in pools.stages:
-        sizes = compressed_bytes(stage, arguments)
+        sizes = stage.compressed
+        assert sizes is not None
+        own_window = max(own_window, sizes.sliding_window)
         if arguments.max_running_requests is not None:
             requests = max(1, arguments.max_running_requests // arguments.attn_dp)
         else:
@@ -93,19 +80,8 @@ def solve_compressed(pools: Pools, memory: int) -> Sizes:
     if tokens <= 0:
         raise PoolError(f"{memory:,} bytes hold no page of {page} tokens: raise --mem-fraction-static")
     window = int(tokens * arguments.swa_ratio) // page * page
-    own_window = _compressed_window(pools)
     if own_window + page >= window:
         raise PoolError(
             f"the window pool ({window:,} tokens) cannot hold one request of {own_window:,} and a page"
         )
     return Sizes(tokens, window, 0, running(arguments, tokens, 0))
-
-
-def _compressed_window(pools: Pools) -> int:
-    return max(
-        part.sliding_window
-        for stage in pools.stages
-        for layer in stage.layers
-        for part in layer.parts
-        if isinstance(part, CompressedAttention)
-    )

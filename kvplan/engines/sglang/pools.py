@@ -12,7 +12,7 @@ from fractions import Fraction
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, is_window, pool_layers, window_of
-from kvplan.engines.sglang.compressed import solve_compressed
+from kvplan.engines.sglang.compressed import compressed_bytes, solve_compressed
 from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
@@ -29,8 +29,7 @@ def build_pools(model: Model, arguments: Arguments) -> Pools:
         arguments,
         stages,
         slots,
-        window_of(model) if arguments.window_pool else None,
-        has_kind(model, Kind.COMPRESSED),
+        window_of(model) if arguments.window_pool and not has_kind(model, Kind.COMPRESSED) else None,
     )
 
 
@@ -47,13 +46,19 @@ def split_stages(layers: list[Layer], stages: int) -> list[list[Layer]]:
 
 def _stage(model: Model, layers: list[Layer], arguments: Arguments) -> Stage:
     if has_kind(model, Kind.COMPRESSED):
-        return Stage(tuple(layers), Cell(), 0, 0, 0)
+        return Stage(len(layers), (0, 0, 0), Cell(), compressed=compressed_bytes(layers, arguments))
     counts: dict[Layer, int] = {}
     for layer in layers:
         counts[layer] = counts.get(layer, 0) + 1
     target = sum((cell_of(layer, arguments).times(count) for layer, count in counts.items()), start=Cell())
     draft_full, draft_window = _draft(model, layers, target, arguments)
-    return Stage(tuple(layers), target, draft_full, draft_window, dequant_workspace(model, arguments))
+    cells = [(cell_of(layer, arguments), count) for layer, count in counts.items()]
+    keeping = (
+        sum(count for cell, count in cells if cell.full),
+        sum(count for cell, count in cells if cell.window),
+        sum(count for cell, count in cells if cell.slot),
+    )
+    return Stage(len(layers), keeping, target, draft_full, draft_window, dequant_workspace(model, arguments))
 
 
 def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments) -> tuple[int, int]:

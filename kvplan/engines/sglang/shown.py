@@ -18,7 +18,7 @@ ROW_MARGIN = 4
 """Columns of req_to_token beyond the context (mem_cache/allocation_sizing.py)."""
 
 
-def shown_arguments(model: Model, arguments: Arguments, sizes: Sizes | None) -> dict[str, Any]:
+def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
     """Every resolved argument that influenced the answer."""
     shown: dict[str, Any] = {
         "dtype": arguments.dtype.name,
@@ -48,15 +48,21 @@ def shown_arguments(model: Model, arguments: Arguments, sizes: Sizes | None) -> 
     if arguments.draft_tokens:
         shown["speculative_num_draft_tokens"] = arguments.draft_tokens
         shown["draft_layers"] = arguments.draft_layers
-    if sizes is not None:
-        shown["max_total_num_tokens"] = sizes.max_total_num_tokens
-        shown["max_running_requests"] = sizes.max_running_requests
-        columns = arguments.context_len + ROW_MARGIN + arguments.draft_tokens
-        shown["req_to_token_bytes"] = 4 * (sizes.max_running_requests + 1) * columns
-        if sizes.window_tokens:
-            shown["swa_max_total_num_tokens"] = sizes.window_tokens
-        if sizes.state_slots:
-            shown["max_mamba_cache_size"] = sizes.state_slots
+    return shown
+
+
+def shown_sizes(arguments: Arguments, sizes: Sizes) -> dict[str, Any]:
+    """What the memory made of them; req_to_token is int32 (max_running_requests + 1) × (context + 4 + drafts)."""
+    columns = arguments.context_len + ROW_MARGIN + arguments.draft_tokens
+    shown = {
+        "max_total_num_tokens": sizes.max_total_num_tokens,
+        "max_running_requests": sizes.max_running_requests,
+        "req_to_token_bytes": 4 * (sizes.max_running_requests + 1) * columns,
+    }
+    if sizes.window_tokens:
+        shown["swa_max_total_num_tokens"] = sizes.window_tokens
+    if sizes.state_slots:
+        shown["max_mamba_cache_size"] = sizes.state_slots
     return shown
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell
-from kvplan.model import Layer
 from kvplan.record import record
+from kvplan.units import round_up
 
 MOST_REQUESTS, LEAST_REQUESTS = 4096, 2048
 
@@ -30,14 +30,37 @@ class Sizes:
 
 
 @record()
-class Stage:
-    """One pipeline stage: what its layers and the draft's take."""
+class Compressed:
+    """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states; its window."""
 
-    layers: tuple[Layer, ...]
+    window: Fraction
+    full: Fraction
+    state_row: int
+    layers_128: int
+    ring: int
+    sliding_window: int
+
+    def fixed(self, requests: int) -> int:
+        """ceil128((requests + 1) · ring + ring + 1) rows of value and score in fp32 for each ratio-128 layer."""
+        if not self.layers_128:
+            return 0
+        return round_up((requests + 2) * self.ring + 1, 128) * self.state_row * self.layers_128
+
+
+@record()
+class Stage:
+    """One pipeline stage: what its layers and the draft's take.
+
+    layers: how many it has; keeping: how many of them keep all tokens, a window, a state. compressed: DeepSeek-V4.
+    """
+
+    layers: int
+    keeping: tuple[int, int, int]
     target: Cell
-    draft_full: int
-    draft_window: int
-    extra: int
+    draft_full: int = 0
+    draft_window: int = 0
+    extra: int = 0
+    compressed: Compressed | None = None
 
     @property
     def full(self) -> int:
@@ -57,10 +80,15 @@ class Pools:
     stages: tuple[Stage, ...]
     slot_bytes: int
     window: int | None
-    compressed: bool
+
+    @property
+    def compressed(self) -> bool:
+        return self.stages[0].compressed is not None
 
     def cell(self, stage: Stage) -> Fraction:
         """Bytes per token of max_total_num_tokens."""
+        if stage.compressed is not None:
+            return stage.compressed.full
         if not stage.full:
             return Fraction(stage.window)
         return stage.full + self.arguments.swa_ratio * stage.window

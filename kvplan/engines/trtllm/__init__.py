@@ -9,12 +9,17 @@ block_size is tokens_per_block, max_num_seqs max_batch_size, max_model_len max_s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import (
     encoder_length,
     layer_answers,
+    planned_settings,
+    planned_values,
     request_tokens,
 )
 from kvplan.engines.options import EngineOption, Options, resolve
@@ -35,7 +40,19 @@ from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Store
 from kvplan.model import Model
-from kvplan.results import EngineRef, ModelRef, PerGpu, Pool, PoolGroup, Refusal, Request, SizeResult, Total
+from kvplan.record import record
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Pool,
+    PoolGroup,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+)
 from kvplan.settings import Settings
 from kvplan.units import GIB
 
@@ -52,41 +69,72 @@ class TrtLlm:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks and state slots of the requests; with kv_cache_memory the pools and who fits."""
-        options = resolve(OPTIONS, dict(settings.engine_options), self.name)
-        store = store_for(model, settings)
-        refusal = _unsupported(model)
-        max_seq_len = _max_seq_len(model, settings)
-        tokens = settings.tokens if settings.tokens is not None else max_seq_len
+        compiled = _compile(model, version, _max_seq_len(model, settings), planned_values(settings))
+        plan, refusal = compiled.plan, compiled.refusal
+        tokens = settings.tokens if settings.tokens is not None else compiled.max_seq_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
-        if refusal is None and tokens > max_seq_len:
-            refusal = _too_long(tokens, max_seq_len)
-        per_gpu, total, pool, slots = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None, None
-        if refusal is None or refusal.code == "request-too-long":
-            plan = make_plan(model, store, settings, options, max_seq_len)
+        if refusal is None and tokens > compiled.max_seq_len:
+            refusal = _too_long(tokens, compiled.max_seq_len)
+        per_gpu, total, pool = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None
+        if plan is not None:
             per_gpu, total = _held(plan, tokens, settings)
             if settings.kv_cache_memory is not None and refusal is None:
                 refusal, pool = _answer(plan, tokens, settings.kv_cache_memory)
-            slots = state_slots(plan) if plan.fullest.state else None
         return SizeResult(
-            model=ModelRef(model.id, model.source),
-            engine=EngineRef(self.name, version),
-            settings=_shown(store, settings, options, max_seq_len, slots),
-            request=Request(tokens, encoder_tokens, settings.requests),
-            per_gpu=per_gpu,
-            total=total,
-            layers=layer_answers(model, lambda part: part_store(store, part, settings.mamba_ssm_cache_dtype)),
-            pool=pool,
-            refusal=refusal,
-            warnings=(*model.warnings, *([warning] if warning else []), *_warnings(model, options)),
+            compiled.model,
+            compiled.engine,
+            compiled.settings,
+            Request(tokens, encoder_tokens, settings.requests),
+            per_gpu,
+            total,
+            compiled.layers,
+            pool,
+            refusal,
+            (*compiled.warnings, warning) if warning else compiled.warnings,
         )
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request. plan: None when refused."""
+
+    model: ModelRef
+    engine: EngineRef
+    plan: Plan | None
+    refusal: Refusal | None
+    max_seq_len: int
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
+    store, refusal = store_for(model, settings), _unsupported(model)
+    plan = make_plan(model, store, settings, options, max_seq_len) if refusal is None else None
+    slots = state_slots(plan) if plan is not None and plan.fullest.state else None
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(TrtLlm.name, version),
+        plan,
+        refusal,
+        max_seq_len,
+        MappingProxyType(_shown(store, settings, options, max_seq_len, slots)),
+        layer_answers(model, lambda part: part_store(store, part, settings.mamba_ssm_cache_dtype)),
+        (*model.warnings, *_warnings(model, options)),
+    )
 
 
 def allocated_words(model: Model, settings: Settings) -> str:
     """The engine's line: ``Allocated 7.31 GiB for max tokens in paged KV cache (273792).``"""
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
-    plan = make_plan(model, store_for(model, settings), settings, options, _max_seq_len(model, settings))
+    version = TrtLlm.versions[-1]
+    plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
+    if plan is None:
+        raise KvplanError("unsupported-model", f"TensorRT-LLM does not serve {model.id}")
     pools = pool_blocks(plan, settings.kv_cache_memory)
     amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)
     hundredths = (amount * 200 + GIB) // (2 * GIB)
