@@ -13,10 +13,10 @@ Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
 
 @record()
 class EngineOption:
-    """``kind``: count (whole number), flag, word (one of ``choices``), share (a fraction of 1) or ratio (≥ 0);
-    counts and shares are lists with commas.
+    """An option of one engine.
 
-    flags: short forms beside ``--name-with-hyphens``.
+    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more); counts
+    and shares are lists with commas. flags: short forms beside ``--name-with-hyphens``.
     """
 
     name: str

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kvplan.errors import KvplanError
 from kvplan.readers.json_input import read_limited, regular_size
+from kvplan.record import record
 from kvplan.units import MIB, ceil_div
 from kvplan.weights.facts import Index
 from kvplan.weights.stored import DTYPE_BITS, Checkpoint, Stored
@@ -134,7 +134,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Listed:
     """An index: the names of the files, and what it says about the weights."""
 

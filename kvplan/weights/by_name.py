@@ -7,10 +7,10 @@ Source of the table: the column and row parallel layers of vllm-project/vllm vll
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from kvplan.dtypes import Packing
 from kvplan.errors import RefusedError
+from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.ranks import Parallel, stage_layers
 from kvplan.weights.stored import (
@@ -46,7 +46,7 @@ UNKNOWN_SHARE = 1000
 """Tensors that no rule knows may make up one part in so many; they are counted whole on every GPU."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Shape:
     """What the names cannot say: layers, KV heads, whether head and embedding are one."""
 

@@ -7,11 +7,11 @@ model's name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.by_name import Shape, bytes_by_name
 from kvplan.weights.inventory import Inventory
@@ -23,7 +23,7 @@ AGREE = 200
 """An index and an inventory agree within one part in so many (0.5 %)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class WeightFacts:
     """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: the whole model once.
 
@@ -42,7 +42,7 @@ class WeightFacts:
         return max(self.bytes_per_rank)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Index:
     """How many bytes together, without the tensors: model.safetensors.index.json, or a card's figure."""
 
@@ -52,7 +52,7 @@ class Index:
     source: str = INDEX
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WeightSources:
     """Everything that is known about a model's weights.
 

@@ -5,12 +5,11 @@ Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvplan.record import record
 from kvplan.units import ceil_div
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Format:
     """One stored matrix of ``rows`` outputs and ``columns`` inputs.
 

@@ -8,10 +8,10 @@ lists of modules can be matched with them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+from kvplan.record import record
 from kvplan.weights.formats import Format
 
 ROUTER_FLOAT32 = "float32 where no router kernel"
@@ -39,7 +39,7 @@ class Split(str, Enum):
     SHARED_EXPERT = "divided unless tokens are"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Dim:
     """One factor of a tensor's size. least: the smallest share of a divided dimension (padded up to it)."""
 
@@ -72,7 +72,7 @@ class Place(str, Enum):
     EVERY = "every"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Tensor:
     """rows × columns numbers for each entry of the stack.
 
@@ -95,7 +95,7 @@ class Tensor:
         return prod(dim.value for dim in (*self.stack, *self.rows, *self.columns))
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Block:
     """One layer: the path of its modules and its tensors."""
 
@@ -103,7 +103,7 @@ class Block:
     tensors: tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Placed:
     """A tensor outside the layers."""
 
@@ -111,7 +111,7 @@ class Placed:
     tensor: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Inventory:
     """Every tensor of a model. Compared and hashed by identity: build once, ask often.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from kvplan.record import record
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Block, Inventory, Placed, Role, Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Modules:
     """A list of modules as a quantisation config writes it; the engines read such lists in three ways.
 
@@ -29,7 +30,7 @@ class Modules:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Quantisation:
     """Which module is stored how.
 

@@ -10,12 +10,12 @@ layers of a pipeline that are left over go to the stages before the last.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
+from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
@@ -24,7 +24,7 @@ VOCABULARY_MULTIPLE = 64
 INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Parallel:
     """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
 

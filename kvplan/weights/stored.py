@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
 from kvplan.dtypes import Packing
+from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.ranks import ALONE, Parallel, lies_on, stage_layers, tensor_bytes
@@ -52,7 +52,7 @@ DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|p
 _SCALE = re.compile(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Stored:
     """One tensor of a checkpoint: name, safetensors dtype and shape."""
 
@@ -75,7 +75,7 @@ class Stored:
         return self.bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Checkpoint:
     """All tensors of a checkpoint. ``where``: the directory, or the hub's repository. ``source``: how they
     are known."""

@@ -23,8 +23,8 @@ def windowed(model_type: str, **more: Any) -> dict[str, Any]:
     return {**DENSE, "model_type": model_type, "head_dim": 64, **more}
 
 
-# Gemma-4 12B as its GGUF states it: 8 full layers of one KV head and 512, 40 window layers of 8 KV heads and 256, K
-# and V of a full layer being one projection (so the log counts 1,024 numbers for K and V together).
+# Gemma-4 12B: 8 full layers of one KV head of 512, 40 window layers of 8 KV heads of 256 (K and V of a full
+# layer come from one projection and are both kept).
 GEMMA4 = {
     "model_type": "gemma4_text", "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 8,
     "num_global_key_value_heads": 1, "head_dim": 256, "global_head_dim": 512, "hidden_size": 3840,
@@ -96,8 +96,9 @@ def test_elsewhere_a_window_has_no_effect(model_type: str) -> None:
 
 
 def test_a_latent_has_no_v() -> None:
-    config = {"model_type": "deepseek_v3", "num_hidden_layers": 2, "num_attention_heads": 4, "kv_lora_rank": 512,
-              "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}  # fmt: skip
+    heads = {"num_attention_heads": 4, "qk_nope_head_dim": 128, "v_head_dim": 128}
+    latent = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    config = {"model_type": "deepseek_v3", "num_hidden_layers": 2, **heads, **latent}
     assert kvplan.size(config, engine="llamacpp", tokens=1024).per_gpu.kv_bytes == 1024 * 2 * 576 * 2
 
 
@@ -107,8 +108,9 @@ def test_index_keys_have_the_type_of_k() -> None:
 
 
 def test_the_index_of_minimax_m3_has_a_v() -> None:
-    model = load_model({"model_type": "minimax_m3_vl_text", "num_hidden_layers": 3, "num_key_value_heads": 4,
-                        "layer_types": ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]})  # fmt: skip
+    layers = ["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"]
+    config = {"model_type": "minimax_m3_vl_text", "num_hidden_layers": 3, "num_key_value_heads": 4}
+    model = load_model({**config, "layer_types": layers})
     sparse = sum(len(layer.parts) > 1 for layer in model.layers())
     result = kvplan.size(model, engine="llamacpp", tokens=256)
     assert sparse == 2
@@ -116,7 +118,7 @@ def test_the_index_of_minimax_m3_has_a_v() -> None:
 
 
 def test_deepseek_v4() -> None:
-    """Raw window for every layer, padded compressed caches, index keys, and the compressors' states in f32."""
+    """A window for every layer, padded compressed caches, index keys, the compressors' states in f32."""
     tokens, latent = 32768, 512 * 2
     cells4, cells128 = 32768 // 4, 256
     raw = 43 * 768 * latent

@@ -30,8 +30,8 @@ DENSE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidd
 PER_TOKEN = 4 * 2 * 4 * 64 * 2
 GPT_OSS = {
     "model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "num_hidden_layers": 24,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 2880, "sliding_window": 128,
-    "max_position_embeddings": 131072, "dtype": "bfloat16",
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "hidden_size": 2880,
+    "sliding_window": 128, "max_position_embeddings": 131072, "dtype": "bfloat16",
     "layer_types": ["sliding_attention", "full_attention"] * 12,
 }  # fmt: skip
 
@@ -44,7 +44,8 @@ def gemma4(architecture: str, layers: int, sliding: int, **more: Any) -> dict[st
         "num_attention_heads": 16, "num_key_value_heads": 8, "num_global_key_value_heads": 2, "head_dim": 256,
         "global_head_dim": 512, "hidden_size": 2816, "sliding_window": 1024, "num_kv_shared_layers": 0,
         "attention_k_eq_v": True, "max_position_embeddings": 262144, "dtype": "bfloat16",
-        "layer_types": (["sliding_attention"] * (period - 1) + ["full_attention"]) * (layers - sliding), **more,
+        "layer_types": (["sliding_attention"] * (period - 1) + ["full_attention"]) * (layers - sliding),
+        **more,
     }  # fmt: skip
 
 
@@ -254,7 +255,8 @@ def test_states_take_their_share_first() -> None:
     ("options", "slots"),
     [
         ({}, 5), ({"disable_overlap_schedule": True}, 3), ({"disable_radix_cache": True}, 1),
-        ({"mamba_radix_cache_strategy": "no_buffer"}, 3), ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, 4),
+        ({"mamba_radix_cache_strategy": "no_buffer"}, 3),
+        ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, 4),
     ],
 )  # fmt: skip
 def test_slots_of_a_request(options: dict[str, Any], slots: int) -> None:
@@ -270,7 +272,7 @@ def test_lfm2_is_charged_three_slots() -> None:
 
 
 def test_deepseek_v4() -> None:
-    """Records of 584 B in pages padded to 576 B; ratio 0.1 of window tokens; states of ratio 128 by request."""
+    """Records of 584 B in padded pages, 0.1 window tokens a token, states of ratio 128 by request."""
     memory = 40 * GIB
     window = 43 * 585 + Fraction(8, 256) * 21 * 16 * (512 + 128)
     full = Fraction(1, 10) * window + 21 * Fraction(585 + 132, 4) + 20 * Fraction(864, 128)
@@ -297,7 +299,8 @@ def test_a_draft_inflates_the_cell() -> None:
         num_speculative_tokens=1,
     )
     cell = 61 * (1152 + 132)
-    assert base.pool is not None and draft.pool is not None
+    assert base.pool is not None
+    assert draft.pool is not None
     assert base.pool.bytes_per_block == 64 * cell
     assert draft.pool.bytes_per_block == 64 * (cell + 1152 + 132)
     assert draft.settings["max_running_requests"] == 48
@@ -340,7 +343,8 @@ def test_attention_groups() -> None:
 def test_context_parallel_ranks_widen_the_pool() -> None:
     one = ask("deepseek-v3", tp=8, tokens=100, kv_cache_memory="9GiB").pool
     four = ask("deepseek-v3", tp=8, dcp=4, tokens=100, kv_cache_memory="9GiB").pool
-    assert one is not None and four is not None
+    assert one is not None
+    assert four is not None
     assert four.kv_tokens == 4 * one.kv_tokens
 
 

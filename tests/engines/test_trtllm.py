@@ -1,4 +1,4 @@
-"""Engine ``trtllm``: the pools that TensorRT-LLM printed in public logs, windows, states, laws and refusals."""
+"""Engine ``trtllm``: the pools of public logs, windows, states, laws and refusals."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
 ``--split-mode layer`` with equal shares (``--tensor-split 1,1,…``): pipeline_parallel_size says how many. The
-default of ``-c`` here is the request's length times the requests; llama-server's own default is the model's length.
+default of ``-c`` here is the request's length times the requests; llama-server's own default is the model's
+length.
 """
 
 from __future__ import annotations

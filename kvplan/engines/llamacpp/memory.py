@@ -1,9 +1,9 @@
 """The tensors of llama.cpp's caches: entries × cells × streams, and states × slots.
 
-ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (n_ctx), src/llama-kv-cache.cpp (K and V of n_embd_gqa ×
-cells × streams; no V under MLA; without flash attention every V as wide as the widest), src/llama-kv-cache-iswa.cpp
-(windows), src/llama-kv-cache-dsa.cpp and -msa.cpp (index keys in the type of K), src/llama-kv-cache-dsv4.cpp
-(DeepSeek-V4), src/llama-memory-recurrent.cpp (states in f32, a row a slot).
+ggml-org/llama.cpp at 0c1e57098: src/llama-context.cpp (n_ctx), src/llama-kv-cache.cpp (K and V of n_embd_gqa
+× cells × streams; no V under MLA; without flash attention every V as wide as the widest),
+src/llama-kv-cache-iswa.cpp (windows), src/llama-kv-cache-dsa.cpp and -msa.cpp (index keys in the type of K),
+src/llama-kv-cache-dsv4.cpp (DeepSeek-V4), src/llama-memory-recurrent.cpp (states in f32, a row a slot).
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ def _state(width: int, rate: int, times: int) -> int:
 def place(layers: int, devices: int, n_gpu_layers: int | None) -> list[int | None]:
     """The device of each of ``layers`` repeating layers (None: host) when all devices get an equal share.
 
-    src/llama-model.cpp (load_tensors): the last n_gpu_layers of layers + 1 (the output layer counts) are dealt
-    to the first device whose share of the split lies beyond (i - first) / n_gpu_layers.
+    src/llama-model.cpp (load_tensors): the last n_gpu_layers of layers + 1 (the output layer counts) are
+    dealt to the first device whose share of the split lies beyond (i - first) / n_gpu_layers.
     """
     on_gpu = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
     first = layers + 1 - on_gpu

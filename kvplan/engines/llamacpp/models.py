@@ -78,15 +78,15 @@ CONVERTED = frozenset(
     vision_model.embeddings.position_embedding.weight
     """.split()
 )
-# Names of config.json and of GGUF files, with underscores. Everywhere else (phi3, mistral, qwen2 and more) a window
-# has no effect on the cache. Llama 4's chunks are a window of 8,192 whatever the config says.
+# Names of config.json and of GGUF files, with underscores. Everywhere else (phi3, mistral, qwen2 and more)
+# a window has no effect on the cache. Llama 4's chunks are a window of 8,192 whatever the config says.
 WINDOWED = frozenset(
     """
-    afmoe cohere2 cohere2_moe cohere2moe deepseek4 deepseek_ref deepseek_v4 dots3_note dots3_note_text dots3note
-    exaone4 exaone4_5_text exaone_moe gemma2 gemma3 gemma3_text gemma3n gemma3n_text gemma4 gemma4_text
-    gemma4_unified gemma4_unified_text gpt_oss granite_swa granitemoe_swa laguna lfm2 lfm2_moe lfm2moe llama4
-    llama4_text maple mellum mimo2 mimo_v2 mimo_v2_flash muse_glimmer muse_glimmer_text olmo2 olmo3 plamo3
-    smallthinker spark2_5 step35 step3p5 step3p7 step3p7_text
+    afmoe cohere2 cohere2_moe cohere2moe deepseek4 deepseek_ref deepseek_v4 dots3_note dots3_note_text
+    dots3note exaone4 exaone4_5_text exaone_moe gemma2 gemma3 gemma3_text gemma3n gemma3n_text gemma4
+    gemma4_text gemma4_unified gemma4_unified_text gpt_oss granite_swa granitemoe_swa laguna lfm2 lfm2_moe
+    lfm2moe llama4 llama4_text maple mellum mimo2 mimo_v2 mimo_v2_flash muse_glimmer muse_glimmer_text
+    olmo2 olmo3 plamo3 smallthinker spark2_5 step35 step3p5 step3p7 step3p7_text
     """.split()
 )
 CHUNK = 8192

@@ -15,7 +15,6 @@ from kvplan.results import Pool, PoolGroup, Refusal
 from kvplan.settings import Settings
 from kvplan.units import round_up
 
-
 _FAR = 1 << 30
 """Blocks of 256 cells: longer than any window."""
 
@@ -104,7 +103,8 @@ def answer(
         return (
             Refusal(
                 "not-enough-memory",
-                f"a context of {one.n_ctx:,} cells needs {machine.most(one):,} bytes on a GPU; {memory:,} are there",
+                f"a context of {one.n_ctx:,} cells needs {machine.most(one):,} bytes on a GPU;"
+                f" {memory:,} are there",
                 largest_max_model_len=largest or None,
                 help=(f"--tokens {largest}",) if largest else (),
             ),
@@ -154,7 +154,7 @@ def _largest(fits: Callable[[int], bool], most: int, guess: int) -> int:
 
 
 def _most_requests(machine: Machine, context: Context, options: Options, tokens: int, memory: int) -> int:
-    """How many requests of this length fit: with -c given what its slots hold, else one slot each, up to 256."""
+    """How many requests of this length fit: what -c's slots hold where it is given, else a slot each."""
     if options.count("ctx_size") is not None:
         fits = machine.most(context) <= memory
         room = (

@@ -1,9 +1,9 @@
 """SGLang 0.5.23: a pool of tokens (pages of page_size), one more for windows, slots for states.
 
-Rules: `kvplan.engines.sglang.arguments` (defaults), `.cells` (bytes of a token), `.pools` (from bytes to tokens),
-`.budget` (the automatic memory fraction), `.models` (which classes). kv_cache_memory is what SGLang has for KV and
-states on one GPU after weights and slack (its "rest memory"). Of options that map to another name: block_size is
---page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
+Rules: `kvplan.engines.sglang.arguments` (defaults), `.cells` (bytes of a token), `.pools` (from bytes to
+tokens), `.budget` (the automatic memory fraction), `.models` (which classes). kv_cache_memory is what SGLang
+has for KV and states on one GPU after weights and slack (its "rest memory"). Of options that map to another
+name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Sglang:
 
 @record()
 class Compiled:
-    """Everything about (model, settings, version) that does not depend on the request. pools: None when refused."""
+    """What does not depend on the request; pools is None when the model is refused."""
 
     model: ModelRef
     engine: EngineRef
@@ -118,7 +118,10 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
 
 @record()
 class Allocation:
-    """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``. Bytes of one GPU."""
+    """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``.
+
+    Bytes of one GPU.
+    """
 
     name: str
     tokens: int

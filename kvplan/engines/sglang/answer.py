@@ -51,7 +51,7 @@ def held(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
 def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
     arguments = pools.arguments
     page = arguments.page_size
-    stage = max(pools.stages, key=lambda stage: pools.cell(stage))
+    stage = max(pools.stages, key=pools.cell)
     logical = sizes.max_total_num_tokens
     if pools.window is None and not pools.compressed:
         logical *= arguments.dcp

@@ -1,7 +1,8 @@
 """SGLang's server arguments, resolved: dtype of the cache, attention backend, page size, slots of a state.
 
-sgl-project/sglang 0.5.23 arg_groups/overrides.py, arg_groups/model_override_base.py (get_default_attn_backend),
-arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py, mem_cache/kv_cache_dtype.py.
+sgl-project/sglang 0.5.23 arg_groups/overrides.py, arg_groups/model_override_base.py
+(get_default_attn_backend), arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py,
+mem_cache/kv_cache_dtype.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ SPECULATIVE_REQUESTS = 48
 
 @record()
 class Arguments:
-    """Everything that decides the pools. attn_tp: ranks that share a request's heads; attn_dp: groups of them."""
+    """Everything that decides the pools.
+
+    attn_tp: ranks that share a request's heads; attn_dp: groups of them.
+    """
 
     device: Device
     dtype: Packing
@@ -148,7 +152,7 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
 
 
 def _strategy(model: Model, options: Options) -> str:
-    """--mamba-radix-cache-strategy: extra_buffer where the class supports it and anything asks for overlap."""
+    """extra_buffer where the class supports it and scheduling overlaps, else no_buffer."""
     strategy = options.word("mamba_radix_cache_strategy") or "auto"
     if strategy != "auto" or options.flag("disable_radix_cache") or not has_kind(model, Kind.STATE):
         return strategy

@@ -1,7 +1,8 @@
 """Which attention backend a model gets on a GPU, and the pages that it needs.
 
-sgl-project/sglang 0.5.23 arg_groups/model_override_base.py (get_default_attn_backend), arg_groups/overrides.py
-(_mla_backend_page_constraints, _fa4_page_constraint, _page_size_default), arg_groups/model_overrides/*.py.
+sgl-project/sglang 0.5.23 arg_groups/model_override_base.py (get_default_attn_backend),
+arg_groups/overrides.py (_mla_backend_page_constraints, _fa4_page_constraint, _page_size_default),
+arg_groups/model_overrides/*.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kvplan.settings import Settings
 def backend_of(
     model: Model, settings: Settings, device: Device, kv: KvDtype, *, strategy: str, options: Options
 ) -> str:
-    """The attention backend: as given, else the model's override, else the default by architecture and GPU."""
+    """As given, else the model's own override, else the default by architecture and GPU."""
     if settings.attention_backend is not None:
         return settings.attention_backend.lower()
     if has_kind(model, Kind.COMPRESSED):

@@ -1,7 +1,8 @@
 """SGLang's defaults by the memory of the GPU, and its automatic ``mem_fraction_static``.
 
 sgl-project/sglang 0.5.23 arg_groups/memory_hook.py (handle_gpu_memory_settings, reserve_for_graph_mb) and
-arg_groups/cuda_graph_hook.py (generate_prefill_cuda_graph_batch_sizes). Pure: whole MiB in, exact fractions out.
+arg_groups/cuda_graph_hook.py (generate_prefill_cuda_graph_batch_sizes). Pure: whole MiB in, exact fractions
+out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LARGEST_MLA_GRAPH = 8192
 
 @record()
 class Capacity:
-    """chunked_prefill_size and the largest decode graph, for fewer than 4 tensor-parallel ranks and for more."""
+    """chunked_prefill_size and the largest decode graph, for fewer than 4 tensor-parallel ranks and wide."""
 
     chunked_prefill_size: int
     graph_batch: int

@@ -73,7 +73,7 @@ def pool_layers(model: Model) -> list[Layer]:
     if period is None:
         raise KvplanError(
             "unknown-rule",
-            f"{model.id}: SGLang gives rows to layers without a cache of their own, and which they have is not known",
+            f"{model.id}: SGLang gives rows to layers without a cache of their own; which is not known",
         )
     by_place = {index % period: layers[index] for index in own}
     return [layer if not _is_empty(layer) else by_place[index % period] for index, layer in enumerate(layers)]
@@ -93,7 +93,7 @@ def _period(layers: list[Layer], own: list[int]) -> int | None:
 
 
 def store_of(arguments: Arguments, part: Part) -> Store:
-    """How a part is stored: the latent's record under DSA, conv states in bf16, states as the config names."""
+    """The latent's record under sparse MLA, conv states in bf16, other states as the config names them."""
     return _store(arguments, part.state_dtype)
 
 
@@ -120,7 +120,7 @@ def cell_of(layer: Layer, arguments: Arguments) -> Cell:
 def _part_cell(part: Part, arguments: Arguments) -> Cell:
     if part.kind is Kind.NONE:
         return Cell()
-    if part.kind is Kind.STATE and part.family not in STATES or part.kind is Kind.CROSS:
+    if (part.kind is Kind.STATE and part.family not in STATES) or part.kind is Kind.CROSS:
         raise KvplanError("unknown-rule", f"how SGLang stores {part.family} layers is not known")
     terms = part_terms(part, store_of(arguments, part))
     if part.kind is Kind.STATE:
@@ -164,7 +164,7 @@ def heads_on_rank(term: Term, ranks: int) -> Term:
 
 
 def dequant_workspace(model: Model, arguments: Arguments) -> int:
-    """nvfp4 on SM120 prefills from an fp8 copy of one layer: 2 · heads · head_dim a token, once for all layers."""
+    """The fp8 copy of one layer that nvfp4 on SM120 prefills from: 2 · heads · head_dim a token."""
     if arguments.kv.name != "nvfp4" or arguments.device.major != 12:
         return 0
     for run in model.runs:

@@ -1,6 +1,7 @@
 """DeepSeek-V4 in SGLang: latents in padded pages, a window pool, states by page and by request.
 
-sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DSV4PoolConfigurator), mem_cache/deepseek_v4_memory_pool.py.
+sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DSV4PoolConfigurator),
+mem_cache/deepseek_v4_memory_pool.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _page_token_bytes(latent: int, tokens: int) -> Fraction:
 
 
 def compressed_bytes(layers: Sequence[Layer], arguments: Arguments) -> Compressed:
-    """DSV4PoolConfigurator: 584 B latents in padded pages, states of ratio 4 by window page, of 128 by request."""
+    """Latents of 584 B in padded pages; states of ratio 4 by window page, of ratio 128 by request."""
     page, speculative = arguments.page_size, bool(arguments.draft_tokens)
     parts = [part for layer in layers for part in layer.parts if isinstance(part, CompressedAttention)]
     window = full = Fraction(0)

@@ -20,7 +20,7 @@ FP4 = ("nvfp4", "fp4_mx_block16")
 
 
 def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing) -> KvDtype:
-    """The cache's element format; ``auto`` is the model's, but for FP8 checkpoints of ModelOpt and DeepSeek."""
+    """As asked; ``auto`` is the model's dtype, but for FP8 checkpoints of ModelOpt and for DeepSeek."""
     word = settings.kv_cache_dtype
     if word == "auto":
         return kv_dtype(_automatic(model, device, dtype))
@@ -73,7 +73,7 @@ def is_sparse_latent(model: Model) -> bool:
 
 def check_fp4(model: Model, kv: KvDtype, backend: str, device: Device) -> None:
     """arg_groups/kv_cache_hook.py (handle_kv4_compatibility): which backends read a 4-bit cache."""
-    if kv.name not in FP4 or kv.name == "nvfp4" and not has_kind(model, Kind.MLA):
+    if kv.name not in FP4 or (kv.name == "nvfp4" and not has_kind(model, Kind.MLA)):
         return
     able = (
         ("flashinfer", "trtllm_mla")

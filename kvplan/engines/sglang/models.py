@@ -1,7 +1,8 @@
 """What SGLang 0.5.23 knows of model classes.
 
-sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model in configs/model_config.py,
-_MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py, arg_groups/model_overrides/*.py.
+sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model in
+configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
+arg_groups/model_overrides/*.py.
 """
 
 from __future__ import annotations
@@ -74,20 +75,21 @@ SERVED = frozenset(
 # Window layers get a pool of their own in these only; all others keep every token of them.
 HYBRID_SWA = frozenset(
     """
-    BeamForCausalLM Llama4ForConditionalGeneration DeepseekV4ForCausalLM GptOssForCausalLM GraniteSWAForCausalLM
-    GraniteMoeSWAForCausalLM IQuestQ1ForCausalLM MiMoV2ForCausalLM MiMoV2FlashForCausalLM Step3p5ForCausalLM
-    Step3p7ForConditionalGeneration Gemma4ForCausalLM Gemma4ForConditionalGeneration
-    Gemma4UnifiedForConditionalGeneration DiffusionGemmaForBlockDiffusion LagunaForCausalLM MellumForCausalLM
-    MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration InklingForConditionalGeneration
-    UnlimitedOCRForCausalLM Dots3NoteForCausalLM MuseSparkForConditionalGeneration
+    BeamForCausalLM Llama4ForConditionalGeneration DeepseekV4ForCausalLM GptOssForCausalLM
+    GraniteSWAForCausalLM GraniteMoeSWAForCausalLM IQuestQ1ForCausalLM MiMoV2ForCausalLM
+    MiMoV2FlashForCausalLM Step3p5ForCausalLM Step3p7ForConditionalGeneration Gemma4ForCausalLM
+    Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration DiffusionGemmaForBlockDiffusion
+    LagunaForCausalLM MellumForCausalLM MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration
+    InklingForConditionalGeneration UnlimitedOCRForCausalLM Dots3NoteForCausalLM
+    MuseSparkForConditionalGeneration
     """.split()
 )
 # The same by model type, for a config that names no class.
 HYBRID_SWA_TYPES = frozenset(
     """
-    beam llama4 deepseek_v4 gpt_oss granite_swa granitemoe_swa iquest_q1 mimo_v2 mimo_v2_flash step3p5 step3p7 gemma4
-    gemma4_text gemma4_unified gemma4_unified_text laguna mellum muse_glimmer muse_glimmer_text inkling
-    unlimited_ocr dots3_note
+    beam llama4 deepseek_v4 gpt_oss granite_swa granitemoe_swa iquest_q1 mimo_v2 mimo_v2_flash step3p5
+    step3p7 gemma4 gemma4_text gemma4_unified gemma4_unified_text laguna mellum muse_glimmer
+    muse_glimmer_text inkling unlimited_ocr dots3_note
     """.split()
 )
 RATIO_OVERRIDES = {"InklingForConditionalGeneration": "0.1", "DeepseekV4ForCausalLM": "0.1"}
@@ -96,17 +98,17 @@ EXTRA_BUFFER = frozenset(
     """
     KimiLinearForCausalLM KimiK3ForConditionalGeneration Qwen3_5ForConditionalGeneration
     Qwen3_5MoeForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5ForCausalLM Qwen3NextForCausalLM
-    Qwen4ExpForConditionalGeneration InternS2PreviewForConditionalGeneration MiniCPMV4_6ForConditionalGeneration
-    MiniCPMV4_7ForConditionalGeneration BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM
-    BailingMoeV3VLForConditionalGeneration FalconH1ForCausalLM GraniteMoeHybridForCausalLM
-    Glm5NextForConditionalGeneration NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3
-    InklingForConditionalGeneration
+    Qwen4ExpForConditionalGeneration InternS2PreviewForConditionalGeneration
+    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration BailingMoeV2_5ForCausalLM
+    BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration FalconH1ForCausalLM
+    GraniteMoeHybridForCausalLM Glm5NextForConditionalGeneration NemotronHForCausalLM
+    NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3 InklingForConditionalGeneration
     """.split()
 )
 EXTRA_BUFFER_TYPES = frozenset(
     """
-    kimi_linear qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next qwen4_exp falcon_h1 granitemoehybrid
-    nemotron_h bailing_hybrid
+    kimi_linear qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next qwen4_exp falcon_h1
+    granitemoehybrid nemotron_h bailing_hybrid
     """.split()
 )
 # The states that SGLang's MambaPool is described for here; Zaya's and Inkling's have shapes of their own.

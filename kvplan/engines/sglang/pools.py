@@ -1,8 +1,9 @@
 """From a budget of bytes to the tokens of the pools and the slots of the states.
 
-sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DefaultPoolConfigurator, HybridSWAPoolConfigurator,
-SWARequestCapPoolConfigurator) and mem_cache/kv_cache_configurator.py (_handle_max_mamba_cache,
-resolve_max_num_reqs). The engine computes with GiB in floating point; here the same in exact numbers.
+sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (DefaultPoolConfigurator,
+HybridSWAPoolConfigurator, SWARequestCapPoolConfigurator) and mem_cache/kv_cache_configurator.py
+(_handle_max_mamba_cache, resolve_max_num_reqs). The engine computes with GiB in floating point; here the same
+in exact numbers.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
 
 
 def shown_sizes(arguments: Arguments, sizes: Sizes) -> dict[str, Any]:
-    """What the memory made of them; req_to_token is int32 (max_running_requests + 1) × (context + 4 + drafts)."""
+    """The sizes found; req_to_token is int32, (max_running_requests + 1) × (context + 4 + drafts)."""
     columns = arguments.context_len + ROW_MARGIN + arguments.draft_tokens
     shown = {
         "max_total_num_tokens": sizes.max_total_num_tokens,

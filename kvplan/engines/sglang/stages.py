@@ -31,7 +31,10 @@ class Sizes:
 
 @record()
 class Compressed:
-    """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states; its window."""
+    """DeepSeek-V4's bytes: of a window token, of a full token, and of the request-scoped states.
+
+    Its window.
+    """
 
     window: Fraction
     full: Fraction
@@ -41,7 +44,7 @@ class Compressed:
     sliding_window: int
 
     def fixed(self, requests: int) -> int:
-        """ceil128((requests + 1) · ring + ring + 1) rows of value and score in fp32 for each ratio-128 layer."""
+        """ceil128((requests + 2) · ring + 1) rows of value and score in fp32 for each ratio-128 layer."""
         if not self.layers_128:
             return 0
         return round_up((requests + 2) * self.ring + 1, 128) * self.state_row * self.layers_128
@@ -51,7 +54,8 @@ class Compressed:
 class Stage:
     """One pipeline stage: what its layers and the draft's take.
 
-    layers: how many it has; keeping: how many of them keep all tokens, a window, a state. compressed: DeepSeek-V4.
+    layers: how many it has; keeping: how many of them keep all tokens, a window, a state. compressed:
+    DeepSeek-V4.
     """
 
     layers: int
@@ -95,7 +99,7 @@ class Pools:
 
 
 def running(arguments: Arguments, tokens: int, slots: int) -> int:
-    """resolve_max_num_reqs: clamp(512 · tokens / context, 2048, 4096), at most tokens / 2, then the states."""
+    """clamp(512 · tokens / context, 2048, 4096), at most half the tokens, then what the states serve."""
     if arguments.max_running_requests is not None:
         most = max(1, arguments.max_running_requests // arguments.attn_dp)
     else:

@@ -96,7 +96,7 @@ class TrtLlm:
 
 @record()
 class Compiled:
-    """Everything about (model, settings, version) that does not depend on the request. plan: None when refused."""
+    """What does not depend on the request; plan is None when the model is refused."""
 
     model: ModelRef
     engine: EngineRef
@@ -148,7 +148,7 @@ def _max_seq_len(model: Model, settings: Settings) -> int:
 
 
 def _held(plan: Plan, tokens: int, settings: Settings) -> tuple[PerGpu, Total]:
-    """Whole blocks of every window (one more than the window's, where it is full), one state slot and its snapshots."""
+    """Whole blocks of every window (one more where it is full), a state slot and its snapshots."""
     held = [rank_bytes(plan, rank, tokens) for rank in plan.ranks]
     most, rank = max(zip(held, plan.ranks, strict=True), key=lambda pair: pair[0])
     growth = Fraction(
@@ -169,8 +169,8 @@ def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool 
         return (
             Refusal(
                 "not-enough-memory",
-                f"{state_slots(plan):,} state slots of {rank.state:,} bytes (max_batch_size {plan.max_batch_size:,})"
-                f" are more than {memory:,} bytes",
+                f"{state_slots(plan):,} state slots of {rank.state:,} bytes"
+                f" (max_batch_size {plan.max_batch_size:,}) are more than {memory:,} bytes",
                 help=(f"--max-num-seqs {fitting // 2}",) if fitting > 1 else (),
             ),
             None,

@@ -24,7 +24,10 @@ MAX_NUM_TOKENS = 8192
 
 @record()
 class Rank:
-    """One pipeline stage on one GPU. windows: bytes of a token and number of layers of each window size, sorted."""
+    """One pipeline stage on one GPU.
+
+    Windows: bytes of a token and number of layers of each window size, sorted.
+    """
 
     windows: tuple[tuple[int, int, int], ...]
     state: int
@@ -108,9 +111,13 @@ def windows_of(options: Options) -> tuple[int, ...]:
 
 
 def _rank(layers: Iterable[Layer], store: Store, ssm: str, tp: int, pattern: tuple[int, ...]) -> Rank:
-    """Token bytes by window (the pattern repeats over the layers that have a cache) and the bytes of a slot."""
+    """Token bytes by window and the bytes of a state slot.
+
+    The pattern repeats over all layers; beside states only over those that have a cache.
+    """
     windows: dict[int, list[int]] = {}
-    state = place = 0
+    tokens: list[int] = []
+    state = 0
     for layer in layers:
         token = 0
         for part in layer.parts:
@@ -120,10 +127,13 @@ def _rank(layers: Iterable[Layer], store: Store, ssm: str, tp: int, pattern: tup
                     token += size
                 elif term.grows is Grows.REQUEST:
                     state += size
+        tokens.append(token)
+    if state:
+        tokens = [token for token in tokens if token]
+    for place, token in enumerate(tokens):
         entry = windows.setdefault(pattern[place % len(pattern)], [0, 0])
         entry[0] += token
         entry[1] += bool(token)
-        place += 1
     found = tuple((window, size, count) for window, (size, count) in sorted(windows.items()) if size)
     return Rank(found, state)
 

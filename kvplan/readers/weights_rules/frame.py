@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.parts import RMS, Tensors, embedding, norm, vector, whole
+from kvplan.record import record
 from kvplan.weights.inventory import Block, Place, Placed, Role
 
 Flag = bool | str | tuple[str, ...] | Callable[[ConfigView], bool]
@@ -22,7 +23,7 @@ def holds(view: ConfigView, flag: Flag) -> bool:
     return any(bool(view.get(key)) for key in ((flag,) if isinstance(flag, str) else flag))
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Frame:
     """Names and places of what is outside the layers.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.frame import Flag, holds
 from kvplan.readers.weights_rules.parts import Tensors, experts, linear, mlp, router, whole
+from kvplan.record import record
 from kvplan.weights.inventory import Split
 
 Sparse = Callable[[ConfigView, int], bool]
@@ -47,7 +47,7 @@ def by_types(view: ConfigView, index: int) -> bool:
     return bool(kinds[index] == "sparse")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Moe:
     """The experts of one architecture.
 

@@ -6,9 +6,9 @@ Names are those of the checkpoints; shapes are (outputs, inputs), as torch store
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvplan.readers.view import ConfigView
+from kvplan.record import record
 from kvplan.weights.inventory import Dim, Role, Split, Tensor
 
 Tensors = tuple[Tensor, ...]
@@ -71,7 +71,7 @@ def norms(names: Sequence[str], width: Dim, kind: str = RMS) -> Tensors:
     return sum((norm(name, width, kind=kind) for name in names), ())
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Heads:
     """Query heads, key and value heads, and the widths of a head's query and value."""
 
@@ -81,7 +81,7 @@ class Heads:
     value_width: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class AttentionNames:
     """Module paths of an attention; a fused projection has one name three times."""
 

@@ -6,7 +6,6 @@ Source of the rows: vllm-project/vllm vllm/model_executor/models/ (0.32), the fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvplan.readers.rules.decoder import head_dim, num_heads, num_kv_heads
 from kvplan.readers.view import ConfigView
@@ -24,6 +23,7 @@ from kvplan.readers.weights_rules.parts import (
     whole,
 )
 from kvplan.readers.weights_rules.registry import Decoder
+from kvplan.record import record
 from kvplan.weights.inventory import Split
 
 TWO_NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -45,7 +45,7 @@ def hidden_size(view: ConfigView) -> int:
     return int(view.integer(*HIDDEN_KEYS))
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Plain:
     """One architecture. Flags are config keys or fixed; names are the checkpoint's.
 

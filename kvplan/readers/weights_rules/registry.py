@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.frame import Frame
 from kvplan.readers.weights_rules.parts import Tensors
+from kvplan.record import record
 from kvplan.weights.inventory import Block, Placed
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Decoder:
     """A text decoder: what stands around the layers, and the tensors of each layer in order."""
 

@@ -7,14 +7,13 @@ Mamba-2 groups are divided or, when there is one, kept; the low-rank gates of KD
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.parts import Tensors, even, keyed, linear, norm, vector, whole
+from kvplan.record import record
 from kvplan.weights.inventory import Dim, Split
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Mamba2Sizes:
     """Sizes of one Mamba-2 mixer."""
 
