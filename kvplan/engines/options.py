@@ -15,8 +15,8 @@ Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
 class EngineOption:
     """An option of one engine.
 
-    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more); counts
-    and shares are lists with commas. flags: short forms beside ``--name-with-hyphens``.
+    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more);
+    counts and shares are lists with commas. flags: short forms beside ``--name-with-hyphens``.
     """
 
     name: str

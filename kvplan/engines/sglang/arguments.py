@@ -10,12 +10,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.dtypes import KvDtype, Packing, scalar
-from kvplan.engines.base import has_kind, served_dtype
+from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import backend_of, page_size_of
 from kvplan.engines.sglang.budget import capacity_for, graph_max_batch
 from kvplan.engines.sglang.devices import Device, device_of
-from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype
+from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
 from kvplan.engines.sglang.models import (
     RATIO_OVERRIDES,
     has_extra_buffer,
@@ -84,7 +84,7 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         raise KvplanError(
             "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
         )
-    dtype = served_dtype(model, settings)
+    dtype = model_dtype(model, settings)
     draft_tokens, draft_layers = _speculation(model, settings, options)
     strategy = _strategy(model, options)
     capacity = capacity_for(device.memory_mib)

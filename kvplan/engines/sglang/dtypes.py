@@ -6,8 +6,8 @@ sgl-project/sglang 0.5.23 mem_cache/kv_cache_dtype.py, arg_groups/kv_cache_hook.
 
 from __future__ import annotations
 
-from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype
-from kvplan.engines.base import has_kind
+from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.base import has_kind, served_dtype
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.devices import Device
 from kvplan.errors import KvplanError
@@ -109,3 +109,13 @@ def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: 
         return KV_DTYPES["fp8_per_token_head"]
     fp8 = kv.name == "fp8_e4m3" and (device.major == 9 or (device.major == 10 and backend == "trtllm_mha"))
     return kv if fp8 else kv_dtype(dtype.name)
+
+
+def model_dtype(model: Model, settings: Settings) -> Packing:
+    """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
+    if settings.dtype != "auto":
+        return scalar(settings.dtype)
+    stated = model.dtype or "float32"
+    if stated.startswith("float8") or scalar(stated).name != "float32":
+        return served_dtype(model, settings)
+    return scalar("bfloat16" if model.model_type.startswith("gemma") else "float16")
