@@ -41,8 +41,8 @@ def test_values(kind: str, given: object, value: Value) -> None:
     ("kind", "given"),
     [
         ("count", "0"), ("count", "1.5"), ("count", True), ("count", "x"), ("count", "9" * 20),
-        ("flag", "maybe"), ("flag", 2), ("word", "c"), ("share", "1.1"), ("share", "-0.1"), ("share", "1/0"), ("ratio", "-1"),
-        ("ratio", "nan"), ("counts", "1,,2"), ("counts", ""), ("shares", "0.5,2"),
+        ("flag", "maybe"), ("flag", 2), ("word", "c"), ("share", "1.1"), ("share", "-0.1"), ("share", "1/0"),
+        ("ratio", "-1"), ("ratio", "nan"), ("counts", "1,,2"), ("counts", ""), ("shares", "0.5,2"),
     ],
 )  # fmt: skip
 def test_bad_values_say_what_is_expected(kind: str, given: object) -> None:

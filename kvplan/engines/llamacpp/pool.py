@@ -15,7 +15,7 @@ from kvplan.results import Pool, PoolGroup, Refusal
 from kvplan.settings import Settings
 from kvplan.units import round_up
 
-_FAR = 1 << 30
+_FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
 
 
