@@ -159,11 +159,14 @@ def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tup
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 
 
+_GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
 def _shown(store: Store, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
     key, _, value = store.kv.name.partition("/")
     return {
-        "cache_type_k": key,
-        "cache_type_v": value or key,
+        "cache_type_k": _GGML_WORDS.get(key, key),
+        "cache_type_v": _GGML_WORDS.get(value or key, value or key),
         "kv_unified": options.flag("kv_unified"),
         "n_ubatch": options.count("ubatch_size"),
         "swa_full": options.flag("swa_full"),

@@ -118,4 +118,6 @@ def model_dtype(model: Model, settings: Settings) -> Packing:
     stated = model.dtype or "float32"
     if stated.startswith("float8") or scalar(stated).name != "float32":
         return served_dtype(model, settings)
-    return scalar("bfloat16" if model.model_type.startswith("gemma") else "float16")
+    # gpt-oss in mxfp4 is always computed in bf16 (arg_groups/model_overrides/gpt_oss.py).
+    kept = model.model_type.startswith("gemma") or model.quantization == "mxfp4"
+    return scalar("bfloat16" if kept else "float16")
