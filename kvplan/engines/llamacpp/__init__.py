@@ -1,4 +1,4 @@
-"""llama.cpp (release b9900 and near): the whole cache is allocated at start, so a request holds its slot.
+"""llama.cpp 0.5.0 (ggml-org/llama.cpp at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
 
 Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
 ``--split-mode layer`` with equal shares (``--tensor-split 1,1,…``): pipeline_parallel_size says how many. The
@@ -39,7 +39,7 @@ class LlamaCpp:
     """Engine ``llamacpp``."""
 
     name: str = "llamacpp"
-    versions: tuple[str, ...] = ("b9900",)
+    versions: tuple[str, ...] = ("0.5",)
     options: tuple[EngineOption, ...] = OPTIONS
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
