@@ -1,4 +1,4 @@
-"""llama.cpp 0.5.0 (ggml-org/llama.cpp at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
+"""llama.cpp 0.5.0 (at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
 
 Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
 ``--split-mode layer`` with equal shares (``--tensor-split 1,1,…``): pipeline_parallel_size says how many. The
