@@ -1,0 +1,148 @@
+"""llama.cpp's log lines, 2024 to llama-cpp-python 0.3.36. Sizes are MiB (2**20) with two decimals; a row is
+a device.
+
+Sources: ggml-org/llama.cpp at 0c1e57098 (src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-
+recurrent.cpp, llama-context.cpp, llama-model.cpp, llama.cpp), older forms from public logs.
+
+A draft model, or a second context of the same model, is logged by the same lines after the first: from there
+on devices are called ``CUDA0 draft`` and pools ``draft …``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kvplan.observation import Observation, Pool, Rank, Row
+from kvplan.readers.logs.assemble import Dialect, first_rows, summed
+from kvplan.readers.logs.rules import Rule, rule
+from kvplan.readers.logs.settings import NONE
+
+
+def rank_of(head: str) -> Rank:
+    """The one process; devices are named in the lines themselves."""
+    del head
+    return Rank()
+
+
+_SECOND = "second"
+RULES: tuple[Rule, ...] = (
+    rule("build: {version:word} ({:any}) with", kind="boot", weight=1),
+    rule("build_info: {version:word}", kind="boot", weight=1),
+    rule("llama_model_loader: loaded meta data with", kind=_SECOND, weight=3),
+    rule("constructing llama_context", kind=_SECOND, weight=3),
+    rule(
+        " tensors from {model:path} (version",
+        kind="settings",
+        anchor=" tensors from ",
+        text="loader",
+        weight=2,
+    ),
+    rule("loading model '{model:path}'", kind="settings", anchor="loading model '", text="loader"),
+    rule("general.name   = {model_name:rest}", kind="settings", anchor="general.name  ", text="loader"),
+    rule("file type   = {quantization:rest}", kind="settings", anchor="file type  ", text="loader", weight=2),
+    rule(
+        "offloaded {gpu_layers:n}/{total_layers:n} layers to GPU",
+        kind="settings",
+        anchor=" layers to GPU",
+        weight=2,
+    ),
+    # Settings of the context.
+    *(
+        rule(f"{name}   = {{{known}:{unit}}}", kind="settings", anchor=f"{name}  ", text="context")
+        for name, known, unit in (
+            ("n_ctx", "n_ctx", "n"),
+            ("n_ctx_seq", "max_model_len", "n"),
+            ("n_seq_max", "max_num_seqs", "n"),
+            ("n_batch", "max_num_batched_tokens", "n"),
+            ("n_ubatch", "n_ubatch", "n"),
+            ("flash_attn", "flash_attn", "word"),
+            ("kv_unified", "kv_unified", "word"),
+            ("n_ctx_train", "n_ctx_train", "n"),
+            ("n_swa", "n_swa", "n"),
+        )
+    ),
+    rule("n_ctx_per_seq = {max_model_len:n}", kind="settings", text="context"),
+    rule("using device {device:device} ({:any}) - {free_before_bytes:MiB} MiB free", weight=2),
+    # Buffers, one line for each device.
+    rule(
+        "{device:device} model buffer size = {weights_bytes:MiB} MiB",
+        anchor=" model buffer size",
+        add=True,
+        weight=3,
+    ),
+    rule("{device:device} KV buffer size = {kv_bytes:MiB} MiB", anchor=" KV buffer size", add=True, weight=3),
+    rule(
+        "{device:device} RS buffer size = {state_bytes:MiB} MiB", anchor=" RS buffer size", add=True, weight=3
+    ),
+    rule(
+        "{device:device} compute buffer size = {compute_bytes:MiB} MiB",
+        anchor=" compute buffer size",
+        weight=3,
+    ),
+    rule(
+        "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor=" output buffer size", weight=2
+    ),
+    # Caches.
+    rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
+    rule(
+        "size = {bytes:MiB} MiB ({tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
+        "K ({k_dtype:word}): {k_bytes:MiB} MiB, V ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor=" seqs), K (",
+        text="kv",
+        weight=3,
+    ),
+    rule(
+        "KV self size = {bytes:MiB} MiB, K ({k_dtype:word}): {k_bytes:MiB} MiB, "
+        "V ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor="KV self size ",
+        text="kv",
+        weight=3,
+    ),
+    rule(
+        "size = {bytes:MiB} MiB ({tokens:n} cells, {layers:n} layers, {sequences:n} seqs[[{:any}rs_seq]]), "
+        "R ({k_dtype:word}): {k_bytes:MiB} MiB, S ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor="), R (",
+        text="state",
+        weight=3,
+    ),
+    rule("failed to allocate buffer for kv cache", kind="refusal", text="out-of-memory", weight=3),
+    rule(
+        "failed to fit params to free device memory",
+        kind="note",
+        text="llama.cpp could not fit its parameters to the free memory",
+    ),
+    rule(
+        "context size reduced from {before:n} to {after:n}",
+        kind="note",
+        text="llama.cpp reduced the context from {before} to {after} tokens to fit",
+    ),
+)
+_NAMES = {"non-swa": "full"}
+
+
+def _finish(observation: Observation) -> Observation:
+    """Call the caches as kvplan does; the whole of a process's caches is a row of its own."""
+
+    def named(row: Row) -> Row:
+        pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in row.pools)
+        own = [pool for pool in pools if not pool.name.startswith("draft")]
+        main = _main(own)
+        return dataclasses.replace(
+            row,
+            pools=pools,
+            kv_bytes=row.kv_bytes or summed(own, "bytes"),
+            kv_tokens=row.kv_tokens or (main.tokens if main else None),
+        )
+
+    return first_rows(observation, named)
+
+
+def _main(pools: list[Pool]) -> Pool | None:
+    """The cache that keeps every token: the full one, or the only one."""
+    return next((pool for pool in pools if pool.name in ("full", "kv", "main")), None)
+
+
+LLAMACPP_LOG = Dialect("llamacpp", RULES, rank_of, NONE, _finish)
