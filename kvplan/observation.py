@@ -91,7 +91,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Who spoke. label is the engine's own ("Worker_TP1", "DP0 TP3", "CUDA0", "" for the only process)."""
+    """Who spoke. label is the engine's own ("Worker_TP1", "DP0 TP3", "CUDA0", "" for the only process).
+
+    whole: its figures are those of all devices together (llama.cpp), so no other row is asked.
+    """
 
     label: str = ""
     dp: int | None = None
@@ -99,6 +102,7 @@ class Rank:
     tp: int | None = None
     ep: int | None = None
     dcp: int | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +261,8 @@ class Observation:
 
         Every rank takes the smallest rank's blocks, so pools, tokens and concurrency are minima.
         """
-        found = [figure for _, figure in self.figures(name)]
+        ranked = self.figures(name)
+        found = [figure for rank, figure in ranked if rank.whole] or [figure for _, figure in ranked]
         if not found:
             return None
         pick = max if name in _LARGEST_DECIDES else min

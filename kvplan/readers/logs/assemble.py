@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -32,6 +33,7 @@ MAX_SETTINGS = 200
 TEXT_SHOWN = 400
 _POOL_FIELDS = frozenset(item.name for item in dataclasses.fields(Pool))
 _REFUSAL_FIELDS = frozenset(item.name for item in dataclasses.fields(Refusal)) - {"kind", "text", "line"}
+_COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
 _BUFFERS = ("kv_bytes", "state_bytes")
 _ROW_FIELDS = frozenset(ROW_FIGURES)
 
@@ -57,6 +59,7 @@ class _Row:
     figures: dict[str, Figure] = field(default_factory=dict)
     added: dict[str, list[Count]] = field(default_factory=dict)
     pools: list[Pool] = field(default_factory=list)
+    closed: bool = False
 
     def whole(self) -> Row:
         sums: dict[str, Any] = {name: total(parts) for name, parts in self.added.items()}
@@ -159,6 +162,7 @@ class Start:
                 continue
             else:
                 row = self._row(rank or self._rank(hit))
+                row.closed = row.closed or hit.rule.closes
                 if hit.rule.add and isinstance(value, Count):
                     if len(row.added.setdefault(name, [])) < MAX_POOLS:
                         row.added[name].append(value)
@@ -180,6 +184,9 @@ class Start:
         )
         name, self.next_pool = "draft " * self.further + name, ""
         kept: dict[str, Any] = {key: value for key, value in values.items() if key in _POOL_FIELDS}
+        if row.closed:
+            row.pools.clear()
+            row.closed = False
         if len(row.pools) < MAX_POOLS:
             row.pools.append(Pool(_filled(name, values), **kept, line=hit.number))
 
@@ -283,7 +290,20 @@ def _shown(value: object) -> str:
     return str(printed)[:80]
 
 
-def first_rows(observation: Observation, change: Callable[[Row], Row]) -> Observation:
+def at_coordinates(label: str, text: str) -> Rank:
+    """A rank whose place in the parallel groups `text` tells: ``DP0_TP3_EP3``."""
+    places = {kind: int(number) for kind, number in _COORDINATE.findall(text)}
+    return Rank(
+        label,
+        dp=places.get("DP"),
+        pp=places.get("PP"),
+        tp=places.get("TP"),
+        ep=places.get("EP"),
+        dcp=places.get("DCP"),
+    )
+
+
+def with_rows(observation: Observation, change: Callable[[Row], Row]) -> Observation:
     """The observation with every row changed."""
     return dataclasses.replace(observation, rows=tuple(change(row) for row in observation.rows))
 

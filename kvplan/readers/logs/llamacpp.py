@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from kvplan.observation import Observation, Pool, Rank, Row
-from kvplan.readers.logs.assemble import Dialect, first_rows, summed
+from kvplan.observation import Observation, Pool, Rank, Row, total
+from kvplan.readers.logs.assemble import Dialect, summed
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import NONE
 
@@ -21,7 +21,7 @@ from kvplan.readers.logs.settings import NONE
 def rank_of(head: str) -> Rank:
     """The one process; devices are named in the lines themselves."""
     del head
-    return Rank()
+    return Rank(whole=True)
 
 
 _SECOND = "second"
@@ -85,7 +85,7 @@ RULES: tuple[Rule, ...] = (
     # Caches.
     rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
     rule(
-        "size = {bytes:MiB} MiB ({tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
+        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
         "K ({k_dtype:word}): {k_bytes:MiB} MiB, V ({v_dtype:word}): {v_bytes:MiB} MiB",
         kind="pool",
         anchor=" seqs), K (",
@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
         weight=3,
     ),
     rule(
-        "size = {bytes:MiB} MiB ({tokens:n} cells, {layers:n} layers, {sequences:n} seqs[[{:any}rs_seq]]), "
+        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n} seqs[[{:any}rs_seq]]), "
         "R ({k_dtype:word}): {k_bytes:MiB} MiB, S ({v_dtype:word}): {v_bytes:MiB} MiB",
         kind="pool",
         anchor="), R (",
@@ -120,27 +120,26 @@ RULES: tuple[Rule, ...] = (
         text="llama.cpp reduced the context from {before} to {after} tokens to fit",
     ),
 )
+_BUFFERS = ("weights_bytes", "kv_bytes", "state_bytes", "compute_bytes", "output_bytes")
 _NAMES = {"non-swa": "full"}
 
 
 def _finish(observation: Observation) -> Observation:
-    """Call the caches as kvplan does; the whole of a process's caches is a row of its own."""
-
-    def named(row: Row) -> Row:
-        pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in row.pools)
-        own = [pool for pool in pools if not pool.name.startswith("draft")]
-        main = _main(own)
-        return dataclasses.replace(
-            row,
-            pools=pools,
-            kv_bytes=row.kv_bytes or summed(own, "bytes"),
-            kv_tokens=row.kv_tokens or (main.tokens if main else None),
-        )
-
-    return first_rows(observation, named)
+    """Call the caches as kvplan does; add the devices' buffers up in the row of the whole process."""
+    whole = next((row for row in observation.rows if row.rank.whole), Row(rank_of("")))
+    devices = [row for row in observation.rows if not row.rank.whole]
+    own = [row for row in devices if not row.rank.label.endswith(" draft")]
+    pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
+    main = _main(pools)
+    sums = {name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS}
+    if not sums["kv_bytes"]:
+        caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
+        sums["kv_bytes"] = summed(caches, "bytes")
+    whole = dataclasses.replace(whole, pools=pools, kv_tokens=main.tokens if main else None, **sums)
+    return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
 
 
-def _main(pools: list[Pool]) -> Pool | None:
+def _main(pools: tuple[Pool, ...]) -> Pool | None:
     """The cache that keeps every token: the full one, or the only one."""
     return next((pool for pool in pools if pool.name in ("full", "kv", "main")), None)
 

@@ -65,6 +65,7 @@ class Rule:
     again: str | None = None
     weight: int = 1
     begins: bool = False
+    closes: bool = False
 
     def read(self, line: str, at: int, number: int, *, cut: bool) -> Values | None:
         """The figures of a line whose anchor stands at `at`; None where the line is of another shape.
@@ -100,12 +101,14 @@ def rule(
     again: str | None = None,
     weight: int = 1,
     begins: bool = False,
+    closes: bool = False,
 ) -> Rule:
     """A rule from its template; the anchor is the longest plain run unless it is named.
 
     add: figures of several such lines are summed (buffers, captures). again: the name that a second such
     line of the same process fills (the draft model's weights). weight: how much a hit says about which
-    engine this is. begins: a process that says this a second time has been started anew.
+    engine this is. begins: a process that says this a second time has been started anew. closes: the pools
+    said so far are allocated; further ones take their place.
     """
     chosen = anchor or _longest(template)
     before, _, after = template.partition(chosen)
@@ -123,6 +126,7 @@ def rule(
         again,
         weight,
         begins,
+        closes,
     )
 
 

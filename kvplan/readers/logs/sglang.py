@@ -11,19 +11,18 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.assemble import Dialect, first_rows, summed
+from kvplan.readers.logs.assemble import Dialect, at_coordinates, summed, with_rows
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import SGLANG
 
 _PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{2,10}\d{1,5}){0,8})\]")
-_COORDINATE = re.compile(r"(?<![A-Z_])(DP|PP|TP|EP)(\d{1,5})")
 
 
 def rank_of(head: str) -> Rank:
     """The rank in a line's prefix: ``[2026-01-31 09:00:00 DP0 TP3]``."""
     found = _PREFIX.findall(head[-400:])
     label = found[-1].strip() if found else ""
-    return Rank(label, **{kind.lower(): int(number) for kind, number in _COORDINATE.findall(label)})
+    return at_coordinates(label, label)
 
 
 _ALLOCATED = (
@@ -115,7 +114,7 @@ def _finish(observation: Observation) -> Observation:
             row, pools=tuple(pools), kv_bytes=row.kv_bytes or summed(own, "bytes"), kv_tokens=tokens
         )
 
-    return first_rows(observation, named)
+    return with_rows(observation, named)
 
 
 def _role(pool: Pool, row: Row) -> str:

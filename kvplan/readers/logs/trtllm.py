@@ -13,7 +13,7 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Pool, Rank, Row
-from kvplan.readers.logs.assemble import Dialect, first_rows
+from kvplan.readers.logs.assemble import Dialect, with_rows
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import TRTLLM
 
@@ -37,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     rule("Number of tokens per block: {block_size:n}", weight=3),
     rule(
         "[MemUsageChange] Allocated {kv_bytes:GiB} GiB for max tokens in paged KV cache ({kv_tokens:n})",
+        closes=True,
         weight=5,
     ),
     rule("Number of blocks in KV cache primary pool: {num_blocks:n}", weight=3),
@@ -118,7 +119,7 @@ def _finish(observation: Observation) -> Observation:
             row, pools=pools, num_blocks=blocks or _blocks(row.kv_tokens, size), block_size=size
         )
 
-    return first_rows(observation, kept)
+    return with_rows(observation, kept)
 
 
 def _last_set(pools: tuple[Pool, ...]) -> list[Pool]:

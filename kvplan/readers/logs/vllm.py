@@ -11,14 +11,13 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Rank, Row
-from kvplan.readers.logs.assemble import Dialect, first_rows
+from kvplan.readers.logs.assemble import Dialect, at_coordinates, with_rows
 from kvplan.readers.logs.rules import Rule, Values, positive, rule
 from kvplan.readers.logs.settings import VLLM
 
 _PROCESS = re.compile(
     r"\(([A-Za-z]\w{0,80})(?: rank=(\d{1,6}))?(?: pid=(\d{1,10}))(?:, ip=([\w.:]{1,45}))?\)", re.ASCII
 )
-_COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
 _NAMED_BY_PID = ("VllmWorkerProcess", "RayWorkerWrapper", "RayWorker")
 
 
@@ -35,8 +34,7 @@ def rank_of(head: str) -> Rank:
         label += f" rank={rank}"
     elif name in _NAMED_BY_PID:
         label += f" pid={pid}" + (f" ip={address}" if address else "")
-    places = {kind.lower(): int(number) for kind, number in _COORDINATE.findall(name)}
-    return Rank(label, **places)
+    return at_coordinates(label, name)
 
 
 def _really_overridden(values: Values) -> bool:
@@ -236,7 +234,7 @@ def _finish(observation: Observation) -> Observation:
             )
         return row
 
-    return first_rows(observation, rest)
+    return with_rows(observation, rest)
 
 
 def _difference(whole: Count, part: Count) -> Count:
