@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
 
 SettingValue = str | int | bool | Fraction | None
 """A setting as the engine names it; decimals are exact fractions (0.9 is 9/10)."""
@@ -286,47 +285,3 @@ class Observation:
     @property
     def has_figures(self) -> bool:
         return bool(self.rows) or self.refusal is not None
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSample:
-    """The load of a server at one moment, summed over its engines; counters count from the server's start.
-
-    usage: share of the pool that live requests hold, the fullest engine's. queries and hits: tokens looked
-    up in and served from the prefix cache. preemptions: what SGLang calls retractions. None = not said.
-    """
-
-    engine: str
-    usage: Fraction | None = None
-    running: int | None = None
-    waiting: int | None = None
-    preemptions: int | None = None
-    queries: int | None = None
-    hits: int | None = None
-    hit_rate: Fraction | None = None
-    used_tokens: int | None = None
-    swa_usage: Fraction | None = None
-    mamba_usage: Fraction | None = None
-
-    def hit_rate_since(self, earlier: LiveSample) -> Fraction | None:
-        """Share of the tokens asked since `earlier` that the prefix cache held; the server's own where it
-        counts none.
-
-        None where nothing was asked, or where the counters went back (the server restarted).
-        """
-        if None in (self.queries, self.hits, earlier.queries, earlier.hits):
-            return self.hit_rate
-        asked = _int(self.queries) - _int(earlier.queries)
-        held = _int(self.hits) - _int(earlier.hits)
-        return Fraction(held, asked) if asked > 0 and held >= 0 else None
-
-    def preemptions_since(self, earlier: LiveSample) -> int | None:
-        """Requests thrown out since `earlier`; None where not counted or the counter went back."""
-        if self.preemptions is None or earlier.preemptions is None:
-            return None
-        new = self.preemptions - earlier.preemptions
-        return new if new >= 0 else None
-
-
-def _int(value: Any) -> int:
-    return int(value or 0)

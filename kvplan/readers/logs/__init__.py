@@ -15,7 +15,8 @@ from typing import BinaryIO
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.observation import Observation
-from kvplan.readers.logs.assemble import Dialect, Reading
+from kvplan.readers.logs.assemble import Reading
+from kvplan.readers.logs.dialect import Dialect
 from kvplan.readers.logs.llamacpp import LLAMACPP_LOG
 from kvplan.readers.logs.sglang import SGLANG_LOG
 from kvplan.readers.logs.stream import CHUNK, Scanner

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +21,8 @@ from kvplan.observation import (
     Setting,
     total,
 )
-from kvplan.readers.logs.rules import Rule, Values
+from kvplan.readers.logs.dialect import Dialect
+from kvplan.readers.logs.rules import Values
 from kvplan.readers.logs.settings import from_figure, settings_from
 from kvplan.readers.logs.stream import Hit
 
@@ -33,24 +33,8 @@ MAX_SETTINGS = 200
 TEXT_SHOWN = 400
 _POOL_FIELDS = frozenset(item.name for item in dataclasses.fields(Pool))
 _REFUSAL_FIELDS = frozenset(item.name for item in dataclasses.fields(Refusal)) - {"kind", "text", "line"}
-_COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
 _BUFFERS = ("kv_bytes", "state_bytes")
 _ROW_FIELDS = frozenset(ROW_FIGURES)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How one engine logs: its line shapes, who speaks in a line, the settings it prints, and its last
-    touches.
-
-    finish: what can only be told from all rows together (which of two pools is the draft's, say).
-    """
-
-    engine: str
-    rules: tuple[Rule, ...]
-    rank_of: Callable[[str], Rank]
-    known_settings: Mapping[str, str]
-    finish: Callable[[Observation], Observation] = lambda observation: observation
 
 
 @dataclass(slots=True)
@@ -288,27 +272,3 @@ def _filled(text: str, values: Values) -> str:
 def _shown(value: object) -> str:
     printed = getattr(value, "printed", value)
     return str(printed)[:80]
-
-
-def at_coordinates(label: str, text: str) -> Rank:
-    """A rank whose place in the parallel groups `text` tells: ``DP0_TP3_EP3``."""
-    places = {kind: int(number) for kind, number in _COORDINATE.findall(text)}
-    return Rank(
-        label,
-        dp=places.get("DP"),
-        pp=places.get("PP"),
-        tp=places.get("TP"),
-        ep=places.get("EP"),
-        dcp=places.get("DCP"),
-    )
-
-
-def with_rows(observation: Observation, change: Callable[[Row], Row]) -> Observation:
-    """The observation with every row changed."""
-    return dataclasses.replace(observation, rows=tuple(change(row) for row in observation.rows))
-
-
-def summed(pools: Sequence[Pool], name: str) -> Count | None:
-    """The sum of one figure over pools; None where a pool lacks it."""
-    counts = [getattr(pool, name) for pool in pools]
-    return total(counts) if counts and all(isinstance(count, Count) for count in counts) else None

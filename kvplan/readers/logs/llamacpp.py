@@ -11,9 +11,10 @@ on devices are called ``CUDA0 draft`` and pools ``draft …``.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from kvplan.observation import Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.assemble import Dialect, summed
+from kvplan.readers.logs.dialect import Dialect, summed
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import NONE
 
@@ -131,7 +132,9 @@ def _finish(observation: Observation) -> Observation:
     own = [row for row in devices if not row.rank.label.endswith(" draft")]
     pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
     main = _main(pools)
-    sums = {name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS}
+    sums: dict[str, Any] = {
+        name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS
+    }
     if not sums["kv_bytes"]:
         caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
         sums["kv_bytes"] = summed(caches, "bytes")

@@ -11,7 +11,7 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.assemble import Dialect, at_coordinates, summed, with_rows
+from kvplan.readers.logs.dialect import Dialect, at_coordinates, summed, with_rows
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import SGLANG
 

@@ -13,7 +13,7 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Pool, Rank, Row
-from kvplan.readers.logs.assemble import Dialect, with_rows
+from kvplan.readers.logs.dialect import Dialect, with_rows
 from kvplan.readers.logs.rules import Rule, rule
 from kvplan.readers.logs.settings import TRTLLM
 

@@ -11,7 +11,7 @@ import dataclasses
 import re
 
 from kvplan.observation import Count, Observation, Rank, Row
-from kvplan.readers.logs.assemble import Dialect, at_coordinates, with_rows
+from kvplan.readers.logs.dialect import Dialect, at_coordinates, with_rows
 from kvplan.readers.logs.rules import Rule, Values, positive, rule
 from kvplan.readers.logs.settings import VLLM
 
