@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.generic import Generic
+from kvplan.engines.transformers import Transformers
+from kvplan.engines.vllm import Vllm
 from kvplan.errors import KvplanError, did_you_mean
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(),)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(), Transformers(), Vllm())}
 DEFAULT_ENGINE = "vllm"
 
 
@@ -35,7 +37,9 @@ def choose_engine(spec: str) -> Choice:
             f"the rules of {engine.name} before {engine.versions[0]} are not known",
             help=f"use {engine.name}@{engine.versions[0]} or newer",
         )
-    known = [known for known in engine.versions if parse_version(known) <= version[: len(parse_version(known))]]
+    known = [
+        known for known in engine.versions if parse_version(known) <= version[: len(parse_version(known))]
+    ]
     nearest = known[-1] if known else engine.versions[0]
     same_release = parse_version(nearest) == version[: len(parse_version(nearest))]
     if same_release:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Union
 
 from kvplan.families.base import Kind, LayerPart, Store
-from kvplan.families.beside import CompressedConvolution, HiddenMemory, KvConvolution, PromptTokens
+from kvplan.families.beside import (
+    CompressedConvolution,
+    HiddenMemory,
+    KvConvolution,
+    NgramEmbedding,
+    PromptTokens,
+)
 from kvplan.families.chunked import ChunkedAttention
 from kvplan.families.compressed import CompressedAttention
 from kvplan.families.cross import CrossAttention
@@ -43,6 +49,7 @@ Part = Union[
     CompressedConvolution,
     PromptTokens,
     HiddenMemory,
+    NgramEmbedding,
 ]
 FAMILIES: dict[str, type[Part]] = {part.family: part for part in Part.__args__}  # type: ignore[attr-defined]
 
@@ -63,6 +70,7 @@ __all__ = [
     "Mamba1",
     "Mamba2",
     "MultiHeadLatentAttention",
+    "NgramEmbedding",
     "NoCache",
     "Part",
     "PromptTokens",

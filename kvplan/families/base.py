@@ -87,6 +87,15 @@ class Family:
         raise NotImplementedError
 
 
+def kept_tokens(store: Store, window: int) -> int | None:
+    """How many of the newest tokens a window keeps; None: all.
+
+    transformers slices ``[-(window - 1):]``, which keeps everything for a window of one token.
+    """
+    kept = max(0, window - store.window_less)
+    return None if store.as_library and kept == 0 else kept
+
+
 def kv_terms(
     store: Store,
     num_kv_heads: int,

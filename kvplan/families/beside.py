@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvplan.dtypes import FLOAT32
+from kvplan.dtypes import FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Store
 from kvplan.terms import Factor, Grows, Term
 
@@ -26,10 +26,18 @@ class KvConvolution(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         two, columns = Factor("two", 2), Factor("conv_kernel", self.conv_kernel)
-        heads, width = Factor("num_kv_heads", self.num_kv_heads, sharded=True), Factor("head_dim", self.head_dim)
+        heads, width = (
+            Factor("num_kv_heads", self.num_kv_heads, sharded=True),
+            Factor("head_dim", self.head_dim),
+        )
         return (
             Term("kv_conv_state", (two, heads, width, columns), FLOAT32, Grows.REQUEST),
-            Term("hidden_conv_state", (two, Factor("hidden_size", self.hidden_size), columns), FLOAT32, Grows.REQUEST),
+            Term(
+                "hidden_conv_state",
+                (two, Factor("hidden_size", self.hidden_size), columns),
+                FLOAT32,
+                Grows.REQUEST,
+            ),
         )
 
 
@@ -44,7 +52,9 @@ class CompressedConvolution(Family):
 
     family: ClassVar[str] = "compressed_convolution"
     kind: ClassVar[Kind] = Kind.STATE
-    formula: ClassVar[str] = "((num_heads + num_kv_heads) · head_dim · conv_columns + num_kv_heads · head_dim / 2) · element"
+    formula: ClassVar[str] = (
+        "((num_heads + num_kv_heads) · head_dim · conv_columns + num_kv_heads · head_dim / 2) · element"
+    )
     source: ClassVar[str] = "huggingface/transformers models/zaya"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
@@ -52,7 +62,9 @@ class CompressedConvolution(Family):
         columns = Factor("conv_columns", self.conv_columns)
         half = Factor("half_kv_width", self.num_kv_heads * self.head_dim // 2)
         return (
-            Term("conv_state", (heads, Factor("head_dim", self.head_dim), columns), store.dtype, Grows.REQUEST),
+            Term(
+                "conv_state", (heads, Factor("head_dim", self.head_dim), columns), store.dtype, Grows.REQUEST
+            ),
             Term("value_state", (half,), store.dtype, Grows.REQUEST),
         )
 
@@ -82,16 +94,39 @@ class PromptTokens(Family):
 
 @dataclass(frozen=True, slots=True)
 class HiddenMemory(Family):
-    """Hidden states of the newest ``mem_len`` tokens instead of K and V, always fp32 (XLNet)."""
+    """Hidden states of the newest ``mem_len`` tokens (None: of all) instead of K and V, always fp32 (XLNet)."""
 
     hidden_size: int
-    mem_len: int
+    mem_len: int | None
 
     family: ClassVar[str] = "hidden_memory"
     kind: ClassVar[Kind] = Kind.STATE
     formula: ClassVar[str] = "min(tokens, mem_len) · hidden_size · 4 B"
-    source: ClassVar[str] = "Dai et al., Transformer-XL (arXiv 1901.02860); huggingface/transformers models/xlnet"
+    source: ClassVar[str] = (
+        "Dai et al., Transformer-XL (arXiv 1901.02860); huggingface/transformers models/xlnet"
+    )
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         factors = (Factor("hidden_size", self.hidden_size),)
         return (Term("hidden_memory", factors, FLOAT32, Grows.TOKEN, keep_last=self.mem_len),)
+
+
+@dataclass(frozen=True, slots=True)
+class NgramEmbedding(Family):
+    """What a hashed n-gram embedding inside a layer needs of the past (Qwen4-exp): conv columns and token ids."""
+
+    width: int
+    conv_columns: int
+    context_tokens: int
+
+    family: ClassVar[str] = "ngram_embedding"
+    kind: ClassVar[Kind] = Kind.STATE
+    formula: ClassVar[str] = "width · conv_columns · element + context_tokens · 8 B"
+    source: ClassVar[str] = "huggingface/transformers models/qwen4_exp"
+
+    def terms(self, store: Store) -> tuple[Term, ...]:
+        conv = (Factor("width", self.width), Factor("conv_columns", self.conv_columns))
+        return (
+            Term("ngram_conv_state", conv, store.dtype, Grows.REQUEST),
+            Term("ngram_context", (Factor("context_tokens", self.context_tokens),), INT64, Grows.REQUEST),
+        )

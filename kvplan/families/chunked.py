@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
 from kvplan.terms import Term
 
 
@@ -27,5 +27,5 @@ class ChunkedAttention(Family):
     source: ClassVar[str] = "huggingface/transformers models/llama4/modeling_llama4.py"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = max(0, self.attention_chunk_size - store.window_less)
+        kept = kept_tokens(store, self.attention_chunk_size)
         return kv_terms(store, self.num_kv_heads, self.head_dim, self.head_dim, keep_last=kept)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import VectorFormat
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Store, kept_tokens
 from kvplan.terms import Factor, Part, Term
 
 # 448 fp8 values, 7 E8M0 scales (one per 64) and one byte of padding; the 64 rope values stay bf16.
@@ -36,13 +36,17 @@ class CompressedAttention(Family):
         "min(tokens, sliding_window) · head_dim + floor(tokens / compress_rate) · (head_dim + index_head_dim)"
         " + waiting tokens; all · element"
     )
-    source: ClassVar[str] = "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
+    source: ClassVar[str] = (
+        "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
+    )
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = max(0, self.sliding_window - store.window_less)
-        terms = [self._latent("window_latent", store, keep_last=kept)]
+        kept = kept_tokens(store, self.sliding_window)
         if self.compress_rate is None:
-            return tuple(terms)
+            # The transformers class gives plain windowed layers an ordinary cache: the latent lies in it twice.
+            copies = (Factor("k_and_v", 2),) if store.as_library else ()
+            return (self._latent("window_latent", store, copies, keep_last=kept),)
+        terms = [self._latent("window_latent", store, keep_last=kept)]
         rate = self.compress_rate
         terms.append(self._latent("compressed_latent", store, stride=rate))
         terms += self._waiting("latent", self.head_dim, store)
@@ -53,11 +57,18 @@ class CompressedAttention(Family):
             terms += self._waiting("index_key", self.index_head_dim, store)
         return tuple(terms)
 
-    def _latent(self, name: str, store: Store, keep_last: int | None = None, stride: int = 1) -> Term:
-        width = self.head_dim
-        return Term(
-            name, (Factor("head_dim", width),), store.kv.latent_packing(width), keep_last=keep_last, stride=stride
-        )
+    def _latent(
+        self,
+        name: str,
+        store: Store,
+        copies: tuple[Factor, ...] = (),
+        *,
+        keep_last: int | None = None,
+        stride: int = 1,
+    ) -> Term:
+        factors = (*copies, Factor("head_dim", self.head_dim))
+        packing = store.kv.latent_packing(self.head_dim)
+        return Term(name, factors, packing, keep_last=keep_last, stride=stride)
 
     def _waiting(self, name: str, width: int, store: Store) -> list[Term]:
         """Tokens that no entry covers yet: their value and gate, for one or two streams."""

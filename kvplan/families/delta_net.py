@@ -34,11 +34,19 @@ class GatedDeltaNet(Family):
         return self.ssm_dtype
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        k_heads, v_heads = Factor("num_k_heads", self.num_k_heads, True), Factor("num_v_heads", self.num_v_heads, True)
+        k_heads, v_heads = (
+            Factor("num_k_heads", self.num_k_heads, True),
+            Factor("num_v_heads", self.num_v_heads, True),
+        )
         k_dim, v_dim = Factor("k_head_dim", self.k_head_dim), Factor("v_head_dim", self.v_head_dim)
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         return (
-            Term("conv_state_qk", (Factor("q_and_k", 2), k_heads, k_dim, columns), store.conv_state, Grows.REQUEST),
+            Term(
+                "conv_state_qk",
+                (Factor("q_and_k", 2), k_heads, k_dim, columns),
+                store.conv_state,
+                Grows.REQUEST,
+            ),
             Term("conv_state_v", (v_heads, v_dim, columns), store.conv_state, Grows.REQUEST),
             Term("delta_state", (v_heads, k_dim, v_dim), store.recurrent_state, Grows.REQUEST),
         )
@@ -67,6 +75,13 @@ class KimiDeltaAttention(Family):
         heads, width = Factor("num_heads", self.num_heads, sharded=True), Factor("head_dim", self.head_dim)
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         return (
-            Term("conv_state_qkv", (Factor("q_k_v", 3), heads, width, columns), store.conv_state, Grows.REQUEST),
-            Term("delta_state", (heads, width, Factor("head_dim", self.head_dim)), store.recurrent_state, Grows.REQUEST),
+            Term(
+                "conv_state_qkv", (Factor("q_k_v", 3), heads, width, columns), store.conv_state, Grows.REQUEST
+            ),
+            Term(
+                "delta_state",
+                (heads, width, Factor("head_dim", self.head_dim)),
+                store.recurrent_state,
+                Grows.REQUEST,
+            ),
         )

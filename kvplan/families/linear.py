@@ -20,7 +20,9 @@ class LightningAttention(Family):
     family: ClassVar[str] = "lightning_attention"
     kind: ClassVar[Kind] = Kind.STATE
     formula: ClassVar[str] = "num_heads · head_dim² · state element"
-    source: ClassVar[str] = "MiniMax-01 (arXiv 2501.08313); Qin et al., Lightning Attention-2 (arXiv 2401.04658)"
+    source: ClassVar[str] = (
+        "MiniMax-01 (arXiv 2501.08313); Qin et al., Lightning Attention-2 (arXiv 2401.04658)"
+    )
     library_state: ClassVar[str] = "model"
 
     @property

@@ -23,7 +23,9 @@ class Mamba1(Family):
 
     family: ClassVar[str] = "mamba1"
     kind: ClassVar[Kind] = Kind.STATE
-    formula: ClassVar[str] = "d_inner · (conv_kernel − 1) · conv element + d_inner · state_size · state element"
+    formula: ClassVar[str] = (
+        "d_inner · (conv_kernel − 1) · conv element + d_inner · state_size · state element"
+    )
     source: ClassVar[str] = "Gu & Dao, Mamba (arXiv 2312.00752)"
 
     @property
@@ -74,6 +76,11 @@ class Mamba2(Family):
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         return (
             Term("conv_state_x", (heads, width, columns), store.conv_state, Grows.REQUEST),
-            Term("conv_state_bc", (Factor("b_and_c", 2), groups, state, columns), store.conv_state, Grows.REQUEST),
+            Term(
+                "conv_state_bc",
+                (Factor("b_and_c", 2), groups, state, columns),
+                store.conv_state,
+                Grows.REQUEST,
+            ),
             Term("ssm_state", (heads, width, state), store.recurrent_state, Grows.REQUEST),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Store, kept_tokens
 from kvplan.terms import Factor, Term
 
 
@@ -30,7 +30,7 @@ class MultiHeadLatentAttention(Family):
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = None if self.sliding_window is None else max(0, self.sliding_window - store.window_less)
+        kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
         if store.expand_mla:
             heads = Factor("num_heads", self.num_heads, sharded=True)
             qk = self.qk_nope_head_dim + self.qk_rope_head_dim
@@ -46,5 +46,7 @@ class MultiHeadLatentAttention(Family):
         rank, rope = self.kv_lora_rank, self.qk_rope_head_dim
         return (
             Term("latent", (Factor("kv_lora_rank", rank),), store.kv.latent_packing(rank), keep_last=kept),
-            Term("rope_key", (Factor("qk_rope_head_dim", rope),), store.kv.rope_packing(rope), keep_last=kept),
+            Term(
+                "rope_key", (Factor("qk_rope_head_dim", rope),), store.kv.rope_packing(rope), keep_last=kept
+            ),
         )

@@ -25,7 +25,12 @@ class RgLru(Family):
     def terms(self, store: Store) -> tuple[Term, ...]:
         width = Factor("lru_width", self.lru_width, sharded=True)
         return (
-            Term("conv_state", (width, Factor("conv_columns", self.conv1d_width - 1)), store.conv_state, Grows.REQUEST),
+            Term(
+                "conv_state",
+                (width, Factor("conv_columns", self.conv1d_width - 1)),
+                store.conv_state,
+                Grows.REQUEST,
+            ),
             Term("rg_lru_state", (width,), store.recurrent_state, Grows.REQUEST),
         )
 
@@ -44,7 +49,10 @@ class Rwkv4(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         shift = (Factor("token_shifts", 2), Factor("hidden_size", self.hidden_size))
-        state = (Factor("num_den_max", 3), Factor("attention_hidden_size", self.attention_hidden_size, sharded=True))
+        state = (
+            Factor("num_den_max", 3),
+            Factor("attention_hidden_size", self.attention_hidden_size, sharded=True),
+        )
         return (
             Term("shift_state", shift, store.dtype, Grows.REQUEST),
             Term("wkv_state", state, FLOAT32, Grows.REQUEST),
@@ -53,19 +61,24 @@ class Rwkv4(Family):
 
 @dataclass(frozen=True, slots=True)
 class Rwkv5(Family):
-    """RWKV 5, 6 and 7: 2 * hidden_size (token shift) and num_heads * head_dim**2 in fp32."""
+    """RWKV 5, 6 and 7: token_shifts * hidden_size (token shift) and num_heads * head_dim**2 in fp32.
+
+    token_shifts is 2 (time mix and channel mix); 1 where an ordinary MLP stands for the channel mix
+    (llama.cpp's rwkv6qwen2 and arwkv7).
+    """
 
     hidden_size: int
     num_heads: int
     head_dim: int
+    token_shifts: int = 2
 
     family: ClassVar[str] = "rwkv5"
     kind: ClassVar[Kind] = Kind.STATE
-    formula: ClassVar[str] = "2 · hidden_size · element + num_heads · head_dim² · 4 B"
+    formula: ClassVar[str] = "token_shifts · hidden_size · element + num_heads · head_dim² · 4 B"
     source: ClassVar[str] = "Peng et al., Eagle and Finch (arXiv 2404.05892)"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        shift = (Factor("token_shifts", 2), Factor("hidden_size", self.hidden_size))
+        shift = (Factor("token_shifts", self.token_shifts), Factor("hidden_size", self.hidden_size))
         width = Factor("head_dim", self.head_dim)
         state = (Factor("num_heads", self.num_heads, sharded=True), width, width)
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
 from kvplan.terms import Term
 
 
@@ -15,6 +15,7 @@ class SlidingWindow(Family):
 
     bytes = min(tokens, sink_tokens + sliding_window) * num_kv_heads * (head_dim + v_head_dim) * element
     size. transformers keeps sliding_window - 1 tokens between steps (cache_utils.py, DynamicSlidingWindowLayer).
+    ``library_window``: the transformers class counts the window otherwise (models/mimo_v2_flash adds the token itself).
     """
 
     num_kv_heads: int
@@ -22,14 +23,20 @@ class SlidingWindow(Family):
     sliding_window: int
     v_head_dim: int | None = None
     sink_tokens: int = 0
+    library_window: int | None = None
 
     family: ClassVar[str] = "sliding_window"
     kind: ClassVar[Kind] = Kind.SLIDING
     formula: ClassVar[str] = (
         "min(tokens, sink_tokens + sliding_window) · num_kv_heads · (head_dim + v_head_dim) · element"
     )
-    source: ClassVar[str] = "Beltagy et al., Longformer (arXiv 2004.05150); sinks: Xiao et al. (arXiv 2309.17453)"
+    source: ClassVar[str] = (
+        "Beltagy et al., Longformer (arXiv 2004.05150); sinks: Xiao et al. (arXiv 2309.17453)"
+    )
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = max(0, self.sink_tokens + self.sliding_window - store.window_less)
-        return kv_terms(store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept)
+        window = self.library_window if store.as_library and self.library_window else self.sliding_window
+        kept = kept_tokens(store, self.sink_tokens + window)
+        return kv_terms(
+            store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept
+        )

@@ -1,4 +1,4 @@
-"""A Hugging Face ``config.json`` becomes a Model: text part found, class defaults applied, layers compiled."""
+"""A Hugging Face ``config.json`` becomes a Model: text part found, defaults applied, layers compiled."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.families import Part
+from kvplan.families import FullAttention, NoCache, Part, SlidingWindow
 from kvplan.model import Layer, Model, Provenance, runs_of
-from kvplan.readers.defaults import class_facts
+from kvplan.readers.architectures import first_architecture
+from kvplan.readers.drafts import draft_layers
+from kvplan.readers.engine_facts import engine_facts
+from kvplan.readers.facts import longest_context, other_facts, plain_numbers, quantisation, stated_dtype
+from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
+from kvplan.readers.rules.custom import unknown_decoder
 from kvplan.readers.rules.decoder import plain_decoder
+from kvplan.readers.text_part import TextPart, find_text_part, unknown_type
 from kvplan.readers.view import ConfigView, Sourced
+
+MAX_KEYS = 20_000
 
 
 def read_config(
@@ -25,50 +33,99 @@ def read_config(
     """The model that a config describes; hf_quant_config is ModelOpt's file beside it, where there is one.
 
     Raises KvplanError: bad-config (wrong type or range), missing-key, unknown-model-type,
-    unknown-layer-type.
+    unknown-layer-type, unknown-dtype.
     """
-    view = text_view(raw)
-    layers = (rule_for(view.model_type) or plain_decoder)(view)
+    part = _text_part(raw)
+    role = role_of(part)
+    layers, warnings = _layers(part, role)
+    drafts = draft_layers(part, layers)
     plain, keys = strip_sources(layers)
+    plain_drafts, _ = strip_sources(list(drafts))
+    method, scheme, quant_warnings = quantisation(part, hf_quant_config)
+    heads, hidden, vocab = plain_numbers(part.view, strict=role.no_cache is None)
+    length = longest_context(part)
+    reason = (f"no KV cache: {role.no_cache}",) if role.no_cache else ()
     return Model(
         id=id,
         source=source,
-        model_type=view.model_type,
-        architecture=_architecture(raw),
+        model_type=part.model_type,
+        architecture=first_architecture(raw),
         runs=runs_of(plain),
-        dtype=_dtype(raw, view),
-        max_model_len=_max_model_len(view),
-        num_attention_heads=int(view.optional_integer("num_attention_heads") or 0),
-        hidden_size=int(view.optional_integer("hidden_size") or 0),
-        vocab_size=int(view.optional_integer("vocab_size", lowest=0) or 0),
+        dtype=stated_dtype(part),
+        max_model_len=length,
+        num_attention_heads=heads,
+        hidden_size=hidden,
+        vocab_size=vocab,
+        kv_cache_scheme=scheme,
+        quantization=method,
+        encoder=role.encoder,
+        draft_layers=tuple(plain_drafts),
+        no_cache_reason=role.no_cache,
+        facts={**other_facts(part), **engine_facts(part.view, length)},
         provenance=Provenance(how="config", keys=keys),
+        warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
     )
 
 
 def text_view(raw: Mapping[str, Any]) -> ConfigView:
-    """The view of the text decoder: the config itself, or the part that the class names as text."""
-    model_type = raw.get("model_type")
-    if not isinstance(model_type, str):
-        raise KvplanError("bad-config", "the config has no model_type", help='add "model_type": "llama", for example')
-    facts = class_facts(model_type)
-    if facts is None:
-        raise KvplanError("unknown-model-type", f"unknown model type {model_type!r}")
-    path, holder = facts.get("text"), raw
-    if path and isinstance(raw.get(path), Mapping):
-        inner = raw[path]
-        sub = facts["sub_configs"][path]
-        inner_type = inner.get("model_type") or (sub if isinstance(sub, str) else sub.get("type"))
-        inner_facts = class_facts(str(inner_type)) or {}
-        return ConfigView(
-            inner,
-            model_type=str(inner_type),
-            defaults=inner_facts.get("defaults", {}),
-            aliases=inner_facts.get("aliases"),
-            path=f"{path}.",
+    """The view of the text decoder: the config itself, or the part that holds the text model."""
+    return _text_part(raw).view
+
+
+def _text_part(raw: Mapping[str, Any]) -> TextPart:
+    if not isinstance(raw, Mapping):
+        raise KvplanError("bad-config", f"a config is an object, not a {type(raw).__name__}")
+    if len(raw) > MAX_KEYS:
+        raise KvplanError("bad-config", f"the config has {len(raw):,} keys")
+    return find_text_part(raw)
+
+
+def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
+    """The layers in their role, and what had to be assumed to read them."""
+    if role.no_cache is not None:
+        return [Layer((NoCache(),))] * layer_count(part), ()
+    view = part.view
+    warnings: tuple[str, ...] = ()
+    rule = rule_for(view.model_type)
+    if rule is None and not part.known:
+        rule = _unknown_rule
+        warnings = (
+            f"unknown model type {part.model_type[:80]!r}: read as a plain decoder with full attention"
+            " in every layer, because nothing in the config speaks against it",
         )
-    return ConfigView(
-        holder, model_type=model_type, defaults=facts.get("defaults", {}), aliases=facts.get("aliases")
-    )
+    layers = (rule or plain_decoder)(view)
+    return with_attention_sinks(view, shaped(part, layers, role)), warnings
+
+
+def _unknown_rule(view: ConfigView) -> list[Layer]:
+    try:
+        return unknown_decoder(view)
+    except KvplanError as error:
+        raise unknown_type(view.model_type, error.message) from error
+
+
+def with_attention_sinks(view: ConfigView, layers: list[Layer]) -> list[Layer]:
+    """StreamingLLM: attention_sink_size first and attention_sink_window_size newest tokens are kept.
+
+    Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (arXiv 2309.17453);
+    key names of tomaarsen/attention_sinks.
+    """
+    if not (view.given("attention_sink_size") and view.given("attention_sink_window_size")):
+        return layers
+    sinks = view.integer("attention_sink_size", lowest=0)
+    window = view.integer("attention_sink_window_size")
+    seen: dict[Layer, Layer] = {}
+    for layer in layers:
+        if layer not in seen:
+            seen[layer] = Layer(
+                tuple(
+                    SlidingWindow(part.num_kv_heads, part.head_dim, window, part.v_head_dim, sinks)
+                    if isinstance(part, FullAttention)
+                    else part
+                    for part in layer.parts
+                )
+            )
+    return [seen[layer] for layer in layers]
 
 
 def strip_sources(layers: list[Layer]) -> tuple[list[Layer], dict[str, dict[str, str]]]:
@@ -88,21 +145,4 @@ def _strip_part(part: Part, keys: dict[str, dict[str, str]]) -> Part:
         if isinstance(value, Sourced):
             keys.setdefault(part.family, {})[entry.name] = value.key
             changed[entry.name] = int(value)
-    return replace(part, **changed) if changed else part
-
-
-def _architecture(raw: Mapping[str, Any]) -> str | None:
-    names = raw.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else None
-
-
-def _dtype(raw: Mapping[str, Any], view: ConfigView) -> str | None:
-    for holder in (raw, view.raw):
-        for key in ("dtype", "torch_dtype"):
-            if isinstance(holder.get(key), str):
-                return str(holder[key]).removeprefix("torch.")
-    return None
-
-
-def _max_model_len(view: ConfigView) -> int | None:
-    return view.optional_integer("max_position_embeddings", "n_positions", "max_seq_len")
+    return replace(part, **changed) if changed else part  # type: ignore[arg-type]

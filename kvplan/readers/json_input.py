@@ -1,79 +1,183 @@
-"""JSON from outside: size, depth and duplicate keys are checked before anything is believed."""
+"""JSON from outside: kind of file, size, encoding, depth and duplicate keys are checked before it is used."""
 
 from __future__ import annotations
 
 import json
+import math
+import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kvplan.errors import KvplanError
 from kvplan.units import MIB
 
 MAX_BYTES = 16 * MIB
 MAX_DEPTH = 100
+# A config has a few hundred values; the bound keeps what a parsed file can take in memory near 100 MB.
+MAX_VALUES = 500_000
+# More digits than any count of bytes has; also keeps int() far from quadratic time.
+_MAX_DIGITS = 60
+_SHOWN = 79
+
+_KINDS = (
+    (stat.S_ISDIR, "is a directory"),
+    (stat.S_ISFIFO, "is a pipe"),
+    (stat.S_ISSOCK, "is a socket"),
+    (stat.S_ISCHR, "is a device"),
+    (stat.S_ISBLK, "is a device"),
+)
 
 
 def read_limited(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The bytes of a file that is a file and not larger than the limit. Raises KvplanError(no-such-file | …)."""
+    """The bytes of a regular file that is not larger than the limit; pipes and devices are not opened.
+
+    Raises KvplanError: no-such-file, not-a-file, unreadable-file, file-too-large.
+    """
+    if regular_size(path) > limit:
+        raise _too_large(str(path), limit)
     try:
-        if not path.is_file():
-            raise KvplanError("no-such-file", f"{path} is not a file" if path.exists() else f"{path} does not exist")
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
     except OSError as error:
-        raise KvplanError("unreadable-file", f"{path}: {error.strerror or error}") from error
+        raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > limit:
-        raise KvplanError(
-            "file-too-large",
-            f"{path} is larger than {limit // MIB} MiB",
-            help="a config.json is a few kilobytes: is this the right file?",
-        )
+        raise _too_large(str(path), limit)
+    return data
+
+
+def regular_size(path: Path) -> int:
+    """The size of a regular file; what would make a reader wait (a pipe, a device) is refused unopened.
+
+    Raises KvplanError: no-such-file, not-a-file, unreadable-file.
+    """
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise KvplanError("no-such-file", f"{path} does not exist") from error
+    except OSError as error:
+        raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise KvplanError("no-such-file", f"{str(path)!r} is not a file name") from error
+    for is_kind, words in _KINDS:
+        if is_kind(status.st_mode):
+            raise KvplanError("not-a-file", f"{path} {words}, not a file", help=_kind_help(words))
+    return status.st_size
+
+
+def read_stream(stream: BinaryIO, *, name: str, limit: int = MAX_BYTES) -> bytes:
+    """All that a stream holds, up to the limit. Raises KvplanError(file-too-large | unreadable-file)."""
+    try:
+        data = stream.read(limit + 1)
+    except OSError as error:
+        raise KvplanError("unreadable-file", f"{name} cannot be read: {error.strerror or error}") from error
+    if len(data) > limit:
+        raise _too_large(name, limit)
     return data
 
 
 def parse_json(data: bytes, *, name: str) -> dict[str, Any]:
-    """A JSON object. Refuses duplicate keys, NaN and infinities, deep nesting, other encodings than UTF-8."""
+    """A JSON object in UTF-8 (a byte order mark is passed over).
+
+    Refused: more than MAX_BYTES or MAX_VALUES, nesting deeper than MAX_DEPTH, a key twice in one object, NaN,
+    infinities and numbers that overflow to one, whole numbers of more than 60 digits. Raises
+    KvplanError(bad-json | file-too-large); time and memory are bounded.
+    """
     if len(data) > MAX_BYTES:
-        raise KvplanError("file-too-large", f"{name} is larger than {MAX_BYTES // MIB} MiB")
+        raise _too_large(name, MAX_BYTES)
+    text = _decode(data, name)
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > MAX_VALUES:
+        raise KvplanError(
+            "bad-json", f"{name} has {values:,} values or more", help="a config.json has a few hundred"
+        )
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise KvplanError("bad-json", f"{name} is not UTF-8: byte {error.start}") from error
-    _check_depth(text, name)
-    try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_int=_whole,
+            parse_float=_finite,
+        )
     except json.JSONDecodeError as error:
-        line = text.splitlines()[error.lineno - 1] if text.splitlines() else ""
-        start = max(0, error.colno - 40)
-        where = f"{name}:{error.lineno}:{error.colno}\n{line[start : start + 79]}\n{' ' * (error.colno - 1 - start)}^"
-        raise KvplanError("bad-json", f"{name} is not JSON: {error.msg}", where=where) from error
-    except (ValueError, RecursionError) as error:
-        raise KvplanError("bad-json", f"{name}: {str(error)[:200] or 'too deeply nested'}") from error
+        where = f"{name}:{error.lineno}:{error.colno}\n{_caret(text, error.pos)}"
+        raise KvplanError(
+            "bad-json", f"{name} is not JSON: {error.msg}", where=where, help=_what_else(data)
+        ) from error
+    except RecursionError as error:
+        raise _too_deep(name) from error
+    except ValueError as error:
+        raise KvplanError("bad-json", f"{name}: {error}") from error
     if not isinstance(value, dict):
-        raise KvplanError("bad-json", f"{name} is a JSON {type(value).__name__}, not an object")
+        kind = "null" if value is None else type(value).__name__
+        raise KvplanError("bad-json", f"{name} is a JSON {kind}, not an object")
+    _check_depth(value, name)
+    if "\\ud" in text.lower():
+        _check_surrogates(value, name)
     return value
 
 
-def _check_depth(text: str, name: str) -> None:
-    depth = deepest = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-            if deepest > MAX_DEPTH:
-                raise KvplanError("bad-json", f"{name} is nested more than {MAX_DEPTH} deep")
-        elif char in "]}":
-            depth -= 1
+def _decode(data: bytes, name: str) -> str:
+    if not data.strip():
+        raise KvplanError("bad-json", f"{name} is empty", help=_what_else(data))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise KvplanError(
+            "bad-json", f"{name} is not UTF-8: byte {error.start}", help=_what_else(data)
+        ) from error
+    if "\0" in text:
+        raise KvplanError("bad-json", f"{name} has NUL bytes: it is not JSON text", help=_what_else(data))
+    return text
+
+
+def _what_else(data: bytes) -> tuple[str, ...]:
+    """What the bytes are instead of JSON, as far as their beginning shows it."""
+    start = data[:200].lstrip().lower()
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[1:2] == b"\0" or data[:1] == b"\0":
+        return ("this looks like UTF-16 or UTF-32: save the file as UTF-8",)
+    if start.startswith(b"version https://git-lfs"):
+        return ("this is a Git LFS pointer: run `git lfs pull` to get the file itself",)
+    if start.startswith((b"<!doctype", b"<html")):
+        return ("this is a web page: download the raw file",)
+    if data[:4] == b"GGUF":
+        return ("this is a GGUF file: give it a name that ends in .gguf",)
+    if data[:2] in (b"\x1f\x8b", b"PK"):
+        return ("this is a compressed file: unpack it first",)
+    return ()
+
+
+def _caret(text: str, position: int) -> str:
+    """The line around a position and a caret under it, at most 79 columns."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    line = text[start : end if end >= 0 else len(text)] if position - start < 10**6 else ""
+    column = position - start
+    first = max(0, column - 40)
+    shown = "".join(char if char.isprintable() else " " for char in line[first : first + _SHOWN])
+    return f"{shown}\n{' ' * (column - first)}^" if shown.strip() else ""
+
+
+def _check_depth(value: dict[str, Any], name: str) -> None:
+    """Walks level by level, so that no recursion limit matters."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise _too_deep(name)
+
+
+def _check_surrogates(value: dict[str, Any], name: str) -> None:
+    """Half a surrogate pair is a text that no terminal and no UTF-8 file can hold."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise KvplanError("bad-json", f"{name} has half a surrogate pair in a text") from error
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,10 +186,43 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r} stands twice in one object")
+                raise ValueError(f"the key {key[:60]!r} stands twice in one object")
             seen.add(key)
     return made
 
 
 def _no_constant(text: str) -> Any:
+    # Published config.json files hold infinities (Nemotron-H: "time_step_limit": [0.0, Infinity]), because
+    # Python's json writes them; a key that needs a whole number refuses one. NaN has no such excuse.
+    if text in ("Infinity", "-Infinity"):
+        return float(text)
     raise ValueError(f"{text} is not a JSON number")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"{text[:20]}… is a number of {len(text):,} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
+
+
+def _too_deep(name: str) -> KvplanError:
+    return KvplanError("bad-json", f"{name} is nested more than {MAX_DEPTH} deep")
+
+
+def _too_large(name: str, limit: int) -> KvplanError:
+    return KvplanError(
+        "file-too-large",
+        f"{name} is larger than {limit // MIB} MiB",
+        help="a config.json is a few kilobytes: is this the right file?",
+    )
+
+
+def _kind_help(words: str) -> tuple[str, ...]:
+    return ("to read from a pipe, give - and send it to standard input",) if "pipe" in words else ()

@@ -42,7 +42,7 @@ class ConfigView:
         self.model_type = model_type
         self.path = path
         self._defaults = defaults
-        self._aliases = dict(aliases or {})
+        self._aliases: dict[str, str] = dict(aliases or {})
         self._spellings: dict[str, list[str]] = {}
         for alias, real in self._aliases.items():
             self._spellings.setdefault(real, []).append(alias)
@@ -134,7 +134,9 @@ class ConfigView:
             raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not an object")
         return dict(value)
 
-    def inner(self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None) -> ConfigView:
+    def inner(
+        self, key: str, *, aliases: Mapping[str, str] | None = None, defaults: Mapping[str, Any] | None = None
+    ) -> ConfigView:
         """A nested object as a view of its own (an empty one where it is missing)."""
         return ConfigView(
             self.mapping(key) or {},
@@ -142,6 +144,18 @@ class ConfigView:
             defaults=defaults or {},
             aliases=aliases,
             path=f"{self.path}{key}.",
+        )
+
+    def with_values(self, values: Mapping[str, Any]) -> ConfigView:
+        """The same view with some keys set otherwise, as one layer of ``per_layer_config`` has them."""
+        changed = {self.real(key) for key in values}
+        kept = {key: value for key, value in self.raw.items() if self.real(key) not in changed}
+        return ConfigView(
+            {**kept, **values},
+            model_type=self.model_type,
+            defaults=self._defaults,
+            aliases=self._aliases,
+            path=self.path,
         )
 
     def num_layers(self, *keys: str) -> int:
@@ -168,7 +182,9 @@ def check_integer(value: Any, origin: str, lowest: int = 1, highest: int = LARGE
     if isinstance(value, bool) or not isinstance(value, int):
         raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not a whole number")
     if not lowest <= value <= highest:
-        raise KvplanError("bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}")
+        raise KvplanError(
+            "bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}"
+        )
     return value
 
 

@@ -92,7 +92,7 @@ def small_settings(default: Any, layers: int) -> dict[str, Any]:
     return settings
 
 
-def small_config(model_type: str, settings: Mapping[str, Any] = {}) -> Any:  # noqa: B006 - only read
+def small_config(model_type: str, settings: Mapping[str, Any] = {}) -> Any:
     """A config of the type with a depth at which every kind of layer of the default occurs."""
     return _small(CONFIG_MAPPING[model_type], settings)
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import pkgutil
+from functools import lru_cache
 
 from kvplan.model import Layer
-from kvplan.readers.rules.registry import RULES, Rule, rule
+from kvplan.readers.rules.registry import NO_CACHE, RULES, Rule, rule
 
-__all__ = ["RULES", "Layer", "Rule", "rule", "rule_for"]
+__all__ = ["NO_CACHE", "RULES", "Layer", "Rule", "rule", "rule_for", "rules"]
 
 
 def rule_for(model_type: str) -> Rule | None:
     """The rule of a model type, or None for one that has none of its own."""
-    _load()
-    return RULES.get(model_type)
+    return rules().get(model_type)
 
 
-_loaded: list[Callable[[], None]] = []
-
-
-def _load() -> None:
-    if not _loaded:
-        from kvplan.readers.rules import decoder
-
-        _loaded.append(lambda: None)
-        del decoder
+@lru_cache(maxsize=1)
+def rules() -> dict[str, Rule]:
+    """The whole table: every module beside this file adds its types when it is imported."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return RULES

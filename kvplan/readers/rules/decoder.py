@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
-from kvplan.families import ChunkedAttention, FullAttention, NoCache, Part, SlidingWindow
+from kvplan.errors import KvplanError
+from kvplan.families import ChunkedAttention, FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
+from kvplan.readers.rules.recipe import CHUNKED, FULL, SLIDING, Parts, PartsOf, Recipe, nothing
+from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
+
+# Classes that never read num_key_value_heads: every head has its own K and V.
+_ALWAYS_MHA = frozenset(
+    {
+        *("bert", "bert-generation", "big_bird", "biogpt", "bloom", "camembert", "codegen", "cpmant", "ctrl"),
+        *(
+            "data2vec-text",
+            "electra",
+            "ernie",
+            "git",
+            "gpt2",
+            "gpt-sw3",
+            "gpt_neo",
+            "gpt_neox",
+            "gpt_neox_japanese",
+        ),
+        *(
+            "gptj",
+            "hrm_text",
+            "megatron-bert",
+            "modernbert-decoder",
+            "mpt",
+            "opt",
+            "persimmon",
+            "rembert",
+            "roberta",
+        ),
+        *("roberta-prelayernorm", "roc_bert", "roformer", "xglm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+    }
+)
+# Classes that compute hidden_size // num_attention_heads and never read head_dim.
+_FIXED_HEAD_DIM = (_ALWAYS_MHA - {"hrm_text", "modernbert-decoder"}) | {
+    "falcon", "gpt_bigcode", "mllama_text_model", "stablelm", "unlimited_ocr_text"
+}  # fmt: skip
 
 
 def num_heads(view: ConfigView) -> int:
@@ -13,48 +50,184 @@ def num_heads(view: ConfigView) -> int:
 
 def num_kv_heads(view: ConfigView) -> int:
     """num_key_value_heads (or num_kv_heads); without one, every head has its own K and V (MHA)."""
+    if view.model_type in _ALWAYS_MHA:
+        return derived(int(num_heads(view)), f"num_attention_heads ({view.model_type} has no KV heads: MHA)")
     given = view.optional_integer("num_key_value_heads", "num_kv_heads")
-    return given if given is not None else derived(int(num_heads(view)), "num_attention_heads (no KV heads stated: MHA)")
+    if given is not None:
+        return given
+    return derived(int(num_heads(view)), "num_attention_heads (no KV heads stated: MHA)")
 
 
 def head_dim(view: ConfigView) -> int:
     """head_dim where stated, else hidden_size // num_attention_heads."""
-    given = view.optional_integer("head_dim")
-    if given is not None:
-        return given
+    if view.model_type not in _FIXED_HEAD_DIM:
+        given = view.optional_integer("head_dim")
+        if given is not None:
+            return given
+    return hidden_per_head(view)
+
+
+def hidden_per_head(view: ConfigView) -> int:
+    """hidden_size // num_attention_heads."""
     hidden, heads = view.integer("hidden_size", "n_embd", "d_model"), num_heads(view)
+    if hidden < heads:
+        raise KvplanError(
+            "bad-config",
+            f"{view.model_type}: hidden_size {hidden:,} is less than the {heads:,} attention heads",
+        )
     return derived(hidden // heads, "hidden_size // num_attention_heads")
+
+
+def window(view: ConfigView, key: str = "sliding_window") -> int:
+    """The window of a windowed layer. Raises KvplanError where there is none: transformers fails there too."""
+    size = view.optional_integer(key)
+    if size is None:
+        raise view.refuse(key, "the layers are windowed but no window is given")
+    return size
+
+
+def full(view: ConfigView) -> Parts:
+    return (FullAttention(num_kv_heads(view), head_dim(view)),)
+
+
+def sliding(view: ConfigView) -> Parts:
+    return (SlidingWindow(num_kv_heads(view), head_dim(view), window(view)),)
+
+
+def chunked(view: ConfigView) -> Parts:
+    return (ChunkedAttention(num_kv_heads(view), head_dim(view), window(view, "attention_chunk_size")),)
+
+
+ATTENTION: dict[str, PartsOf] = {
+    FULL: full,
+    SLIDING: sliding,
+    CHUNKED: chunked,
+    "moe": nothing,
+    "mlp": nothing,
+}
 
 
 def attention_part(view: ConfigView, kind: str) -> Part:
     """One layer of the given ``layer_types`` word, with the sizes of the whole model."""
-    kv, width = num_kv_heads(view), head_dim(view)
-    if kind == "full_attention":
-        return FullAttention(kv, width)
-    if kind == "sliding_attention":
-        return SlidingWindow(kv, width, view.integer("sliding_window"))
-    if kind == "chunked_attention":
-        return ChunkedAttention(kv, width, view.integer("attention_chunk_size"))
-    if kind in ("moe", "mlp"):
-        return NoCache()
-    raise view.refuse("layer_types", f"unknown layer type {kind!r}")
+    if kind not in ATTENTION:
+        raise view.refuse("layer_types", f"unknown layer type {kind!r}")
+    return ATTENTION[kind](view)[0]
+
+
+def one_kind(view: ConfigView, count: int) -> list[str]:
+    """All windowed where sliding_window is set, all chunked where attention_chunk_size is, else all full.
+
+    transformers cache_utils.py, get_layer_types_and_kwargs.
+    """
+    if view.get("sliding_window") is not None:
+        return [SLIDING] * count
+    if view.get("attention_chunk_size") is not None:
+        return [CHUNKED] * count
+    return [FULL] * count
+
+
+def _num_layers(view: ConfigView) -> int:
+    return view.num_layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+PLAIN = Recipe(ATTENTION, one_kind, count=_num_layers)
 
 
 def plain_decoder(view: ConfigView) -> list[Layer]:
     """Layers by ``layer_types`` where there is one; else all windowed, all chunked or all full."""
-    count = view.num_layers("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    kinds = view.sequence("layer_types")
-    if kinds is None:
-        kinds = [_only_kind(view)] * count
-    if len(kinds) != count:
-        raise view.refuse("layer_types", f"{len(kinds)} entries for {count} layers")
-    parts = {kind: attention_part(view, str(kind)) for kind in dict.fromkeys(kinds)}
-    return [Layer((parts[kind],)) for kind in kinds]
+    return PLAIN(view)
 
 
-def _only_kind(view: ConfigView) -> str:
-    if view.get("sliding_window"):
-        return "sliding_attention"
-    if view.get("attention_chunk_size"):
-        return "chunked_attention"
-    return "full_attention"
+# Types whose class has nothing beyond this.
+_PLAIN_TYPES = [
+    "apertus",
+    "arcee",
+    "aria_text",
+    "bert",
+    "bert-generation",
+    "big_bird",
+    "biogpt",
+    "bitnet",
+    "bloom",
+    "camembert",
+    "codegen",
+    "cohere",
+    "cosmos3_edge_text",
+    "ctrl",
+    "data2vec-text",
+    "diffllama",
+    "doge",
+    "electra",
+    "emu3_text_model",
+    "ernie",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "ernie4_5_vl_moe_text",
+    "flex_olmo",
+    "gemma",
+    "git",
+    "glm",
+    "glm4",
+    "glm4_moe",
+    "glm4v_text",
+    "glm4v_moe_text",
+    "glm_image_text",
+    "glm_ocr_text",
+    "gpt-sw3",
+    "gpt2",
+    "gpt_neo",
+    "gpt_neox",
+    "gpt_neox_japanese",
+    "gptj",
+    "granite",
+    "granite4_vision_text",
+    "granite_docling_text",
+    "granitemoe",
+    "granitemoeshared",
+    "helium",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
+    "hunyuan_vl_text",
+    "hy_v3",
+    "hyperclovax",
+    "internlm3",
+    "iquestcoder",
+    "jais2",
+    "llama",
+    "megatron-bert",
+    "ministral3",
+    "minimax_m2",
+    "mistral",
+    "mixtral",
+    "molmo2_text",
+    "moshi",
+    "mpt",
+    "nanochat",
+    "nemotron",
+    "olmo",
+    "olmo2",
+    "olmoe",
+    "opt",
+    "persimmon",
+    "phi",
+    "phi3",
+    "phi4_multimodal",
+    "phimoe",
+    "qwen3_vl_moe_text",
+    "qwen3_vl_text",
+    "rembert",
+    "roberta",
+    "roberta-prelayernorm",
+    "roc_bert",
+    "roformer",
+    "seed_oss",
+    "solar_open",
+    "stablelm",
+    "starcoder2",
+    "voxtral_realtime_text",
+    "xglm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+]
+rule(*_PLAIN_TYPES)(plain_decoder)

@@ -9,6 +9,8 @@ from kvplan.readers.view import ConfigView
 
 Rule = Callable[[ConfigView], list[Layer]]
 RULES: dict[str, Rule] = {}
+NO_CACHE: dict[str, str] = {}
+"""Model type → why its class keeps no cache."""
 
 
 def rule(*model_types: str) -> Callable[[Rule], Rule]:

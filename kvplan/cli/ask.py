@@ -1,0 +1,81 @@
+"""From parsed options to the questions: which models, which engines, which settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from kvplan.api import load_model, make_settings
+from kvplan.cli.commands import Given, text_of
+from kvplan.cli.given import gather
+from kvplan.cli.terminal import COLOR_WORDS
+from kvplan.engines import DEFAULT_ENGINE, ENGINES, choose_engine
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.questions import kv_dtypes_to_compare
+from kvplan.settings import Settings
+
+ALL = "all"
+
+
+class Question(NamedTuple):
+    """Everything one command line asks for. names: as typed; lengths, counts: as given, for ladders."""
+
+    names: list[str]
+    models: list[Model]
+    choices: list[Choice]
+    variants: list[Settings]
+    lengths: tuple[int, ...]
+    counts: tuple[int, ...]
+    forgiving: bool
+
+
+def question(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Question:
+    """Load the models, choose the engines, and make one Settings for each combination of the lists.
+
+    forgiving: engines or dtypes were not named one by one, so one that does not apply is only a row.
+    """
+    if names.count("-") > 1:
+        raise KvplanError("bad-usage", "standard input can be one model only")
+    values = gather(given)
+    specs = values.pop("engine", [DEFAULT_ENGINE])
+    every = ALL in specs
+    choices = [choose_engine(spec) for spec in (list(ENGINES) if every else specs)]
+    lengths = values.pop("tokens", [None])
+    counts = values.pop("requests", [None])
+    dtypes = values.pop("kv_cache_dtype", [None])
+    models = [load_model(name) for name in names]
+    if compare_dtypes:
+        dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
+    base = make_settings(**values)
+    variants = [
+        _with(base, kv_cache_dtype=dtype, tokens=tokens, requests=requests)
+        for dtype, tokens, requests in product(dtypes, lengths, counts)
+    ]
+    return Question(
+        names,
+        models,
+        choices,
+        variants,
+        tuple(tokens for tokens in lengths if tokens is not None),
+        tuple(number for number in counts if number is not None),
+        every or compare_dtypes,
+    )
+
+
+def _with(base: Settings, **changes: Any) -> Settings:
+    return replace(base, **{name: value for name, value in changes.items() if value is not None})
+
+
+def check_color(given: Given) -> None:
+    """Raises KvplanError(bad-usage) for a word that --color does not take."""
+    color = text_of(given, "color")
+    if color is not None and color not in COLOR_WORDS:
+        raise KvplanError("bad-usage", f"--color {color}: not one of {', '.join(COLOR_WORDS)}")
+
+
+def rules_file(choice: Choice) -> str:
+    """``kvplan/engines/vllm.py``: where the engine's rules stand."""
+    return type(choice.engine).__module__.replace(".", "/") + ".py"

@@ -1,0 +1,204 @@
+"""The commands as data: both parsers, help and completion read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.options import COMMON, COMPARISONS, OPTIONS, OUTPUT, Option, switch, word
+
+Given = Mapping[str, "str | bool | None"]
+Runner = Callable[[list[str], Given], Answer]
+
+
+class Argument(NamedTuple):
+    """The positional argument of a command: how it is shown, how many are taken, what completes it."""
+
+    metavar: str
+    least: int = 0
+    most: int | None = None
+    complete: str | None = None
+
+
+class Command(NamedTuple):
+    """One command. run: ``module:function`` taking the positional words and the options as given."""
+
+    name: str
+    summary: str
+    run: str
+    argument: Argument | None
+    options: tuple[Option, ...]
+    epilog: str
+
+    def call(self, words: list[str], given: Given) -> Answer:
+        """Import the command's module and run it."""
+        module, _, function = self.run.partition(":")
+        runner: Runner = getattr(import_module(module), function)
+        return runner(words, given)
+
+
+_SIZE = """\
+\b
+Examples:
+  kvplan size llama-3.1-8b                      one request of full length
+  kvplan size llama-3.1-8b -t 4k,32k -n 1,8,32  a grid
+  kvplan size qwen3-32b --kv-cache-memory 60GiB --ladder
+  kvplan size qwen3-32b --gpu h200 --tp 2 --kv-cache-dtype fp8
+  kvplan size deepseek-v3 --compare-dtypes
+  kvplan size gpt-oss-20b gemma-3-27b qwen3-32b --tokens 128k
+  kvplan size ./config.json --engine all
+  kvplan size hf:Qwen/Qwen3-8B --json
+  cat config.json | kvplan size - --tokens 4096
+
+\b
+MODEL is the name of a card (kvplan models), a config.json, a directory that
+has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin.
+
+\b
+Every option can also come from KVPLAN_<LONG_NAME> (KVPLAN_ENGINE=vllm@0.32)
+or from ~/.config/kvplan/config.yaml (engine: vllm@0.32); flags count first.
+"""
+_EXPLAIN = """\
+\b
+Examples:
+  kvplan explain llama-3.1-8b
+  kvplan explain deepseek-v3 --tokens 32k --tp 8
+  kvplan explain ./config.json --engine transformers --json
+"""
+_MODELS = """\
+\b
+Examples:
+  kvplan models                     all of them
+  kvplan models qwen                whose name has `qwen`
+  kvplan models --family mla        that keep latents
+  kvplan models llama-3.1-8b        one: its layers and its source
+"""
+_GPUS = """\
+\b
+Examples:
+  kvplan gpus                       all of them
+  kvplan gpus amd                   whose name, maker or design has `amd`
+  kvplan gpus h100                  one: every figure with its source
+"""
+_NEW = """\
+\b
+Examples:
+  kvplan cards new ./config.json --output model_cards/my-model.yaml
+  kvplan cards new hf:Qwen/Qwen3-8B
+  cat config.json | kvplan cards new -
+"""
+_LINT = """\
+\b
+Examples:
+  kvplan cards lint                 every card that came with kvplan
+  kvplan cards lint my-model.yaml
+"""
+_SCHEMA = """\
+\b
+Examples:
+  kvplan schema                     what `kvplan size --json` prints
+  kvplan schema card                a model card
+  kvplan schema gpu                 a GPU file
+"""
+
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        Command(
+            "size",
+            "How much KV cache (and recurrent state) a model takes, exactly as the engine holds it.",
+            "kvplan.cli.size:run",
+            Argument("MODEL...", least=1, complete="models"),
+            (*COMPARISONS, *OPTIONS, *COMMON),
+            _SIZE,
+        ),
+        Command(
+            "explain",
+            "Why: every term that a layer stores, its factors, and the config keys that they came from.",
+            "kvplan.cli.explain:run",
+            Argument("MODEL", least=1, most=1, complete="models"),
+            (*OPTIONS, *COMMON),
+            _EXPLAIN,
+        ),
+        Command(
+            "models",
+            "The models that kvplan knows by name: all, those that match, or one in full.",
+            "kvplan.cli.catalog:models",
+            Argument("[FILTER]", most=1, complete="models"),
+            (
+                Option(
+                    "family",
+                    ("--family",),
+                    "FAMILY",
+                    word,
+                    "Only models with such layers.",
+                    OUTPUT,
+                    complete="families",
+                ),
+                *COMMON,
+            ),
+            _MODELS,
+        ),
+        Command(
+            "gpus",
+            "The GPUs that kvplan knows by name: all, those that match, or one in full.",
+            "kvplan.cli.catalog:gpus",
+            Argument("[FILTER]", most=1, complete="gpus"),
+            COMMON,
+            _GPUS,
+        ),
+        Command(
+            "cards new",
+            "Write a model card from a config.",
+            "kvplan.cli.cards:new",
+            Argument("CONFIG", least=1, most=1),
+            (
+                Option(
+                    "output",
+                    ("--output", "-o"),
+                    "FILE",
+                    word,
+                    "Write to a file that does not exist yet.",
+                    OUTPUT,
+                ),
+                *COMMON,
+            ),
+            _NEW,
+        ),
+        Command(
+            "cards lint",
+            "Check cards: form, names, and every golden number, computed anew.",
+            "kvplan.cli.cards:lint",
+            Argument("[PATH...]"),
+            COMMON,
+            _LINT,
+        ),
+        Command(
+            "schema",
+            "The JSON Schema of the answers, of a model card, or of a GPU file.",
+            "kvplan.cli.schema:run",
+            Argument("[size|card|gpu]", most=1, complete="schemas"),
+            COMMON,
+            _SCHEMA,
+        ),
+    )
+}
+
+GROUPS = {"cards": "Write model cards from configs, and check them."}
+TOP_LEVEL = ("size", "explain", "models", "gpus", "cards", "schema")
+
+
+def is_given(given: Given, name: str) -> bool:
+    """Whether a switch was set."""
+    return given.get(name) is True
+
+
+def text_of(given: Given, name: str) -> str | None:
+    """An option's text, or None where it was not given."""
+    value = given.get(name)
+    return value if isinstance(value, str) else None
+
+
+__all__ = ["COMMANDS", "GROUPS", "TOP_LEVEL", "Argument", "Command", "Given", "is_given", "switch", "text_of"]

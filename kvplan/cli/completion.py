@@ -1,0 +1,63 @@
+"""What the shell offers for a half-typed word. Nothing is offered where the data cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+
+def _models() -> Iterable[str]:
+    from kvplan.readers.cards import list_names
+
+    return list_names()
+
+
+def _gpus() -> Iterable[str]:
+    from kvplan.readers.gpus import list_keys
+
+    return list_keys()
+
+
+def _engines() -> Iterable[str]:
+    from kvplan.engines import ENGINES
+
+    return (*ENGINES, "all")
+
+
+def _dtypes() -> Iterable[str]:
+    from kvplan.dtypes import KV_DTYPES
+
+    return ("auto", "fp8", *KV_DTYPES)
+
+
+def _families() -> Iterable[str]:
+    from kvplan.families import FAMILIES
+
+    return FAMILIES
+
+
+def _schemas() -> Iterable[str]:
+    return ("size", "card", "gpu")
+
+
+_SOURCES: dict[str, Callable[[], Iterable[str]]] = {
+    "models": _models,
+    "gpus": _gpus,
+    "engines": _engines,
+    "dtypes": _dtypes,
+    "families": _families,
+    "schemas": _schemas,
+}
+
+
+def completer(name: str) -> Callable[[str], list[str]]:
+    """A function of the half-typed word for typer's ``autocompletion``."""
+
+    def complete(incomplete: str) -> list[str]:
+        done, comma, last = incomplete.rpartition(",")
+        try:
+            names = sorted(_SOURCES[name]())
+        except Exception:
+            return []
+        return [done + comma + word for word in names if word.casefold().startswith(last.casefold())]
+
+    return complete

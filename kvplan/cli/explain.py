@@ -1,0 +1,24 @@
+"""``kvplan explain``."""
+
+from __future__ import annotations
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color, question, rules_file
+from kvplan.cli.commands import Given, is_given
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.questions import ask
+from kvplan.report.explain import explain_dump, explain_screen
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """The terms of one answer."""
+    check_color(given)
+    asked = question(words, given)
+    if len(asked.choices) * len(asked.variants) > 1:
+        raise KvplanError("bad-usage", "explain answers one question: one engine, length, number and dtype")
+    model, choice = asked.models[0], asked.choices[0]
+    result = ask(model, choice, asked.variants[0])
+    code = EXIT_OK if result.ok else EXIT_NO
+    if is_given(given, "json"):
+        return Answer(data=explain_dump(model, result), code=code)
+    return Answer(explain_screen(model, result, rules_file=rules_file(choice)), code=code)

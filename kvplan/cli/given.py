@@ -1,0 +1,105 @@
+"""Where an option's value comes from: flag, ``KVPLAN_*``, config file, in this order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvplan.cli.options import BY_NAME, OPTIONS, Option, values_of
+from kvplan.errors import KvplanError, did_you_mean
+
+ENV_PREFIX = "KVPLAN_"
+CONFIG_VARIABLE = "KVPLAN_CONFIG"
+
+
+def config_path(environment: Mapping[str, str]) -> Path | None:
+    """``$KVPLAN_CONFIG``, else ``$XDG_CONFIG_HOME/kvplan/config.yaml`` (``~/.config``), else None.
+
+    A file named by the variable must exist; an empty variable means none. Raises KvplanError(no-such-file).
+    """
+    named = environment.get(CONFIG_VARIABLE)
+    if named is not None:
+        if named and not Path(named).is_file():
+            raise KvplanError("no-such-file", f"{CONFIG_VARIABLE} names {named}, which is not a file")
+        return Path(named) if named else None
+    base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")  # noqa: PTH111, PTH118
+    path = Path(base) / "kvplan" / "config.yaml"
+    return path if path.is_file() else None
+
+
+def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Parsed values by the library's names, for what was given anywhere.
+
+    flags: texts (or booleans) from the command line, None where a flag was not given. Raises KvplanError.
+    """
+    environment = os.environ if environment is None else environment
+    path = config_path(environment)
+    from_file = read_config_file(path) if path is not None else {}
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        flag = flags.get(option.name)
+        variable = ENV_PREFIX + option.name.upper()
+        if flag is not None:
+            values[option.name] = (
+                flag if option.is_switch else values_of(option, flag, f"{option.flags[0]} {flag}")
+            )
+        elif environment.get(variable):
+            text = environment[variable]
+            values[option.name] = values_of(option, text, f"{variable}={text}")
+        elif option.name in from_file:
+            values[option.name] = from_file[option.name]
+    return _spread(values)
+
+
+def _spread(values: dict[str, Any]) -> dict[str, Any]:
+    pair = values.pop("speculative", None)
+    if pair is not None:
+        values["speculative_method"], values["num_speculative_tokens"] = pair
+    return values
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Defaults from a YAML file whose keys are long option names, with hyphens or underscores.
+
+    Raises KvplanError(bad-config-file | unknown-option) with the place.
+    """
+    from kvplan.readers.strict_yaml import load_yaml_file
+
+    located = load_yaml_file(path)
+    if located.data is None:
+        return {}
+    if not isinstance(located.data, dict):
+        raise KvplanError(
+            "bad-config-file", f"{path} is not a mapping of options to values", help="engine: vllm@0.32"
+        )
+    values: dict[str, Any] = {}
+    for key, value in located.data.items():
+        option = _option(str(key), path)
+        values[option.name] = values_of(option, _text(value, option, path), f"{path}: {key}: {value}")
+    return values
+
+
+def _option(key: str, path: Path) -> Option:
+    option = BY_NAME.get(key.replace("-", "_"))
+    if option is None:
+        near = did_you_mean(key.replace("-", "_"), BY_NAME)
+        raise KvplanError(
+            "unknown-option",
+            f"{path}: there is no option {key!r}",
+            help=f"did you mean {near}?" if near else "keys are the long option names: " + ", ".join(BY_NAME),
+        )
+    return option
+
+
+def _text(value: Any, option: Option, path: Path) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int)):
+        return str(value)
+    if isinstance(value, list) and option.many and all(isinstance(one, (str, int)) for one in value):
+        return ",".join(str(one) for one in value)
+    raise KvplanError(
+        "bad-config-file", f"{path}: {option.name}: {value!r} is not a value of {option.flags[0]}"
+    )

@@ -1,0 +1,210 @@
+"""The options that ``size`` and ``explain`` share: one table for everything that reads them.
+
+Every value is read as text and parsed by the same function wherever it came from: flags first, then
+``KVPLAN_<LONG_NAME>``, then the config file. An error says which of the three it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kvplan.errors import KvplanError
+from kvplan.units import parse_bytes, parse_tokens
+
+Parser = Callable[[str], Any]
+
+
+def whole_number(text: str) -> int:
+    """A whole number, written with digits only. Raises KvplanError(bad-count)."""
+    cleaned = text.strip().replace("_", "")
+    if not cleaned.isascii() or not cleaned.isdigit() or len(cleaned) > 18:
+        raise KvplanError(
+            "bad-count", f"{text!r} is not a whole number", help="write digits only, for example 8"
+        )
+    return int(cleaned)
+
+
+def word(text: str) -> str:
+    """A word of the engine's own, checked there."""
+    if not text.strip():
+        raise KvplanError("bad-setting", "the value is empty")
+    return text.strip()
+
+
+def one_of(*words: str) -> Parser:
+    """A parser that takes these words only."""
+
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise KvplanError("bad-setting", f"{text!r} is not one of {', '.join(words)}")
+        return text.strip().lower()
+
+    return parse
+
+
+def switch(text: str) -> bool:
+    """A flag's value in the environment or a file."""
+    known = {
+        "1": True,
+        "true": True,
+        "on": True,
+        "yes": True,
+        "0": False,
+        "false": False,
+        "off": False,
+        "no": False,
+    }
+    if text.strip().lower() not in known:
+        raise KvplanError("bad-setting", f"{text!r} is neither true nor false")
+    return known[text.strip().lower()]
+
+
+def speculative(text: str) -> tuple[str, int]:
+    """``mtp:1``, or vLLM's JSON with method and num_speculative_tokens. Raises KvplanError(bad-setting)."""
+    if text.lstrip().startswith("{"):
+        try:
+            value = json.loads(text)
+            method, tokens = value["method"], value["num_speculative_tokens"]
+        except (ValueError, KeyError, RecursionError) as error:
+            raise _bad_speculative(text) from error
+        if not isinstance(method, str) or isinstance(tokens, bool) or not isinstance(tokens, int):
+            raise _bad_speculative(text)
+    else:
+        method, colon, number = text.strip().partition(":")
+        if not method or not colon:
+            raise _bad_speculative(text)
+        tokens = whole_number(number)
+    if tokens < 1:
+        raise _bad_speculative(text)
+    return method, tokens
+
+
+def _bad_speculative(text: str) -> KvplanError:
+    return KvplanError(
+        "bad-setting",
+        f"{text!r} does not say which method and how many tokens",
+        help='write mtp:1, or {"method": "mtp", "num_speculative_tokens": 1}',
+    )
+
+
+class Option(NamedTuple):
+    """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
+
+    complete: the name of a completer in kvplan.cli.completion.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    metavar: str
+    parse: Parser
+    help: str
+    panel: str
+    many: bool = False
+    off_flags: tuple[str, ...] = ()
+    complete: str | None = None
+
+    @property
+    def is_switch(self) -> bool:
+        return self.parse is switch
+
+
+_REQUEST = "The requests"
+_ENGINE = "The engine"
+_PARALLEL = "The GPUs"
+_VLLM = "The engine's own settings"
+QUESTION = "The question"
+OUTPUT = "Output and help"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
+           "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True,
+           complete="engines"),
+    Option("tokens", ("--tokens", "--context", "-t"), "LENGTH", parse_tokens,
+           "Tokens of one request; 32k is 32,768; a comma list makes a grid. Default: all the model takes.",
+           _REQUEST, many=True),
+    Option("requests", ("--requests", "--batch-size", "-n"), "NUMBER", whole_number,
+           "How many requests run at once; a comma list makes a grid.", _REQUEST, many=True),
+    Option("encoder_tokens", ("--encoder-tokens",), "LENGTH", parse_tokens,
+           "Positions that cross attention reads.", _REQUEST),
+    Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
+           "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
+    Option("gpu", ("--gpu", "-g"), "GPU", word,
+           "GPU, which decides the engine's defaults and backend (see: kvplan gpus).", _PARALLEL,
+           complete="gpus"),
+    Option("tensor_parallel_size", ("--tp", "--tensor-parallel-size"), "NUMBER", whole_number,
+           "Tensor parallel size.", _PARALLEL),
+    Option("pipeline_parallel_size", ("--pp", "--pipeline-parallel-size"), "NUMBER", whole_number,
+           "Pipeline parallel size.", _PARALLEL),
+    Option("data_parallel_size", ("--dp", "--data-parallel-size"), "NUMBER", whole_number,
+           "Data parallel size (replicas).", _PARALLEL),
+    Option("decode_context_parallel_size", ("--dcp", "--decode-context-parallel-size"), "NUMBER",
+           whole_number,
+           "Decode context parallel size.", _PARALLEL),
+    Option("dtype", ("--dtype",), "DTYPE",
+           word, "The model's dtype: auto, bfloat16, float16, float32.", _ENGINE),
+    Option("kv_cache_dtype", ("--kv-cache-dtype", "--kv-dtype"), "DTYPE", word,
+           "The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more.", _ENGINE,
+           many=True,
+           complete="dtypes"),
+    Option("mamba_cache_dtype", ("--mamba-cache-dtype",), "DTYPE",
+           word, "Dtype of convolution states.", _ENGINE),
+    Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "DTYPE", word,
+           "Dtype of recurrent states.", _ENGINE),
+    Option("max_model_len", ("--max-model-len",), "LENGTH", parse_tokens,
+           "Longest request that the engine is started for.", _VLLM),
+    Option("max_num_seqs", ("--max-num-seqs",), "NUMBER", whole_number, "Most requests in one step.", _VLLM),
+    Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "LENGTH", parse_tokens,
+           "Most tokens in one step; a window layer keeps this many more.", _VLLM),
+    Option("block_size", ("--block-size",), "TOKENS", whole_number, "Tokens in a block.", _VLLM),
+    Option("num_gpu_blocks_override", ("--num-gpu-blocks-override",), "NUMBER", whole_number,
+           "Blocks of the pool, whatever the memory.", _VLLM),
+    Option("enable_prefix_caching", ("--enable-prefix-caching",), "", switch,
+           "Keep finished prompts for reuse.", _VLLM, off_flags=("--no-enable-prefix-caching",)),
+    Option("speculative", ("--speculative", "--speculative-config"), "METHOD:TOKENS", speculative,
+           "Speculative decoding: mtp:1, or vLLM's JSON.", _VLLM),
+    Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "", switch,
+           "Every layer keeps all tokens, as vLLM does with this flag.", _VLLM,
+           off_flags=("--no-disable-hybrid-kv-cache-manager",)),
+    Option("attention_backend", ("--attention-backend",), "NAME", word,
+           "Attention backend, where it decides the block size.", _VLLM),
+    Option("usage", ("--usage",), "server|llm", one_of("server", "llm"),
+           "Defaults of `vllm serve` or of the LLM class.", _VLLM),
+    Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
+           "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
+)  # fmt: skip
+
+COMPARISONS = (
+    Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
+    Option("ladder", ("--ladder",), "", switch,
+           "With --kv-cache-memory: how many requests fit at each length, and how long they may be.",
+           QUESTION),
+)  # fmt: skip
+
+COMMON = (
+    Option("json", ("--json",), "", switch, "Only JSON on stdout.", OUTPUT),
+    Option(
+        "color",
+        ("--color",),
+        "auto|always|never",
+        one_of("auto", "always", "never"),
+        "Colour on stdout.",
+        OUTPUT,
+    ),
+    Option("debug", ("--debug",), "", switch, "Show the traceback of an error.", OUTPUT),
+)
+
+BY_NAME = {option.name: option for option in OPTIONS}
+
+
+def values_of(option: Option, text: str, where: str) -> Any:
+    """The parsed value (a list where the option takes one). ``where``: what the user wrote, for the error."""
+    try:
+        if not option.many:
+            return option.parse(text)
+        return [option.parse(piece) for piece in text.split(",")]
+    except KvplanError as error:
+        raise KvplanError(
+            error.code, error.message, where=error.where or where, detail=error.detail, help=error.help
+        ) from None

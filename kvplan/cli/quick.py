@@ -1,0 +1,61 @@
+"""The plain case of the command line without loading typer, which alone takes longer than a whole answer.
+
+Typer stays the parser that decides: this one takes a command line only where it can be understood in one way,
+and returns None for everything else (help, completion, mistakes, unusual spellings). A test holds the two
+against each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from kvplan.cli.commands import COMMANDS, Command
+from kvplan.cli.options import Option
+
+COMPLETION_VARIABLE = "_KVPLAN_COMPLETE"
+Parsed = tuple[Command, list[str], dict[str, "str | bool | None"]]
+
+
+def parse(arguments: list[str], environment: Mapping[str, str] | None = None) -> Parsed | None:
+    """Command, positional words and options; None where typer has to look at it."""
+    if (os.environ if environment is None else environment).get(COMPLETION_VARIABLE):
+        return None
+    command = COMMANDS.get(" ".join(arguments[:2])) or COMMANDS.get(" ".join(arguments[:1]))
+    if command is None:
+        return None
+    by_flag: dict[str, tuple[Option, bool]] = {}
+    for option in command.options:
+        by_flag.update(dict.fromkeys(option.flags, (option, True)))
+        by_flag.update(dict.fromkeys(option.off_flags, (option, False)))
+    words: list[str] = []
+    given: dict[str, str | bool | None] = {}
+    rest = iter(arguments[len(command.name.split()) :])
+    for argument in rest:
+        if argument == "--":
+            words += rest
+        elif argument == "-" or not argument.startswith("-"):
+            words.append(argument)
+        else:
+            flag, equals, value = argument.partition("=")
+            if flag not in by_flag or (equals and not flag.startswith("--")):
+                return None
+            option, state = by_flag[flag]
+            if option.is_switch:
+                if equals:
+                    return None
+                given[option.name] = state
+                continue
+            if not equals:
+                value = next(rest, "-")
+                if value.startswith("-"):
+                    return None
+            given[option.name] = value
+    allowed = command.argument
+    if (
+        allowed is None
+        or len(words) < allowed.least
+        or (allowed.most is not None and len(words) > allowed.most)
+    ):
+        return None
+    return command, words, given

@@ -1,0 +1,117 @@
+"""One run from arguments to exit code: parse, call, write, and turn every error into the one form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.quick import parse
+from kvplan.cli.terminal import color_choice, render, silence, wants_color, write
+from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.results import SCHEMA_VERSION
+
+INTERRUPTED = 130
+_STYLE_OF = {"error": "31;1", "help": "36"}
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of ``kvplan ARGUMENTS``; everything has been written."""
+    try:
+        return _finish(_call(arguments), arguments)
+    except KvplanError as error:
+        return _report(error, arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return EXIT_OK
+    except RecursionError as error:
+        return _report(KvplanError("too-deep", "the input is nested too deeply to be read"), arguments, error)
+    except Exception as error:
+        return _crash(error, arguments)
+
+
+def _call(arguments: list[str]) -> Answer | int | None:
+    """What the command returned; the parser's own complaints become KvplanError."""
+    parsed = parse(arguments)
+    if parsed is not None:
+        command, words, given = parsed
+        return command.call(words, given)
+    from kvplan.cli.app import root_command
+
+    try:
+        result: Answer | int | None = root_command().main(
+            arguments, prog_name="kvplan", standalone_mode=False
+        )
+    except SystemExit as stop:
+        # Completion scripts and a pipe that closed under the help text end the run this way.
+        return stop.code if isinstance(stop.code, int) else EXIT_OK
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            from kvplan.cli.usage import usage_error
+
+            raise usage_error(error) from error
+        if type(error).__name__ == "Abort":
+            raise KeyboardInterrupt from error
+        raise
+    return result
+
+
+def _finish(result: Answer | int | None, arguments: list[str]) -> int:
+    if result is None or isinstance(result, int):
+        return result or EXIT_OK
+    if result.screen is not None:
+        write(render(result.screen, color=wants_color(color_choice(arguments), sys.stdout)), sys.stdout)
+    elif result.text is not None:
+        write(result.text, sys.stdout)
+    else:
+        write(json_text(result.data), sys.stdout)
+    return result.code
+
+
+def json_text(data: Any) -> str:
+    """The same bytes for the same data on every machine: two blanks of indent, ASCII, a final newline."""
+    return json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+
+
+def _report(error: KvplanError, arguments: list[str], cause: BaseException | None = None) -> int:
+    """The error on stderr, and as JSON on stdout where JSON was asked for."""
+    if _wants_json(arguments):
+        write(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
+    text = error.format()
+    if wants_color(color_choice(arguments), sys.stderr):
+        text = "\n".join(_colored(row) for row in text.split("\n"))
+    if "--debug" in arguments:
+        import traceback
+
+        text = "".join(traceback.format_exception(cause or error)) + text
+    write(text + "\n", sys.stderr)
+    return error.exit_code
+
+
+def _colored(row: str) -> str:
+    for word, style in _STYLE_OF.items():
+        if row.startswith(word):
+            head, colon, rest = row.partition(":")
+            return f"\x1b[{style}m{head}{colon}\x1b[0m{rest}"
+    return row
+
+
+def _crash(error: Exception, arguments: list[str]) -> int:
+    what = f"{type(error).__name__}: {str(error)[:300]}".rstrip(": ")
+    bug = KvplanError(
+        "bug",
+        f"kvplan itself failed ({what})",
+        help=("run again with --debug for the traceback, and report it with the command line",),
+        exit_code=EXIT_BUG,
+    )
+    return _report(bug, arguments, error)
+
+
+__all__ = ["EXIT_CANNOT_ANSWER", "json_text", "run"]

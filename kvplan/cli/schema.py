@@ -1,0 +1,46 @@
+"""``kvplan schema``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given
+from kvplan.errors import KvplanError, did_you_mean
+
+
+def _size() -> dict[str, Any]:
+    from kvplan.report.schema import size_schema
+
+    return size_schema()
+
+
+def _card() -> dict[str, Any]:
+    from kvplan.readers.cards import card_json_schema
+
+    return card_json_schema()
+
+
+def _gpu() -> dict[str, Any]:
+    from kvplan.readers.gpu_schema import gpu_spec_schema
+
+    return gpu_spec_schema()
+
+
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"size": _size, "card": _card, "gpu": _gpu}
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """The schema of the given name; of ``size --json`` without one."""
+    check_color(given)
+    name = words[0] if words else "size"
+    if name not in SCHEMAS:
+        near = did_you_mean(name, SCHEMAS)
+        raise KvplanError(
+            "unknown-schema",
+            f"there is no schema {name!r}",
+            help=f"did you mean {near}?" if near else "size, card or gpu",
+        )
+    return Answer(data=SCHEMAS[name]())

@@ -1,0 +1,103 @@
+"""``kvplan size``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import Question, check_color, question, rules_file
+from kvplan.cli.commands import Given, is_given
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.questions import Compared, ask, compare, ladder, verdict, ways_out
+from kvplan.results import SCHEMA_VERSION
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """One answer, a comparison, a grid or a ladder, by how much was asked for."""
+    check_color(given)
+    asked = question(words, given, compare_dtypes=is_given(given, "compare_dtypes"))
+    json = is_given(given, "json")
+    if is_given(given, "ladder"):
+        return _ladder(asked, json)
+    if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
+        return _one(asked, json)
+    return _several(asked, json)
+
+
+def _one(asked: Question, json: bool) -> Answer:
+    model, choice, settings = asked.models[0], asked.choices[0], asked.variants[0]
+    result = ask(model, choice, settings)
+    found = verdict(model, choice, settings, result)
+    code = EXIT_OK if found is None or found.fits else EXIT_NO
+    if json:
+        return Answer(data=result.model_dump(), code=code)
+    from kvplan.report.size import size_screen
+
+    memory = settings.kv_cache_memory
+    ways = None
+    if memory is not None and found is not None and found.engine_starts and not found.fits:
+        ways = ways_out(model, choice, settings, result)
+    screen = size_screen(
+        result, found, ways=ways, typed=asked.names[0], rules_file=rules_file(choice), memory=memory
+    )
+    return Answer(screen, code=code)
+
+
+def _several(asked: Question, json: bool) -> Answer:
+    rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
+    code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
+    if json:
+        return Answer(
+            data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
+        )
+    from kvplan.report.compare import comparison_screen, grid_screen
+
+    dtypes = {settings.kv_cache_dtype for settings in asked.variants}
+    if len(asked.models) == len(asked.choices) == len(dtypes) == 1:
+        return Answer(grid_screen(rows, rules_file=rules_file(asked.choices[0])), code=code)
+    return Answer(comparison_screen(rows), code=code)
+
+
+def _good(row: Compared) -> bool:
+    if row.result is None or row.result.refusal is not None:
+        return False
+    return row.max_requests is None or row.max_requests >= row.settings.requests
+
+
+def _dump(row: Compared) -> dict[str, Any]:
+    if row.result is not None:
+        return row.result.model_dump()
+    assert row.error is not None
+    return {
+        "model": {"id": row.model.id, "source": row.model.source},
+        "engine": {"name": row.choice.engine.name, "version": row.choice.version},
+        "settings": {"kv_cache_dtype": row.settings.kv_cache_dtype},
+        "error": row.error.as_dict(),
+    }
+
+
+def _ladder(asked: Question, json: bool) -> Answer:
+    base = replace(asked.variants[0], tokens=None, requests=1)
+    same = all(replace(settings, tokens=None, requests=1) == base for settings in asked.variants)
+    if len(asked.models) * len(asked.choices) > 1 or not same:
+        raise KvplanError("bad-usage", "--ladder takes one model, one engine and one KV dtype")
+    memory = base.kv_cache_memory
+    if memory is None:
+        raise KvplanError(
+            "bad-usage", "--ladder needs to know the memory", help="add --kv-cache-memory 16GiB"
+        )
+    found = ladder(asked.models[0], asked.choices[0], base, asked.lengths, asked.counts)
+    code = EXIT_OK if any(rung.max_requests for rung in found.rungs) else EXIT_NO
+    if json:
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "max_model_len": found.max_model_len,
+            "rungs": [{name: getattr(rung, name) for name in rung.__slots__} for rung in found.rungs],
+            "longest": [{"requests": number, "tokens": tokens} for number, tokens in found.longest],
+            "result": found.result.model_dump(),
+        }
+        return Answer(data=data, code=code)
+    from kvplan.report.compare import ladder_screen
+
+    return Answer(ladder_screen(found, memory, rules_file=rules_file(asked.choices[0])), code=code)

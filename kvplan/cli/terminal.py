@@ -1,0 +1,85 @@
+"""What goes to the user: colour or none, UTF-8 or ASCII, a pipe that closes early."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from kvplan.report.layout import Screen, plain, to_ascii
+
+COLOR_WORDS = ("auto", "always", "never")
+_STYLES: dict[str, dict[str, Any]] = {
+    "bold": {"bold": True},
+    "dim": {"dim": True},
+    "good": {"fg": "green", "bold": True},
+    "bad": {"fg": "red", "bold": True},
+    "warn": {"fg": "yellow"},
+}
+
+
+def wants_color(choice: str, stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+    """``--color`` first, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal."""
+    environment = os.environ if environment is None else environment
+    if choice != "auto":
+        return choice == "always"
+    if environment.get("NO_COLOR"):
+        return False
+    force = environment.get("FORCE_COLOR")
+    if force is not None and force != "":
+        return force != "0"
+    return stream.isatty() and environment.get("TERM") != "dumb"
+
+
+def render(screen: Screen, *, color: bool) -> str:
+    """The screen as text; with colour the same text with escapes around the styled pieces."""
+    if not color:
+        return plain(screen)
+    import typer
+
+    rows = []
+    for row in screen:
+        pieces = list(row)
+        text = "".join(
+            typer.style(piece.text, **_STYLES[piece.style])
+            if piece.style and piece.text.strip()
+            else piece.text
+            for piece in pieces
+        )
+        rows.append(text.rstrip() + "\n")
+    return "".join(rows)
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Write and flush. ASCII where the stream is not UTF-8; a reader that has gone away is not an error."""
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
+    if not encoding.startswith("utf"):
+        text = to_ascii(text)
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """Point the stream's file at nothing, so that the interpreter's last flush does not complain."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+
+
+def color_choice(arguments: list[str]) -> str:
+    """The ``--color`` of a command line that may not even parse, for errors."""
+    for at, argument in enumerate(arguments):
+        if argument == "--color" and at + 1 < len(arguments):
+            argument = f"--color={arguments[at + 1]}"
+        if argument.startswith("--color=") and argument[8:] in COLOR_WORDS:
+            return argument[8:]
+    return "auto"
+
+
+def stdout_and_stderr() -> tuple[TextIO, TextIO]:
+    return sys.stdout, sys.stderr

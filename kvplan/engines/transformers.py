@@ -1,0 +1,229 @@
+"""Hugging Face transformers: DynamicCache (and StaticCache on request), tensor by tensor, on one device.
+
+Mirrors huggingface/transformers 5.23.0, src/transformers/cache_utils.py, and what the model classes pass to it:
+
+- a layer keeps K and V of every token; a windowed or chunked layer the newest window - 1 (its last slice);
+- states: all conv_kernel columns in the model's dtype; recurrent states in fp32 but for a few classes;
+- MLA: the latent since 5.15.0, every head's K and V before (measured on 4.57.1, 5.0 to 5.14, 5.15, 5.20, 5.23);
+- the cache has the model's dtype; it grows by the token and is never rounded to blocks.
+
+After a prefill a windowed layer's slice keeps the whole prompt's tensor alive until the next token: peak_bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvplan.dtypes import FLOAT32, Packing, kv_dtype, scalar
+from kvplan.engines.base import (
+    NOTHING,
+    Held,
+    encoder_length,
+    has_kind,
+    held_by,
+    layer_answers,
+    parse_version,
+    part_terms,
+    request_tokens,
+)
+from kvplan.errors import KvplanError
+from kvplan.families import Kind, Part, Store
+from kvplan.model import Model
+from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
+from kvplan.settings import Settings
+from kvplan.terms import Grows, Term
+from kvplan.terms import Part as Waiting
+
+LATENT_SINCE = (5, 15)
+# Classes that fail with a StaticCache, or that bring a cache of their own which ignores it (measured).
+NO_STATIC_CACHE = frozenset(
+    {
+        *("deepseek_v4", "inkling2_text", "minimax", "prophetnet", "musicgen", "musicgen_decoder"),
+        *("musicgen_melody", "musicgen_melody_decoder", "reformer", "rwkv", "unlimited_ocr_text"),
+        *("xlnet", "xlstm"),
+    }
+)
+# What grows token by token beside a StaticCache.
+GROWS_IN_STATIC = frozenset({"index_positions"})
+_ONE_DEVICE = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size")
+_FOLLOWS_MODEL = ("kv_cache_dtype", "mamba_cache_dtype", "mamba_ssm_cache_dtype")
+_NO_MEANING = (
+    "kv_cache_memory",
+    "block_size",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "num_gpu_blocks_override",
+)
+
+
+class Transformers:
+    """Engine ``transformers``."""
+
+    name = "transformers"
+    versions = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Sum of numel * element size of all cache and state tensors; counters are left out."""
+        _check(settings)
+        element, warnings = _element(model, settings)
+        static = settings.cache_implementation == "static"
+        base = Store(
+            kv=kv_dtype(element.name),
+            dtype=element,
+            conv_state=element,
+            index_key=kv_dtype(element.name),
+            conv_columns_less=0,
+            window_less=0 if static else 1,
+            expand_mla=parse_version(version) < LATENT_SINCE,
+            as_library=True,
+        )
+
+        def store_for(part: Part) -> Store:
+            return _part_store(part, base)
+
+        tokens = request_tokens(model, settings)
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        allocated = _allocated(model, settings, tokens) if static else tokens
+        held, pinned = NOTHING, 0
+        for layer, count in model.distinct().items():
+            terms = tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
+            held += _held(terms, tokens, allocated, encoder_tokens, static).times(count)
+            pinned += count * _pinned_bytes(terms, tokens, encoder_tokens)
+        peak = held.bytes if static else max(held.bytes, pinned)
+        requests = settings.requests
+        return SizeResult(
+            model=ModelRef(model.id, model.source),
+            engine=EngineRef(self.name, version),
+            settings={
+                "dtype": element.name,
+                "kv_cache_dtype": element.name,
+                "cache_implementation": settings.cache_implementation,
+                **({"max_cache_len": allocated} if static else {}),
+            },
+            request=Request(tokens, encoder_tokens, requests),
+            per_gpu=PerGpu(
+                held.bytes,
+                held.bytes * requests,
+                peak * requests,
+                held.bytes_per_token,
+                held.fixed_bytes,
+            ),
+            total=Total(held.bytes, held.bytes * requests),
+            layers=layer_answers(model, store_for),
+            warnings=(
+                *model.warnings,
+                *warnings,
+                *([warning] if warning else []),
+                *_notes(model, settings, base.expand_mla),
+            ),
+        )
+
+
+@lru_cache(maxsize=4096)
+def _part_store(part: Part, base: Store) -> Store:
+    return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
+
+
+def _held(terms: tuple[Term, ...], tokens: int, allocated: int, encoder_tokens: int, static: bool) -> Held:
+    """A static cache is allocated for its full length: only what lies beside it still grows."""
+    if not static:
+        return held_by(terms, tokens, encoder_tokens)
+    beside = tuple(term for term in terms if term.name in GROWS_IN_STATIC)
+    fixed = sum(term.bytes_at(allocated, encoder_tokens) for term in terms if term not in beside)
+    return Held(fixed, NOTHING.bytes_per_token, fixed) + held_by(beside, tokens, encoder_tokens)
+
+
+def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> int:
+    """What the tensors keep alive right after a prefill of all tokens.
+
+    A window is a slice of the whole prompt's tensor, and so are the tokens that wait for compression.
+    """
+    pinned = 0
+    for term in terms:
+        if term.part is Waiting.WAITING:
+            pinned += tokens * term.entry_bytes if term.entries(tokens) else 0
+        elif term.grows is Grows.TOKEN and term.keep_last is not None:
+            pinned += replace(term, keep_last=None).bytes_at(tokens, encoder_tokens)
+        else:
+            pinned += term.bytes_at(tokens, encoder_tokens)
+    return pinned
+
+
+def _element(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
+    """The cache's element type: as asked, else the checkpoint's, else float32 (torch's default)."""
+    if settings.dtype != "auto":
+        return scalar(settings.dtype), []
+    if model.dtype:
+        return scalar(model.dtype), []
+    return FLOAT32, ["the config states no dtype: float32, as transformers builds it; give --dtype"]
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what transformers' cache cannot do. Raises KvplanError(unsupported-setting)."""
+    for name in _ONE_DEVICE:
+        if getattr(settings, name) > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                f"engine transformers with {name} {getattr(settings, name)}: its cache is sized on one device",
+                help=(f"leave {name} at 1", "for parallel serving ask --engine vllm"),
+            )
+    element = None if settings.dtype == "auto" else scalar(settings.dtype).name
+    for name in _FOLLOWS_MODEL:
+        word = getattr(settings, name)
+        if word != "auto" and word.removeprefix("torch.") != element:
+            raise KvplanError(
+                "unsupported-setting",
+                f"engine transformers with {name} {word!r}: its cache has the model's dtype",
+                help=(f"leave {name} at auto", "set the model's dtype with --dtype bfloat16"),
+            )
+    if settings.speculative_method or settings.num_speculative_tokens:
+        raise KvplanError(
+            "unsupported-setting",
+            "engine transformers with a speculative method: the draft model's cache is not part of the model's",
+            help="size the draft model by itself",
+        )
+    if settings.cache_implementation not in ("dynamic", "static"):
+        raise KvplanError(
+            "unsupported-setting",
+            f"engine transformers with cache_implementation {settings.cache_implementation!r}",
+            help="cache_implementation is dynamic or static",
+        )
+
+
+def _allocated(model: Model, settings: Settings, tokens: int) -> int:
+    """max_cache_len of a StaticCache: max_model_len where given, else the request's own length."""
+    if model.model_type in NO_STATIC_CACHE:
+        raise KvplanError(
+            "unsupported-setting",
+            f"{model.model_type}: the class does not work with a static cache",
+            help="leave cache_implementation at dynamic",
+        )
+    length = settings.max_model_len or tokens
+    if length < tokens:
+        raise KvplanError(
+            "unsupported-setting",
+            f"a static cache of {length:,} tokens cannot hold a request of {tokens:,}",
+            help=f"give max_model_len {tokens} or more",
+        )
+    return length
+
+
+def _notes(model: Model, settings: Settings, expanded: bool) -> list[str]:
+    """What the reader should know: the release that changed a rule, and settings without a meaning here."""
+    notes = []
+    if model.no_cache_reason:
+        notes.append(model.no_cache_reason)
+    if has_kind(model, Kind.MLA):
+        now = (
+            "every head's K and V are kept, as before transformers 5.15" if expanded else "the latent is kept"
+        )
+        notes.append(f"MLA: {now}; 5.15.0 changed the cache from K and V of every head to the latent")
+    if model.kv_cache_scheme:
+        notes.append(
+            f"the checkpoint's KV cache scheme ({model.kv_cache_scheme}) is not used by transformers' cache"
+        )
+    ignored = [name for name in _NO_MEANING if getattr(settings, name) is not None]
+    if ignored:
+        notes.append(f"transformers has no block pool: {', '.join(ignored)} not used")
+    return notes

@@ -1,0 +1,70 @@
+"""DeepSeek-V4's caches: explicit specs, because its pages and states do not follow from the terms.
+
+vllm-project/vllm 0.32 vllm/models/deepseek_v4/{attention,compressor}.py and
+vllm/v1/attention/backends/mla/sparse_swa.py. Every page is rounded up to a multiple of 576 bytes, FlashMLA's stride.
+Per layer: the index key's pages and compressor states, the window's, the compressed latent's and its
+compressor's states, in the order in which the classes register them.
+"""
+
+from __future__ import annotations
+
+from kvplan.dtypes import FLOAT32
+from kvplan.engines.vllm.specs import Spec, SpecKind
+from kvplan.errors import KvplanError
+from kvplan.families import CompressedAttention, Store
+from kvplan.families.compressed import RECORD_NOPE
+
+STRIDE = 576
+WINDOW_BLOCK = 64
+# Tokens of one block of compressor states: four (or eight) states fill about one compressed page.
+STATE_BLOCK = {4: 4, 128: 8}
+
+
+def record_bytes(part: CompressedAttention) -> int:
+    """One latent: fp8 values with a scale per 64 and padding, and the rope part in 16 bit: 448 + 8 + 128."""
+    nope = part.head_dim - part.qk_rope_head_dim
+    return RECORD_NOPE.packing("fp8_ds_mla", nope).bytes_for(nope) + 2 * part.qk_rope_head_dim
+
+
+def compressed_specs(part: CompressedAttention, store: Store, block_size: int) -> tuple[Spec, ...]:
+    """The specs of one layer. Raises KvplanError for a compression that vLLM has no kernel for."""
+    record = record_bytes(part)
+    window = Spec(
+        SpecKind.SLIDING_MLA,
+        WINDOW_BLOCK,
+        record,
+        ("window", record),
+        alignment=STRIDE,
+        window=part.sliding_window,
+    )
+    rate = part.compress_rate
+    if rate is None or rate <= 1:
+        return (window,)
+    if rate not in STATE_BLOCK:
+        raise KvplanError("unknown-layer-type", f"vLLM has no kernel for a compression of {rate} tokens")
+    index: tuple[Spec, ...] = ()
+    if part.index_head_dim:
+        width = part.index_head_dim
+        key = store.index_key.key_packing(width).bytes_for(width)
+        index = (
+            Spec(SpecKind.MLA, block_size, key, ("index", key), tokens_per_state=rate, alignment=STRIDE),
+            _states(rate, width),
+        )
+    latent = Spec(
+        SpecKind.MLA, block_size, record, ("latent", record), tokens_per_state=rate, alignment=STRIDE
+    )
+    return (*index, window, latent, _states(rate, part.head_dim))
+
+
+def _states(rate: int, width: int) -> Spec:
+    """Value and gate of the tokens that no entry covers yet, fp32; two overlapping streams at a rate of 4."""
+    streams = 2 if rate == 4 else 1
+    state = FLOAT32.bytes_for(2 * streams * width)
+    return Spec(
+        SpecKind.SLIDING_MLA,
+        STATE_BLOCK[rate],
+        state,
+        ("compressor", state),
+        alignment=STRIDE,
+        window=streams * rate,
+    )

@@ -1,0 +1,132 @@
+"""Defaults that depend on the GPU, the usage and the model: element type, lengths, batch sizes.
+
+vllm-project/vllm 0.32: vllm/engine/arg_utils.py (get_batch_defaults, _set_default_max_num_seqs_and_
+batched_tokens_args), vllm/config/model.py (_resolve_auto_dtype, _get_and_verify_max_len).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.dtypes import SCALARS, Packing, scalar
+from kvplan.engines.vllm.versions import Rules
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.settings import Settings
+from kvplan.units import GIB, parse_bytes
+
+# Numerically unstable in float16 (vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS).
+NO_FLOAT16 = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4"})
+NO_LENGTH_DEFAULT = 2048
+"""max_model_len where the config states none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What the rules ask of a GPU; ``assumed`` where the user named none."""
+
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]
+    vendor: str = "nvidia"
+    assumed: bool = False
+
+    @property
+    def major(self) -> int:
+        return self.capability[0]
+
+
+ASSUMED = Device("h100-sxm-80gb", 79 * GIB, (9, 0), assumed=True)
+_CUDA_LIKE = ("nvidia", "amd")
+
+
+def device_of(gpu: Gpu | None) -> Device:
+    """The GPU's facts; without one those of an H100. Raises KvplanError(engine-gpu) for other accelerators."""
+    if gpu is None:
+        return ASSUMED
+    if gpu.vendor.lower() not in _CUDA_LIKE:
+        raise KvplanError(
+            "engine-gpu",
+            f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known",
+            help="choose an NVIDIA or AMD GPU",
+        )
+    memory = gpu.memory_total_bytes or gpu.memory_nvml_bytes or parse_bytes(gpu.memory_marketing)
+    # AMD's backends are not described here; block sizes and defaults are those of a current NVIDIA card.
+    return Device(gpu.name, memory, gpu.compute_capability or (9, 0), gpu.vendor.lower())
+
+
+def model_dtype(model: Model, settings: Settings, device: Device, *, pooling: bool) -> Packing:
+    """As asked; else the checkpoint's; float32 and unstated ones in the GPU's preferred 16-bit type."""
+    if settings.dtype != "auto":
+        return scalar(settings.dtype)
+    supported = ["bfloat16", "float16", "float32"] if device.capability >= (8, 0) else ["float16", "float32"]
+    if model.model_type in NO_FLOAT16:
+        supported.remove("float16")
+    preferred = "float16" if pooling and "float16" in supported else supported[0]
+    stated = scalar(model.dtype).name if model.dtype and not model.dtype.startswith("float8") else "float32"
+    if stated == "float32":
+        stated = preferred
+    return SCALARS[stated if stated in supported else preferred]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """max_model_len in force, and the longest that the config allows (None: any)."""
+
+    max_model_len: int
+    longest: int | None
+
+
+def lengths_of(model: Model, settings: Settings) -> Lengths:
+    """As given; else the length derived from the config.
+
+    Facts: serving_model_len (the default: rope scaling applied, the original length for longrope) and
+    serving_longest_model_len, where they differ from the model's own length; 0 means that no key states one.
+    """
+    longest = _fact(model, "serving_longest_model_len")
+    if longest is None:
+        longest = model.max_model_len
+    own = _fact(model, "serving_model_len")
+    if own is None:
+        own = model.max_model_len
+    return Lengths(settings.max_model_len or own or NO_LENGTH_DEFAULT, longest or None)
+
+
+def _fact(model: Model, name: str) -> int | None:
+    value = model.facts.get(name)
+    return value if isinstance(value, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """max_num_batched_tokens and max_num_seqs."""
+
+    tokens: int
+    seqs: int
+
+
+def batch_of(
+    settings: Settings, device: Device, rules: Rules, max_model_len: int, *, chunked_prefill: bool
+) -> Batch:
+    """The user's numbers, else the row of the GPU, bounded by what max_num_seqs requests can fill."""
+    tokens, seqs = _row(settings.usage, device, rules)
+    given = settings.max_num_seqs
+    own_seqs = seqs if given is None else given
+    if settings.max_num_batched_tokens is not None:
+        tokens = settings.max_num_batched_tokens
+    else:
+        if not chunked_prefill:
+            tokens = max(tokens, max_model_len)
+        tokens = min(tokens, own_seqs * max_model_len)
+    return Batch(tokens, own_seqs if given is not None else min(own_seqs, tokens))
+
+
+def _row(usage: str, device: Device, rules: Rules) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) by memory size; an A100 counts as a small GPU."""
+    offline = usage == "llm"
+    if rules.large_gpu_row and device.memory_bytes >= 160 * GIB:
+        return 16384, 1024
+    if device.memory_bytes >= 70 * GIB and "a100" not in device.name.lower():
+        return (16384 if offline else 8192), 1024
+    return (8192 if offline else 2048), 256

@@ -1,0 +1,281 @@
+"""Which layers share a block table: vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py, get_kv_cache_groups.
+
+Function by function in the original's order. Layers are numbers in the order in which vLLM registers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kvplan.engines.vllm.specs import (
+    FULL_KINDS,
+    LOCAL_KINDS,
+    SLIDING_KINDS,
+    Spec,
+    SpecKind,
+)
+from kvplan.units import ceil_div
+
+Specs = dict[int, Spec]
+
+
+class CannotGroup(Exception):
+    """vLLM stops with this message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers with one block table; ``specs`` has one entry for each layer of ``layers``."""
+
+    layers: tuple[int, ...]
+    specs: tuple[Spec, ...]
+    uniform_type: bool = False
+
+    @property
+    def first(self) -> Spec:
+        return self.specs[0]
+
+    def on(self, stage: frozenset[int]) -> Group:
+        """The part of the group that lies on one pipeline stage."""
+        kept = [(layer, spec) for layer, spec in zip(self.layers, self.specs, strict=True) if layer in stage]
+        return Group(tuple(layer for layer, _ in kept), tuple(spec for _, spec in kept), self.uniform_type)
+
+    @property
+    def bytes_per_block(self) -> int:
+        return sum(spec.page_bytes for spec in self.specs)
+
+
+def make_groups(specs: Specs, *, disable_hybrid: bool, block_outermost: bool) -> list[Group]:
+    """The groups of the whole model. Raises CannotGroup."""
+    if disable_hybrid:
+        specs = _unify_hybrid(specs)
+    if not specs:
+        return []
+    if _mergeable(list(specs.values())):
+        return [_group(specs, list(specs))]
+    if _is_uniform_type(list(specs.values())):
+        return [_group(specs, list(specs), uniform_type=True)]
+    packed = _packed_groups(specs) if block_outermost else None
+    if packed:
+        return packed
+    unified = _unify_pages(specs)
+    if unified is None:
+        fallback = _full_allocation(specs)
+        if fallback is None:
+            raise CannotGroup("page sizes of MLA and other layers cannot be made equal")
+        return fallback
+    return _uniform_page_groups(unified)
+
+
+def _group(specs: Specs, layers: Sequence[int], *, uniform_type: bool = False) -> Group:
+    return Group(tuple(layers), tuple(specs[layer] for layer in layers), uniform_type)
+
+
+def _mergeable(specs: list[Spec]) -> bool:
+    """merge() of the first spec's class accepts them all."""
+    first = specs[0]
+    if first.kind in (SpecKind.FULL, SpecKind.MLA):
+        if any(spec.kind is not first.kind or spec.attention != first.attention for spec in specs):
+            return False
+        return len({spec.kept_window for spec in specs if spec.kept_window is not None}) <= 1
+    return all(spec == first for spec in specs)
+
+
+def _is_uniform_type(specs: list[Spec]) -> bool:
+    """UniformTypeKVCacheSpecs.is_uniform_type: the same number of token slots in every layer."""
+    first = specs[0]
+    if any(spec.block_size != first.block_size or spec.dcp_sharded != first.dcp_sharded for spec in specs):
+        return False
+    if first.kind in FULL_KINDS:
+        return all(spec.kind in FULL_KINDS for spec in specs)
+    if first.kind is SpecKind.SLIDING:
+        return all(spec.kind in SLIDING_KINDS and spec.window == first.window for spec in specs)
+    if first.kind is SpecKind.MAMBA:
+        return all(
+            spec.kind is SpecKind.MAMBA and spec.slots == first.slots and spec.page_bytes == first.page_bytes
+            for spec in specs
+        )
+    return all(spec.kind is first.kind and spec.window == first.window for spec in specs)
+
+
+def _unify_hybrid(specs: Specs) -> Specs:
+    """disable_hybrid_kv_cache_manager: windows and chunks are allocated like full attention."""
+    promoted = dict(specs)
+    for sharded in (True, False):
+        part = {layer: spec for layer, spec in specs.items() if spec.dcp_sharded is sharded}
+        if part:
+            promoted.update(_promote(part))
+    return promoted
+
+
+def _promote(specs: Specs) -> Specs:
+    """_promote_local_kv_cache_specs. Raises CannotGroup."""
+    listed = list(specs.values())
+    if _mergeable(listed) or _is_uniform_type(listed):
+        return specs
+    promoted = dict(specs)
+    has_full = any(spec.kind in FULL_KINDS for spec in listed)
+    if has_full and any(spec.kind in LOCAL_KINDS for spec in listed):
+        sizes = {spec.block_size for spec in listed if spec.kind in FULL_KINDS}
+        for layer, spec in specs.items():
+            if spec.kind in LOCAL_KINDS:
+                promoted[layer] = _as_full(spec, next(iter(sizes)) if len(sizes) == 1 else spec.block_size)
+    windows = {spec.kept_window for spec in promoted.values() if spec.kept_window is not None}
+    listed = list(promoted.values())
+    if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _is_one_shape(listed)):
+        raise CannotGroup("Failed to promote local KV cache specs to one unified type.")
+    return promoted
+
+
+def _is_one_shape(specs: list[Spec]) -> bool:
+    return len({(spec.kind, spec.attention) for spec in specs}) == 1
+
+
+def _as_full(spec: Spec, block_size: int) -> Spec:
+    kind = SpecKind.MLA if spec.kind is SpecKind.SLIDING_MLA else SpecKind.FULL
+    padded = spec.padded
+    if padded is not None:
+        padded = max(padded, spec.real_page_bytes * block_size // spec.block_size)
+    return replace(
+        spec, kind=kind, block_size=block_size, padded=padded, window=None, kept_window=spec.window
+    )
+
+
+def _unify_pages(specs: Specs) -> Specs | None:
+    """unify_kv_cache_spec_page_size; None where vLLM raises NotImplementedError."""
+    largest = max(spec.page_bytes for spec in specs.values())
+    unified: Specs = {}
+    for layer, spec in specs.items():
+        page = spec.page_bytes
+        if page == largest:
+            unified[layer] = spec
+        elif spec.kind is SpecKind.MAMBA:
+            unified[layer] = replace(spec, padded=largest)
+        elif largest % page == 0 and spec.padded is None:
+            unified[layer] = spec.with_block_size(spec.block_size * (largest // page))
+        elif spec.kind is not SpecKind.MLA:
+            unified[layer] = replace(spec, padded=largest)
+        else:
+            return None
+    return unified
+
+
+def _full_allocation(specs: Specs) -> list[Group] | None:
+    """_try_get_full_allocation_fallback_groups: MLA beside windows whose pages do not fit."""
+    kinds = {spec.kind for spec in specs.values()}
+    if kinds & {SpecKind.SLIDING_MLA, SpecKind.CHUNKED} or not {SpecKind.MLA, SpecKind.SLIDING} <= kinds:
+        return None
+    try:
+        promoted = _promote(specs)
+    except CannotGroup:
+        return None
+    if not _is_uniform_type(list(promoted.values())):
+        return None
+    return [_group(promoted, list(promoted), uniform_type=True)]
+
+
+def _uniform_page_groups(specs: Specs) -> list[Group]:
+    """_get_kv_cache_groups_uniform_page_size: as many layers a group as the rarest type has."""
+    same: dict[Spec, list[int]] = {}
+    for layer, spec in specs.items():
+        same.setdefault(spec, []).append(layer)
+    buckets: list[tuple[list[int], list[Spec]]] = []
+    for spec, layers in same.items():
+        for names, members in buckets:
+            if members[0].kind is spec.kind and _mergeable([*members, spec]):
+                names.extend(layers)
+                members.append(spec)
+                break
+        else:
+            buckets.append((list(layers), [spec]))
+    counts = [len(names) for names, _ in buckets]
+    group_size = min(counts)
+    # 12 windowed and 13 full layers make two groups of 13, not three of 12.
+    if 2 * max(counts) < 3 * group_size:
+        group_size = max(counts)
+    groups = []
+    for names, _ in buckets:
+        parts = ceil_div(len(names), group_size)
+        groups += [_group(specs, names[part::parts]) for part in range(parts)]
+    return groups
+
+
+# ------------------------------------------------------------------- packed groups (block-outermost layouts)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    specs: Specs
+    by_page: dict[int, list[int]]
+
+    @property
+    def balanced(self) -> bool:
+        return len({len(layers) for layers in self.by_page.values()}) == 1
+
+    @property
+    def repeats(self) -> int:
+        return max(len(layers) for layers in self.by_page.values())
+
+    def widest(self, parts: int) -> int:
+        return sum(ceil_div(len(layers), parts) * page for page, layers in self.by_page.items())
+
+
+def _packed_groups(specs: Specs) -> list[Group] | None:
+    """_get_packed_kv_cache_groups: pages of several sizes lie side by side in one block."""
+    if len({spec.page_bytes for spec in specs.values()}) <= 1:
+        return None
+    buckets = [_bucket(specs, layers) for layers in _greedy_buckets(specs)]
+    floor = max((b.repeats for b in buckets if b.balanced and len(b.by_page) > 1), default=0)
+    repeats = _approximate_gcd([b.repeats for b in buckets if b.balanced], floor) if floor else None
+
+    def parts_of(bucket: _Bucket) -> int:
+        return ceil_div(bucket.repeats, repeats) if bucket.balanced and repeats is not None else 1
+
+    def is_state(bucket: _Bucket) -> bool:
+        kind = next(iter(bucket.specs.values())).kind
+        return kind is SpecKind.MAMBA or (repeats is None and kind in SLIDING_KINDS)
+
+    anchor = max(b.widest(len(b.specs) if is_state(b) else parts_of(b)) for b in buckets)
+    groups: list[Group] = []
+    for bucket in buckets:
+        parts = parts_of(bucket)
+        if anchor and is_state(bucket):
+            per_block = max(anchor // next(iter(bucket.specs.values())).page_bytes, 1)
+            parts = max(parts, ceil_div(len(bucket.specs), per_block))
+        if parts == 1:
+            groups.append(_group(specs, list(bucket.specs), uniform_type=True))
+            continue
+        pattern = list(zip(*bucket.by_page.values(), strict=False))
+        for part in range(parts):
+            layers = [layer for repeat in pattern[part::parts] for layer in repeat]
+            groups.append(_group(specs, layers, uniform_type=True))
+    return groups
+
+
+def _greedy_buckets(specs: Specs) -> list[list[int]]:
+    buckets: list[list[int]] = []
+    for layer, spec in specs.items():
+        for bucket in buckets:
+            # Uniformity is asked of the bucket's first layer, so comparing with it is comparing with all.
+            if _is_uniform_type([specs[bucket[0]], spec]):
+                bucket.append(layer)
+                break
+        else:
+            buckets.append([layer])
+    return buckets
+
+
+def _bucket(specs: Specs, layers: list[int]) -> _Bucket:
+    by_page: dict[int, list[int]] = {}
+    for layer in layers:
+        by_page.setdefault(specs[layer].page_bytes, []).append(layer)
+    return _Bucket({layer: specs[layer] for layer in layers}, by_page)
+
+
+def _approximate_gcd(values: list[int], lowest: int) -> int:
+    """The chunk in lowest … max(values) to which rounding the values up adds least; ties prefer the larger."""
+    first, last = max(1, lowest), max(values)
+    if first > last:
+        return first
+    return min(range(first, last + 1), key=lambda chunk: (sum(-value % chunk for value in values), -chunk))

@@ -1,0 +1,180 @@
+"""The compiled plan of one model under one set of settings: groups, blocks, what a request takes.
+
+vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs, get_kv_cache_capacity,
+_check_enough_kv_cache_memory; vllm/distributed/utils.py: get_pp_indices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+from kvplan.engines.vllm.grouping import Group, make_groups
+from kvplan.engines.vllm.layers import Built
+from kvplan.engines.vllm.resolve import Resolved
+from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
+from kvplan.engines.vllm.versions import Rules
+from kvplan.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGroup:
+    """One group as the scheduler sees it: the layers of the first pipeline stage."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_bytes: int
+    charge: Charge
+    cross: bool
+    state: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known."""
+
+    groups: tuple[PlanGroup, ...]
+    bytes_per_block: tuple[int, ...]
+    max_model_len: int
+    max_num_seqs: int
+    rules: Rules
+    dcp: int
+
+    @property
+    def widest(self) -> int:
+        """Bytes of one block on the fullest stage."""
+        return max(self.bytes_per_block, default=0)
+
+    def reserved(self, tokens: int) -> int:
+        """Blocks that the start-up planner reserves for one request."""
+        return sum(group.charge.blocks(tokens) for group in self.groups)
+
+    def held(self, tokens: int, encoder_tokens: int) -> int:
+        """Blocks that one request takes: as reserved, but cross attention by its own encoder length."""
+        blocks = 0
+        for group in self.groups:
+            if group.cross:
+                blocks += -(-encoder_tokens // group.block_size)
+            else:
+                blocks += group.charge.blocks(tokens)
+        return blocks
+
+    def fixed(self, encoder_tokens: int) -> int:
+        """Blocks of a request that do not depend on its length."""
+        return sum(
+            -(-encoder_tokens // group.block_size) if group.cross else group.charge.fixed or 0
+            for group in self.groups
+            if group.cross or group.state
+        )
+
+    def growth(self, tokens: int) -> Fraction:
+        """Bytes of one more token on the fullest stage, before rounding to blocks."""
+        grown = Fraction(0)
+        for group in self.groups:
+            if not group.cross and group.charge.grows_at(tokens):
+                grown += Fraction(self.widest, group.block_size * group.charge.shards)
+        return grown
+
+    def num_blocks(self, memory: int, override: int | None) -> int:
+        """The smallest of the stages' counts, or the override."""
+        if override is not None:
+            return override
+        return min((memory // size for size in self.bytes_per_block if size), default=1)
+
+    def usable(self, memory: int, override: int | None) -> int:
+        """Blocks that the start-up check counts on."""
+        return self.num_blocks(memory, override) - int(self.rules.null_block_checked)
+
+    def largest_length(self, memory: int, override: int | None) -> int:
+        """The longest max_model_len of which one request fits; 0 where not even one token does."""
+        usable = self.usable(memory, override)
+        if self.reserved(1) > usable:
+            return 0
+        low, high = 1, self.max_model_len
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.reserved(middle) <= usable:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def printed(self, num_blocks: int) -> tuple[int, float]:
+        """("KV cache size" tokens, maximum concurrency) as this release prints them."""
+        per_request = self.reserved(self.max_model_len)
+        concurrency = num_blocks / per_request if per_request else 0.0
+        if self.rules.tokens_from_concurrency:
+            return int(concurrency * self.max_model_len), concurrency
+        smallest = min((group.block_size for group in self.groups), default=1)
+        tokens = num_blocks // max(len(self.groups), 1) * smallest
+        return tokens * (self.dcp if self.rules.tokens_times_dcp else 1), concurrency
+
+
+def make_plan(model: Model, resolved: Resolved, rules: Rules, built: Built) -> Plan:
+    """Group the specs of the whole model, then project the groups onto the stages. Raises CannotGroup."""
+    specs: dict[int, Spec] = {}
+    for number, entry in enumerate(built.specs):
+        specs[number] = entry.spec
+    groups = make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
+    stages = _stages(model, resolved, built)
+    scheduling = Scheduling(
+        in_flight=resolved.in_flight,
+        retained=resolved.retained,
+        encoder_budget=resolved.batch.tokens,
+        shards=resolved.dcp,
+    )
+    per_stage = tuple(
+        max((group.on(stage).bytes_per_block for group in groups), default=0) for stage in stages
+    )
+    return Plan(
+        groups=tuple(_plan_group(group, stages[0], scheduling) for group in groups),
+        bytes_per_block=per_stage,
+        max_model_len=resolved.lengths.max_model_len,
+        max_num_seqs=resolved.batch.seqs,
+        rules=rules,
+        dcp=resolved.dcp,
+    )
+
+
+def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> PlanGroup:
+    on_stage = group.on(stage)
+    first = on_stage.first if on_stage.specs else group.first
+    kinds = {spec.kind for spec in group.specs}
+    kind = first.kind
+    if len(kinds) > 1:
+        kind = SpecKind.FULL if kinds <= {SpecKind.FULL, SpecKind.MLA} else SpecKind.MIXED
+    page = on_stage.bytes_per_block if group.uniform_type else first.page_bytes
+    return PlanGroup(
+        kind=kind.value,
+        layers=len(on_stage.layers),
+        block_size=first.block_size,
+        page_bytes=page,
+        charge=charge_of(first, scheduling),
+        cross=first.kind is SpecKind.CROSS,
+        state=first.kind is SpecKind.MAMBA,
+    )
+
+
+def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
+    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one, then forward."""
+    sizes = [num_layers // stages] * stages
+    for back in range(2, num_layers % stages + 2):
+        sizes[-back] += 1
+    return list(pairwise(accumulate(sizes, initial=0)))
+
+
+def _stages(model: Model, resolved: Resolved, built: Built) -> list[frozenset[int]]:
+    """The specs (by number) of each stage. A drafter lives on the last one."""
+    unit = 2 if model.model_type == "longcat_flash" else 1
+    bounds = stage_bounds(model.num_layers // unit, resolved.pp)
+    stages = []
+    for number, (first, last) in enumerate(bounds):
+        own = {
+            index
+            for index, entry in enumerate(built.specs)
+            if (number == len(bounds) - 1 if entry.draft else first * unit <= entry.layer < last * unit)
+        }
+        stages.append(frozenset(own))
+    return stages

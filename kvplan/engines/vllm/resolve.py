@@ -1,0 +1,229 @@
+"""Every setting that influences the cache, resolved as ``vllm serve`` would: one value object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.vllm.defaults import (
+    Batch,
+    Device,
+    Lengths,
+    batch_of,
+    device_of,
+    lengths_of,
+    model_dtype,
+)
+from kvplan.engines.vllm.versions import Rules
+from kvplan.errors import KvplanError
+from kvplan.families import (
+    CompressedAttention,
+    FullAttention,
+    KimiDeltaAttention,
+    Kind,
+    MultiHeadLatentAttention,
+    Part,
+    SparseIndexer,
+)
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+# Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
+LATENT_TYPES = frozenset(
+    "axk1 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref dots3_note glm5_next glm5_next_text "
+    "glm_moe_dsa glm4_moe_lite kimi_k2 kimi_linear longcat_flash pangu_ultra_moe bailing_hybrid hy_v4".split()
+)
+# Layers with attention sinks (a learned logit beside the scores): some backends cannot take them.
+SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
+# Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
+PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
+POOLING_ENDINGS = (
+    "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
+    "ClassificationModel", "ForRewardModeling", "RewardModel",
+)  # fmt: skip
+EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What the planner works with. kv: the cache dtype's word in force; kv_format: how it stores."""
+
+    device: Device
+    dtype: Packing
+    kv: str
+    kv_format: KvDtype
+    conv_dtype: Packing
+    ssm_dtype: Packing | None
+    lengths: Lengths
+    batch: Batch
+    in_flight: int
+    async_scheduling: bool
+    prefix_caching: bool
+    mamba_mode: str
+    hybrid: bool
+    state_only: bool
+    pooling: bool
+    disable_hybrid: bool
+    spec_tokens: int
+    retained: int
+    tp: int
+    pp: int
+    dcp: int
+    block_size: int | None
+    attention_backend: str | None
+    mm_prefix: bool
+
+
+def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
+    """Defaults and model rules applied. Raises KvplanError for words that no release knows."""
+    device = device_of(settings.gpu)
+    pooling = _is_pooling(model)
+    dtype = model_dtype(model, settings, device, pooling=pooling)
+    kinds = {part.kind for run in model.runs for part in run.layer.parts}
+    attends = bool(kinds - {Kind.STATE, Kind.NONE})
+    hybrid, state_only = Kind.STATE in kinds and attends, Kind.STATE in kinds and not attends
+    encoder_decoder = model.encoder is not None and Kind.CROSS in kinds
+    caching = _prefix_caching(settings, pooling, state_only, encoder_decoder)
+    lengths = lengths_of(model, settings)
+    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=not encoder_decoder)
+    kv = cache_dtype(model, settings, device)
+    draft = settings.num_speculative_tokens if settings.speculative_method else 0
+    asynchronous = not pooling and (
+        not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
+    )
+    batches = settings.pipeline_parallel_size
+    if asynchronous:
+        batches += 1
+    conv = dtype if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype)
+    return Resolved(
+        device=device,
+        dtype=dtype,
+        kv=kv,
+        kv_format=kv_dtype(dtype.name if kv == "auto" else kv),
+        conv_dtype=conv,
+        ssm_dtype=_ssm_dtype(model, settings),
+        lengths=lengths,
+        batch=batch,
+        in_flight=batch.tokens * (batches if rules.in_flight_batches else 1),
+        async_scheduling=asynchronous,
+        prefix_caching=caching,
+        mamba_mode="align" if caching and (hybrid or state_only) else "none",
+        hybrid=hybrid,
+        state_only=state_only,
+        pooling=pooling,
+        disable_hybrid=_hybrid_disabled(model, settings, rules, kinds),
+        spec_tokens=draft,
+        retained=_retained(model, settings),
+        tp=settings.tensor_parallel_size,
+        pp=settings.pipeline_parallel_size,
+        dcp=settings.decode_context_parallel_size,
+        block_size=settings.block_size,
+        attention_backend=settings.attention_backend,
+        mm_prefix=_mm_prefix(model),
+    )
+
+
+def _is_pooling(model: Model) -> bool:
+    name = model.architecture or ""
+    return name.endswith(POOLING_ENDINGS) or (name.endswith("Model") and not name.endswith("LMHeadModel"))
+
+
+def _prefix_caching(settings: Settings, pooling: bool, state_only: bool, encoder_decoder: bool) -> bool:
+    """On for generating decoders and hybrids; off for state-space-only and encoder-decoder models."""
+    if settings.enable_prefix_caching is not None:
+        return settings.enable_prefix_caching
+    return not (state_only or encoder_decoder)
+
+
+def _hybrid_disabled(model: Model, settings: Settings, rules: Rules, kinds: set[Kind]) -> bool:
+    """As asked; also for chunks beside an EAGLE-like draft, and before hybrid groups existed."""
+    drafted = settings.speculative_method in EAGLE_LIKE and settings.num_speculative_tokens > 0
+    return (
+        settings.disable_hybrid_kv_cache_manager
+        or not rules.hybrid_groups
+        or (Kind.CHUNKED in kinds and drafted)
+    )
+
+
+def _retained(model: Model, settings: Settings) -> int:
+    """Tokens below a window that a chain of several draft modules still reads: modules in use - 1.
+
+    vllm/config/speculative.py, use_multi_module_mtp: min(draft layers, draft tokens) > 1.
+    """
+    if settings.speculative_method != "mtp":
+        return 0
+    modules = min(len(model.draft_layers), settings.num_speculative_tokens)
+    return settings.num_speculative_tokens - 1 if modules > 1 else 0
+
+
+def _mm_prefix(model: Model) -> bool:
+    if model.facts.get("top_model_type") in PREFIX_WRAPPERS:
+        return True
+    return (
+        model.model_type.startswith("gemma4") and model.facts.get("use_bidirectional_attention") == "vision"
+    )
+
+
+def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
+    """The cache dtype in force: as asked, else the checkpoint's own scheme, else what the model class sets."""
+    kv = settings.kv_cache_dtype
+    if kv == "auto" and model.kv_cache_scheme is not None:
+        kv = model.kv_cache_scheme
+    if (
+        kv == "auto"
+        and model.model_type == "glm_moe_dsa"
+        and device.major == 10
+        and device.vendor == "nvidia"
+    ):
+        kv = "fp8_e4m3"
+    if any(isinstance(part, CompressedAttention) for run in model.runs for part in run.layer.parts):
+        # DeepSeek-V4 under FlashMLA always keeps records.
+        if kv == "auto" or kv.startswith("fp8"):
+            return "fp8_ds_mla"
+    elif kv == "bfloat16" and any(
+        isinstance(p, SparseIndexer) for run in model.runs for p in run.layer.parts
+    ):
+        return "auto"
+    return kv
+
+
+def _ssm_dtype(model: Model, settings: Settings) -> Packing | None:
+    """The recurrent state's element type, or None: the conv state's.
+
+    vllm/model_executor/models/config.py: Nemotron-H takes the config's, else fp32; Qwen3.5 takes the
+    config's; KDA is fp32 (mamba_utils.py, kda_state_dtype). Other models ignore what the config says.
+    """
+    if settings.mamba_ssm_cache_dtype != "auto":
+        return scalar(settings.mamba_ssm_cache_dtype)
+    states = [part for run in model.runs for part in run.layer.parts if part.kind is Kind.STATE]
+    if any(isinstance(part, KimiDeltaAttention) for part in states):
+        return scalar("float32")
+    named = next((part.state_dtype for part in states if part.state_dtype), None)
+    if model.model_type.startswith("nemotron_h"):
+        return scalar(named or "float32")
+    if model.model_type.startswith(("qwen3_5", "qwen4_exp")) and named:
+        return scalar(named)
+    return None
+
+
+def lead_attention(model: Model) -> Part | None:
+    """The first attention part: its widths stand for the model's (ModelConfig.get_head_size)."""
+    kinds = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA)
+    return next((part for run in model.runs for part in run.layer.parts if part.kind in kinds), None)
+
+
+def keeps_latent(model: Model) -> bool:
+    """False where vLLM has no latent kernel for the type and caches every head's K and V."""
+    return model.model_type in LATENT_TYPES
+
+
+def head_width(part: Part) -> int:
+    """Numbers in one head's K, or in the latent with its rope key."""
+    if isinstance(part, MultiHeadLatentAttention):
+        return part.kv_lora_rank + part.qk_rope_head_dim
+    if isinstance(part, FullAttention):
+        return part.head_dim
+    width = getattr(part, "head_dim", None)
+    if not isinstance(width, int):
+        raise KvplanError("unknown-layer-type", f"vLLM: no attention width for {part.family}")
+    return width

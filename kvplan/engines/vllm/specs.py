@@ -1,0 +1,147 @@
+"""What one layer asks the planner for: a ``Spec``, as in vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py.
+
+A page is the memory of one block of one layer: ``block_size // tokens_per_state`` states of ``state_bytes``
+(a state layer: one state whatever the block size), rounded up to ``alignment`` or padded to ``padded``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from kvplan.terms import Term
+from kvplan.units import ceil_div, round_up
+
+Shape = tuple[object, ...]
+
+
+class SpecKind(str, Enum):
+    """vLLM's own words (KVCacheSpecKind)."""
+
+    FULL = "full_attention"
+    MLA = "mla_attention"
+    SLIDING = "sliding_window"
+    SLIDING_MLA = "sliding_window_mla"
+    CHUNKED = "chunked_local_attention"
+    MAMBA = "mamba"
+    CROSS = "cross_attention"
+    MIXED = "unknown"
+
+
+FULL_KINDS = frozenset({SpecKind.FULL, SpecKind.MLA})
+SLIDING_KINDS = frozenset({SpecKind.SLIDING, SpecKind.SLIDING_MLA})
+LOCAL_KINDS = frozenset({*SLIDING_KINDS, SpecKind.CHUNKED})
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One layer's cache.
+
+    shape: what must be equal for two layers to be the same kind of layer (heads, widths, element types);
+    window: a sliding window's or a chunk's length; kept_window: the window that a layer promoted to full
+    attention still computes with; slots: states that one request holds (state layers only).
+    """
+
+    kind: SpecKind
+    block_size: int
+    state_bytes: int
+    shape: Shape
+    tokens_per_state: int = 1
+    padded: int | None = None
+    alignment: int | None = None
+    window: int | None = None
+    kept_window: int | None = None
+    slots: int | None = None
+    dcp_sharded: bool = True
+
+    @property
+    def real_page_bytes(self) -> int:
+        if self.slots is not None:
+            return self.state_bytes
+        return self.block_size // self.tokens_per_state * self.state_bytes
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one block of this layer, padding included."""
+        real = self.real_page_bytes
+        if self.padded is not None:
+            return max(self.padded, real)
+        return real if self.alignment is None else round_up(real, self.alignment)
+
+    @property
+    def attention(self) -> Shape:
+        """What two attention layers of one group must share (AttentionSpec's fields)."""
+        return (self.block_size, self.dcp_sharded, self.shape, self.page_bytes, self.tokens_per_state)
+
+    def with_block_size(self, block_size: int) -> Spec:
+        return replace(self, block_size=block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Blocks that the engine reserves for one request of T tokens in one group.
+
+    ``fixed`` blocks whatever the length; else ceil(ceil(min(T, limit) / shards) / block_size) + extra.
+    """
+
+    block_size: int
+    limit: int | None = None
+    extra: int = 0
+    shards: int = 1
+    fixed: int | None = None
+
+    def blocks(self, tokens: int) -> int:
+        if self.fixed is not None:
+            return self.fixed
+        held = tokens if self.limit is None else min(tokens, self.limit)
+        if self.shards > 1:
+            held = ceil_div(held, self.shards)
+        return ceil_div(held, self.block_size) + self.extra
+
+    def grows_at(self, tokens: int) -> bool:
+        """True where one more token may take another block."""
+        return self.fixed is None and (self.limit is None or tokens < self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What the scheduler settings mean for the cache.
+
+    in_flight: tokens that are scheduled but not settled; retained: tokens below a window that several
+    draft modules still read; encoder_budget: encoder tokens of one batch; shards: decode context parallelism.
+    """
+
+    in_flight: int
+    retained: int = 0
+    encoder_budget: int = 0
+    shards: int = 1
+
+
+def charge_of(spec: Spec, scheduling: Scheduling) -> Charge:
+    """max_memory_usage_bytes / page_size_bytes of the spec classes.
+
+    A window holds its W - 1 newest settled tokens and all that are in flight, and may begin in the middle
+    of a block (+ 1); a chunk begins at a block.
+    """
+    if spec.kind is SpecKind.MAMBA:
+        return Charge(spec.block_size, fixed=spec.slots)
+    if spec.kind is SpecKind.CROSS:
+        return Charge(spec.block_size, fixed=ceil_div(scheduling.encoder_budget, spec.block_size))
+    if spec.kind in SLIDING_KINDS:
+        assert spec.window is not None
+        limit = spec.window - 1 + scheduling.retained + scheduling.in_flight
+        return Charge(spec.block_size, limit=limit, extra=1)
+    if spec.kind is SpecKind.CHUNKED:
+        assert spec.window is not None
+        return Charge(spec.block_size, limit=spec.window + scheduling.in_flight)
+    return Charge(spec.block_size, shards=scheduling.shards if spec.dcp_sharded else 1)
+
+
+def shape_of(terms: tuple[Term, ...]) -> Shape:
+    """Names, factors and packings of the terms: equal for layers that store the same things."""
+    return tuple((term.name, term.factors, term.packing) for term in terms)
+
+
+def state_bytes_of(terms: tuple[Term, ...]) -> int:
+    """Bytes of one entry of every term: one token of an attention layer, or the whole state."""
+    return sum(term.entry_bytes for term in terms)

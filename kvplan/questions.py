@@ -1,0 +1,282 @@
+"""Questions asked of a size: how many requests fit, how long they may be, how lengths and numbers trade off.
+
+All answers come from calling the engine; no formula is repeated here. Pure: no file, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+from kvplan.dtypes import KV_DTYPES
+from kvplan.engines.base import Choice, has_kind, request_tokens
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+from kvplan.terms import Grows
+
+MAX_REQUESTS = 10**9
+SHORTEST_RUNG = 1024
+
+
+def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The engine's answer, with the warning that goes with the choice of its version."""
+    result = choice.engine.size(model, settings, choice.version)
+    return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the requests fit the memory. max_requests: how many of this length; fits: all asked for.
+
+    engine_starts is False where the engine would refuse to start at all.
+    """
+
+    fits: bool
+    max_requests: int
+    engine_starts: bool = True
+
+
+def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Verdict | None:
+    """What ``kv_cache_memory`` (bytes per GPU) holds; None where none was given."""
+    if settings.kv_cache_memory is None:
+        return None if result.refusal is None else Verdict(False, 0, False)
+    most = max_requests(model, choice, settings, result)
+    return Verdict(result.refusal is None and most >= settings.requests, most, result.refusal is None)
+
+
+def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeResult | None = None) -> int:
+    """How many requests of ``settings.tokens`` one GPU holds; 0 where the engine would not start.
+
+    With a block pool the engine's own number (usable blocks, at most max_num_seqs); without one the largest
+    number whose peak_bytes on the fullest GPU are within ``kv_cache_memory``.
+    """
+    memory = settings.kv_cache_memory
+    if memory is None:
+        raise KvplanError(
+            "no-memory", "how much memory the cache may take was not given", help="--kv-cache-memory 16GiB"
+        )
+    result = result or ask(model, choice, settings)
+    if result.refusal is not None:
+        return 0
+    if result.pool is not None:
+        return result.pool.max_requests
+    one = _peak(model, choice, settings, 1)
+    if one == 0:
+        return MAX_REQUESTS
+    low, high = 0, memory // one + 1
+    while high <= MAX_REQUESTS and _peak(model, choice, settings, high) <= memory:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _peak(model, choice, settings, middle) <= memory:
+            low = middle
+        else:
+            high = middle
+    return min(low, MAX_REQUESTS)
+
+
+def _peak(model: Model, choice: Choice, settings: Settings, requests: int) -> int:
+    return ask(model, choice, replace(settings, requests=requests)).per_gpu.peak_bytes
+
+
+def largest_tokens(model: Model, choice: Choice, settings: Settings) -> int:
+    """The largest length at which ``settings.requests`` requests fit; 0 where not even one token does.
+
+    Looks up to max_model_len. Terms with a stride rise and fall within one period (the least common
+    multiple of the strides), but at equal position in the period they never fall: so the last period whose
+    first length fits is found by bisection, and the best length within it by looking at each.
+    """
+    longest = request_tokens(model, replace(settings, tokens=None))
+    period = _period(ask(model, choice, replace(settings, tokens=longest)))
+
+    def fits(tokens: int) -> bool:
+        asked = replace(settings, tokens=tokens)
+        return max_requests(model, choice, asked) >= settings.requests
+
+    if fits(longest):
+        return longest
+    low, high = 0, longest // period + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle * period):
+            low = middle
+        else:
+            high = middle
+    for tokens in range(min(longest, (low + 1) * period - 1), max(low * period, 1) - 1, -1):
+        if fits(tokens):
+            return tokens
+    return 0
+
+
+def _period(result: SizeResult) -> int:
+    strides = (term.stride for entry in result.layers for term in entry.terms if term.grows is Grows.TOKEN)
+    return min(lcm(*strides), 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """At this length so many requests fit; one of them takes kv_bytes_per_request on the fullest GPU."""
+
+    tokens: int
+    kv_bytes_per_request: int
+    max_requests: int
+    capped_by_max_num_seqs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Requests by length and length by requests. max_model_len is set where the model's own would not start.
+
+    longest: (requests, largest length) pairs; 0 where none fits.
+    """
+
+    result: SizeResult
+    rungs: tuple[Rung, ...]
+    longest: tuple[tuple[int, int], ...]
+    max_model_len: int | None
+
+
+def ladder(
+    model: Model,
+    choice: Choice,
+    settings: Settings,
+    lengths: Sequence[int] = (),
+    counts: Sequence[int] = (),
+) -> Ladder:
+    """How many requests fit at each length, and the largest length for each number of requests.
+
+    Lengths default to powers of two from 1,024 up to max_model_len, counts to 1, 2, 4 … as far as they fit.
+    Where the engine refuses the model's max_model_len but would serve a smaller one, that one is used for
+    every rung. Needs ``kv_cache_memory``.
+    """
+    base = replace(settings, requests=1)
+    result = ask(model, choice, replace(base, tokens=request_tokens(model, replace(base, tokens=None))))
+    lowered = None
+    if result.refusal is not None:
+        lowered = result.refusal.largest_max_model_len
+        if not lowered or settings.max_model_len is not None:
+            return Ladder(result, (), (), None)
+        base = replace(base, max_model_len=lowered)
+    longest = request_tokens(model, replace(base, tokens=None))
+    asked = tuple(lengths) or tuple(powers_of_two(SHORTEST_RUNG, longest))
+    rungs = tuple(_rung(model, choice, replace(base, tokens=tokens)) for tokens in asked if tokens <= longest)
+    counts = tuple(counts) or tuple(_counts(rungs))
+    pairs = tuple((count, largest_tokens(model, choice, replace(base, requests=count))) for count in counts)
+    return Ladder(ask(model, choice, replace(base, tokens=longest)), rungs, pairs, lowered)
+
+
+def _rung(model: Model, choice: Choice, settings: Settings) -> Rung:
+    result = ask(model, choice, settings)
+    most = max_requests(model, choice, settings, result)
+    capped = result.pool is not None and result.pool.requests_that_fit > most
+    return Rung(result.request.tokens, result.per_gpu.kv_bytes_per_request, most, capped)
+
+
+def _counts(rungs: Iterable[Rung]) -> Iterator[int]:
+    """1, 4, 16 … below what fits at the shortest length, at most eight of them."""
+    most = max((rung.max_requests for rung in rungs), default=0)
+    count = 1
+    for _ in range(8):
+        if count > most:
+            return
+        yield count
+        count *= 4
+
+
+def powers_of_two(lowest: int, highest: int) -> Iterator[int]:
+    """lowest, 2 * lowest … and highest itself."""
+    value = lowest
+    while value < highest:
+        yield value
+        value *= 2
+    yield highest
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One row of a comparison: an answer, or why there is none."""
+
+    model: Model
+    choice: Choice
+    settings: Settings
+    result: SizeResult | None
+    error: KvplanError | None = None
+    max_requests: int | None = None
+
+
+def compare(
+    models: Sequence[Model], choices: Sequence[Choice], variants: Sequence[Settings], *, keep_errors: bool
+) -> list[Compared]:
+    """Every model under every engine with every variant of the settings, in that order.
+
+    keep_errors: an engine that does not take a question becomes a row that says so, unless all rows are
+    errors; else the first error is raised. Raises KvplanError.
+    """
+    rows = [
+        _compared(model, choice, settings) for model in models for choice in choices for settings in variants
+    ]
+    errors = [row.error for row in rows if row.error is not None]
+    if errors and (not keep_errors or len(errors) == len(rows)):
+        raise errors[0]
+    return rows
+
+
+def _compared(model: Model, choice: Choice, settings: Settings) -> Compared:
+    try:
+        result = ask(model, choice, settings)
+        most = max_requests(model, choice, settings, result) if settings.kv_cache_memory is not None else None
+    except KvplanError as error:
+        return Compared(model, choice, settings, None, error)
+    return Compared(model, choice, settings, result, None, most)
+
+
+def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:
+    """``auto`` and every KV format that can hold this model's cache; records of an MLA latent need one."""
+    has_latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)
+    return ("auto", *(name for name, form in KV_DTYPES.items() if has_latent or not form.only_mla))
+
+
+@dataclass(frozen=True, slots=True)
+class WaysOut:
+    """What would make it fit, each tried: None where it would not (or nothing needs to change).
+
+    tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
+    that hold all of them; kv_cache_dtype: ``fp8`` where that alone is enough.
+    """
+
+    tokens: int | None = None
+    requests: int | None = None
+    memory: int | None = None
+    kv_cache_dtype: str | None = None
+
+
+def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
+    """For requests that do not fit ``kv_cache_memory`` although the engine starts."""
+    most = max_requests(model, choice, settings, result)
+    needed = _needed_memory(settings, result)
+    asked = replace(settings, tokens=result.request.tokens)
+    return WaysOut(
+        tokens=largest_tokens(model, choice, settings) or None,
+        requests=most or None,
+        memory=needed if _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None,
+        kv_cache_dtype="fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None,
+    )
+
+
+def _needed_memory(settings: Settings, result: SizeResult) -> int:
+    """Blocks of all requests and the one that is never used; without a pool the peak."""
+    if result.pool is None:
+        return result.per_gpu.peak_bytes
+    blocks = sum(group.blocks_per_request for group in result.pool.groups) * settings.requests
+    return result.pool.bytes_per_block * (blocks + 1)
+
+
+def _fits(model: Model, choice: Choice, settings: Settings) -> bool:
+    try:
+        return max_requests(model, choice, settings) >= settings.requests
+    except KvplanError:
+        return False

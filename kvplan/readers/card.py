@@ -1,0 +1,119 @@
+"""What a model card holds, beside the model itself: source, weights, variants and golden numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kvplan.model import Model
+
+FORMAT = "card/v1"
+HOW = {
+    "verbatim": "the published config.json, unchanged",
+    "retyped": "the published config.json, typed again key by key",
+    "excerpt": "the keys that bear on size, from a public copy",
+    "embedded": "a copy of the config inside another project's source",
+    "converted": "values of another project's code or config",
+    "assembled": "partial copies in tests or documentation, the rest from memory",
+    "library-default": "the defaults that the library's config class documents for the model",
+    "from-memory": "typed from memory",
+}
+WEIGHTS_HOW = ("headers", "index", "parameter count", "unknown")
+OVERLAY = ("architecture", "dtype", "max_model_len", "vocab_size", "quantization", "kv_cache_scheme")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a card's facts were read. ``verified``: someone held them against the published file."""
+
+    how: str
+    verified: bool
+    repository: str | None = None
+    revision: str | None = None
+    path: str | None = None
+    note: str | None = None
+
+    def sentence(self) -> str:
+        """``verbatim: owner/repo path``."""
+        place = " ".join(part for part in (self.repository, self.path) if part)
+        return f"{self.how}: {place}" if place else self.how
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Bytes of the checkpoint by storage type; ``how`` they are known. Empty bytes: nobody said."""
+
+    how: str = "unknown"
+    parameters: int | None = None
+    bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
+    note: str | None = None
+
+    @property
+    def total_bytes(self) -> int | None:
+        return sum(self.bytes_by_dtype.values()) if self.bytes_by_dtype else None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A released model with the card's layers. ``changes``: what differs from the card's own (``facts``: key
+    by key)."""
+
+    id: str
+    aliases: tuple[str, ...]
+    changes: Mapping[str, Any]
+    source: Source | None
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A number that an engine's rules must give for the card: its own test."""
+
+    engine: str
+    field: str
+    value: int | list[int]
+    settings: Mapping[str, Any]
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card as read: the model, its variants and what is known about the checkpoint."""
+
+    slug: str
+    model: Model
+    aliases: tuple[str, ...]
+    source: Source
+    weights: Weights
+    variants: tuple[Variant, ...]
+    expect: tuple[Expectation, ...]
+    evidence: tuple[Expectation, ...]
+
+    def model_of(self, variant: int | None) -> Model:
+        """The card's own model, or that of a variant (by position)."""
+        if variant is None:
+            return self.model
+        chosen = self.variants[variant]
+        changes = dict(chosen.changes)
+        if "facts" in changes:
+            changes["facts"] = {**self.model.facts, **changes["facts"]}
+        model = replace(self.model, id=chosen.id, **changes)
+        if chosen.source is None:
+            return model
+        provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)
+        warnings = tuple(
+            text for text in model.warnings if text not in unverified(self.model.id, self.source)
+        )
+        return replace(
+            model, provenance=provenance, warnings=(*unverified(chosen.id, chosen.source), *warnings)
+        )
+
+    def weights_of(self, variant: int | None) -> Weights:
+        return self.weights if variant is None else self.variants[variant].weights
+
+
+def unverified(name: str, source: Source) -> tuple[str, ...]:
+    if source.verified:
+        return ()
+    return (f"the card of {name} is unverified ({HOW[source.how]})",)

@@ -1,0 +1,91 @@
+"""Config values that one engine's rule needs and the layers do not carry, named for ``Model.facts``.
+
+serving_model_len, serving_longest_model_len: vllm-project/vllm 0.32 vllm/config/model.py
+(_get_and_verify_max_len) and vllm/transformers_utils/model_arch_config_convertor.py
+(derive_max_model_len_and_key). A fact that says nothing new is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.readers.view import ConfigView
+
+LENGTH_KEYS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+    "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len",
+)  # fmt: skip
+# These leave max_position_embeddings already scaled.
+SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"})
+
+
+def engine_facts(view: ConfigView, max_model_len: int | None) -> dict[str, int | str | bool | None]:
+    """Facts of the text part; max_model_len is the model's own, as the reader has it."""
+    facts: dict[str, int | str | bool | None] = {}
+    default, longest = serving_lengths(view)
+    if default != max_model_len:
+        facts["serving_model_len"] = default
+    if longest != (max_model_len or 0):
+        facts["serving_longest_model_len"] = longest
+    if view.get("attn_logit_softcapping"):
+        facts["attn_logit_softcapping"] = True
+    return facts
+
+
+def serving_lengths(view: ConfigView) -> tuple[int | None, int]:
+    """(the default max_model_len, the longest that is accepted); 0: no key bounds it.
+
+    The smallest of the length keys; model_max_length overrides it; a rope factor multiplies it unless the
+    rope type is one whose configs are scaled already; longrope serves its original length by default.
+    """
+    derived: float | None = None
+    for key in LENGTH_KEYS:
+        value = view.get(key)
+        if _is_length(value) and (derived is None or value < derived):
+            derived = value
+    ceiling = view.get("model_max_length")
+    if _is_length(ceiling) and ceiling:
+        derived = ceiling
+    if derived is None:
+        return None, 0
+    ropes = rope_entries(view)
+    if ropes and "gemma3" not in view.model_type:
+        derived *= _factor(ropes)
+    default = int(derived)
+    if any(kind == "longrope" for kind, _ in ropes):
+        original = view.get("original_max_position_embeddings")
+        if _is_length(original):
+            default = int(original)
+    longest = int(derived)
+    if _is_length(ceiling):
+        longest = max(longest, int(ceiling))
+    return default, longest
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 10**15
+
+
+def _factor(ropes: list[tuple[str, Mapping[str, Any]]]) -> float:
+    factor: Any = 1.0
+    for kind, entry in ropes:
+        if kind not in SCALED:
+            factor = entry.get("factor", factor)
+    return factor if isinstance(factor, (int, float)) and 0 < factor < 10**6 else 1.0
+
+
+def rope_entries(view: ConfigView) -> list[tuple[str, Mapping[str, Any]]]:
+    """(type, parameters) of the rope settings: one for the model, or one a layer type."""
+    for key in ("rope_parameters", "rope_scaling"):
+        value = view.get(key)
+        if isinstance(value, Mapping) and value:
+            inner = [entry for entry in value.values() if isinstance(entry, Mapping)]
+            entries = inner if len(inner) == len(value) else [value]
+            return [(_rope_type(entry), entry) for entry in entries]
+    return []
+
+
+def _rope_type(entry: Mapping[str, Any]) -> str:
+    kind = entry.get("rope_type", entry.get("type", "default"))
+    return {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else "default"

@@ -1,0 +1,184 @@
+"""The screens of ``kvplan models`` and ``kvplan gpus``: lists, and one entry in full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from kvplan.gpu import UNVERIFIED, Gpu
+from kvplan.model import Model
+from kvplan.readers.card import Weights
+from kvplan.readers.card_index import CardSummary
+from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorten, table, wrapped
+from kvplan.report.size import warning_lines
+from kvplan.report.words import count, of_bytes, size_words
+from kvplan.units import GB
+
+_NAME_WIDTH = 32
+
+
+def data_of(value: Any) -> Any:
+    """Dataclasses, mappings, tuples and enums as plain data for JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {entry.name: data_of(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): data_of(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [data_of(entry) for entry in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def models_screen(cards: Sequence[CardSummary], total: int) -> Screen:
+    """One line a card: name, layers, longest request, families by number of layers."""
+    facts: list[list[Piece]] = [[Span(word, "dim") for word in ("name", "layers", "tokens")]]
+    facts += [
+        [
+            shorten(card.slug, _NAME_WIDTH),
+            f"{card.num_layers:,}",
+            f"{card.max_model_len:,}" if card.max_model_len else "",
+        ]
+        for card in cards
+    ]
+    left = table(facts, "lrr", gap="  ")
+    room = WIDTH - 2 - max(len("".join(piece.text for piece in row)) for row in left)
+    right = [Span("families", "dim"), *(Span(shorten(_families(card.families), room)) for card in cards)]
+    rows = [(*row, Span("  "), families) for row, families in zip(left, right)] if cards else []
+    names = sum(1 + len(card.variants) for card in cards)
+    found = count(len(cards), "card") if len(cards) == total else f"{len(cards)} of {count(total, 'card')}"
+    return [
+        *wrapped(f"{found}, {count(names, 'model')} with the variants that share their layers."),
+        BLANK,
+        *rows,
+        *([BLANK] if rows else []),
+        line(Span("one in full: kvplan models NAME   its cache: kvplan size NAME", "dim"), indent=1),
+    ]
+
+
+def _families(families: Mapping[str, int]) -> str:
+    return "+".join(sorted(families, key=lambda name: (-families[name], name)))
+
+
+def model_screen(model: Model, card: CardSummary, weights: Weights) -> Screen:
+    """One model: what its layers are, what else it is called, and where the facts come from."""
+    rows: list[list[Piece]] = [
+        ["card", card.slug],
+        ["model type", model.model_type],
+        ["longest request", count(model.max_model_len, "token") if model.max_model_len else "not stated"],
+        ["dtype", model.dtype or "not stated"],
+        ["weights", _weights(weights)],
+    ]
+    screen: Screen = [line(Span(model.id, "bold")), *table(rows, "ll")]
+    screen += [BLANK, line(Span("layers", "bold"), indent=1)]
+    kinds: list[list[Piece]] = [
+        [f"{number:,}", f"× {layer.family}", Span(_numbers(layer.parts), "dim")]
+        for layer, number in model.distinct().items()
+    ]
+    for row in kinds:
+        screen += wrapped(f"{row[0]} {row[1]}: {row[2][0]}".rstrip(": "), indent=2, hang=4)
+    for title, names in (("also called", card.aliases), ("variants", card.variants)):
+        if names:
+            screen += [BLANK, *wrapped(", ".join(names), indent=1, first=f"{title}: ", hang=4)]
+    screen += [BLANK, *wrapped(model.provenance.how or model.source, style="dim", indent=1, first="from: ")]
+    if model.warnings:
+        screen += [BLANK, *warning_lines(model.warnings)]
+    return [*screen, BLANK, line(Span(f"its cache: kvplan size {card.slug}", "dim"), indent=1)]
+
+
+def _weights(weights: Weights) -> str:
+    amount = sum(weights.bytes_by_dtype.values())
+    if not amount:
+        return "unknown" if not weights.parameters else f"{weights.parameters:,} parameters"
+    return f"{size_words(amount)} ({', '.join(weights.bytes_by_dtype)}; from {weights.how})"
+
+
+def _numbers(parts: Sequence[Any]) -> str:
+    return "; ".join(
+        ", ".join(
+            f"{entry.name} {value:,}" if isinstance(value, int) else f"{entry.name} {value}"
+            for entry in fields(part)
+            if (value := getattr(part, entry.name)) not in (None, False, 0)
+        )
+        for part in parts
+    )
+
+
+def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
+    """One line a GPU; ``hidden`` MIG slices are only mentioned."""
+    heads = ("name", "sold as", "CUDA total", "GB/s", "capability")
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
+    rows += [
+        [
+            shorten(gpu.slug, _NAME_WIDTH),
+            gpu.memory_marketing,
+            size_words(gpu.memory_total_bytes) if gpu.memory_total_bytes else Span("unknown", "dim"),
+            f"{gpu.bandwidth_bytes_per_second // GB:,}" if gpu.bandwidth_bytes_per_second else "",
+            _capability(gpu),
+        ]
+        for gpu in gpus
+    ]
+    shown = (
+        count(len(gpus), "GPU") if len(gpus) + hidden == total else f"{len(gpus)} of {count(total, 'GPU')}"
+    )
+    also = f", and {count(hidden, 'MIG slice')} (kvplan gpus mig)" if hidden else ""
+    return [
+        *wrapped(f"{shown}{also}."),
+        BLANK,
+        *table(rows, "lrrrr", gap="  "),
+        BLANK,
+        line(Span("one in full: kvplan gpus NAME", "dim"), indent=1),
+    ]
+
+
+def _capability(gpu: Gpu) -> str:
+    if gpu.compute_capability is not None:
+        return ".".join(str(number) for number in gpu.compute_capability)
+    return gpu.device_target or ""
+
+
+def gpu_screen(gpu: Gpu) -> Screen:
+    """One GPU: every figure, then its source or that nobody checked it."""
+    screen: Screen = [line(Span(gpu.name, "bold"), Span(f"   {gpu.slug}", "dim"))]
+    if gpu.note:
+        screen += wrapped(gpu.note, indent=1)
+    screen.append(BLANK)
+    for name, shown in _gpu_figures(gpu):
+        screen.append(line(f"{name:<27}  {shown}", indent=1))
+        source = gpu.provenance.get(name, UNVERIFIED)
+        style = "warn" if source == UNVERIFIED else "dim"
+        screen += wrapped(source, style=style, indent=1, first=" " * 29)
+        if name in gpu.notes:
+            screen += wrapped(gpu.notes[name], style="dim", indent=1, first=" " * 29)
+    names = [name for name in (*gpu.aliases, *gpu.nvml_names) if name != gpu.slug]
+    if names:
+        screen += [BLANK, *wrapped(", ".join(names), indent=1, first="also called: ", hang=4)]
+    return screen
+
+
+def _gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
+    figures: list[tuple[str, str]] = []
+    always = ("memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second")
+    figures += [(name, _figure(name, getattr(gpu, name))) for name in always]
+    if gpu.compute_capability is not None:
+        figures.append(("compute_capability", _capability(gpu)))
+    if gpu.device_target is not None:
+        figures.append(("device_target", gpu.device_target))
+    figures += [(f"dense_tflops.{name}", f"{value:,} TFLOPS") for name, value in gpu.dense_tflops.items()]
+    for name in ("fp8_tensor_cores", "fp4_tensor_cores"):
+        if getattr(gpu, name) is not None:
+            figures.append((name, "yes" if getattr(gpu, name) else "no"))
+    for name in ("nvlink_bytes_per_second", "pcie_generation", "pcie_bytes_per_second", "gpus_per_node"):
+        if getattr(gpu, name) is not None:
+            figures.append((name, _figure(name, getattr(gpu, name))))
+    return figures
+
+
+def _figure(name: str, value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if not isinstance(value, int):
+        return str(value)
+    if name.endswith("_bytes"):
+        return f"{of_bytes(value)}   {size_words(value)}"
+    return f"{value:,} B/s" if name.endswith("per_second") else f"{value:,}"

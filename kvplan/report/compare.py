@@ -1,0 +1,279 @@
+"""The screens of several answers: comparison, grid of lengths and requests, ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvplan.questions import MAX_REQUESTS, Compared, Ladder
+from kvplan.report.layout import (
+    BLANK,
+    GAP,
+    WIDTH,
+    Piece,
+    Screen,
+    Span,
+    line,
+    shorten,
+    table,
+    table_width,
+    wrapped,
+)
+from kvplan.report.size import help_lines, source_lines, warning_lines
+from kvplan.report.words import Unit, count, engine_title, gpus_in_replica, of_bytes, size_words
+from kvplan.results import EngineRef, SizeResult
+
+_LONGEST_NAME = 34
+_ALIGN = {"model": "l", "engine": "l", "kv dtype": "l", "tokens": "r", "requests": "r"}
+
+
+def comparison_screen(rows: Sequence[Compared]) -> Screen:
+    """One line an answer; columns for what differs between the rows, the rest in the headline."""
+    results = [row.result for row in rows if row.result is not None]
+    names = _varying(rows)
+    keys = [[read(row) for _, read in names] for row in rows]
+    figures = _figures(rows, results)
+    grouped = len(names) > 1 and names[0][0] == "model"
+    shown = names[1:] if grouped else names
+    width = 0 if grouped else WIDTH - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
+    cells: list[list[Piece]] = [[*(Span(title, "dim") for title, _ in shown), *figures[0]]]
+    for key, numbers in zip(keys, figures[1:]):
+        cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
+    body = table(cells, "".join(_ALIGN[title] for title, _ in shown) + "r" * len(figures[0]))
+    if grouped:
+        body = _under_headings([key[0] for key in keys], body)
+    notes = [f"{' '.join(key)}: {why}" for key, row in zip(keys, rows) if (why := _why_not(row))]
+    return [
+        *_headline(rows, results),
+        BLANK,
+        *body,
+        *([BLANK] if notes else []),
+        *[row for note in notes for row in wrapped(note, indent=1, hang=2)],
+        *_shared_warnings(results),
+        BLANK,
+        line(Span("why:    kvplan explain MODEL", "dim"), indent=1),
+        line(Span("more:   --json, --kv-cache-memory 16GiB, --ladder", "dim"), indent=1),
+    ]
+
+
+def _under_headings(models: Sequence[str], body: Screen) -> Screen:
+    """The rows of the table with each model's name on a line of its own before its rows."""
+    screen, last = [body[0]], ""
+    for model, row in zip(models, body[1:]):
+        if model != last:
+            screen += [BLANK, line(Span(model, "bold"), indent=1)]
+        screen.append(row)
+        last = model
+    return screen
+
+
+def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[list[Piece]]:
+    """The columns of numbers with their headers; a row without an answer says so in the first."""
+    unit = Unit(result.per_gpu.kv_bytes for result in results)
+    gpus = max((gpus_in_replica(result) for result in results), default=1)
+    with_requests = any(row.max_requests is not None for row in rows)
+    heads = [f"{unit.name} a GPU" if gpus > 1 else unit.name, "bytes", "B/token"]
+    heads.append("requests fit" if with_requests else "ratio")
+    figures: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    first = results[0].per_gpu.kv_bytes if results else 0
+    for row in rows:
+        if row.result is None:
+            figures.append([Span("refused", "bad"), "", "", ""])
+            continue
+        gpu = row.result.per_gpu
+        last = _fits(row) if with_requests else _ratio(gpu.kv_bytes, first)
+        per_token = of_bytes(gpu.bytes_per_token).removesuffix(" B")
+        figures.append([unit.show(gpu.kv_bytes), f"{gpu.kv_bytes:,}", per_token, last])
+    return figures
+
+
+def _why_not(row: Compared) -> str:
+    if row.error is not None:
+        return row.error.message
+    return row.result.refusal.message if row.result is not None and row.result.refusal is not None else ""
+
+
+def _varying(rows: Sequence[Compared]) -> list[tuple[str, Callable[[Compared], str]]]:
+    columns: list[tuple[str, Callable[[Compared], str]]] = [
+        ("model", lambda row: row.model.id),
+        ("engine", lambda row: engine_title(EngineRef(row.choice.engine.name, row.choice.version))),
+        ("kv dtype", lambda row: row.settings.kv_cache_dtype),
+        (
+            "tokens",
+            lambda row: f"{row.result.request.tokens:,}" if row.result else _asked(row.settings.tokens),
+        ),
+        ("requests", lambda row: f"{row.settings.requests:,}"),
+    ]
+    varying = [column for column in columns if len({column[1](row) for row in rows}) > 1]
+    return varying or columns[:1]
+
+
+def _asked(tokens: int | None) -> str:
+    return "" if tokens is None else f"{tokens:,}"
+
+
+def _fits(row: Compared) -> Piece:
+    if row.max_requests is None:
+        return ""
+    if row.max_requests >= MAX_REQUESTS:
+        return Span("any", "good")
+    fits = row.max_requests >= row.settings.requests
+    return Span(f"{row.max_requests:,}", "good" if fits else "bad")
+
+
+def _ratio(amount: int, first: int) -> str:
+    if first == 0:
+        return ""
+    hundredths = (amount * 200 + first) // (2 * first)
+    return f"{hundredths // 100:,}.{hundredths % 100:02d}x"
+
+
+def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
+    """What all rows have in common, as a sentence."""
+    if not results:
+        return [line("No answer.")]
+    first = results[0]
+    tokens = {result.request.tokens for result in results}
+    counts = {result.request.count for result in results}
+    subject = "requests" if len(counts) > 1 or counts != {1} else "one request"
+    if len(counts) == 1 and counts != {1}:
+        subject = count(first.request.count, "request")
+    length = f"of {count(first.request.tokens, 'token')}" if len(tokens) == 1 else "of each length"
+    models, engines = {row.model.id for row in rows}, {result.engine.name for result in results}
+    to = f" to {first.model.id}" if len(models) == 1 else ""
+    under = f", {engine_title(first.engine)}" if len(engines) == 1 else ""
+    smallest = min(results, key=lambda result: result.per_gpu.kv_bytes)
+    amounts = sorted(result.per_gpu.kv_bytes for result in results)
+    ends = list(dict.fromkeys((size_words(amounts[0]), size_words(amounts[-1]))))
+    spread = " to ".join(ends)
+    least = f"; {smallest.model.id} takes the least" if len(models) > 1 and amounts[0] != amounts[-1] else ""
+    return wrapped(f"KV cache of {subject} {length}{to}{under}: {spread}{least}.")
+
+
+def _shared_warnings(results: Sequence[SizeResult]) -> Screen:
+    texts = tuple(
+        dict.fromkeys(
+            text
+            if len({r.model.id for r in results}) == 1
+            else f"{shorten(result.model.id, _LONGEST_NAME)}: {text}"
+            for result in results
+            for text in result.warnings
+        )
+    )
+    return [BLANK, *warning_lines(texts)] if texts else []
+
+
+def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
+    """Lengths down, numbers of requests across; what the fullest GPU holds in each place."""
+    results = [row.result for row in rows if row.result is not None]
+    first = results[0]
+    unit = Unit(result.per_gpu.kv_bytes for result in results)
+    counts = list(dict.fromkeys(result.request.count for result in results))
+    by_place = {(row.result.request.tokens, row.result.request.count): row for row in rows if row.result}
+    header: list[Piece] = [
+        Span("tokens", "dim"),
+        *(Span(count(number, "request"), "dim") for number in counts),
+    ]
+    cells: list[list[Piece]] = [header]
+    overfull = False
+    for tokens in dict.fromkeys(result.request.tokens for result in results):
+        row: list[Piece] = [f"{tokens:,}"]
+        for number in counts:
+            found = by_place[tokens, number]
+            assert found.result is not None
+            shown = unit.show(found.result.per_gpu.kv_bytes)
+            too_many = found.max_requests is not None and found.max_requests < number
+            overfull |= too_many
+            row.append(
+                Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
+            )
+        cells.append(row)
+    gpus = gpus_in_replica(first)
+    where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
+    screen = wrapped(
+        f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
+    )
+    screen += [BLANK, *_in_blocks(cells), BLANK]
+    memory = rows[0].settings.kv_cache_memory
+    if memory is not None:
+        words = (
+            f"no: more than {size_words(memory)} of cache hold"
+            if overfull
+            else f"All fit {size_words(memory)}"
+        )
+        screen += [line(f"{words}.", indent=1), BLANK]
+    for result in results:
+        if result.refusal is not None:
+            screen += [
+                *wrapped(
+                    f"{engine_title(result.engine)} would not start: {result.refusal.message}", first="No: "
+                )
+            ]
+            screen += [*help_lines(result.refusal.help), BLANK]
+            break
+    screen += _shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
+    screen += source_lines(first, rules_file)
+    return screen
+
+
+def _in_blocks(cells: list[list[Piece]]) -> Screen:
+    """The table, cut into several below each other where it is wider than a screen."""
+    columns = len(cells[0]) - 1
+    for per_block in range(columns, 0, -1):
+        blocks = [
+            table([[row[0], *row[1 + at : 1 + at + per_block]] for row in cells], "r" * (per_block + 1))
+            for at in range(0, columns, per_block)
+        ]
+        if all(table_width(block) <= WIDTH for block in blocks):
+            break
+    return [row for at, block in enumerate(blocks) for row in ([BLANK, *block] if at else block)]
+
+
+def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
+    """How many requests fit at each length, and how long requests may be."""
+    result = ladder.result
+    if not ladder.rungs:
+        reason = result.refusal.message if result.refusal else "no length fits"
+        helps = result.refusal.help if result.refusal else ()
+        return [
+            *wrapped(f"{engine_title(result.engine)} would not start: {reason}", first="No: "),
+            *help_lines(helps),
+        ]
+    gpus = gpus_in_replica(result)
+    where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
+    last = ladder.rungs[-1]
+    first = ladder.rungs[0]
+    shorter = f", or {_number(first.max_requests)} of {first.tokens:,}" if first != last else ""
+    screen = wrapped(
+        f"{size_words(memory)} {where} hold {_number(last.max_requests, 'request')} of"
+        f" {count(last.tokens, 'token')} to {result.model.id}{shorter}."
+    )
+    unit = Unit(rung.kv_bytes_per_request for rung in ladder.rungs)
+    rows: list[list[Piece]] = [
+        [Span(word, "dim") for word in ("tokens", f"{unit.name} each", "requests that fit")]
+    ]
+    for rung in ladder.rungs:
+        fit = _number(rung.max_requests)
+        note = "  max_num_seqs" if rung.capped_by_max_num_seqs else ""
+        style = "good" if rung.max_requests else "bad"
+        rows.append(
+            [f"{rung.tokens:,}", unit.show(rung.kv_bytes_per_request), Span(fit, style), Span(note, "dim")]
+        )
+    screen += [BLANK, *table(rows, "rrrl")]
+    if ladder.longest:
+        pairs: list[list[Piece]] = [[Span("requests", "dim"), Span("tokens each, at most", "dim")]]
+        for number, tokens in ladder.longest:
+            pairs.append([f"{number:,}", Span(f"{tokens:,}") if tokens else Span("none", "bad")])
+        screen += [BLANK, *table(pairs, "rr")]
+    if ladder.max_model_len is not None:
+        length = f"--max-model-len {ladder.max_model_len}"
+        note = f"started with {length}: one request of the model's own length does not fit"
+        screen += [BLANK, *warning_lines((note,))]
+    if result.warnings:
+        screen += [BLANK, *warning_lines(result.warnings)]
+    return [*screen, BLANK, *source_lines(result, rules_file)]
+
+
+def _number(number: int, noun: str = "") -> str:
+    if number >= MAX_REQUESTS:
+        return f"any number of {noun}s" if noun else "any"
+    return count(number, noun) if noun else f"{number:,}"

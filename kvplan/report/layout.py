@@ -1,0 +1,106 @@
+"""Lines of styled text, tables without boxes, and their one plain form.
+
+A screen is a list of lines; a line is a tuple of spans; a span is a text and the name of a style. The plain
+form drops the styles and nothing else, so a pipe shows what a terminal shows.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Union
+
+WIDTH = 80
+INDENT = "  "
+GAP = "   "
+
+
+class Span(NamedTuple):
+    """A piece of text; style is "", "bold", "good", "bad", "warn" or "dim"."""
+
+    text: str
+    style: str = ""
+
+
+Piece = Union[str, Span]
+Line = tuple[Span, ...]
+Screen = list[Line]
+BLANK: Line = ()
+
+# What a terminal that is not UTF-8 gets; everything else becomes a backslash escape.
+_ASCII = {
+    "×": "x", "·": "*", "−": "-", "–": "-", "—": "-", "…": "...", "→": "->", "←": "<-", "²": "^2",
+    "≤": "<=", "≥": ">=", "≈": "~", "’": "'", "‘": "'", "“": '"', "”": '"', "§": "section ", "█": "#",
+}  # fmt: skip
+_ASCII_TABLE = str.maketrans(_ASCII)
+
+
+def span(piece: Piece) -> Span:
+    return piece if isinstance(piece, Span) else Span(piece)
+
+
+def line(*pieces: Piece, indent: int = 0) -> Line:
+    """One line of the given pieces."""
+    spans = tuple(span(piece) for piece in pieces)
+    return (Span(INDENT * indent), *spans) if indent else spans
+
+
+def plain(screen: Iterable[Line]) -> str:
+    """The screen as text with a final newline, no blank at the end of any line."""
+    return "".join("".join(piece.text for piece in row).rstrip() + "\n" for row in screen)
+
+
+def to_ascii(text: str) -> str:
+    """The same text in ASCII: ``×`` becomes ``x``, what has no likeness becomes an escape."""
+    return text.translate(_ASCII_TABLE).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def wrapped(text: str, *, style: str = "", indent: int = 0, hang: int = 0, first: str = "") -> Screen:
+    """Lines of at most WIDTH - 1 columns; ``first`` before the first, ``hang`` blanks before the rest."""
+    lead = INDENT * indent
+    rows = textwrap.wrap(
+        text,
+        WIDTH - 1,
+        initial_indent=lead + first,
+        subsequent_indent=lead + " " * (hang or len(first)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [(Span(row, style),) for row in rows]
+
+
+def table(rows: Sequence[Sequence[Piece]], align: str, *, indent: int = 1, gap: str = GAP) -> Screen:
+    """Rows in columns as wide as their widest cell; align holds "l" or "r" for each column.
+
+    Rows may be shorter than ``align``. Trailing blanks are left to `plain`.
+    """
+    cells = [[span(piece) for piece in row] for row in rows]
+    widths = [
+        max((len(row[at].text) for row in cells if len(row) > at), default=0) for at in range(len(align))
+    ]
+    screen: Screen = []
+    for row in cells:
+        pieces: list[Span] = [Span(INDENT * indent)]
+        for at, cell in enumerate(row):
+            space = " " * (widths[at] - len(cell.text))
+            between = gap if at else ""
+            if align[at] == "r":
+                pieces += [Span(between + space), cell]
+            else:
+                pieces += [Span(between), cell, Span(space)]
+        screen.append(tuple(pieces))
+    return screen
+
+
+def table_width(screen: Screen) -> int:
+    """Columns that the widest line takes."""
+    return max((len("".join(piece.text for piece in row).rstrip()) for row in screen), default=0)
+
+
+def shorten(text: str, width: int) -> str:
+    """At most ``width`` columns: the middle of a longer name becomes three dots. Not for numbers."""
+    if len(text) <= width:
+        return text
+    kept = max(width - 3, 2)
+    head = (kept + 1) // 2
+    return f"{text[:head]}...{text[len(text) - (kept - head) :]}"

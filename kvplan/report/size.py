@@ -1,0 +1,265 @@
+"""The screen of ``kvplan size``: the answer in a sentence, the figures, what to type next."""
+
+from __future__ import annotations
+
+from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
+from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
+from kvplan.report.words import (
+    Unit,
+    command,
+    count,
+    engine_title,
+    exact_size,
+    gpus_in_replica,
+    of_bytes,
+    settings_words,
+    size_words,
+)
+from kvplan.results import Pool, SizeResult
+
+_FAMILY_WIDTH = 36
+
+
+def size_screen(
+    result: SizeResult,
+    verdict: Verdict | None,
+    *,
+    typed: str,
+    rules_file: str,
+    memory: int | None = None,
+    ways: WaysOut | None = None,
+) -> Screen:
+    """The whole answer.
+
+    verdict: None where no memory was given and the engine starts. typed: the model as the user wrote it.
+    memory: bytes per GPU. ways: what would make it fit, where it does not.
+    """
+    screen: Screen = _sentence(result, verdict, memory)
+    screen += help_lines(_ways_words(ways, result)) if ways is not None else []
+    screen += [BLANK, *_figures(result)]
+    if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
+        screen += [BLANK, *_layers(result)]
+    if result.pool is not None:
+        screen += [BLANK, *_pool(result, result.pool)]
+    elif memory is not None and verdict is not None and verdict.engine_starts:
+        screen += [BLANK, *_plain_memory(result, verdict, memory)]
+    screen += [BLANK, *warning_lines(result.warnings)] if result.warnings else []
+    screen += [BLANK, *source_lines(result, rules_file)]
+    screen.append(line(Span(f"why:    {command('kvplan', 'explain', typed)}", "dim"), indent=1))
+    more = "--json, --engine all, --compare-dtypes" + ("" if memory is None else ", --ladder")
+    return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
+
+
+def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:
+    name = result.model.id
+    if verdict is not None and result.refusal is not None:
+        head = wrapped(
+            f"{engine_title(result.engine)} would not start with {name}: {result.refusal.message}",
+            first="No: ",
+        )
+        return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
+    if verdict is not None and memory is not None:
+        return _fit_sentence(result, verdict, memory)
+    if result.total.kv_bytes == 0:
+        return [line(Span(name, "bold"), " keeps nothing from one token to the next: 0 bytes of cache.")]
+    subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
+    verb = "takes" if result.request.count == 1 else "take"
+    gpus = gpus_in_replica(result)
+    where = "" if gpus == 1 else f" on each of {gpus} GPUs"
+    amount = size_words(result.per_gpu.kv_bytes)
+    rows = wrapped(f"{subject} of {_length(result)} to {name} {verb} {amount} of cache{where}.")
+    return [_styled(row, amount, "bold") for row in rows]
+
+
+def _length(result: SizeResult) -> str:
+    """``448 tokens``, with the encoder's where it has some."""
+    encoder = (
+        f" (and {result.request.encoder_tokens:,} encoder tokens)" if result.request.encoder_tokens else ""
+    )
+    return count(result.request.tokens, "token") + encoder
+
+
+def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
+    gpus = gpus_in_replica(result)
+    where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
+    tokens = _length(result)
+    holds = (
+        "any number of requests"
+        if verdict.max_requests >= MAX_REQUESTS
+        else count(verdict.max_requests, "request")
+    )
+    exact = f" ({result.pool.max_concurrency:.2f}x)" if _is_whole_context(result) and result.pool else ""
+    verb = "hold" if verdict.fits else "hold only"
+    if verdict.max_requests == 0:
+        verb, holds = "hold", "no request"
+    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}{exact}."
+    if not verdict.fits:
+        text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
+    style = "good" if verdict.fits else "bad"
+    mark = holds if verdict.fits else "No:"
+    return [_styled(row, mark, style) for row in wrapped(text)]
+
+
+def _is_whole_context(result: SizeResult) -> bool:
+    return result.settings.get("max_model_len") == result.request.tokens
+
+
+def _styled(row: Line, part: str, style: str) -> Line:
+    """The line with the first occurrence of ``part`` in the given style."""
+    text = "".join(piece.text for piece in row)
+    before, found, after = text.partition(part)
+    if not found:
+        return row
+    return tuple(Span(piece, kind) for piece, kind in ((before, ""), (found, style), (after, "")) if piece)
+
+
+def _figures(result: SizeResult) -> Screen:
+    """Per request, all requests, per token and what is fixed: on the fullest GPU, and over the replica."""
+    gpu, total, gpus = result.per_gpu, result.total, gpus_in_replica(result)
+    unit = Unit((gpu.kv_bytes_per_request, gpu.kv_bytes))
+    all_unit = Unit((total.kv_bytes_per_request, total.kv_bytes))
+    several = gpus > 1
+    where = "fullest GPU" if several else "one GPU"
+    header: list[Piece] = [Span(f"KV cache, {where}", "bold"), Span(unit.name, "dim"), Span("bytes", "dim")]
+    if several:
+        header.append(Span(f"all {gpus} GPUs, {all_unit.name}", "dim"))
+    rows: list[list[Piece]] = [header]
+
+    def add(name: str, amount: int, whole: int | None = None) -> None:
+        row: list[Piece] = [name, unit.show(amount), f"{amount:,}"]
+        if several and whole is not None:
+            row.append(all_unit.show(whole))
+        rows.append(row)
+
+    add("one request", gpu.kv_bytes_per_request, total.kv_bytes_per_request)
+    if result.request.count > 1:
+        add(count(result.request.count, "request"), gpu.kv_bytes, total.kv_bytes)
+    if gpu.peak_bytes != gpu.kv_bytes:
+        add("at the peak, after prefill", gpu.peak_bytes)
+    rows.append(["each further token", "", of_bytes(gpu.bytes_per_token).removesuffix(" B")])
+    if gpu.fixed_bytes_per_request:
+        rows.append(
+            [
+                "fixed part of a request",
+                unit.show(gpu.fixed_bytes_per_request),
+                f"{gpu.fixed_bytes_per_request:,}",
+            ]
+        )
+    return table(rows, "lrrr")
+
+
+def _layers(result: SizeResult) -> Screen:
+    """The data of each layer kind: what the terms say, before sharding and before any allocator."""
+    tokens, encoder = result.request.tokens, result.request.encoder_tokens
+    title = "layers" if gpus_in_replica(result) == 1 else "layers, before sharding"
+    rows: list[list[Piece]] = [[Span(title, "bold"), Span("bytes of one", "dim"), Span("of all", "dim")]]
+    width = max(len(f"{entry.count:,}") for entry in result.layers)
+    for entry in result.layers:
+        amount = sum(term.bytes_at(tokens, encoder) for term in entry.terms)
+        name = shorten(entry.layer.family, _FAMILY_WIDTH)
+        rows.append([f"{entry.count:>{width},} × {name}", f"{amount:,}", f"{amount * entry.count:,}"])
+    return table(rows, "lrr")
+
+
+def _pool(result: SizeResult, pool: Pool) -> Screen:
+    usable = (
+        ""
+        if pool.max_requests == pool.requests_that_fit
+        else f", capped by max_num_seqs {pool.max_num_seqs:,}"
+    )
+    rows: list[list[Piece]] = [
+        [Span("pool of one GPU", "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
+        ["blocks", f"{pool.num_blocks:,}", f"of {of_bytes(pool.bytes_per_block)}"],
+        [
+            "requests that fit",
+            f"{pool.requests_that_fit:,}",
+            f"of {count(result.request.tokens, 'token')}{usable}",
+        ],
+    ]
+    screen = table(rows, "lrl")
+    if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
+        rows = [
+            [
+                Span(word, "dim")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
+            ]
+        ]
+        rows += [
+            [
+                group.kind,
+                f"{group.layers:,}",
+                f"{group.block_size:,}",
+                f"{group.page_bytes:,}",
+                f"{group.blocks_per_request:,}",
+            ]
+            for group in pool.groups
+        ]
+        screen += [BLANK, *table(rows, "lrrrr")]
+    if result.engine.name == "vllm":
+        screen += [BLANK, *_vllm_log(result, pool)]
+    return screen
+
+
+def _vllm_log(result: SizeResult, pool: Pool) -> Screen:
+    """vLLM's own words (v1/core/kv_cache_utils.py); on two lines here, as they are wider than a screen."""
+    length = int(result.settings.get("max_model_len") or result.request.tokens)
+    return [
+        line(Span("vLLM's log will say", "bold"), indent=1),
+        line(f"GPU KV cache size: {pool.kv_tokens:,} tokens", indent=2),
+        line(f"Maximum concurrency for {length:,} tokens per request: {pool.max_concurrency:.2f}x", indent=2),
+    ]
+
+
+def _plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
+    if verdict.max_requests >= MAX_REQUESTS:
+        return []
+    rows: list[list[Piece]] = [
+        [Span("memory for the cache of one GPU", "bold"), size_words(memory), of_bytes(memory)],
+        [
+            "requests that fit",
+            f"{verdict.max_requests:,}",
+            f"of {count(result.request.tokens, 'token')}, no allocator",
+        ],
+    ]
+    return table(rows, "lrl")
+
+
+def _ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
+    """Options that would make it fit, each of which was tried."""
+    number, tokens = result.request.count, result.request.tokens
+    words = []
+    if ways.requests is not None:
+        words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
+    if ways.tokens is not None:
+        fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
+        words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
+    if ways.kv_cache_dtype is not None:
+        words.append(
+            f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
+        )
+    if ways.memory is not None:
+        need = "what it needs" if number == 1 else "what they need"
+        words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
+    return tuple(words)
+
+
+def help_lines(helps: tuple[str, ...]) -> Screen:
+    """``help: …`` lines, wrapped."""
+    return [row for text in helps for row in wrapped(text, first="help: ")]
+
+
+def warning_lines(warnings: tuple[str, ...]) -> Screen:
+    screen: Screen = []
+    for text in warnings:
+        rows = wrapped(text, indent=1, first="warning: ")
+        screen += [_styled(rows[0], "warning:", "warn"), *rows[1:]]
+    return screen
+
+
+def source_lines(result: SizeResult, rules_file: str) -> Screen:
+    """Which settings, which rules and which file the answer came from."""
+    return [
+        *wrapped(settings_words(result.settings), style="dim", indent=1, first="with:   "),
+        *wrapped(f"{engine_title(result.engine)} ({rules_file})", style="dim", indent=1, first="rules:  "),
+        *wrapped(result.model.source, style="dim", indent=1, first="model:  "),
+    ]

@@ -1,0 +1,100 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from kvplan.results import EngineRef, SizeResult
+from kvplan.units import GIB, KIB, MIB, human_bytes
+
+ENGINE_TITLES = {
+    "vllm": "vLLM",
+    "transformers": "transformers",
+    "generic": "textbook (generic)",
+    "sglang": "SGLang",
+    "trtllm": "TensorRT-LLM",
+    "llamacpp": "llama.cpp",
+}
+_UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """``1 request``, ``1,024 requests``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def of_bytes(amount: int | Fraction) -> str:
+    """``65,536 B``; a fraction of a byte with two decimals: ``1,365.33 B``."""
+    fraction = Fraction(amount)
+    if fraction.denominator == 1:
+        return f"{fraction.numerator:,} B"
+    hundredths = (fraction.numerator * 200 + fraction.denominator) // (2 * fraction.denominator)
+    return f"{hundredths // 100:,}.{hundredths % 100:02d} B"
+
+
+class Unit:
+    """One unit for a whole column, chosen so that the largest figure says something."""
+
+    def __init__(self, amounts: Iterable[int]) -> None:
+        largest = max(amounts, default=0)
+        fitting = (pair for pair in _UNITS if largest * 100 >= pair[1])
+        self.name, self.size = _UNITS[0] if largest == 0 else next(fitting, _UNITS[-1])
+
+    def show(self, amount: int) -> str:
+        """Two decimals, rounded half up in whole numbers; bytes have none."""
+        if self.size == 1:
+            return f"{amount:,}"
+        hundredths = (amount * 200 + self.size) // (2 * self.size)
+        return f"{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+def size_words(amount: int) -> str:
+    """``8.00 GiB``, in a smaller unit where that would read 0.00."""
+    return human_bytes(amount)
+
+
+def exact_size(amount: int) -> str:
+    """The same number of bytes as an option takes it: ``20GiB``, ``1536MiB``, ``7B``."""
+    name, size = next(pair for pair in _UNITS if amount % pair[1] == 0)
+    return f"{amount // size}{name}"
+
+
+def engine_title(engine: EngineRef) -> str:
+    """``vLLM 0.32``."""
+    title = ENGINE_TITLES.get(engine.name, engine.name)
+    return title if engine.name == "generic" else f"{title} {engine.version}"
+
+
+def gpus_in_replica(result: SizeResult) -> int:
+    """GPUs of one replica: tensor times pipeline parallel size."""
+    return int(result.settings.get("tensor_parallel_size") or 1) * int(
+        result.settings.get("pipeline_parallel_size") or 1
+    )
+
+
+def settings_words(settings: Mapping[str, Any]) -> str:
+    """``dtype bfloat16, block_size 16``: the settings that say something, in the engine's order."""
+    shown = [
+        f"{name} {_value(value)}"
+        for name, value in settings.items()
+        if value is not None and not (name.endswith("parallel_size") and value == 1)
+    ]
+    return ", ".join(shown)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, (list, tuple)):
+        return "+".join(_value(entry) for entry in value)
+    return str(value)
+
+
+def command(*words: str) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(words)

@@ -1,0 +1,300 @@
+"""Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
+
+    python scripts/make_cards.py CONFIGS_DIR [--out model_cards]   every card anew
+    python scripts/make_cards.py --numbers                        the cards as they are, golden numbers anew
+    python scripts/make_cards.py --index                          only the index and the schema
+
+CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
+says of each where it was read. Golden numbers that name a source are kept; the others are what the engines
+say now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import kvplan
+from kvplan.engines import ENGINES
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.readers.card_file import card_from_located
+from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
+from kvplan.readers.card_schema import card_json_schema
+from kvplan.readers.card_writer import card_text
+from kvplan.readers.config import read_config
+from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
+
+ROOT = Path(__file__).resolve().parents[1]
+FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
+SCHEMA = "card.schema.json"
+NO_LENGTH, ODD = 4096, 1000
+MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
+SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
+MEMORY = Source("from-memory", verified=False)
+HOW = {
+    "verbatim": "verbatim",
+    "verbatim-retyped": "retyped",
+    "embedded-literal": "embedded",
+    "converted-from-code": "converted",
+    "converted-from-other-config": "converted",
+    "assembled-from-tests": "assembled",
+    "assembled-from-docs": "assembled",
+    "library-default": "library-default",
+    "from-memory": "from-memory",
+    "facts": "excerpt",
+}
+READ = ("verbatim", "retyped", "excerpt", "embedded")
+UNNAMED = re.compile(r"file index|file id|repository name is a guess")
+WIDTHS = {
+    "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
+    "moe_intermediate_size": {"moe_intermediate_size"},
+    "num_experts": {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"},
+}
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
+QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One model's config, its quantization file, and where both come from."""
+
+    config: Mapping[str, Any]
+    quant: Mapping[str, Any] | None
+    source: Source
+    weights: Weights
+
+
+class Manifest:
+    """The folder's models by id."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
+        self._entries: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in facts["models"]}
+        self._used: set[str] = set()
+
+    def unused(self) -> list[str]:
+        return [name for name in self._entries if name not in self._used]
+
+    def origin(self, name: str) -> Origin | None:
+        entry = self._entries.get(name)
+        if entry is None:
+            return None
+        self._used.add(name)
+        folder = self._folder / entry["dir"]
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        beside = folder / "hf_quant_config.json"
+        quant = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None
+        return Origin(config, quant, source_of(entry), weights_of(entry, config, quant))
+
+
+def source_of(entry: Mapping[str, Any]) -> Source:
+    """The manifest's words for where a config was read, in those of a card."""
+    file = entry["files"][0]
+    how = HOW[file["provenance"]]
+    agrees = entry.get("agrees_with_hub") is True
+    notes = [str(file["note"])] if "note" in file else []
+    repository, path = file.get("repo"), file.get("path")
+    if repository and UNNAMED.search(f"{repository} {path}"):
+        repository = path = None
+        notes.insert(0, "the public repository is not named")
+    if (
+        agrees
+        and "equals the published" not in "".join(notes)
+        and how in ("from-memory", "assembled", "converted")
+    ):
+        notes.append("the parameter count of these sizes equals the published one")
+    note = "; ".join(notes) or None
+    return Source(
+        how=how,
+        verified=how in READ or (how == "converted" and agrees),
+        repository=repository,
+        revision=file.get("commit") if repository else None,
+        path=path.removeprefix("./") if path else None,
+        note=note,
+    )
+
+
+def weights_of(entry: Mapping[str, Any], config: Mapping[str, Any], quant: Any) -> Weights:
+    """Two bytes a parameter where an unquantised 16-bit checkpoint has as many as the hub states."""
+    parameters: int = entry.get("params_computed") or 0
+    note = entry.get("params_note") if parameters else None
+    if note and "not exactly this model" in note:
+        return Weights()
+    text = config.get("text_config") or {}
+    named = [holder.get(key) for holder in (config, text) for key in ("dtype", "torch_dtype")]
+    dtype = next((one for one in named if isinstance(one, str)), "")
+    packed = quant is not None or "quantization_config" in config or "quantization_config" in text
+    if (
+        packed
+        or QUANTISED.search(entry["id"])
+        or not entry.get("agrees_with_hub")
+        or dtype not in ELEMENT_BYTES
+    ):
+        return Weights("unknown", parameters or None, {}, note)
+    return Weights("parameter count", parameters, {dtype: parameters * ELEMENT_BYTES[dtype]}, note)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("configs", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path, default=ROOT / "model_cards")
+    parser.add_argument(
+        "--numbers", action="store_true", help="compute the golden numbers of the cards again"
+    )
+    parser.add_argument("--index", action="store_true", help="leave the cards alone")
+    options = parser.parse_args()
+    out: Path = options.out
+    out.mkdir(exist_ok=True)
+    refused: list[str] = []
+    if options.configs is not None:
+        refused = write_all(out, Manifest(options.configs))
+    elif options.numbers:
+        for card in read_cards(out):
+            write(out / f"{card.slug}.yaml", text_of(card))
+    elif not options.index:
+        parser.error("give CONFIGS_DIR, --numbers or --index")
+    write(out / SCHEMA, json.dumps(card_json_schema(), indent=2) + "\n")
+    write(out / INDEX, index_text(build_index(out)))
+    for line in refused:
+        print(line, file=sys.stderr)
+    print(f"{len(list(out.glob('*.yaml')))} cards")
+    return 0
+
+
+def write(path: Path, text: str) -> None:
+    # Bytes, so that Windows writes the same file.
+    path.write_bytes(text.encode())
+
+
+def write_all(out: Path, manifest: Manifest) -> list[str]:
+    """Every card of the facts; returns a line for each that could not be made."""
+    refused: list[str] = []
+    facts: dict[str, Any] = load_yaml_file(FACTS).data
+    numbers: dict[str, Any] = load_yaml_file(NUMBERS).data
+    written: set[str] = set()
+    for slug, entry in facts.items():
+        try:
+            card = make_card(slug, {**entry, "expect": numbers.get(slug, ())}, manifest, refused)
+        except KvplanError as error:
+            refused.append(f"{slug}: {error.message}")
+            continue
+        write(out / f"{slug}.yaml", text_of(card))
+        written.add(slug)
+    for path in out.glob("*.yaml"):
+        if path.stem not in written:
+            path.unlink()
+    refused += [f"{name}: no card mentions this config" for name in manifest.unused()]
+    return refused
+
+
+def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: list[str]) -> Card:
+    """One card with the variants whose layers are the same."""
+    name = entry["id"]
+    for alias in entry.get("aliases", ()):
+        manifest.origin(alias)
+    origin = manifest.origin(entry.get("config_of", name))
+    if origin is None:
+        model, source = model_of(entry["config"], name, MEMORY), MEMORY
+    else:
+        model, source = model_of(origin.config, name, origin.source, origin.quant), origin.source
+    weights = origin.weights if origin is not None else Weights()
+    if "weights" in entry:
+        weights = Weights(**entry["weights"])
+    variants: list[Variant] = []
+    for item in entry.get("variants", ()):
+        item = {"id": item} if isinstance(item, str) else item
+        try:
+            variants.append(make_variant(item, model, manifest))
+        except KvplanError as error:
+            refused.append(f"{slug}: {item['id']}: {error.message}")
+    expect = tuple(
+        Expectation("generic", one["field"], one["value"], one["settings"], one["source"])
+        for one in entry["expect"]
+    )
+    return Card(slug, model, tuple(entry.get("aliases", ())), source, weights, tuple(variants), expect, ())
+
+
+def model_of(
+    config: Mapping[str, Any], name: str, source: Source, quant: Mapping[str, Any] | None = None
+) -> Model:
+    model = read_config(config, id=name, source=source.sentence(), hf_quant_config=quant)
+    if source.how in ("verbatim", "retyped"):
+        return model
+    # A partial copy: what it leaves out would be the class's default, not the model's own.
+    given = {key for level in (config, config.get("text_config") or {}) for key in level}
+    absent = {key for key, spellings in WIDTHS.items() if not given & spellings}
+    return replace(model, facts={key: value for key, value in model.facts.items() if key not in absent})
+
+
+def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Variant:
+    """What a variant changes. Raises KvplanError where its own config has other layers than the card."""
+    origin: Origin | None = manifest.origin(item["id"])
+    changes = {key: item[key] for key in (*OVERLAY, "facts") if key in item}
+    source, weights = MEMORY, Weights()
+    if origin is not None:
+        source, weights = origin.source, origin.weights
+        model = model_of(origin.config, item["id"], source, origin.quant)
+        for key in SAME:
+            mine, theirs = getattr(model, key), getattr(base, key)
+            if mine != theirs:
+                raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
+        own = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
+        facts = {key: model.facts.get(key) for key in {**base.facts, **model.facts}}
+        own["facts"] = {key: value for key, value in facts.items() if value != base.facts.get(key)}
+        changes = {**own, **changes}
+    if "note" in item:
+        source = replace(source, note=item["note"])
+    changes = {key: value for key, value in changes.items() if value not in ({}, getattr(base, key))}
+    return Variant(item["id"], tuple(item.get("aliases", ())), changes, source, weights)
+
+
+def text_of(card: Card) -> str:
+    """The card's text with golden numbers."""
+    kept = tuple(entry for entry in card.expect if entry.source)
+    parts: dict[str, Any] = {
+        "source": card.source,
+        "aliases": card.aliases,
+        "weights": card.weights,
+        "variants": card.variants,
+        "evidence": card.evidence,
+    }
+    # The numbers are those of the model as the card's readers will see it.
+    text = card_text(card.model, expect=kept, **parts)
+    again = card_from_located(load_yaml(text, name=f"{card.slug}.yaml"))
+    return card_text(card.model, expect=(*kept, *golden(again)), **parts)
+
+
+def golden(card: Card) -> list[Expectation]:
+    """An odd length and the longest under `generic`, the odd one under every other engine."""
+    longest = card.model.max_model_len or NO_LENGTH
+    asked = [("generic", ODD), ("generic", longest)]
+    for name, engine in ENGINES.items():
+        if name != "generic":
+            asked.append((f"{name}@{MEASURED.get(name, engine.versions[-1])}", ODD))
+    numbers: list[Expectation] = []
+    for spec, tokens in asked:
+        settings = {"tokens": min(tokens, longest)}
+        with suppress(KvplanError):
+            result = kvplan.size(card.model, engine=spec, **settings)
+            if result.ok:
+                value = result.total.kv_bytes_per_request
+                numbers.append(Expectation(spec, "total.kv_bytes_per_request", value, settings))
+    return numbers
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,135 @@
+"""Every exit code, and the one form of every error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kvplan.cli.commands import Command
+from kvplan.errors import CannotRunHere
+from tests.cli.conftest import Run
+
+LLAMA = ("size", "inputs/llama.json", "--engine", "generic")
+
+
+def _raise(error: BaseException) -> object:
+    def call(*_: object) -> None:
+        raise error
+
+    return call
+
+
+def test_0_answered(run: Run) -> None:
+    ran = run(*LLAMA)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("One request of 131,072 tokens")
+
+
+def test_0_where_it_fits(run: Run) -> None:
+    assert run(*LLAMA, "--kv-cache-memory", "16GiB").code == 0
+
+
+def test_1_where_the_answer_is_no(run: Run) -> None:
+    ran = run(*LLAMA, "--kv-cache-memory", "15GiB")
+    assert ran.code == 1
+    assert ran.out.startswith("No: ")
+    assert ran.err == ""
+
+
+def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
+    ran = run(*LLAMA, "--kv-cache-memory", "40GiB", "--requests", "3")
+    assert ran.code == 1
+    assert "2 requests" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("sise",), "unknown-command", "kvplan size"),
+        (("size",), "missing-argument", "kvplan size --help"),
+        (("size", "inputs/llama.json", "--tokns", "4"), "unknown-option", "--tokens"),
+        (("size", "inputs/llama.json", "--tokens"), "bad-usage", "--help"),
+        (("explain", "a", "b"), "bad-usage", "--help"),
+        (("cards", "nwe"), "unknown-command", "kvplan cards new"),
+        (("size", "inputs/none.json"), "no-such-file", "inputs/none.json"),
+        (("size", "lama-3.1-8b"), "unknown-model", "hf:"),
+        ((*LLAMA, "--gpu", "h1000"), "unknown-gpu", "did you mean"),
+        (("size", "inputs/llama.json", "--engine", "vlm"), "unknown-engine", "vllm"),
+        ((*LLAMA, "--kv-cache-memory", "80G"), "bad-size", "80GiB or 80GB"),
+        ((*LLAMA, "--tokens", "4kk"), "bad-count", "--tokens 4kk"),
+        ((*LLAMA, "--tp", "two"), "bad-count", "--tp two"),
+        ((*LLAMA, "--requests", "0"), "bad-setting", "requests"),
+        ((*LLAMA, "--kv-cache-dtype", "fp9"), "unknown-dtype", "fp8"),
+        ((*LLAMA, "--usage", "batch"), "bad-setting", "server, llm"),
+        ((*LLAMA, "--color", "blue"), "bad-usage", "auto, always, never"),
+        ((*LLAMA, "--ladder"), "bad-usage", "--kv-cache-memory 16GiB"),
+        ((*LLAMA, "--speculative", "mtp"), "bad-setting", "mtp:1"),
+        (("explain", "inputs/llama.json", "-e", "generic", "--tokens", "1k,2k"), "bad-usage", "one question"),
+        (("models", "--family", "mlaa"), "unknown-family", "mla"),
+        (("schema", "crd"), "unknown-schema", "card"),
+        (("size", "-", "-"), "bad-usage", "standard input"),
+    ],
+)
+def test_2_where_it_cannot_answer(run: Run, arguments: tuple[str, ...], code: str, says: str) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith(f"error[{code}]: ")
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_3_where_it_cannot_run_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Command, "call", _raise(CannotRunHere("no-network", "the hub cannot be reached")))
+    ran = run(*LLAMA)
+    assert ran.code == 3
+    assert ran.err == "error[no-network]: the hub cannot be reached\n"
+
+
+def test_70_a_bug_is_not_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Command, "call", _raise(ZeroDivisionError("division by zero")))
+    ran = run(*LLAMA)
+    assert ran.code == 70
+    assert ran.err.startswith("error[bug]: kvplan itself failed (ZeroDivisionError: division by zero)\n")
+    assert "--debug" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_70_with_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Command, "call", _raise(ZeroDivisionError("division by zero")))
+    ran = run(*LLAMA, "--debug")
+    assert ran.code == 70
+    assert ran.err.startswith("Traceback")
+    assert "error[bug]" in ran.err
+
+
+def test_a_crash_of_the_slow_path_is_70_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Command, "call", _raise(ZeroDivisionError("division by zero")))
+    assert run("size", "inputs/llama.json", "-t4k").code == 70
+
+
+def test_130_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Command, "call", _raise(KeyboardInterrupt()))
+    assert run(*LLAMA) == (130, "", "")
+    assert run("size", "inputs/llama.json", "-t4k").code == 130
+
+
+def test_with_json_an_error_is_json_too(run: Run) -> None:
+    ran = run("size", "inputs/none.json", "--json")
+    assert ran.code == 2
+    data = json.loads(ran.out)
+    assert data["error"]["code"] == "no-such-file"
+    assert data["error"]["exit_code"] == 2
+    assert ran.err.startswith("error[no-such-file]")
+
+
+def test_with_json_a_mistake_on_the_command_line_is_json_too(run: Run) -> None:
+    ran = run("size", "inputs/llama.json", "--tokns", "4", "--json")
+    assert json.loads(ran.out)["error"]["help"][0] == "did you mean --tokens?"
+
+
+def test_nothing_asked_shows_the_help(run: Run) -> None:
+    ran = run()
+    assert ran.code == 0
+    assert ran.out.startswith("Usage: kvplan")

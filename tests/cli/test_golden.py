@@ -1,0 +1,46 @@
+"""One folder a case: cmd, stdout.txt, stderr.txt and exit; ``pytest tests/cli --update-golden`` writes them.
+
+``cmd`` holds one command line; lines before it set environment variables; ``stdin`` may stand beside it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import GOLDEN, Run
+
+CASES = sorted(path.parent for path in GOLDEN.glob("*/cmd"))
+
+
+def _command(case: Path) -> tuple[list[str], dict[str, str]]:
+    *settings, command = (case / "cmd").read_text(encoding="utf-8").strip().splitlines()
+    program, *arguments = shlex.split(command)
+    assert program == "kvplan"
+    return arguments, dict(setting.split("=", 1) for setting in settings)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_golden(case: Path, run: Run, request: pytest.FixtureRequest) -> None:
+    arguments, environment = _command(case)
+    stdin = case / "stdin"
+    ran = run(*arguments, environment=environment, stdin=stdin.read_bytes() if stdin.exists() else b"")
+    found = {"stdout.txt": ran.out, "stderr.txt": ran.err, "exit": f"{ran.code}\n"}
+    if request.config.getoption("--update-golden", default=False):
+        for name, text in found.items():
+            (case / name).write_text(text, encoding="utf-8", newline="\n")
+        return
+    wanted = {name: (case / name).read_text(encoding="utf-8") for name in found}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_a_screen_is_at_most_80_columns_wide(case: Path) -> None:
+    if "--json" in (case / "cmd").read_text(encoding="utf-8"):
+        pytest.skip("JSON is not a screen")
+    too_wide = [
+        row for row in (case / "stdout.txt").read_text(encoding="utf-8").splitlines() if len(row) > 80
+    ]
+    assert too_wide == []
