@@ -31,6 +31,7 @@ _UNITS = {
     "rest": r"(\S.{0,199})",
     "device": r"([\w.:\[\]-]{1,40})",
     "label": r"((?:[\w.-]{1,24} ){0,5})",
+    "num": NUMBER,
     "any": r".{0,160}?",
     "far": r".{0,6000}?",
 }
@@ -111,7 +112,9 @@ def rule(
     said so far are allocated; further ones take their place.
     """
     chosen = anchor or _longest(template)
-    before, _, after = template.partition(chosen)
+    before, found, after = template.partition(chosen)
+    if not found:
+        raise ValueError(f"{chosen!r} does not stand in {template!r}")
     head, head_names = _compile(before)
     tail, tail_names = _compile(after)
     return Rule(

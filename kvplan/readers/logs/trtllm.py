@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         text="kv-cache-too-small",
         weight=3,
     ),
-    rule("out of memory", kind="refusal", anchor="CUDA out of memory", text="out-of-memory"),
+    rule("CUDA out of memory", kind="refusal", text="out-of-memory"),
 )
 
 

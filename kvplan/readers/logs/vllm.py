@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
     rule("torch peak memory increase: {activation_peak_bytes:GiB}GiB"),
     rule("non-torch forward increase memory: {non_torch_bytes:GiB}GiB"),
     rule("total consumed (from mem_get_info): {consumed_bytes:GiB}GiB"),
-    rule("weights memory: {weights_bytes:GiB}GiB", anchor="; weights memory:"),
+    rule("; weights memory: {weights_bytes:GiB}GiB"),
     # The summary at the end of the warm-up.
     rule(
         "Free memory on device [[{:any} ]]({free_before_bytes:GiB}/{total_memory_bytes:GiB} GiB) on startup",
@@ -140,10 +140,12 @@ RULES: tuple[Rule, ...] = (
     rule("{cuda_graph_bytes:GiB} GiB for CUDAGraph memory", anchor=" GiB for CUDAGraph memory"),
     rule("{cuda_graph_bytes:GiB} GiB for NPU graph memory", anchor=" GiB for NPU graph memory"),
     rule(
-        "--kv-cache-memory={suggested_kv_bytes:B}` {:any} to fit into requested memory",
+        "--kv-cache-memory={suggested_kv_bytes:B}` ({:num} GiB) to fit into requested memory",
         anchor="--kv-cache-memory=",
     ),
-    rule("--kv-cache-memory={largest_kv_bytes:B}` {:any} to fully utilize", anchor="--kv-cache-memory="),
+    rule(
+        "--kv-cache-memory={largest_kv_bytes:B}` ({:num} GiB) to fully utilize", anchor="--kv-cache-memory="
+    ),
     rule("Current kv cache memory in use is {available_kv_bytes:GiB} GiB"),
     # CUDA graphs.
     rule("Graph capturing finished in {:any} took {cuda_graph_bytes:GiB} GiB"),
