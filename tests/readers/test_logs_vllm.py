@@ -263,6 +263,7 @@ def test_an_override_from_nought_is_not_one() -> None:
             "RayWorkerWrapper pid=31 ip=10.0.0.7",
             {},
         ),
+        ("(VllmWorker-0 pid=31)", "VllmWorker-0", {}),
         ("", "", {}),
     ],
 )

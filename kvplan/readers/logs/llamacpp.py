@@ -67,21 +67,21 @@ RULES: tuple[Rule, ...] = (
     # Buffers, one line for each device.
     rule(
         "{device:device} model buffer size = {weights_bytes:MiB} MiB",
-        anchor=" model buffer size",
+        anchor="model buffer size",
         add=True,
         weight=3,
     ),
-    rule("{device:device} KV buffer size = {kv_bytes:MiB} MiB", anchor=" KV buffer size", add=True, weight=3),
+    rule("{device:device} KV buffer size = {kv_bytes:MiB} MiB", anchor="KV buffer size", add=True, weight=3),
     rule(
-        "{device:device} RS buffer size = {state_bytes:MiB} MiB", anchor=" RS buffer size", add=True, weight=3
+        "{device:device} RS buffer size = {state_bytes:MiB} MiB", anchor="RS buffer size", add=True, weight=3
     ),
     rule(
         "{device:device} compute buffer size = {compute_bytes:MiB} MiB",
-        anchor=" compute buffer size",
+        anchor="compute buffer size",
         weight=3,
     ),
     rule(
-        "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor=" output buffer size", weight=2
+        "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor="output buffer size", weight=2
     ),
     # Caches.
     rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
@@ -97,7 +97,7 @@ RULES: tuple[Rule, ...] = (
         "KV self size = {bytes:MiB} MiB, K ({k_dtype:word}): {k_bytes:MiB} MiB, "
         "V ({v_dtype:word}): {v_bytes:MiB} MiB",
         kind="pool",
-        anchor="KV self size ",
+        anchor="KV self size",
         text="kv",
         weight=3,
     ),

@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         "Post-capture KV sizing: KV cache allocated. dtype: {k_dtype:word}, #tokens: {tokens:n}, "
         "KV size: {bytes:GiB} GB",
         kind="pool",
-        text="kv",
+        text="all",
     ),
     rule(
         "Post-capture KV sizing: draft KV cache allocated. dtype: {k_dtype:word}, #tokens: {tokens:n}, "

@@ -16,7 +16,7 @@ from kvplan.readers.logs.rules import Rule, Values, positive, rule
 from kvplan.readers.logs.settings import VLLM
 
 _PROCESS = re.compile(
-    r"\(([A-Za-z]\w{0,80})(?: rank=(\d{1,6}))?(?: pid=(\d{1,10}))(?:, ip=([\w.:]{1,45}))?\)", re.ASCII
+    r"\(([A-Za-z][\w-]{0,80})(?: rank=(\d{1,6}))?(?: pid=(\d{1,10}))(?:, ip=([\w.:]{1,45}))?\)", re.ASCII
 )
 _NAMED_BY_PID = ("VllmWorkerProcess", "RayWorkerWrapper", "RayWorker")
 
@@ -53,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     rule("Initializing a {generation:word} LLM engine (v{version:word})", begins=True, weight=5),
     rule("Initializing an LLM engine (v{version:word})", begins=True, weight=5),
     rule(") with config:", kind="items", text="config"),
+    rule("Using max model len {max_model_len:n}", kind="settings", text="model"),
     rule("Defaulting max_num_seqs to {max_num_seqs:n} for", kind="settings", text="default"),
     rule(
         "Defaulting max_num_batched_tokens to {max_num_batched_tokens:n} for", kind="settings", text="default"
