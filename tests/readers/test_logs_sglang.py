@@ -95,7 +95,10 @@ def test_a_latent_cache_and_a_draft_model() -> None:
     observation = read(text)
     assert printed(observation, "weights_bytes") == "10.00 GiB"
     assert printed(observation, "draft_weights_bytes") == "2.00 GiB"
-    assert [shape(pool) for pool in observation.pools] == [("kv", 4096, "0.27 GiB"), ("draft", 4096, "0.02 GiB")]
+    assert [shape(pool) for pool in observation.pools] == [
+        ("kv", 4096, "0.27 GiB"),
+        ("draft", 4096, "0.02 GiB"),
+    ]
     assert printed(observation, "kv_bytes") == "0.27 GiB"
     assert observation.pools[0].k_dtype == "torch.bfloat16"
 
@@ -113,7 +116,10 @@ def test_states_and_late_pools() -> None:
     assert printed(observation, "mamba_conv_bytes") == "0.12 GiB"
     assert printed(observation, "mamba_ssm_bytes") == "9.87 GiB"
     assert printed(observation, "swa_tokens") == "512"
-    assert [shape(pool) for pool in observation.pools] == [("all", 1000, "4.00 GiB"), ("draft", 1000, "0.50 GiB")]
+    assert [shape(pool) for pool in observation.pools] == [
+        ("all", 1000, "4.00 GiB"),
+        ("draft", 1000, "0.50 GiB"),
+    ]
     assert printed(observation, "kv_bytes") == "4.00 GiB"
 
 

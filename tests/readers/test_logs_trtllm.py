@@ -91,7 +91,9 @@ def allocated(size: str, tokens: int) -> str:
 
 def test_the_last_allocation_counts() -> None:
     observation = read(pool(2048, 65) + allocated("0.13", 2080) + pool(4096, 2560) + allocated("5.00", 81920))
-    assert [(each.name, each.blocks and each.blocks.value) for each in observation.pools] == [("window 4096", 2560)]
+    assert [(each.name, each.blocks and each.blocks.value) for each in observation.pools] == [
+        ("window 4096", 2560)
+    ]
     figures = {name: observation.get(name) for name in ("kv_bytes", "num_blocks", "block_size", "kv_tokens")}
     assert {name: figure and figure.printed for name, figure in figures.items()} == {
         "kv_bytes": "5.00 GiB",
@@ -113,7 +115,9 @@ def test_every_window_has_its_pool() -> None:
     blocks = observation.count("num_blocks")
     assert blocks is not None
     assert blocks.value == 300
-    assert read(f"{CPP}Window size = 512, primary_blocks: 7, secondary_blocks: 3\n").pools[0].window is not None
+    assert (
+        read(f"{CPP}Window size = 512, primary_blocks: 7, secondary_blocks: 3\n").pools[0].window is not None
+    )
 
 
 def test_ranks_of_mpirun_and_of_the_python_logger() -> None:

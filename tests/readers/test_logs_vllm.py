@@ -98,7 +98,9 @@ SHAPES = {
         "free_before_bytes": "40.1 GiB",
         "requested_bytes": "39.96 GiB",
     },
-    "Free memory after profiling: 35.5 GiB (total), 31.1 GiB (within requested)": {"free_after_bytes": "35.5 GiB"},
+    "Free memory after profiling: 35.5 GiB (total), 31.1 GiB (within requested)": {
+        "free_after_bytes": "35.5 GiB"
+    },
     "Memory profiling takes 3.21 seconds. Total non KV cache memory: 5.5GiB; torch peak memory increase: 2.0GiB; "
     "non-torch forward increase memory: 0.25GiB; weights memory: 3.25GiB.": {
         "non_kv_bytes": "5.5 GiB",
@@ -212,7 +214,11 @@ enforce_eager=False, kv_cache_dtype=fp8_e4m3, seed=0, compilation_config={'level
 
 def test_a_start_with_its_settings_and_ranks() -> None:
     observation = read(BOOT)
-    assert (observation.engine, observation.engine_version, observation.generation) == ("vllm", "0.19.1", "V1")
+    assert (observation.engine, observation.engine_version, observation.generation) == (
+        "vllm",
+        "0.19.1",
+        "V1",
+    )
     values = {name: setting.value for name, setting in observation.settings.items()}
     assert values == {
         "model": "org/tiny",
@@ -271,7 +277,9 @@ def test_who_spoke(prefix: str, label: str, places: dict[str, int]) -> None:
     observation = read(f"{prefix} INFO 03-01 10:00:00 [x.py:1] Available KV cache memory: 1.00 GiB\n")
     [(rank, _)] = observation.figures("available_kv_bytes")
     assert rank.label == label
-    assert {name: value for name in ("dp", "pp", "tp", "ep") if (value := getattr(rank, name)) is not None} == places
+    assert {
+        name: value for name in ("dp", "pp", "tp", "ep") if (value := getattr(rank, name)) is not None
+    } == places
 
 
 REFUSALS = {
@@ -338,7 +346,9 @@ def test_of_two_starts_the_last_with_figures_counts() -> None:
 
 def test_offline_starts_have_no_server_line() -> None:
     offline = "".join(BOOT.splitlines(keepends=True)[1:])
-    observation = read(offline + offline.replace("19.99", "11.11").replace("'org/tiny', 'max", "'org/b', 'max"))
+    observation = read(
+        offline + offline.replace("19.99", "11.11").replace("'org/tiny', 'max", "'org/b', 'max")
+    )
     assert observation.starts == 2
     assert gib(observation.get("available_kv_bytes")) == "11.11 GiB"
     assert observation.setting("enable_expert_parallel") is True

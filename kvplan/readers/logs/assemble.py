@@ -95,6 +95,8 @@ class Start:
             self._pool(hit, values)
         elif rule.kind == "refusal":
             kept: dict[str, Any] = {name: value for name, value in values.items() if name in _REFUSAL_FIELDS}
+            for name in values.keys() - _REFUSAL_FIELDS:
+                self._settle({name: from_figure(values[name], number, "refusal")})
             if self.refusal is None or self.refusal.kind != rule.text or kept:
                 self.refusal = Refusal(rule.text, hit.text[hit.at :][:TEXT_SHOWN].strip(), number, **kept)
         elif rule.kind == "second":
