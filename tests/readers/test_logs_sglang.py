@@ -22,7 +22,8 @@ def printed(observation: Observation, name: str) -> str | None:
 
 
 def shape(pool: Pool) -> tuple[str, int | None, str | None]:
-    return pool.name, pool.tokens and pool.tokens.value, pool.bytes and pool.bytes.printed
+    tokens = None if pool.tokens is None else pool.tokens.value
+    return pool.name, tokens, None if pool.bytes is None else pool.bytes.printed
 
 
 DENSE = f"""\
