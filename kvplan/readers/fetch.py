@@ -130,6 +130,8 @@ def _once(endpoint: Endpoint, place: str, guard: _Deadline, limit: int) -> tuple
                 )
         if guard.expired:
             raise TimeoutError
+        if response.length:  # what was announced and did not come
+            raise http.client.IncompleteRead(bytes(body[:1]), response.length)
         return Answer(response.status, bytes(body)), None
     finally:
         connection.close()
@@ -222,9 +224,11 @@ def _port(parts: SplitResult) -> int:
 def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or error})"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the answer was cut short"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
-    return str(error)[:200] or "the answer was cut short"
+    return str(error)[:200] or type(error).__name__
 
 
 def _bad_url(why: str) -> KvplanError:
