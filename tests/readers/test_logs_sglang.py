@@ -160,3 +160,9 @@ def test_a_missing_number_is_none() -> None:
     assert printed(observation, "kv_tokens") == "777"
     assert observation.settings["chunked_prefill_size"].value is None
     assert observation.setting("max_prefill_tokens") == 16384
+
+
+def test_a_pool_without_its_size() -> None:
+    observation = read(f"{P}KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4096\n")
+    assert [shape(pool) for pool in observation.pools] == [("kv", 4096, None)]
+    assert observation.get("kv_bytes") is None

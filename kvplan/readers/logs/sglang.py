@@ -26,8 +26,8 @@ def rank_of(head: str) -> Rank:
 
 
 _ALLOCATED = (
-    "{label:label}KV Cache is allocated. [[dtype: {k_dtype:word}, ]]#tokens: {tokens:n}, "
-    "[[K size: {k_bytes:GiB} GB, V size: {v_bytes:GiB} GB]][[KV size: {bytes:GiB} GB]]"
+    "{label:label}KV Cache is allocated. [[dtype: {k_dtype:word}, ]]#tokens: {tokens:n}"
+    "[[, K size: {k_bytes:GiB} GB, V size: {v_bytes:GiB} GB]][[, KV size: {bytes:GiB} GB]]"
 )
 
 RULES: tuple[Rule, ...] = (

@@ -141,13 +141,15 @@ RULES: tuple[Rule, ...] = (
     rule("{cuda_graph_bytes:GiB} GiB for CUDAGraph memory", anchor=" GiB for CUDAGraph memory"),
     rule("{cuda_graph_bytes:GiB} GiB for NPU graph memory", anchor=" GiB for NPU graph memory"),
     rule(
-        "--kv-cache-memory={suggested_kv_bytes:B}` ({:num} GiB) to fit into requested memory",
+        "--kv-cache-memory={suggested_kv_bytes:B}`[[ ({:num} GiB)]] to fit into requested memory",
         anchor="--kv-cache-memory=",
     ),
     rule(
-        "--kv-cache-memory={largest_kv_bytes:B}` ({:num} GiB) to fully utilize", anchor="--kv-cache-memory="
+        "--kv-cache-memory={largest_kv_bytes:B}`[[ ({:num} GiB)]] to fully utilize",
+        anchor="--kv-cache-memory=",
     ),
     rule("Current kv cache memory in use is {available_kv_bytes:GiB} GiB"),
+    rule("Current kv cache memory in use is {available_kv_bytes:B} bytes"),
     # CUDA graphs.
     rule("Graph capturing finished in {:any} took {cuda_graph_bytes:GiB} GiB"),
     rule("Estimated CUDA graph memory: {cuda_graph_estimated_bytes:GiB} GiB"),
