@@ -60,7 +60,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m bench
 
 data: $(VENV)/.test
-	$(BIN)/python scripts/make_data.py
+	$(BIN)/python -m scripts.make_data
 
 golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cli --update-golden

@@ -59,7 +59,9 @@ def rate(call: Callable[[], object], budget: float = 1.0) -> float:
     return best
 
 
-def cold_figure(what: str, command: list[str], baseline: list[str], name: str, aim: str, turns: int) -> Figure:
+def cold_figure(
+    what: str, command: list[str], baseline: list[str], name: str, aim: str, turns: int
+) -> Figure:
     ours, theirs = cold(command, baseline, turns)
     return Figure(what, name, ours / theirs, aim, f"{ours * 1000:.0f} ms against {theirs * 1000:.0f} ms")
 
@@ -96,7 +98,11 @@ def card_rate() -> Figure:
     everything = perf_counter() - start
     one = 1 / rate(lambda: cards.load_card(CARD))
     return Figure(
-        "load one card", f"parse all {len(names)}", one / everything, "≪ 1", f"{one * 1000:.2f} ms against {everything * 1000:.0f} ms"
+        "load one card",
+        f"parse all {len(names)}",
+        one / everything,
+        "≪ 1",
+        f"{one * 1000:.2f} ms against {everything * 1000:.0f} ms",
     )
 
 
@@ -108,9 +114,21 @@ def main() -> None:
     arguments = parser.parse_args()
     size = [sys.executable, "-m", "kvplan", "size", CARD, "--tokens", "32768"]
     figures = [
-        cold_figure("kvplan size CARD, cold", size, IMPORTS, "import typer, rich, pydantic, yaml", "< 1", arguments.turns),
         cold_figure(
-            "import kvplan, cold", [sys.executable, "-c", "import kvplan"], BARE, "python -c pass", "≤ 3", arguments.turns
+            "kvplan size CARD, cold",
+            size,
+            IMPORTS,
+            "import typer, rich, pydantic, yaml",
+            "< 1",
+            arguments.turns,
+        ),
+        cold_figure(
+            "import kvplan, cold",
+            [sys.executable, "-c", "import kvplan"],
+            BARE,
+            "python -c pass",
+            "≤ 3",
+            arguments.turns,
         ),
         size_rate("generic"),
         size_rate("vllm"),

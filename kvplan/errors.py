@@ -13,7 +13,6 @@ Exit codes: 2 could not answer (the default), 3 could not run on this machine. S
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -114,6 +113,8 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
     folded = word.casefold()
     if folded in by_folded:
         return by_folded[folded]
+    import difflib  # only where something went wrong: every start would pay for it
+
     near = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
     return by_folded[near[0]] if near else None
 

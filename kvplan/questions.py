@@ -6,8 +6,9 @@ All answers come from calling the engine; no formula is repeated here. Pure: no 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
+from typing import NamedTuple
 
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines.base import Choice, has_kind, request_tokens
@@ -17,9 +18,11 @@ from kvplan.model import Model
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Grows
+from kvplan.units import MIB, ceil_div, round_up
 
 MAX_REQUESTS = 10**9
 SHORTEST_RUNG = 1024
+PLENTY = 10**17
 
 
 def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
@@ -28,8 +31,7 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Whether the requests fit the memory. max_requests: how many of this length; fits: all asked for.
 
     engine_starts is False where the engine would refuse to start at all.
@@ -117,8 +119,7 @@ def _period(result: SizeResult) -> int:
     return min(lcm(*strides), 4096)
 
 
-@dataclass(frozen=True, slots=True)
-class Rung:
+class Rung(NamedTuple):
     """At this length so many requests fit; one of them takes kv_bytes_per_request on the fullest GPU."""
 
     tokens: int
@@ -127,8 +128,7 @@ class Rung:
     capped_by_max_num_seqs: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(NamedTuple):
     """Requests by length and length by requests. max_model_len is set where the model's own would not start.
 
     longest: (requests, largest length) pairs; 0 where none fits.
@@ -196,8 +196,7 @@ def powers_of_two(lowest: int, highest: int) -> Iterator[int]:
     yield highest
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """One row of a comparison: an answer, or why there is none."""
 
     model: Model
@@ -240,8 +239,7 @@ def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:
     return ("auto", *(name for name, form in KV_DTYPES.items() if has_latent or not form.only_mla))
 
 
-@dataclass(frozen=True, slots=True)
-class WaysOut:
+class WaysOut(NamedTuple):
     """What would make it fit, each tried: None where it would not (or nothing needs to change).
 
     tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
@@ -255,24 +253,36 @@ class WaysOut:
 
 
 def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
-    """For requests that do not fit ``kv_cache_memory`` although the engine starts."""
-    most = max_requests(model, choice, settings, result)
-    needed = _needed_memory(settings, result)
+    """For requests that do not fit ``kv_cache_memory``, or an engine that would not start with it."""
     asked = replace(settings, tokens=result.request.tokens)
+    needed = _needed_memory(model, choice, asked)
+    memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
+    dtype = "fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None
+    if result.refusal is not None:
+        return WaysOut(memory=memory, kv_cache_dtype=dtype)
     return WaysOut(
         tokens=largest_tokens(model, choice, settings) or None,
-        requests=most or None,
-        memory=needed if _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None,
-        kv_cache_dtype="fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None,
+        requests=max_requests(model, choice, settings, result) or None,
+        memory=memory,
+        kv_cache_dtype=dtype,
     )
 
 
-def _needed_memory(settings: Settings, result: SizeResult) -> int:
-    """Blocks of all requests and the one that is never used; without a pool the peak."""
-    if result.pool is None:
-        return result.per_gpu.peak_bytes
-    blocks = sum(group.blocks_per_request for group in result.pool.groups) * settings.requests
-    return result.pool.bytes_per_block * (blocks + 1)
+def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:
+    """What the requests and the engine's start take, in whole MiB; None where memory is not the reason.
+
+    A pool holds the blocks of all requests, at least those of one request of max_model_len, and block 0,
+    which is never used. Without a pool it is the peak.
+    """
+    result = ask(model, choice, replace(settings, kv_cache_memory=PLENTY))
+    if result.refusal is not None:
+        return None
+    pool = result.pool
+    if pool is None:
+        return round_up(result.per_gpu.peak_bytes, MIB)
+    held = ceil_div(result.per_gpu.kv_bytes, pool.bytes_per_block)
+    longest = sum(group.blocks_per_request for group in pool.groups)
+    return round_up((max(held, longest) + 1) * pool.bytes_per_block, MIB)
 
 
 def _fits(model: Model, choice: Choice, settings: Settings) -> bool:

@@ -5,8 +5,7 @@
     python scripts/make_cards.py --index                          only the index and the schema
 
 CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
-says of each where it was read. Golden numbers that name a source are kept; the others are what the engines
-say now.
+says of each where it was read. Golden numbers with a source are kept, the others are what engines say now.
 """
 
 from __future__ import annotations
@@ -41,17 +40,15 @@ SCHEMA = "card.schema.json"
 NO_LENGTH, ODD = 4096, 1000
 MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
+CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
 MEMORY = Source("from-memory", verified=False)
 HOW = {
-    "verbatim": "verbatim",
     "verbatim-retyped": "retyped",
     "embedded-literal": "embedded",
     "converted-from-code": "converted",
     "converted-from-other-config": "converted",
     "assembled-from-tests": "assembled",
     "assembled-from-docs": "assembled",
-    "library-default": "library-default",
-    "from-memory": "from-memory",
     "facts": "excerpt",
 }
 READ = ("verbatim", "retyped", "excerpt", "embedded")
@@ -102,7 +99,7 @@ class Manifest:
 def source_of(entry: Mapping[str, Any]) -> Source:
     """The manifest's words for where a config was read, in those of a card."""
     file = entry["files"][0]
-    how = HOW[file["provenance"]]
+    how = HOW.get(file["provenance"], file["provenance"])
     agrees = entry.get("agrees_with_hub") is True
     notes = [str(file["note"])] if "note" in file else []
     repository, path = file.get("repo"), file.get("path")
@@ -127,38 +124,34 @@ def source_of(entry: Mapping[str, Any]) -> Source:
 
 
 def weights_of(entry: Mapping[str, Any], config: Mapping[str, Any], quant: Any) -> Weights:
-    """Two bytes a parameter where an unquantised 16-bit checkpoint has as many as the hub states."""
+    """Two bytes a parameter of an unquantised 16-bit checkpoint, where the hub counts as many as the config's
+    shapes have or the manifest says what it counts beyond them; else unknown."""
     parameters: int = entry.get("params_computed") or 0
     note = entry.get("params_note") if parameters else None
     if note and "not exactly this model" in note:
         return Weights()
-    text = config.get("text_config") or {}
-    named = [holder.get(key) for holder in (config, text) for key in ("dtype", "torch_dtype")]
+    levels = (config, config.get("text_config") or {})
+    named = [level.get(key) for level in levels for key in ("dtype", "torch_dtype")]
     dtype = next((one for one in named if isinstance(one, str)), "")
-    packed = quant is not None or "quantization_config" in config or "quantization_config" in text
-    if (
-        packed
-        or QUANTISED.search(entry["id"])
-        or not entry.get("agrees_with_hub")
-        or dtype not in ELEMENT_BYTES
-    ):
+    packed = quant or any("quantization_config" in level for level in levels) or QUANTISED.search(entry["id"])
+    hub: int = entry.get("hub_params") or 0
+    if note and hub > parameters and not packed:
+        parameters, note = hub, f"the hub's count; of the config's shapes {parameters}: {note}"
+    is_counted = entry.get("agrees_with_hub") or 0 < parameters == hub
+    if packed or dtype not in ELEMENT_BYTES or not is_counted:
         return Weights("unknown", parameters or None, {}, note)
     return Weights("parameter count", parameters, {dtype: parameters * ELEMENT_BYTES[dtype]}, note)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
     parser.add_argument("configs", type=Path, nargs="?")
     parser.add_argument("--out", type=Path, default=ROOT / "model_cards")
-    parser.add_argument(
-        "--numbers", action="store_true", help="compute the golden numbers of the cards again"
-    )
+    parser.add_argument("--numbers", action="store_true", help="leave all but golden numbers")
     parser.add_argument("--index", action="store_true", help="leave the cards alone")
     options = parser.parse_args()
     out: Path = options.out
-    out.mkdir(exist_ok=True)
     refused: list[str] = []
     if options.configs is not None:
         refused = write_all(out, Manifest(options.configs))
@@ -176,8 +169,7 @@ def main() -> int:
 
 
 def write(path: Path, text: str) -> None:
-    # Bytes, so that Windows writes the same file.
-    path.write_bytes(text.encode())
+    path.write_bytes(text.encode())  # bytes, so that Windows writes the same file
 
 
 def write_all(out: Path, manifest: Manifest) -> list[str]:
@@ -208,58 +200,67 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
         manifest.origin(alias)
     origin = manifest.origin(entry.get("config_of", name))
     if origin is None:
-        model, source = model_of(entry["config"], name, MEMORY), MEMORY
-    else:
-        model, source = model_of(origin.config, name, origin.source, origin.quant), origin.source
-    weights = origin.weights if origin is not None else Weights()
-    if "weights" in entry:
-        weights = Weights(**entry["weights"])
+        source = Source(**entry["source"]) if "source" in entry else MEMORY
+        origin = Origin(entry["config"], None, source, Weights())
+    model = model_of(origin, name)
+    weights = Weights(**entry["weights"]) if "weights" in entry else origin.weights
     variants: list[Variant] = []
     for item in entry.get("variants", ()):
         item = {"id": item} if isinstance(item, str) else item
         try:
-            variants.append(make_variant(item, model, manifest))
+            variants.append(make_variant(item, model, origin, manifest))
         except KvplanError as error:
             refused.append(f"{slug}: {item['id']}: {error.message}")
-    expect = tuple(
-        Expectation("generic", one["field"], one["value"], one["settings"], one["source"])
-        for one in entry["expect"]
-    )
-    return Card(slug, model, tuple(entry.get("aliases", ())), source, weights, tuple(variants), expect, ())
+    expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
+    aliases = tuple(entry.get("aliases", ()))
+    return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, ())
 
 
-def model_of(
-    config: Mapping[str, Any], name: str, source: Source, quant: Mapping[str, Any] | None = None
-) -> Model:
-    model = read_config(config, id=name, source=source.sentence(), hf_quant_config=quant)
-    if source.how in ("verbatim", "retyped"):
+def model_of(origin: Origin, name: str) -> Model:
+    model = read_config(origin.config, id=name, source=name, hf_quant_config=origin.quant)
+    if origin.source.how in ("verbatim", "retyped"):
         return model
     # A partial copy: what it leaves out would be the class's default, not the model's own.
-    given = {key for level in (config, config.get("text_config") or {}) for key in level}
+    given = {key for level in (origin.config, origin.config.get("text_config") or {}) for key in level}
     absent = {key for key, spellings in WIDTHS.items() if not given & spellings}
     return replace(model, facts={key: value for key, value in model.facts.items() if key not in absent})
 
 
-def make_variant(item: Mapping[str, Any], base: Model, manifest: Manifest) -> Variant:
+def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:
     """What a variant changes. Raises KvplanError where its own config has other layers than the card."""
-    origin: Origin | None = manifest.origin(item["id"])
-    changes = {key: item[key] for key in (*OVERLAY, "facts") if key in item}
-    source, weights = MEMORY, Weights()
-    if origin is not None:
-        source, weights = origin.source, origin.weights
-        model = model_of(origin.config, item["id"], source, origin.quant)
-        for key in SAME:
-            mine, theirs = getattr(model, key), getattr(base, key)
-            if mine != theirs:
-                raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
-        own = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
-        facts = {key: model.facts.get(key) for key in {**base.facts, **model.facts}}
-        own["facts"] = {key: value for key, value in facts.items() if value != base.facts.get(key)}
-        changes = {**own, **changes}
+    own = manifest.origin(item["id"])
+    origin = own or parent
+    model = model_of(altered(origin, item), item["id"])
+    for key in SAME:
+        mine, theirs = getattr(model, key), getattr(base, key)
+        if mine != theirs:
+            raise KvplanError("not-a-variant", f"{key} differs: {mine} / {theirs}")
+    changes = {key: getattr(model, key) for key in OVERLAY if getattr(model, key) != getattr(base, key)}
+    for key in item.keys() & set(OVERLAY):
+        if item[key] != getattr(model, key):
+            raise KvplanError("not-a-variant", f"{key} reads as {getattr(model, key)}, not {item[key]}")
+    source = own.source if own else MEMORY
     if "note" in item:
         source = replace(source, note=item["note"])
-    changes = {key: value for key, value in changes.items() if value not in ({}, getattr(base, key))}
-    return Variant(item["id"], tuple(item.get("aliases", ())), changes, source, weights)
+    return Variant(
+        item["id"], tuple(item.get("aliases", ())), changes, source, own.weights if own else Weights()
+    )
+
+
+def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
+    """The config with what is known of a variant written into it: all its values are then read as one."""
+    whole = {**origin.config, **item.get("config", {})}
+    level = whole
+    if "text_config" in whole:
+        level = whole["text_config"] = {**whole["text_config"]}
+    level |= {CONFIG_KEYS[key]: item[key] for key in CONFIG_KEYS if key in item}
+    quant = origin.quant
+    if "kv_cache_scheme" in item:  # as ModelOpt writes it, in a file of its own
+        schemes = {"quant_algo": "FP8", "kv_cache_quant_algo": item["kv_cache_scheme"].upper()}
+        quant = {"producer": {"name": "modelopt"}, "quantization": schemes}
+    elif "quantization" in item:
+        whole["quantization_config"] = {"quant_method": item["quantization"]}
+    return replace(origin, config=whole, quant=quant)
 
 
 def text_of(card: Card) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = (
-    ["scripts/make_gpu_specs.py", "--index-only"],
-    ["scripts/make_cards.py", "--index-only"],
-    ["scripts/make_schemas.py"],
-    ["scripts/make_docs.py"],
+    ("scripts.make_gpu_specs", "--index-only"),
+    ("scripts.make_cards", "--index"),
+    ("scripts.make_schemas",),
+    ("scripts.make_docs",),
 )
 
 
@@ -19,7 +19,7 @@ def main() -> int:
     """Run each step; the first failure ends the run with its exit code."""
     for step in STEPS:
         print("·", " ".join(step), flush=True)
-        done = subprocess.run([sys.executable, *step], cwd=ROOT, check=False)
+        done = subprocess.run([sys.executable, "-m", *step], cwd=ROOT, check=False)
         if done.returncode:
             return done.returncode
     return 0

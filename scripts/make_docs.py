@@ -1,7 +1,7 @@
 """Fill the marked blocks of README.md and docs/*.md with what the commands print today.
 
-    python scripts/make_docs.py            rewrite stale blocks
-    python scripts/make_docs.py --check    exit 1 and name the stale ones
+    python -m scripts.make_docs            rewrite stale blocks
+    python -m scripts.make_docs --check    exit 1 and name the stale ones
 
 A block is ``<!-- run: COMMAND -->``, a fence, and ``<!-- end: DATE, kvplan VERSION -->``; a table is
 ``<!-- table: NAME -->`` … ``<!-- end: … -->``. The date is the day on which the block last changed.
@@ -28,7 +28,8 @@ from kvplan.units import GB, GIB
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 BLOCK = re.compile(
-    r"<!-- (?P<kind>run|table): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end(?:: (?P<stamp>[^>]*?))? -->", re.DOTALL
+    r"<!-- (?P<kind>run|table): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end(?:: (?P<stamp>[^>]*?))? -->",
+    re.DOTALL,
 )
 
 
@@ -39,7 +40,12 @@ def run_command(command: str) -> str:
         raise SystemExit(f"not a kvplan command: {command}")
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        [sys.executable, "-m", "kvplan", *words[1:]], capture_output=True, text=True, env=environment, cwd=ROOT, check=False
+        [sys.executable, "-m", "kvplan", *words[1:]],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+        check=False,
     )
     if done.returncode not in (0, 1):
         raise SystemExit(f"{command} failed: {done.stderr}")
@@ -53,9 +59,7 @@ def table(head: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -
 
 
 def families_table() -> str:
-    rows = [
-        [f"`{name}`", family.formula, family.source] for name, family in FAMILIES.items()
-    ]
+    rows = [[f"`{name}`", family.formula, family.source] for name, family in FAMILIES.items()]
     return table(["family", "bytes of one layer and request", "source"], rows)
 
 
@@ -83,7 +87,12 @@ def shown(amount: int) -> str:
 
 def guides_table() -> str:
     rows = [
-        [claim["what"], "; ".join(claim["guides_say"]), shown(guide_answer(claim)), f"`{claim['derivation']}`"]
+        [
+            claim["what"],
+            "; ".join(claim["guides_say"]),
+            shown(guide_answer(claim)),
+            f"`{claim['derivation']}`",
+        ]
         for claim in guides()
     ]
     return table(["what", "guides say", "kvplan", "derivation"], rows)

@@ -1,11 +1,11 @@
 """Write `gpu_specs/*.yaml` and its index from a table of GPU facts.
 
-    python scripts/make_gpu_specs.py FACTS.yaml [--out gpu_specs]
+    python -m scripts.make_gpu_specs FACTS.yaml [--out gpu_specs]
 
 The facts have, for each GPU, figures of the form {value, source, note}. After the first run the spec files
 are the source of truth: correct them by hand, then write the index again with
 
-    python scripts/make_gpu_specs.py --index-only
+    python -m scripts.make_gpu_specs --index-only
 """
 
 from __future__ import annotations
@@ -19,11 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from gpu_spec_tables import CARD_NOTES, CARDS, FP16_TFLOPS, MIG_SLICES, MIG_TWINS, NOTES, UNIFIED, Card, Slice
 
 from kvplan.readers.gpus import INDEX, build_index, index_text
 from kvplan.readers.yaml_scalars import read_plain
 from kvplan.units import GB, GIB, MIB
+from scripts.gpu_spec_tables import (
+    CARD_NOTES,
+    CARDS,
+    FP16_TFLOPS,
+    MIG_SLICES,
+    MIG_TWINS,
+    NOTES,
+    UNIFIED,
+    Card,
+    Slice,
+)
 
 UNVERIFIED = "unverified"
 NOT_PUBLISHED = "no published figure was found"

@@ -18,7 +18,9 @@ def test_links_inside_the_repository_exist() -> None:
     missing = [
         f"{page}: {target}"
         for page in [*make_docs.PAGES, "CONTRIBUTING.md", "CHANGELOG.md"]
-        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
+        for target in re.findall(
+            r"\]\((?!https?:|#|mailto:)([^)#]+)", (ROOT / page).read_text(encoding="utf-8")
+        )
         if not (ROOT / page).parent.joinpath(target).exists()
     ]
     assert missing == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -77,5 +78,6 @@ def check_color(given: Given) -> None:
 
 
 def rules_file(choice: Choice) -> str:
-    """``kvplan/engines/vllm.py``: where the engine's rules stand."""
-    return type(choice.engine).__module__.replace(".", "/") + ".py"
+    """``kvplan/engines/generic.py`` or ``kvplan/engines/vllm/``: where the engine's rules stand."""
+    module = sys.modules[type(choice.engine).__module__]
+    return module.__name__.replace(".", "/") + ("/" if hasattr(module, "__path__") else ".py")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import ask
+from kvplan.questions import PLENTY, ask
 from kvplan.report.explain import explain_dump, explain_screen
 
 
@@ -21,4 +23,5 @@ def run(words: list[str], given: Given) -> Answer:
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=explain_dump(model, result), code=code)
-    return Answer(explain_screen(model, result, rules_file=rules_file(choice)), code=code)
+    roomy = ask(model, choice, replace(asked.variants[0], kv_cache_memory=PLENTY))
+    return Answer(explain_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)

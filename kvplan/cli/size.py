@@ -36,7 +36,7 @@ def _one(asked: Question, json: bool) -> Answer:
 
     memory = settings.kv_cache_memory
     ways = None
-    if memory is not None and found is not None and found.engine_starts and not found.fits:
+    if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
     screen = size_screen(
         result, found, ways=ways, typed=asked.names[0], rules_file=rules_file(choice), memory=memory
@@ -93,7 +93,7 @@ def _ladder(asked: Question, json: bool) -> Answer:
         data = {
             "schema_version": SCHEMA_VERSION,
             "max_model_len": found.max_model_len,
-            "rungs": [{name: getattr(rung, name) for name in rung.__slots__} for rung in found.rungs],
+            "rungs": [rung._asdict() for rung in found.rungs],
             "longest": [{"requests": number, "tokens": tokens} for number, tokens in found.longest],
             "result": found.result.model_dump(),
         }

@@ -1,13 +1,14 @@
 """Hugging Face transformers: DynamicCache (and StaticCache on request), tensor by tensor, on one device.
 
-Mirrors huggingface/transformers 5.23.0, src/transformers/cache_utils.py, and what the model classes pass to it:
+Mirrors huggingface/transformers 5.23.0, src/transformers/cache_utils.py, and what the classes pass to it:
 
 - a layer keeps K and V of every token; a windowed or chunked layer the newest window - 1 (its last slice);
 - states: all conv_kernel columns in the model's dtype; recurrent states in fp32 but for a few classes;
-- MLA: the latent since 5.15.0, every head's K and V before (measured on 4.57.1, 5.0 to 5.14, 5.15, 5.20, 5.23);
+- MLA: the latent since 5.15.0, every head's K and V before (measured on nine releases, 4.57.1 to 5.23.0);
 - the cache has the model's dtype; it grows by the token and is never rounded to blocks.
 
-After a prefill a windowed layer's slice keeps the whole prompt's tensor alive until the next token: peak_bytes.
+After a prefill a windowed layer's slice keeps the whole prompt's tensor alive until the next token:
+peak_bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Transformers:
     """Engine ``transformers``."""
 
     name = "transformers"
-    versions = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
+    versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of numel * element size of all cache and state tensors; counters are left out."""
@@ -165,7 +166,7 @@ def _check(settings: Settings) -> None:
         if getattr(settings, name) > 1:
             raise KvplanError(
                 "unsupported-setting",
-                f"engine transformers with {name} {getattr(settings, name)}: its cache is sized on one device",
+                f"engine transformers with {name} {getattr(settings, name)}: its cache is on one device",
                 help=(f"leave {name} at 1", "for parallel serving ask --engine vllm"),
             )
     element = None if settings.dtype == "auto" else scalar(settings.dtype).name
@@ -180,7 +181,7 @@ def _check(settings: Settings) -> None:
     if settings.speculative_method or settings.num_speculative_tokens:
         raise KvplanError(
             "unsupported-setting",
-            "engine transformers with a speculative method: the draft model's cache is not part of the model's",
+            "engine transformers with a speculative method: the draft model has a cache of its own",
             help="size the draft model by itself",
         )
     if settings.cache_implementation not in ("dynamic", "static"):

@@ -12,7 +12,10 @@ from kvplan.terms import Factor, Grows, Term
 
 @dataclass(frozen=True, slots=True)
 class KvConvolution(Family):
-    """Short convolutions over K, V and two hidden streams (Inkling): (2 * num_kv_heads * head_dim + 2 * hidden_size) * conv_kernel, fp32."""
+    """Short convolutions over K, V and two hidden streams (Inkling), fp32.
+
+    (2 * num_kv_heads * head_dim + 2 * hidden_size) * conv_kernel numbers per request.
+    """
 
     num_kv_heads: int
     head_dim: int
@@ -43,7 +46,10 @@ class KvConvolution(Family):
 
 @dataclass(frozen=True, slots=True)
 class CompressedConvolution(Family):
-    """Zaya's CCA: (num_heads + num_kv_heads) * head_dim * (cca_time0 + cca_time1 - 2) + num_kv_heads * head_dim // 2."""
+    """Zaya's convolved attention: its conv columns and half a value.
+
+    (num_heads + num_kv_heads) * head_dim * (cca_time0 + cca_time1 - 2) + num_kv_heads * head_dim // 2.
+    """
 
     num_heads: int
     num_kv_heads: int
@@ -94,7 +100,7 @@ class PromptTokens(Family):
 
 @dataclass(frozen=True, slots=True)
 class HiddenMemory(Family):
-    """Hidden states of the newest ``mem_len`` tokens (None: of all) instead of K and V, always fp32 (XLNet)."""
+    """Hidden states of the newest ``mem_len`` tokens (None: all) instead of K and V, always fp32 (XLNet)."""
 
     hidden_size: int
     mem_len: int | None
@@ -113,7 +119,7 @@ class HiddenMemory(Family):
 
 @dataclass(frozen=True, slots=True)
 class NgramEmbedding(Family):
-    """What a hashed n-gram embedding inside a layer needs of the past (Qwen4-exp): conv columns and token ids."""
+    """What a hashed n-gram embedding needs of the past (Qwen4-exp): conv columns and token ids."""
 
     width: int
     conv_columns: int

@@ -43,7 +43,7 @@ class CompressedAttention(Family):
     def terms(self, store: Store) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
         if self.compress_rate is None:
-            # The transformers class gives plain windowed layers an ordinary cache: the latent lies in it twice.
+            # The transformers class gives plain windows an ordinary cache: the latent lies in it twice.
             copies = (Factor("k_and_v", 2),) if store.as_library else ()
             return (self._latent("window_latent", store, copies, keep_last=kept),)
         terms = [self._latent("window_latent", store, keep_last=kept)]

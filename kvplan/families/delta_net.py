@@ -54,7 +54,7 @@ class GatedDeltaNet(Family):
 
 @dataclass(frozen=True, slots=True)
 class KimiDeltaAttention(Family):
-    """conv over q, k, v: 3 * num_heads * head_dim * (conv_kernel - 1); state: num_heads * head_dim**2, always fp32."""
+    """conv of q, k, v: 3 * num_heads * head_dim * (conv_kernel - 1); state: num_heads * head_dim**2, fp32."""
 
     num_heads: int
     head_dim: int

@@ -37,7 +37,7 @@ class LightningAttention(Family):
 
 @dataclass(frozen=True, slots=True)
 class ShortConvolution(Family):
-    """hidden_size * (conv_kernel - 1) numbers per request (LFM2); transformers keeps all conv_kernel columns."""
+    """hidden_size * (conv_kernel - 1) numbers per request (LFM2); transformers keeps all columns."""
 
     hidden_size: int
     conv_kernel: int

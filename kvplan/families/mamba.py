@@ -44,7 +44,8 @@ class Mamba1(Family):
 
 @dataclass(frozen=True, slots=True)
 class Mamba2(Family):
-    """conv: (num_heads * head_dim + 2 * n_groups * state_size) * (conv_kernel - 1); ssm: num_heads * head_dim * state_size.
+    """conv: (num_heads * head_dim + 2 * n_groups * state_size) * (conv_kernel - 1);
+    ssm: num_heads * head_dim * state_size.
 
     The conv state of x and of B and C are separate terms because tensor parallelism divides heads and
     groups separately (vllm-project/vllm model_executor/layers/mamba/mamba_utils.py).

@@ -89,7 +89,7 @@ class Rwkv5(Family):
 
 @dataclass(frozen=True, slots=True)
 class XLstm(Family):
-    """num_heads * (qk_head_dim * v_head_dim + qk_head_dim + 1) numbers per request (memory, normaliser, max)."""
+    """num_heads * (qk_head_dim * v_head_dim + qk_head_dim + 1) numbers: memory, normaliser, maximum."""
 
     num_heads: int
     qk_head_dim: int

@@ -14,8 +14,9 @@ class SlidingWindow(Family):
     """K and V of the newest ``sliding_window`` tokens, and of ``sink_tokens`` first ones.
 
     bytes = min(tokens, sink_tokens + sliding_window) * num_kv_heads * (head_dim + v_head_dim) * element
-    size. transformers keeps sliding_window - 1 tokens between steps (cache_utils.py, DynamicSlidingWindowLayer).
-    ``library_window``: the transformers class counts the window otherwise (models/mimo_v2_flash adds the token itself).
+    size. transformers keeps sliding_window - 1 tokens between steps (cache_utils.py,
+    DynamicSlidingWindowLayer). ``library_window``: the transformers class counts the window otherwise
+    (models/mimo_v2_flash adds the token itself).
     """
 
     num_kv_heads: int

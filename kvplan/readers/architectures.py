@@ -103,17 +103,30 @@ def text_parts() -> frozenset[str]:
         facts = class_facts(model_type) or {}
         key = str(facts.get("text", "")).split(".")[0]
         part = facts.get("sub_configs", {}).get(key)
-        if part is not None and (generates(model_type) or facts.get("defaults", {}).get("is_encoder_decoder")):
+        if part is not None and (
+            generates(model_type) or facts.get("defaults", {}).get("is_encoder_decoder")
+        ):
             found.add(str(part if isinstance(part, str) else part.get("type")))
     return frozenset(found)
 
 
 @lru_cache(maxsize=1)
 def _class_table() -> dict[str, str]:
-    """Class name → model type, for class names that one type has to itself."""
-    owners: dict[str, set[str]] = {}
+    """Class name → model type, for class names that one type has to itself.
+
+    Of several the one counts whose config class has the name (LlamaConfig, LlamaForCausalLM).
+    """
+    owners: dict[str, dict[str, bool]] = {}
     for model_type in known_model_types():
-        for entry in (class_facts(model_type) or {}).get("builds", {}).values():
+        facts = class_facts(model_type) or {}
+        stem = str(facts.get("class", "")).removesuffix("Config")
+        for entry in facts.get("builds", {}).values():
             for name in [entry] if isinstance(entry, str) else entry:
-                owners.setdefault(name, set()).add(model_type)
-    return {name: next(iter(types)) for name, types in owners.items() if len(types) == 1}
+                owners.setdefault(name, {})[model_type] = bool(stem) and name.startswith(stem)
+    table: dict[str, str] = {}
+    for name, types in owners.items():
+        namesakes = [model_type for model_type, same in types.items() if same]
+        only = namesakes if len(types) > 1 else list(types)
+        if len(only) == 1:
+            table[name] = only[0]
+    return table

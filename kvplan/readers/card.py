@@ -20,7 +20,9 @@ HOW = {
     "from-memory": "typed from memory",
 }
 WEIGHTS_HOW = ("headers", "index", "parameter count", "unknown")
-OVERLAY = ("architecture", "dtype", "max_model_len", "vocab_size", "quantization", "kv_cache_scheme")
+TEXTS = ("architecture", "dtype", "quantization", "kv_cache_scheme")
+OVERLAY = (*TEXTS, "max_model_len", "vocab_size", "facts")
+"""What a variant may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A released model with the card's layers. ``changes``: what differs from the card's own (``facts``: key
-    by key)."""
+    """A released model with the card's layers. ``changes``: what differs from the card's own; ``facts`` are
+    given whole."""
 
     id: str
     aliases: tuple[str, ...]
@@ -95,10 +97,7 @@ class Card:
         if variant is None:
             return self.model
         chosen = self.variants[variant]
-        changes = dict(chosen.changes)
-        if "facts" in changes:
-            changes["facts"] = {**self.model.facts, **changes["facts"]}
-        model = replace(self.model, id=chosen.id, **changes)
+        model = replace(self.model, id=chosen.id, **chosen.changes)
         if chosen.source is None:
             return model
         provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)

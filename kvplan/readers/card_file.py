@@ -17,6 +17,7 @@ from kvplan.readers.card import (
     FORMAT,
     HOW,
     OVERLAY,
+    TEXTS,
     WEIGHTS_HOW,
     Card,
     Expectation,
@@ -33,9 +34,9 @@ from kvplan.readers.yaml_validation import unknown_key
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 _KNOWN = frozenset(
     {"kvplan", "id", "aliases", "source", "model_type", *OVERLAY, *_NUMBERS, "encoder", "no_cache_reason",
-     "facts", "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
+     "layers", "config_keys", "weights", "variants", "expect", "evidence", "warnings"}
 )  # fmt: skip
-_VARIANT = frozenset({"id", "aliases", "source", "weights", "facts", *OVERLAY})
+_VARIANT = frozenset({"id", "aliases", "source", "weights", *OVERLAY})
 _SOURCE = frozenset({"repository", "revision", "path", "how", "verified", "note"})
 
 
@@ -71,7 +72,7 @@ class _Reader(LocatedReader):
             model_type=self.text(("model_type",), required=True) or "",
             runs=self.pattern("pattern", kinds, required=bool(kinds)),
             draft_layers=tuple(run.layer for run in self.pattern("draft", kinds) for _ in range(run.count)),
-            **{key: self.text((key,)) for key in OVERLAY if key not in ("max_model_len", "vocab_size")},  # type: ignore[arg-type]
+            **{key: self.text((key,)) for key in TEXTS},  # type: ignore[arg-type]
             max_model_len=self.number(("max_model_len",)),
             **{key: self.number((key,)) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
             encoder=self.encoder(),
@@ -217,12 +218,8 @@ class _Reader(LocatedReader):
     def variant(self, path: Path) -> Variant:
         entry = self.mapping(path)
         self.only(entry, _VARIANT, path)
-        changes: dict[str, Any] = {}
-        for key in OVERLAY:
-            if key in entry:
-                where = (*path, key)
-                is_number = key in ("max_model_len", "vocab_size")
-                changes[key] = self.number(where) if is_number else self.text(where)
+        changes: dict[str, Any] = {key: self.text((*path, key)) for key in TEXTS if key in entry}
+        changes |= {key: self.number((*path, key)) for key in ("max_model_len", "vocab_size") if key in entry}
         if "facts" in entry:
             changes["facts"] = self.facts(path)
         name = self.text((*path, "id"), required=True) or ""

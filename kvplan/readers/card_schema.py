@@ -73,7 +73,9 @@ class VariantEntry(Overlay):
     """A released model with the same layers."""
 
     id: ModelId
-    facts: dict[Text, int | str | bool | None] = Field(default={}, description="those that differ")
+    facts: dict[Text, int | str | bool | None] = Field(
+        default={}, description="all of them, where one differs from the card's"
+    )
     aliases: list[ModelId] = []
     source: SourceEntry | None = None
     weights: WeightsEntry | None = None

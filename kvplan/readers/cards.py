@@ -82,7 +82,7 @@ def list_names() -> list[str]:
 
 
 def card_from_config(source: str) -> str:
-    """The text of a card for a config: a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF.
+    """The text of a card for a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF file.
 
     Raises:
         KvplanError: ``has-card`` for the name of a model that has one; what `open_model` of
@@ -99,13 +99,14 @@ def card_from_config(source: str) -> str:
             help="give the path of a config.json, or hf:org/name",
         )
     is_hub = source.startswith("hf:")
-    path = "standard input" if source == "-" else "config.json" if is_hub else Path(source).name
+    is_folder = is_hub or Path(source).is_dir()
+    path = "standard input" if source == "-" else "config.json" if is_folder else Path(source).name
     origin = Source(
         how="converted" if source.endswith(".gguf") else "verbatim",
         verified=True,
         repository=source.removeprefix("hf:") if is_hub else None,
         revision=model.provenance.revision,
-        path=path or "config.json",
+        path=path,
     )
     name = _NOT_IN_AN_ID.sub("-", model.id).strip("-/") or "unnamed"
     return card_text(replace(model, id=name), source=origin)

@@ -7,12 +7,21 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, NoCache, Part, SlidingWindow
+from kvplan.families import NoCache, Part
 from kvplan.model import Layer, Model, Provenance, runs_of
 from kvplan.readers.architectures import first_architecture
+from kvplan.readers.custom_types import NOT_SIZED
 from kvplan.readers.drafts import draft_layers
 from kvplan.readers.engine_facts import engine_facts
-from kvplan.readers.facts import longest_context, other_facts, plain_numbers, quantisation, stated_dtype
+from kvplan.readers.facts import (
+    longest_context,
+    other_facts,
+    plain_numbers,
+    quant_object,
+    quantisation,
+    stated_dtype,
+)
+from kvplan.readers.overlays import with_overlays
 from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
 from kvplan.readers.rules.custom import unknown_decoder
@@ -61,7 +70,10 @@ def read_config(
         encoder=role.encoder,
         draft_layers=tuple(plain_drafts),
         no_cache_reason=role.no_cache,
-        facts={**other_facts(part), **engine_facts(part.view, length)},
+        facts={
+            **other_facts(part),
+            **engine_facts(part.view, length, quant_object(part, hf_quant_config), scheme),
+        },
         provenance=Provenance(how="config", keys=keys),
         warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
     )
@@ -94,38 +106,16 @@ def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
             " in every layer, because nothing in the config speaks against it",
         )
     layers = (rule or plain_decoder)(view)
-    return with_attention_sinks(view, shaped(part, layers, role)), warnings
+    return with_overlays(view, shaped(part, layers, role)), warnings
 
 
 def _unknown_rule(view: ConfigView) -> list[Layer]:
+    if view.model_type in NOT_SIZED:
+        raise unknown_type(view.model_type, NOT_SIZED[view.model_type])
     try:
         return unknown_decoder(view)
     except KvplanError as error:
         raise unknown_type(view.model_type, error.message) from error
-
-
-def with_attention_sinks(view: ConfigView, layers: list[Layer]) -> list[Layer]:
-    """StreamingLLM: attention_sink_size first and attention_sink_window_size newest tokens are kept.
-
-    Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (arXiv 2309.17453);
-    key names of tomaarsen/attention_sinks.
-    """
-    if not (view.given("attention_sink_size") and view.given("attention_sink_window_size")):
-        return layers
-    sinks = view.integer("attention_sink_size", lowest=0)
-    window = view.integer("attention_sink_window_size")
-    seen: dict[Layer, Layer] = {}
-    for layer in layers:
-        if layer not in seen:
-            seen[layer] = Layer(
-                tuple(
-                    SlidingWindow(part.num_kv_heads, part.head_dim, window, part.v_head_dim, sinks)
-                    if isinstance(part, FullAttention)
-                    else part
-                    for part in layer.parts
-                )
-            )
-    return [seen[layer] for layer in layers]
 
 
 def strip_sources(layers: list[Layer]) -> tuple[list[Layer], dict[str, dict[str, str]]]:

@@ -57,6 +57,16 @@ _VLLM = "vllm-project/vllm 0.32 vllm/"
 _MODELS = _VLLM + "model_executor/models/"
 _CONFIGS = _VLLM + "transformers_utils/configs/"
 
+# Types whose cache is not that of a decoder, whatever their keys look like.
+NOT_SIZED = {
+    "llada": "a diffusion model that attends in both directions: it keeps no KV cache from step to step",
+    "llada_moe": "a diffusion model that attends in both directions: it keeps no KV cache from step to step",
+    "Dream": "a diffusion model that attends in both directions: it keeps no KV cache from step to step",
+    "phi3small": "blocksparse attention of its own",
+    "retnet": "retention states of its own",
+    "gla": "gated linear attention states of its own",
+}
+
 CUSTOM: dict[str, CustomType] = {
     # Decoders with full attention in every layer and key names of their own.
     "baichuan": _plain("baichuan-inc/Baichuan2-7B-Chat modeling_baichuan.py"),
@@ -82,6 +92,7 @@ CUSTOM: dict[str, CustomType] = {
         _CONFIGS + "step3_vl.py; " + _MODELS + "step3_text.py",
         defaults={"hidden_size": 7168, "num_attention_heads": 64, "num_hidden_layers": 61, "head_dim": 256},
     ),
+    "step3": _copy("step3_text", _MODELS + "step3_text.py", inherits=False),
     "param2moe": _grouped(_MODELS + "param2moe.py"),
     "sarvam_moe": _grouped(_MODELS + "sarvam.py (SarvamMoEForCausalLM)"),
     "Yi": _plain("01-ai/Yi-6B (first release) modeling_yi.py"),

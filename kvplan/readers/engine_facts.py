@@ -20,9 +20,26 @@ LENGTH_KEYS = (
 SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"})
 
 
-def engine_facts(view: ConfigView, max_model_len: int | None) -> dict[str, int | str | bool | None]:
-    """Facts of the text part; max_model_len is the model's own, as the reader has it."""
+# Config classes of vLLM's own whose defaults differ (vllm/transformers_utils/configs/kimi_linear.py).
+OWN_LENGTHS = {"kimi_linear": 4096}
+_MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
+
+
+def engine_facts(
+    view: ConfigView,
+    max_model_len: int | None,
+    quantization: Mapping[str, Any] | None = None,
+    scheme: str | None = None,
+) -> dict[str, int | str | bool | None]:
+    """Facts of the text part.
+
+    max_model_len and scheme are the model's own, as the reader has them; quantization the object that
+    counts: the config's, else ModelOpt's file beside it.
+    """
     facts: dict[str, int | str | bool | None] = {}
+    served = serving_kv_scheme(quantization)
+    if served != scheme:
+        facts["serving_kv_scheme"] = served
     default, longest = serving_lengths(view)
     if default != max_model_len:
         facts["serving_model_len"] = default
@@ -40,6 +57,9 @@ def serving_lengths(view: ConfigView) -> tuple[int | None, int]:
     rope type is one whose configs are scaled already; longrope serves its original length by default.
     """
     derived: float | None = None
+    own = OWN_LENGTHS.get(view.model_type)
+    if own is not None and not view.given(*LENGTH_KEYS):
+        return own, own
     for key in LENGTH_KEYS:
         value = view.get(key)
         if _is_length(value) and (derived is None or value < derived):
@@ -89,3 +109,42 @@ def rope_entries(view: ConfigView) -> list[tuple[str, Mapping[str, Any]]]:
 def _rope_type(entry: Mapping[str, Any]) -> str:
     kind = entry.get("rope_type", entry.get("type", "default"))
     return {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else "default"
+
+
+def serving_kv_scheme(config: Mapping[str, Any] | None) -> str | None:
+    """What ``auto`` becomes under vLLM, or None (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string).
+
+    ModelOpt files count only where they say that ModelOpt made them (quant_method or producer);
+    compressed-tensors ones where they have a kv_cache_scheme.
+    """
+    if not config:
+        return None
+    method = _quant_method(config)
+    if method.startswith("compressed"):
+        return "fp8" if config.get("kv_cache_scheme") else None
+    if not method.startswith("modelopt"):
+        return None
+    nested = config.get("quantization")
+    inner = nested if isinstance(nested, Mapping) else config
+    scheme = (
+        inner.get("kv_cache_scheme")
+        or config.get("kv_cache_scheme")
+        or inner.get("kv_cache_quant_algo")
+        or config.get("kv_cache_quant_algo")
+    )
+    if isinstance(scheme, Mapping):
+        bits = scheme.get("num_bits") if scheme.get("type") == "float" else None
+        static = scheme.get("dynamic") is False
+        scheme = "fp8" if bits == 8 and static else "nvfp4" if bits == 4 else None
+    return _MODELOPT_WORDS.get(scheme.lower()) if isinstance(scheme, str) else None
+
+
+def _quant_method(config: Mapping[str, Any]) -> str:
+    """quant_method; ModelOpt's older files name their producer instead."""
+    producer, inner = config.get("producer"), config.get("quantization")
+    if isinstance(inner, Mapping):
+        by_modelopt = isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+        if (by_modelopt or "modelopt_quant_config" in inner) and inner.get("quant_algo") is not None:
+            return "modelopt"
+    method = config.get("quant_method")
+    return method.lower() if isinstance(method, str) else ""

@@ -152,6 +152,14 @@ def quantisation(
     return None, None, ()
 
 
+def quant_object(
+    part: TextPart, hf_quant_config: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """The quantisation settings that count: config.json's, else those of the file beside it."""
+    own = _quant_config(part)
+    return own if isinstance(own, Mapping) and own else hf_quant_config
+
+
 def _quant_config(part: TextPart) -> Any:
     for level in (part.levels[0], *reversed(part.levels[1:])):
         for key in ("quantization_config", "compression_config"):
@@ -164,7 +172,7 @@ def _quant_config(part: TextPart) -> Any:
 def _method(config: Mapping[str, Any]) -> str | None:
     word = config.get("quant_method")
     if isinstance(word, str) and word:
-        return word.lower().replace("_", "-")[:60] if word != "bitsandbytes" else word
+        return word.lower().replace("compressed_tensors", "compressed-tensors")[:60]
     producer = config.get("producer")
     inner = config.get("quantization")
     if (isinstance(producer, Mapping) and producer.get("name") == "modelopt") or isinstance(inner, Mapping):

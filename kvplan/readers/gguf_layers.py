@@ -63,7 +63,7 @@ def read_stack(view: GgufView, arch: Architecture) -> Stack:
             raise view.refuse("num_loops", f"{loops} runs of {view.trunk} layers")
         layers *= loops
     if arch.router:
-        layers.append(Layer((FullAttention(1, attention.key, attention.value),)))
+        layers.append(Layer((attention.full(1),)))
     return Stack(layers, drafts, tuple(warnings))
 
 
@@ -119,6 +119,9 @@ class _Attention:
             return NoCache()
         if self.mla:
             return self._latent(index)
+        return self.full(heads)
+
+    def full(self, heads: int) -> FullAttention:
         return FullAttention(heads, self.key, None if self.value == self.key else self.value)
 
     def _windowed(self, index: int) -> Part:

@@ -80,7 +80,7 @@ def parse_json(data: bytes, *, name: str) -> dict[str, Any]:
     """A JSON object in UTF-8 (a byte order mark is passed over).
 
     Refused: more than MAX_BYTES or MAX_VALUES, nesting deeper than MAX_DEPTH, a key twice in one object, NaN,
-    infinities and numbers that overflow to one, whole numbers of more than 60 digits. Raises
+    numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate pair. Raises
     KvplanError(bad-json | file-too-large); time and memory are bounded.
     """
     if len(data) > MAX_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvplan.families import NoCache
@@ -12,7 +13,7 @@ from kvplan.readers.plain import LAYERS
 from kvplan.readers.rules import NO_CACHE, rule_for
 from kvplan.readers.rules.encoder_decoder import COMPOSITES, ENCODERS, PREPENDED, with_cross, without_cross
 from kvplan.readers.text_part import TextPart
-from kvplan.readers.view import LARGEST
+from kvplan.readers.view import LARGEST, check_integer
 
 # Types that attend in both directions unless the config or the class makes them a decoder.
 BOTH_WAYS = frozenset(
@@ -37,6 +38,8 @@ BOTH_WAYS = frozenset(
 )
 # Classes of encoder-decoder types that hold the encoder alone.
 _ENCODER_CLASSES = ("EncoderModel", "ForAudioClassification", "ForTokenClassification", "Encoder")
+# Tokens that a patch encoder puts before its patches (class token, distillation token).
+_OWN_TOKENS = {"vit": 1, "beit": 1, "dinov2": 1, "deit": 2}
 _ALONE_CLASSES = ("ForCausalLM", "LMHeadModel")
 
 
@@ -96,10 +99,24 @@ def _stands_alone(model_type: str, top_type: str, architecture: str | None, stat
 
 def _encoder(part: TextPart, model_type: str) -> Encoder:
     rule = ENCODERS[model_type]
-    length = None
+    length: int | None = None
     if rule.length is not None:
         length = part.view.optional_integer(rule.length, highest=LARGEST)
+    elif model_type == "vision-encoder-decoder":
+        length = _patches(part.top.raw.get("encoder"))
     return Encoder(rule.input, None if length is None else int(length))
+
+
+def _patches(encoder: object) -> int | None:
+    """(image_size // patch_size)² patches and the class's own tokens, where the file states both sizes."""
+    if not isinstance(encoder, Mapping):
+        return None
+    model_type, image, patch = (encoder.get(key) for key in ("model_type", "image_size", "patch_size"))
+    own = _OWN_TOKENS.get(model_type) if isinstance(model_type, str) else None
+    if own is None or not (isinstance(image, int) and isinstance(patch, int)):
+        return None
+    side = check_integer(image, "encoder.image_size") // check_integer(patch, "encoder.patch_size")
+    return side * side + own if side * side <= LARGEST else None
 
 
 def _no_cache(part: TextPart, architecture: str | None) -> str | None:

@@ -51,6 +51,10 @@ class ConfigView:
         """The name under which the class stores the key."""
         return self._aliases.get(key, key)
 
+    def spellings(self) -> frozenset[str]:
+        """The other spellings that the class takes."""
+        return frozenset(self._aliases)
+
     def given(self, *keys: str) -> bool:
         """True when the file itself has one of the keys (under any spelling), even as null."""
         return any(self._spelling(key) is not None for key in keys)
@@ -58,10 +62,8 @@ class ConfigView:
     def _spelling(self, key: str) -> str | None:
         # An alias in a file overwrites the real key, as setattr on the class does.
         real = self.real(key)
-        for name in (*self._spellings.get(real, ()), real, key):
-            if name in self.raw:
-                return name
-        return None
+        names: list[str] = [*self._spellings.get(real, []), real, key]
+        return next((name for name in names if name in self.raw), None)
 
     def get(self, *keys: str, default: Any = None) -> Any:
         """The first key that has a value other than null, in the file and then in the class's defaults."""
@@ -69,7 +71,7 @@ class ConfigView:
         return default if value is None else value
 
     def find(self, *keys: str) -> tuple[Any, str]:
-        """Value and origin of the first key that has one: ``text_config.head_dim`` or ``head_dim (class default)``."""
+        """Value and origin (``text_config.head_dim``, ``head_dim (default …)``) of the first key with one."""
         for key in keys:
             name = self._spelling(key)
             if name is not None and self.raw[name] is not None:
@@ -189,7 +191,7 @@ def check_integer(value: Any, origin: str, lowest: int = 1, highest: int = LARGE
 
 
 def derived(value: int, how: str) -> int:
-    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // num_attention_heads")``."""
+    """A number computed from keys, labelled with how: ``derived(128, "hidden_size // heads")``."""
     return Sourced(value, how)
 
 

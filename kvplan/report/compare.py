@@ -28,8 +28,10 @@ _ALIGN = {"model": "l", "engine": "l", "kv dtype": "l", "tokens": "r", "requests
 
 def comparison_screen(rows: Sequence[Compared]) -> Screen:
     """One line an answer; columns for what differs between the rows, the rest in the headline."""
-    results = [row.result for row in rows if row.result is not None]
+    results = [row.result for row in rows if row.result is not None and not _has_no_size(row)]
     names = _varying(rows)
+    if [title for title, _ in names] == ["kv dtype"]:
+        return _dtype_screen(rows, results)
     keys = [[read(row) for _, read in names] for row in rows]
     figures = _figures(rows, results)
     grouped = len(names) > 1 and names[0][0] == "model"
@@ -49,6 +51,34 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
         *([BLANK] if notes else []),
         *[row for note in notes for row in wrapped(note, indent=1, hang=2)],
         *_shared_warnings(results),
+        *_next_steps(),
+    ]
+
+
+def _dtype_screen(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen:
+    """One model by KV dtype: those that the engine does not take are only named."""
+    taken = [row for row in rows if not _has_no_size(row)]
+    refused = [row.settings.kv_cache_dtype for row in rows if _has_no_size(row)]
+    figures = _figures(taken, results)
+    names = ["kv dtype", *(row.settings.kv_cache_dtype for row in taken)]
+    cells = [[Span(name, "" if at else "dim"), *row] for at, (name, row) in enumerate(zip(names, figures))]
+    screen = [*_headline(rows, results), BLANK, *table(cells, "l" + "r" * len(figures[0]))]
+    if refused:
+        title = engine_title(EngineRef(rows[0].choice.engine.name, rows[0].choice.version))
+        screen += [BLANK, *wrapped(", ".join(refused), indent=1, first=f"{title} does not take: ", hang=2)]
+    return [*screen, *_shared_warnings(results), *_next_steps()]
+
+
+def _has_no_size(row: Compared) -> bool:
+    """Refused before anything could be sized: no bytes although there are layers that keep some."""
+    result = row.result
+    if result is None:
+        return True
+    return result.refusal is not None and result.per_gpu.kv_bytes == 0
+
+
+def _next_steps() -> Screen:
+    return [
         BLANK,
         line(Span("why:    kvplan explain MODEL", "dim"), indent=1),
         line(Span("more:   --json, --kv-cache-memory 16GiB, --ladder", "dim"), indent=1),
@@ -76,7 +106,7 @@ def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[li
     figures: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
     first = results[0].per_gpu.kv_bytes if results else 0
     for row in rows:
-        if row.result is None:
+        if row.result is None or _has_no_size(row):
             figures.append([Span("refused", "bad"), "", "", ""])
             continue
         gpu = row.result.per_gpu
@@ -205,7 +235,8 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
         if result.refusal is not None:
             screen += [
                 *wrapped(
-                    f"{engine_title(result.engine)} would not start: {result.refusal.message}", first="No: "
+                    f"{engine_title(result.engine)} would not serve it: {result.refusal.message}",
+                    first="No: ",
                 )
             ]
             screen += [*help_lines(result.refusal.help), BLANK]
@@ -235,7 +266,7 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
         reason = result.refusal.message if result.refusal else "no length fits"
         helps = result.refusal.help if result.refusal else ()
         return [
-            *wrapped(f"{engine_title(result.engine)} would not start: {reason}", first="No: "),
+            *wrapped(f"{engine_title(result.engine)} would not serve it: {reason}", first="No: "),
             *help_lines(helps),
         ]
     gpus = gpus_in_replica(result)

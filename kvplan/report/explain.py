@@ -11,12 +11,15 @@ from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.size import source_lines, warning_lines
 from kvplan.report.words import count, engine_title, gpus_in_replica, of_bytes, size_words
-from kvplan.results import LayerTerms, SizeResult, term_dump
+from kvplan.results import LayerTerms, Pool, SizeResult, term_dump
 from kvplan.terms import Grows, Part, Term
 
 
-def explain_screen(model: Model, result: SizeResult, *, rules_file: str) -> Screen:
-    """Each different layer with its terms, the sum at this length, and what the engine makes of it."""
+def explain_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules_file: str) -> Screen:
+    """Each different layer with its terms, the sum at this length, and what the engine makes of it.
+
+    pool: the engine's block pool, of any size, where it has one.
+    """
     tokens, encoder = result.request.tokens, result.request.encoder_tokens
     data = sum(_layer_bytes(entry, tokens, encoder) * entry.count for entry in result.layers)
     lengths = count(tokens, "token") + (f" (and {encoder:,} encoder tokens)" if encoder else "")
@@ -28,7 +31,7 @@ def explain_screen(model: Model, result: SizeResult, *, rules_file: str) -> Scre
     for entry in result.layers:
         screen += [BLANK, *_layer(model, entry, tokens, encoder)]
     screen += [BLANK, *_sum(result, tokens, encoder, data)]
-    screen += [BLANK, *_engine(result, data)]
+    screen += [BLANK, *_engine(result, pool, data)]
     if result.warnings:
         screen += [BLANK, *warning_lines(result.warnings)]
     return [*screen, BLANK, *source_lines(result, rules_file)]
@@ -130,7 +133,7 @@ def _sum(result: SizeResult, tokens: int, encoder: int, data: int) -> Screen:
     return [line(Span(f"Sum at {count(tokens, 'token')}", "bold")), *table(rows, "rlrr", gap=" ")]
 
 
-def _engine(result: SizeResult, data: int) -> Screen:
+def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
     """How the engine's own figure differs from the sum, and in which units it allocates."""
     gpus, gpu = gpus_in_replica(result), result.per_gpu
     held = result.total.kv_bytes_per_request
@@ -144,20 +147,39 @@ def _engine(result: SizeResult, data: int) -> Screen:
     if gpu.fixed_bytes_per_request:
         rows.append(["fixed for one request, one GPU", f"{gpu.fixed_bytes_per_request:,} B"])
     screen += table(rows, "lr")
-    pool = result.pool
-    if pool is not None:
-        groups: list[list[Piece]] = [
-            [
-                Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
-            ]
-        ]
-        groups += [
-            [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
-            for g in pool.groups
-        ]
-        screen += [BLANK, *table(groups, "lrrrr")]
-        screen.append(line(f"{pool.num_blocks:,} blocks of {pool.bytes_per_block:,} B in the pool", indent=1))
+    if pool is not None and pool.groups:
+        screen += _blocks(result, pool)
+    return screen
+
+
+# vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py, max_memory_usage_bytes of the spec classes.
+_WINDOW = "a window takes blocks for window - 1 tokens and for all that are in flight, and one more"
+_CHARGES = {
+    "sliding_window": _WINDOW,
+    "sliding_window_mla": _WINDOW,
+    "chunked_local_attention": "a chunk takes blocks for its tokens and for all that are in flight",
+    "mamba": "a state takes a whole block, as large as an attention block, for each copy that is kept",
+    "cross_attention": "cross attention is reserved blocks for max_num_batched_tokens encoder tokens",
+}
+
+
+def _blocks(result: SizeResult, pool: Pool) -> Screen:
+    """The groups that share the pool's blocks, and what a request takes of them."""
+    heads = ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
+    rows += [
+        [g.kind, f"{g.layers:,}", f"{g.block_size:,}", f"{g.page_bytes:,}", f"{g.blocks_per_request:,}"]
+        for g in pool.groups
+    ]
+    own = result.per_gpu.kv_bytes_per_request
+    blocks = own // pool.bytes_per_block
+    product = f"{blocks:,} blocks × {pool.bytes_per_block:,} B = {own:,} B"
+    screen = [BLANK, *table(rows, "lrrrr")]
+    if blocks * pool.bytes_per_block == own:
+        screen.append(line(f"one request of {count(result.request.tokens, 'token')}: {product}", indent=1))
+    for kind in dict.fromkeys(group.kind for group in pool.groups):
+        if kind in _CHARGES:
+            screen += wrapped(_CHARGES[kind], style="dim", indent=1, hang=2)
     return screen
 
 

@@ -54,7 +54,7 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
     name = result.model.id
     if verdict is not None and result.refusal is not None:
         head = wrapped(
-            f"{engine_title(result.engine)} would not start with {name}: {result.refusal.message}",
+            f"{engine_title(result.engine)} would not serve {name}: {result.refusal.message}",
             first="No: ",
         )
         return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
@@ -88,20 +88,15 @@ def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
         if verdict.max_requests >= MAX_REQUESTS
         else count(verdict.max_requests, "request")
     )
-    exact = f" ({result.pool.max_concurrency:.2f}x)" if _is_whole_context(result) and result.pool else ""
     verb = "hold" if verdict.fits else "hold only"
     if verdict.max_requests == 0:
         verb, holds = "hold", "no request"
-    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}{exact}."
+    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}."
     if not verdict.fits:
         text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
     style = "good" if verdict.fits else "bad"
     mark = holds if verdict.fits else "No:"
     return [_styled(row, mark, style) for row in wrapped(text)]
-
-
-def _is_whole_context(result: SizeResult) -> bool:
-    return result.settings.get("max_model_len") == result.request.tokens
 
 
 def _styled(row: Line, part: str, style: str) -> Line:
@@ -181,7 +176,7 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
         rows = [
             [
                 Span(word, "dim")
-                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks/request")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
             ]
         ]
         rows += [

@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Case:
-    """One architecture with the settings of one small config; ``settings`` are on top of the shrunken defaults."""
+    """One architecture and one small config; ``settings`` are on top of the shrunken defaults."""
 
     model_type: str
     class_name: str
@@ -58,11 +58,11 @@ class NoCacheError(RuntimeError):
     """The class returns nothing that could be a cache."""
 
 
-# ------------------------------------------------------------------------------------------ reading a cache
+# ------------------------------------------------------------------------------------- reading a cache
 
 
 def reachable(thing: Any, depth: int = 10) -> list[torch.Tensor]:
-    """Every tensor that can be reached through attributes, lists and dicts; modules and configs are not entered."""
+    """Every tensor within reach of attributes, lists and dicts; modules and configs are not entered."""
     found: dict[int, torch.Tensor] = {}
     visited: set[int] = set()
     pending = [(thing, depth)]
@@ -125,7 +125,7 @@ def cache_of(output: Any) -> tuple[str, Any]:
     raise NoCacheError(f"no cache among {sorted(output.keys())}")
 
 
-# ------------------------------------------------------------------------------------------ running a model
+# ------------------------------------------------------------------------------------- running a model
 
 EncoderInputs = Callable[[torch.nn.Module, Any, int], Mapping[str, Any]]
 
@@ -140,7 +140,7 @@ def build(class_name: str, config: Any, dtype: str, device: str = "cpu") -> torc
             model = auto.from_config(config, dtype=getattr(torch, dtype))
         else:
             model = wanted._from_config(config, dtype=getattr(torch, dtype))
-    return model.eval()  # type: ignore[no-any-return]
+    return model.eval()
 
 
 def measure(

@@ -1,9 +1,10 @@
-"""Small configs: every size of a class's default config cut down by what its name says, patterns kept whole."""
+"""Small configs: every size of a class's default cut down by what its name says, patterns kept whole."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -17,7 +18,8 @@ _SIZES: tuple[tuple[str, int | None], ...] = (
     (r"linear_num_key_heads", 3),
     (r"(linear|swa|encoder|decoder)?_?(num_)?(encoder_|decoder_)?attention_heads", HEADS),
     (r"n_heads?|num_heads|linear_num_(value_)?heads", HEADS),
-    (r"(hidden|embedding)_size|d_model|n_embd|dim|emb_dim|embedding_dim|word_embed_proj_dim|lru_width", WIDTH),
+    (r"(hidden|embedding)_size|d_model|n_embd|dim|emb_dim|embedding_dim", WIDTH),
+    (r"word_embed_proj_dim|lru_width", WIDTH),
     (r"attention_hidden_size|(input|output)_embedding_size", WIDTH),
     (r"(swa_)?head_dim|kv_channels|d_kv|dim_head|d_head|mamba_(d_)?head(_)?dim|mamba_d_head", HEAD_DIM),
     (r"global_head_dim", 2 * HEAD_DIM),
@@ -77,7 +79,7 @@ def small_settings(default: Any, layers: int) -> dict[str, Any]:
         if LAYERS.fullmatch(key) and key != "encoder_layers":
             settings[key] = layers
         elif SPECIAL_TOKEN.fullmatch(key):
-            settings[key] = 1
+            settings[key] = 0 if key == "pad_token_id" else 1
         elif (small := small_value(key)) is not None and value > 0:
             settings[key] = min(value, small)
     for key in ("num_key_value_heads", "num_kv_heads", "swa_num_key_value_heads"):
@@ -92,8 +94,11 @@ def small_settings(default: Any, layers: int) -> dict[str, Any]:
     return settings
 
 
-def small_config(model_type: str, settings: Mapping[str, Any] = {}) -> Any:
-    """A config of the type with a depth at which every kind of layer of the default occurs."""
+def small_config(model_type: str, settings: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A config of the type with a depth at which every kind of layer of the default occurs.
+
+    A part is changed with ``{"text_config": {"settings": {…}}}``.
+    """
     return _small(CONFIG_MAPPING[model_type], settings)
 
 
@@ -102,7 +107,7 @@ def _small(config_class: Any, settings: Mapping[str, Any]) -> Any:
     parts = getattr(config_class, "sub_configs", None) or {}
     wanted = set(getattr(default, "layer_types", None) or ())
     for layers in (3, 4, 5, 6, 8, 12, 16):
-        made = {**small_settings(default, layers), **_small_parts(default, parts, settings), **settings}
+        made = {**small_settings(default, layers), **settings, **_small_parts(default, parts, settings)}
         config = config_class(**made)
         if not wanted or set(getattr(config, "layer_types", None) or ()) >= wanted:
             return config
@@ -113,12 +118,13 @@ def _small_parts(default: Any, parts: Mapping[str, Any], settings: Mapping[str, 
     made: dict[str, Any] = {}
     for name in parts:
         part = getattr(default, name, None)
-        if part is None or name in settings:
+        given = settings.get(name, {"settings": {}})
+        if part is None or "settings" not in given:
             continue
         if name in TOWERS:
             made[name] = _small_tower(part)
         else:
-            made[name] = _small(type(part), {}).to_dict()
+            made[name] = _small(type(part), given["settings"]).to_dict()
     return made
 
 

@@ -25,6 +25,7 @@ from kvplan.families import (
     Mamba1,
     Mamba2,
     MultiHeadLatentAttention,
+    NgramEmbedding,
     NoCache,
     Part,
     PromptTokens,
@@ -73,6 +74,7 @@ EXAMPLES: list[Part] = [
     CompressedConvolution(16, 2, 128, 3),
     PromptTokens(32, 32, 128),
     HiddenMemory(1024, 512),
+    NgramEmbedding(512, 3, 2),
 ]
 STORES = [
     Store(),

@@ -159,7 +159,7 @@ def test_a_variant_as_a_model() -> None:
     card = read(card_text(full_model(), source=Source("from-memory", False), variants=variants))
     model = card.model_of(0)
     assert (model.id, model.quantization, model.max_model_len) == ("me/fp8", None, 7)
-    assert (model.facts["a"], model.facts["b"]) == (2, "x: y")
+    assert model.facts == {"a": 2}
     assert model.warnings[0] == "the card of me/mine is unverified (typed from memory)"
     assert card.model_of(None) is card.model
     assert card.weights_of(0) == Weights()

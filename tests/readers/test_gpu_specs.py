@@ -49,7 +49,7 @@ def test_the_index_is_not_stale() -> None:
     folder = ROOT / "gpu_specs"
     expected = index_text(build_index(folder))
     actual = (folder / "index.json").read_text(encoding="utf-8")
-    assert actual == expected, "run: python scripts/make_gpu_specs.py --index-only"
+    assert actual == expected, "run: python -m scripts.make_gpu_specs --index-only"
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

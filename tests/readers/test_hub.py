@@ -21,6 +21,7 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
 from kvplan.readers import hub
 from kvplan.readers.hub import CONFIG, QUANT, open_hub_model
+from kvplan.readers.hub_errors import Repository
 from kvplan.readers.sources import open_model
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
@@ -277,6 +278,9 @@ def test_a_slow_hub_is_not_waited_for(stand_in: StandIn, monkeypatch: pytest.Mon
     with pytest.raises(CannotRunHere) as caught:
         ask(stand_in, "org/small")
     assert caught.value.code == "no-network"
+    for thread in threading.enumerate():
+        if thread.name == "kvplan-hub":
+            thread.join(30)
 
 
 def test_the_cache_answers_when_the_hub_does_not(stand_in: StandIn) -> None:
@@ -321,7 +325,7 @@ def test_code_in_a_repository_is_neither_fetched_nor_run(stand_in: StandIn) -> N
 
 def test_the_prefix_leads_here(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        hub, "_parse", lambda name, revision, _: hub.Repository(name, revision, stand_in.endpoint)
+        hub, "_parse", lambda name, revision, _: Repository(name, revision, stand_in.endpoint)
     )
     assert open_model("hf:org/small").id == "org/small"
 

@@ -16,12 +16,13 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import encoder_length, layer_answers
-from kvplan.engines.vllm.backends import NoBackend
-from kvplan.engines.vllm.grouping import CannotGroup
-from kvplan.engines.vllm.layers import Builder, Built
+from kvplan.engines.vllm.backends import NoBackendError
+from kvplan.engines.vllm.grouping import CannotGroupError
+from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
+from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -31,7 +32,6 @@ from kvplan.results import (
     ModelRef,
     PerGpu,
     Pool,
-    PoolGroup,
     Refusal,
     Request,
     SizeResult,
@@ -64,7 +64,7 @@ class Compiled:
     layers: tuple[LayerTerms, ...]
     warnings: tuple[str, ...]
     max_model_len: int
-    world: int
+    ranks: int
 
 
 class Vllm:
@@ -76,8 +76,8 @@ class Vllm:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks of one request on the fullest GPU; with kv_cache_memory, the pool and its capacity.
 
-        A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross attention:
-        the blocks of its own encoder tokens).
+        A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
+        attention: the blocks of its own encoder tokens).
         """
         compiled = _compile(model, version, _planned_values(settings))
         tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
@@ -94,7 +94,7 @@ class Vllm:
         if plan is None:
             per_gpu, total = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0)
         else:
-            per_gpu, total, held = _request_bytes(plan, compiled.world, request)
+            per_gpu, total, held = _request_bytes(plan, compiled.ranks, request)
             if settings.kv_cache_memory is not None and refusal is None and plan.groups:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
@@ -113,10 +113,10 @@ class Vllm:
         )
 
 
-def _request_bytes(plan: Plan, world: int, request: Request) -> tuple[PerGpu, Total, int]:
+def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:
     held = plan.held(request.tokens, request.encoder_tokens)
     own = held * plan.widest
-    replica = held * sum(plan.bytes_per_block) * (world // len(plan.bytes_per_block))
+    replica = held * plan.replica_bytes * ranks
     count = request.count
     per_gpu = PerGpu(
         own,
@@ -135,21 +135,11 @@ def _pool(plan: Plan, settings: Settings, held: int) -> Pool:
     kv_tokens, concurrency = plan.printed(num_blocks)
     # Block 0 is never handed out, whatever the start-up check of the release counts with.
     fitting = (num_blocks - 1) // held if held else plan.max_num_seqs
-    groups = tuple(
-        PoolGroup(
-            group.kind,
-            group.layers,
-            group.block_size,
-            group.page_bytes,
-            group.charge.blocks(plan.max_model_len),
-        )
-        for group in plan.groups
-    )
     return Pool(
         memory,
         plan.widest,
         num_blocks,
-        groups,
+        plan.pool_groups,
         kv_tokens,
         concurrency,
         min(fitting, plan.max_num_seqs),
@@ -162,13 +152,14 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
     """One request of max_model_len must fit into the usable blocks."""
     memory, override = settings.kv_cache_memory, settings.num_gpu_blocks_override
     assert memory is not None
-    needed, usable = plan.reserved(plan.max_model_len), plan.usable(memory, override)
+    needed, usable = plan.full_request, plan.usable(memory, override)
     if needed <= usable:
         return None
     largest = plan.largest_length(memory, override)
     return Refusal(
         "not-enough-memory",
-        f"one request of max_model_len {plan.max_model_len:,} needs {needed:,} blocks; {max(usable, 0):,} can be used",
+        f"one request of max_model_len {plan.max_model_len:,} needs {needed:,} blocks;"
+        f" {max(usable, 0):,} can be used",
         largest_max_model_len=largest or None,
         help=(f"--max-model-len {largest}",) if largest else (),
     )
@@ -180,14 +171,14 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     rules = rules_of(version)
     resolved = resolve(model, settings, rules)
     refusal = refusal_of(model, settings, resolved, version)
-    builder = Builder(model, resolved, rules)
+    served = Served(model, resolved, rules)
     built: Built | None = None
     plan: Plan | None = None
     if refusal is None or refusal.code == "max-model-len":
         try:
-            built = builder.build()
+            built = build(served)
             plan = make_plan(model, resolved, rules, built)
-        except (NoBackend, CannotGroup) as error:
+        except (NoBackendError, CannotGroupError) as error:
             refusal = Refusal("cannot-start", str(error))
         if plan is not None and not all(plan.bytes_per_block) and plan.groups:
             refusal, plan = Refusal("cannot-start", "a pipeline stage has no layer with a cache"), None
@@ -197,10 +188,10 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         plan,
         refusal,
         MappingProxyType(_shown(resolved, built, settings)),
-        layer_answers(model, lambda part: builder.store(built.kv if built else resolved.kv)),
+        layer_answers(model, lambda part: served.store(built.kv if built else resolved.kv)),
         _warnings(model, resolved, rules.mamba_blocks, version),
         resolved.lengths.max_model_len,
-        resolved.tp * resolved.pp,
+        resolved.tp,
     )
 
 
@@ -224,12 +215,12 @@ def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[
         "usage": settings.usage,
     }
     if built is not None:
-        shown["block_size"] = built.block_size
+        shown["block_size"] = built.sizes.block
         shown["attention_backend"] = "+".join(built.backends)
         shown["kv_cache_layout"] = "BLHNC" if built.block_outermost else "LBNHC"
-        if built.mamba_block_size is not None:
+        if built.sizes.state_block is not None:
             shown["mamba_cache_mode"] = resolved.mamba_mode
-            shown["mamba_block_size"] = built.mamba_block_size
+            shown["mamba_block_size"] = built.sizes.state_block
             shown["mamba_cache_dtype"] = resolved.conv_dtype.name
             shown["mamba_ssm_cache_dtype"] = (resolved.ssm_dtype or resolved.conv_dtype).name
     if resolved.spec_tokens:

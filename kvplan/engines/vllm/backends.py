@@ -3,7 +3,8 @@
 vllm-project/vllm 0.32: vllm/platforms/cuda.py (_get_backend_priorities), the validate_configuration methods
 in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU and head size get).
 
-Assumed installed: the FlashAttention 2, 3 and 4 builds that come with the wheel, FlashMLA and DeepGEMM.
+Assumed installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM; FlashAttention 4 on
+Hopper, which serves heads beyond 256 there, is not (such layers take Triton and blocks of 16).
 FlashInfer is taken only where nothing else serves (nvfp4): on a Blackwell data-centre card a full install
 prefers FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which ``--attention-backend`` selects.
 """
@@ -11,12 +12,17 @@ prefers FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which ``--a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
+from math import lcm
 
 from kvplan.engines.vllm.defaults import Device
 from kvplan.errors import KvplanError, did_you_mean
 
 DEFAULT_BLOCK_SIZE = 16
 QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
+TRITON_CACHES = (
+    "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head",
+)  # fmt: skip
 HD256_PAGE = 128
 """FlashAttention 4's kernel for heads of 256 on Blackwell reads pages of 128 tokens."""
 
@@ -77,6 +83,8 @@ BACKENDS: dict[str, Backend] = {
         Backend("FLASHINFER_MLA_SPARSE", (32,)),
         Backend("FLASHINFER_MLA_SPARSE_SM120", (64,)),
         _only("DEEPSEEK_V32_INDEXER", 64),
+        _only("MINIMAX_M3_SPARSE", 128),
+        _only("MINIMAX_M3_INDEXER", 128),
         Backend("DEEPSEEK_SPARSE_SWA", (32,), preferred=256),
         _only("DEEPSEEK_V4_INDEXER", 256),
         _only("FLASHMLA_SPARSE_DSV4", 256),
@@ -84,18 +92,16 @@ BACKENDS: dict[str, Backend] = {
     )
 }
 FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
-FA4_FP8_512 = Backend("FLASH_ATTN", multiples=(), exact=(64,), preferred=64)
-"""Heads of 512 with an fp8 cache on Hopper: FlashAttention 4 reads tiles of 64 tokens."""
-MLA_HEADS = (320, 512, 576)
 
 
-class NoBackend(Exception):
+class NoBackendError(Exception):
     """vLLM finds no attention backend, or the one it finds refuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's."""
+    """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's
+    (block sizes are asked once for the whole model); chosen: what the user named."""
 
     device: Device
     kv: str
@@ -110,6 +116,7 @@ class Ask:
     block_size: int | None = None
     chosen: str | None = None
     num_heads: int = 0
+    windowed: bool = False
 
     @property
     def quantized(self) -> bool:
@@ -121,12 +128,14 @@ class Ask:
 
 
 def attention_backend(ask: Ask) -> Backend:
-    """The backend of a layer with K and V. Raises NoBackend."""
+    """The backend of a layer with K and V. Raises NoBackendError."""
     if ask.chosen is not None:
-        return _named(ask.chosen)
+        return _chosen(ask)
     if ask.device.vendor == "amd":
         return BACKENDS["ROCM_ATTN"]
     if ask.kv.startswith("turboquant_"):
+        if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
+            raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
         return BACKENDS["TURBOQUANT"]
     if ask.kv.startswith("nvfp4"):
         return BACKENDS["FLASHINFER"]
@@ -138,18 +147,20 @@ def attention_backend(ask: Ask) -> Backend:
     flash = _flash(ask)
     if flash is not None:
         return flash
-    if ask.head_dim >= 32 and (not ask.quantized or ask.kv.startswith(("fp8", "int8_per", "int4_per"))):
-        _triton_takes_fp8(ask, "Triton attention")
+    if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
+        triton_takes_fp8(ask, "Triton attention")
         if ask.block_size is None or ask.block_size % 16 == 0:
             return BACKENDS["TRITON_ATTN"]
     if not ask.quantized and not ask.sinks and (ask.block_size or 16) % 16 == 0:
         return BACKENDS["FLEX_ATTENTION"]
-    raise NoBackend(f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}")
+    raise NoBackendError(
+        f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
+    )
 
 
-def _triton_takes_fp8(ask: Ask, which: str) -> None:
-    if ask.kv.startswith("fp8") and ask.device.capability < (8, 9) and ask.kv != "fp8_e5m2":
-        raise NoBackend(
+def triton_takes_fp8(ask: Ask, which: str) -> None:
+    if ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
+        raise NoBackendError(
             f"FP8 KV cache is not supported by the {which} backend on {ask.device.name} "
             f"(compute capability {ask.device.capability[0]}.{ask.device.capability[1]}; 8.9 is needed)"
         )
@@ -160,34 +171,26 @@ def _flash(ask: Ask) -> Backend | None:
     major = ask.device.major
     if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8:
         return None
-    if ask.head_dim > 512 or (ask.head_dim > 256 and major not in (9, 10)):
+    if ask.head_dim > 512 or (ask.head_dim > 256 and major != 10):
         return None
     version = flash_version(ask)
     if ask.sinks and (major < 9 or _plain_version(ask.device) not in (3, 4)):
         return None
     if ask.mm_prefix and (version != 4 or (ask.quantized and major == 9)):
         return None
-    if ask.quantized:
-        on_hopper = major == 9 and (version == 3 or (version == 4 and ask.head_dim == 512))
-        if not ask.fp8 or not (on_hopper or (major == 10 and version == 4)):
-            return None
+    if ask.quantized and (not ask.fp8 or (major, version) not in ((9, 3), (10, 4))):
+        return None
     backend = model_flash(ask)
     return backend if ask.block_size is None or backend.accepts(ask.block_size) else None
 
 
 def model_flash(ask: Ask) -> Backend:
     """FLASH_ATTN as the model's own head size makes it (block sizes are asked once for the whole model)."""
-    if ask.device.major == 9 and ask.fp8 and ask.model_head_dim == 512:
-        return FA4_FP8_512
-    if _hd256(ask, ask.model_head_dim, None):
-        return FA4_HD256
-    return BACKENDS["FLASH_ATTN"]
+    return FA4_HD256 if _hd256(ask, ask.model_head_dim, None) else BACKENDS["FLASH_ATTN"]
 
 
 def layer_flash(ask: Ask) -> Backend:
     """FLASH_ATTN as this layer's head size makes it (windowed layers choose their own block size)."""
-    if ask.device.major == 9 and ask.fp8 and ask.head_dim == 512:
-        return FA4_FP8_512
     return FA4_HD256 if _hd256(ask, ask.head_dim, None) else BACKENDS["FLASH_ATTN"]
 
 
@@ -196,10 +199,8 @@ def _plain_version(device: Device) -> int:
 
 
 def flash_version(ask: Ask) -> int:
-    """Which FlashAttention a layer gets: 3 on Hopper (4 beyond heads of 256), 4 on Blackwell, else 2."""
+    """Which FlashAttention a layer gets: 3 on Hopper, 4 on Blackwell, else 2."""
     version = _plain_version(ask.device)
-    if version == 3 and (ask.head_dim > 256 or (ask.sinks and ask.head_dim != ask.v_head_dim)):
-        return 4
     if version == 4 and ask.device.major == 10:
         if ask.head_dim == 256:
             return 4 if _hd256(ask, 256, ask.block_size) else 2
@@ -219,89 +220,60 @@ def _hd256(ask: Ask, head_dim: int, block_size: int | None) -> bool:
 
 def _diff_kv(ask: Ask) -> Backend:
     """K and V of different width: FlashAttention 3 or 4, else Triton."""
-    if ask.device.major == 9 or (ask.device.major == 10 and flash_version(ask) == 4):
-        if not ask.quantized or ask.fp8:
-            return BACKENDS["FLASH_ATTN_DIFFKV"]
+    flash = ask.device.major == 9 or (ask.device.major == 10 and flash_version(ask) == 4)
+    if flash and (not ask.quantized or ask.fp8):
+        return BACKENDS["FLASH_ATTN_DIFFKV"]
     if ask.quantized and not ask.fp8:
-        raise NoBackend(f"the DiffKV backends take only fp8 and fp8_e4m3 quantized caches, not {ask.kv}")
-    _triton_takes_fp8(ask, "Triton attention")
+        raise NoBackendError(f"the DiffKV backends take only fp8 and fp8_e4m3 quantized caches, not {ask.kv}")
+    triton_takes_fp8(ask, "Triton attention")
     return BACKENDS["TRITON_ATTN_DIFFKV"]
 
 
-def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
-    """The backend of an MLA layer, with or without a token indexer. Raises NoBackend."""
-    if ask.chosen is not None:
-        return _named(ask.chosen)
-    for name in _sparse_latent(ask) if sparse else _dense_latent(ask):
-        backend = BACKENDS[name]
-        if ask.block_size is None or backend.accepts(ask.block_size):
-            if name == "TRITON_MLA":
-                _triton_takes_fp8(ask, "Triton MLA")
-            return backend
-    what = "sparse MLA" if sparse else "MLA"
-    raise NoBackend(f"no {what} backend takes {ask.kv} with latents of {ask.head_dim} on {ask.device.name}")
+def _chosen(ask: Ask) -> Backend:
+    """The backend that the user named, where it fits the layer."""
+    backend = named(ask)
+    if backend.name == "FLASH_ATTN":
+        own = _flash(ask)
+        fits, backend = own is not None, own or backend
+    elif backend.name == "FLEX_ATTENTION":
+        fits = not ask.quantized and not ask.sinks
+    elif backend.name == "TRITON_ATTN":
+        fits = not ask.quantized or ask.kv in TRITON_CACHES
+    elif backend.name == "FLASHINFER":
+        fits = not ask.quantized or ask.kv.startswith(("nvfp4", "fp8_e")) or ask.kv == "fp8"
+    else:
+        fits = "MLA" not in backend.name and not backend.name.startswith(("DEEPSEEK", "MINIMAX"))
+    if not fits:
+        raise not_served(ask, backend)
+    if backend.name == "TRITON_ATTN":
+        triton_takes_fp8(ask, backend.name)
+    return backend
 
 
-def _dense_latent(ask: Ask) -> list[str]:
-    if ask.quantized and not ask.fp8:
-        return []
-    major, known = ask.device.major, ask.head_dim in MLA_HEADS
-    names = []
-    if major == 10 and known:
-        names.append("CUTLASS_MLA")
-    if major == 9 and known:
-        names += [] if ask.quantized else ["FLASH_ATTN_MLA"]
-        names.append("FLASHMLA")
-    return [*names, "TRITON_MLA"]
+def not_served(ask: Ask, backend: Backend) -> NoBackendError:
+    return NoBackendError(
+        f"{backend.name} does not serve {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
+    )
 
 
-_FLASHMLA_SPARSE = ("auto", "bfloat16", "fp8", "fp8_ds_mla")
-
-
-def _sparse_latent(ask: Ask) -> list[str]:
-    major = ask.device.major
-    names: list[str] = []
-    if major == 9:
-        if not ask.quantized and not ask.dcp:
-            names.append("FLASH_ATTN_MLA_SPARSE")
-        if ask.kv in _FLASHMLA_SPARSE:
-            names.append("FLASHMLA_SPARSE")
-    if major == 10:
-        if ask.fp8 or not ask.quantized:
-            names.append("FLASHINFER_MLA_SPARSE")
-        if ask.kv in (*_FLASHMLA_SPARSE, "nvfp4_ds_mla"):
-            names.append("FLASHMLA_SPARSE")
-        if not ask.quantized and ask.num_heads > 16:
-            names.reverse()
-    return names
-
-
-def stored_latent(ask: Ask, backend: Backend) -> str:
-    """FlashMLA's sparse kernels keep every quantized latent as a DeepSeek record."""
-    if backend.name == "FLASHMLA_SPARSE" and ask.quantized and ask.kv != "nvfp4_ds_mla":
-        return "fp8_ds_mla"
-    if backend.name == "FLASHINFER_MLA_SPARSE_SM120" and ask.kv in ("auto", "fp8", "fp8_e4m3"):
-        return "fp8_ds_mla"
-    return ask.kv
-
-
-def _named(name: str) -> Backend:
-    backend = BACKENDS.get(name.upper()) or BACKENDS.get(name)
+def named(ask: Ask) -> Backend:
+    """The backend of the asked name. Raises KvplanError(unknown-backend), NoBackendError (block size)."""
+    assert ask.chosen is not None
+    backend = BACKENDS.get(ask.chosen.upper()) or BACKENDS.get(ask.chosen)
     if backend is None:
-        near = did_you_mean(name, BACKENDS)
+        near = did_you_mean(ask.chosen, BACKENDS)
         raise KvplanError(
             "unknown-backend",
-            f"unknown attention backend {name!r}",
+            f"unknown attention backend {ask.chosen!r}",
             help=f"did you mean {near}?" if near else "known: " + ", ".join(BACKENDS),
         )
+    if ask.block_size is not None and not backend.accepts(ask.block_size):
+        raise not_served(ask, backend)
     return backend
 
 
 def common_block_size(backends: list[Backend]) -> int:
     """The smallest block size that all backends take (Platform._preferred_block_size_for_backends)."""
-    from itertools import product
-    from math import lcm
-
     if len(backends) == 1:
         return backends[0].preferred_size()
     if all(backend.accepts(DEFAULT_BLOCK_SIZE) for backend in backends):
@@ -310,4 +282,4 @@ def common_block_size(backends: list[Backend]) -> int:
     for candidate in sorted({lcm(*choice) for choice in product(*sizes)}):
         if all(backend.accepts(candidate) for backend in backends):
             return candidate
-    raise NoBackend("the attention backends share no block size: " + ", ".join(b.name for b in backends))
+    raise NoBackendError("the attention backends share no block size: " + ", ".join(b.name for b in backends))

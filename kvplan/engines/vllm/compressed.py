@@ -1,7 +1,8 @@
 """DeepSeek-V4's caches: explicit specs, because its pages and states do not follow from the terms.
 
 vllm-project/vllm 0.32 vllm/models/deepseek_v4/{attention,compressor}.py and
-vllm/v1/attention/backends/mla/sparse_swa.py. Every page is rounded up to a multiple of 576 bytes, FlashMLA's stride.
+vllm/v1/attention/backends/mla/sparse_swa.py. Every page is rounded up to a multiple of
+576 bytes, FlashMLA's stride.
 Per layer: the index key's pages and compressor states, the window's, the compressed latent's and its
 compressor's states, in the order in which the classes register them.
 """
@@ -14,6 +15,8 @@ from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Store
 from kvplan.families.compressed import RECORD_NOPE
 
+COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")
+"""The backends of its caches beside the attention's own."""
 STRIDE = 576
 WINDOW_BLOCK = 64
 # Tokens of one block of compressor states: four (or eight) states fill about one compressed page.

@@ -42,7 +42,7 @@ _CUDA_LIKE = ("nvidia", "amd")
 
 
 def device_of(gpu: Gpu | None) -> Device:
-    """The GPU's facts; without one those of an H100. Raises KvplanError(engine-gpu) for other accelerators."""
+    """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
     if gpu is None:
         return ASSUMED
     if gpu.vendor.lower() not in _CUDA_LIKE:
@@ -107,9 +107,18 @@ class Batch:
 
 
 def batch_of(
-    settings: Settings, device: Device, rules: Rules, max_model_len: int, *, chunked_prefill: bool
+    settings: Settings,
+    device: Device,
+    rules: Rules,
+    max_model_len: int,
+    *,
+    chunked_prefill: bool,
+    floor: int = 0,
 ) -> Batch:
-    """The user's numbers, else the row of the GPU, bounded by what max_num_seqs requests can fill."""
+    """The user's numbers, else the row of the GPU, bounded by what max_num_seqs requests can fill.
+
+    floor: tokens of one item (a video) that must be scheduled whole.
+    """
     tokens, seqs = _row(settings.usage, device, rules)
     given = settings.max_num_seqs
     own_seqs = seqs if given is None else given
@@ -118,6 +127,7 @@ def batch_of(
     else:
         if not chunked_prefill:
             tokens = max(tokens, max_model_len)
+        tokens = max(tokens, floor)
         tokens = min(tokens, own_seqs * max_model_len)
     return Batch(tokens, own_seqs if given is not None else min(own_seqs, tokens))
 

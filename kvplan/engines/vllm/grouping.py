@@ -1,4 +1,6 @@
-"""Which layers share a block table: vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py, get_kv_cache_groups.
+"""Which layers share a block table.
+
+vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py, get_kv_cache_groups and what it calls.
 
 Function by function in the original's order. Layers are numbers in the order in which vLLM registers them.
 """
@@ -20,7 +22,7 @@ from kvplan.units import ceil_div
 Specs = dict[int, Spec]
 
 
-class CannotGroup(Exception):
+class CannotGroupError(Exception):
     """vLLM stops with this message."""
 
 
@@ -47,7 +49,7 @@ class Group:
 
 
 def make_groups(specs: Specs, *, disable_hybrid: bool, block_outermost: bool) -> list[Group]:
-    """The groups of the whole model. Raises CannotGroup."""
+    """The groups of the whole model. Raises CannotGroupError."""
     if disable_hybrid:
         specs = _unify_hybrid(specs)
     if not specs:
@@ -63,7 +65,7 @@ def make_groups(specs: Specs, *, disable_hybrid: bool, block_outermost: bool) ->
     if unified is None:
         fallback = _full_allocation(specs)
         if fallback is None:
-            raise CannotGroup("page sizes of MLA and other layers cannot be made equal")
+            raise CannotGroupError("page sizes of MLA and other layers cannot be made equal")
         return fallback
     return _uniform_page_groups(unified)
 
@@ -103,14 +105,19 @@ def _unify_hybrid(specs: Specs) -> Specs:
     """disable_hybrid_kv_cache_manager: windows and chunks are allocated like full attention."""
     promoted = dict(specs)
     for sharded in (True, False):
-        part = {layer: spec for layer, spec in specs.items() if spec.dcp_sharded is sharded}
+        # Only attention layers can be replicated over context parallelism; states stay with the rest.
+        part = {
+            layer: spec
+            for layer, spec in specs.items()
+            if (spec.kind is SpecKind.MAMBA or spec.dcp_sharded) is sharded
+        }
         if part:
             promoted.update(_promote(part))
     return promoted
 
 
 def _promote(specs: Specs) -> Specs:
-    """_promote_local_kv_cache_specs. Raises CannotGroup."""
+    """_promote_local_kv_cache_specs. Raises CannotGroupError."""
     listed = list(specs.values())
     if _mergeable(listed) or _is_uniform_type(listed):
         return specs
@@ -124,7 +131,7 @@ def _promote(specs: Specs) -> Specs:
     windows = {spec.kept_window for spec in promoted.values() if spec.kept_window is not None}
     listed = list(promoted.values())
     if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _is_one_shape(listed)):
-        raise CannotGroup("Failed to promote local KV cache specs to one unified type.")
+        raise CannotGroupError("Failed to promote local KV cache specs to one unified type.")
     return promoted
 
 
@@ -133,12 +140,14 @@ def _is_one_shape(specs: list[Spec]) -> bool:
 
 
 def _as_full(spec: Spec, block_size: int) -> Spec:
-    kind = SpecKind.MLA if spec.kind is SpecKind.SLIDING_MLA else SpecKind.FULL
+    if spec.kind is SpecKind.SLIDING_MLA:
+        # 0.32 passes a field to MLAAttentionSpec that it does not have.
+        raise CannotGroupError("windows over latents cannot be allocated like full attention")
     padded = spec.padded
     if padded is not None:
         padded = max(padded, spec.real_page_bytes * block_size // spec.block_size)
     return replace(
-        spec, kind=kind, block_size=block_size, padded=padded, window=None, kept_window=spec.window
+        spec, kind=SpecKind.FULL, block_size=block_size, padded=padded, window=None, kept_window=spec.window
     )
 
 
@@ -168,7 +177,7 @@ def _full_allocation(specs: Specs) -> list[Group] | None:
         return None
     try:
         promoted = _promote(specs)
-    except CannotGroup:
+    except CannotGroupError:
         return None
     if not _is_uniform_type(list(promoted.values())):
         return None
@@ -274,7 +283,7 @@ def _bucket(specs: Specs, layers: list[int]) -> _Bucket:
 
 
 def _approximate_gcd(values: list[int], lowest: int) -> int:
-    """The chunk in lowest … max(values) to which rounding the values up adds least; ties prefer the larger."""
+    """The chunk in lowest … max(values) to which rounding the values up adds least; the larger of equals."""
     first, last = max(1, lowest), max(values)
     if first > last:
         return first

@@ -6,7 +6,7 @@ _check_enough_kv_cache_memory; vllm/distributed/utils.py: get_pp_indices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
@@ -16,6 +16,7 @@ from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.model import Model
+from kvplan.results import PoolGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,12 @@ class PlanGroup:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known."""
+    """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
+
+    What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes (one
+    block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and the
+    growth of one more token: steady, and per windowed group its limit and share.
+    """
 
     groups: tuple[PlanGroup, ...]
     bytes_per_block: tuple[int, ...]
@@ -41,11 +47,34 @@ class Plan:
     max_num_seqs: int
     rules: Rules
     dcp: int
+    widest: int = field(init=False)
+    replica_bytes: int = field(init=False)
+    pool_groups: tuple[PoolGroup, ...] = field(init=False)
+    full_request: int = field(init=False)
+    steady: Fraction = field(init=False)
+    windowed: tuple[tuple[int, Fraction], ...] = field(init=False)
 
-    @property
-    def widest(self) -> int:
-        """Bytes of one block on the fullest stage."""
-        return max(self.bytes_per_block, default=0)
+    def __post_init__(self) -> None:
+        widest = max(self.bytes_per_block, default=0)
+        listed = tuple(
+            PoolGroup(g.kind, g.layers, g.block_size, g.page_bytes, g.charge.blocks(self.max_model_len))
+            for g in self.groups
+        )
+        shares = [
+            (group.charge.limit, Fraction(widest, group.block_size * group.charge.shards))
+            for group in self.groups
+            if not group.cross and group.charge.fixed is None
+        ]
+        derived = {
+            "widest": widest,
+            "replica_bytes": sum(self.bytes_per_block),
+            "pool_groups": listed,
+            "full_request": sum(group.blocks_per_request for group in listed),
+            "steady": sum((share for limit, share in shares if limit is None), Fraction(0)),
+            "windowed": tuple((limit, share) for limit, share in shares if limit is not None),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def reserved(self, tokens: int) -> int:
         """Blocks that the start-up planner reserves for one request."""
@@ -71,10 +100,10 @@ class Plan:
 
     def growth(self, tokens: int) -> Fraction:
         """Bytes of one more token on the fullest stage, before rounding to blocks."""
-        grown = Fraction(0)
-        for group in self.groups:
-            if not group.cross and group.charge.grows_at(tokens):
-                grown += Fraction(self.widest, group.block_size * group.charge.shards)
+        grown = self.steady
+        for limit, share in self.windowed:
+            if tokens < limit:
+                grown += share
         return grown
 
     def num_blocks(self, memory: int, override: int | None) -> int:
@@ -103,7 +132,7 @@ class Plan:
 
     def printed(self, num_blocks: int) -> tuple[int, float]:
         """("KV cache size" tokens, maximum concurrency) as this release prints them."""
-        per_request = self.reserved(self.max_model_len)
+        per_request = self.full_request
         concurrency = num_blocks / per_request if per_request else 0.0
         if self.rules.tokens_from_concurrency:
             return int(concurrency * self.max_model_len), concurrency
@@ -113,7 +142,7 @@ class Plan:
 
 
 def make_plan(model: Model, resolved: Resolved, rules: Rules, built: Built) -> Plan:
-    """Group the specs of the whole model, then project the groups onto the stages. Raises CannotGroup."""
+    """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
     specs: dict[int, Spec] = {}
     for number, entry in enumerate(built.specs):
         specs[number] = entry.spec
@@ -158,7 +187,7 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> 
 
 
 def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
-    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one, then forward."""
+    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one first."""
     sizes = [num_layers // stages] * stages
     for back in range(2, num_layers % stages + 2):
         sizes[-back] += 1

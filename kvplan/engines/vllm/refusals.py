@@ -7,9 +7,11 @@ vllm/model_executor/models/registry.py.
 from __future__ import annotations
 
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import LAST_RELEASE
-from kvplan.families import Kind, MultiHeadLatentAttention, Part
+from kvplan.errors import KvplanError
+from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Settings
@@ -23,12 +25,26 @@ NOT_SERVED = {
     "prompt_tokens": "CPM-Ant",
     "hidden_memory": "XLNet",
 }
-# Encoder-decoder classes that are built in the tree; text ones need a plug-in since the V0 engine was removed.
-ENCODER_DECODERS = ("Whisper", "CohereAsr", "FireRed", "Nemotron")
+
+
+_REGISTRY_READ = (0, 30)
+"""The list of classes is that of 0.32; older releases are not held to it."""
+# Types with cache classes of their own in vLLM that are not described here.
+NOT_MIRRORED = frozenset(
+    "deepseek_v41 dots3_note dots3_note_text glm5_next glm5_next_text inkling inkling_text "
+    "qwen4_exp qwen4_exp_text".split()
+)
+# Types whose prediction modules vLLM does not build.
+NO_DRAFTS = frozenset({"minimax_m2"})
 
 
 def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
-    """The first reason for which the engine would not start, or None."""
+    """The first reason for which the engine would not start, or None.
+
+    Raises KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
+    """
+    if model.model_type in NOT_MIRRORED:
+        raise KvplanError("unknown-rule", f"vLLM's cache rules for {model.model_type} models are not known")
     return (
         _architecture(model, version)
         or _families(model)
@@ -40,14 +56,22 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
 
 
 def _architecture(model: Model, version: str) -> Refusal | None:
-    name = model.architecture or ""
-    last = LAST_RELEASE.get(name)
-    if last is not None and parse_version(version)[:2] > parse_version(last)[:2]:
+    """A class that the release builds, or a transformers class that it runs as it stands."""
+    name = model.architecture
+    if name is None or name in GENERATING or name in POOLING:
+        return None
+    states = any(part.kind is Kind.STATE for run in model.runs for part in run.layer.parts)
+    if name in THROUGH_TRANSFORMERS and not states:
+        return None
+    asked, last = parse_version(version)[:2], LAST_RELEASE.get(name)
+    if last is not None and asked > parse_version(last)[:2]:
         return Refusal(
             "unsupported-model",
             f"vLLM built {name} until {last} and does not any more",
             help=(f"use engine vllm@{'.'.join(last.split('.')[:2])}",),
         )
+    if last is None and asked >= _REGISTRY_READ:
+        return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
     return None
 
 
@@ -55,12 +79,10 @@ def _families(model: Model) -> Refusal | None:
     for run in model.runs:
         for part in run.layer.parts:
             if part.family in NOT_SERVED:
-                return Refusal(
-                    "unsupported-model",
-                    f"vLLM has no class for {NOT_SERVED[part.family]} ({part.family} layers)",
-                )
+                what = NOT_SERVED[part.family]
+                return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
     crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
-    if crossed and not (model.architecture or "").startswith(ENCODER_DECODERS):
+    if crossed and model.architecture not in GENERATING:
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
     return None
@@ -100,6 +122,8 @@ def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
             why = _undivided(part, tp)
             if why:
                 return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
+    if resolved.pp > 1 and model.architecture in NO_PIPELINE:
+        return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
     if resolved.pp > model.num_layers:
         return Refusal("pipeline-parallel", f"{model.num_layers} layers make fewer than {resolved.pp} stages")
     return None
@@ -113,6 +137,8 @@ def _undivided(part: Part, tp: int) -> str | None:
     if tp == 1:
         return None
     if part.kind is Kind.STATE:
+        if isinstance(part, Mamba2) and part.n_groups > 1 and part.n_groups % tp:
+            return f"{part.n_groups} groups of mamba2"
         for name in _STATE_HEADS:
             value = getattr(part, name, None)
             if isinstance(value, int) and value % tp:
@@ -138,7 +164,9 @@ def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
     if any(part.kind in (Kind.SLIDING, Kind.CHUNKED) for run in model.runs for part in run.layer.parts):
         return Refusal("context-parallel", "decode context parallelism does not support sliding windows")
     lead = lead_attention(model)
-    if lead is None or (isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model)):
+    if lead is None:
+        return Refusal("context-parallel", "a model without attention has no positions to split")
+    if isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model):
         return None
     heads = getattr(lead, "num_kv_heads", 0) or getattr(lead, "num_heads", 0)
     if tp <= heads:
@@ -161,7 +189,9 @@ def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
 
 
 def _drafts(model: Model, settings: Settings) -> Refusal | None:
-    if settings.speculative_method == "mtp" and settings.num_speculative_tokens and not model.draft_layers:
+    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
+        return None
+    if not model.draft_layers or model.model_type in NO_DRAFTS:
         return Refusal(
             "speculative",
             f"{model.id} has no multi-token-prediction layers",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.defaults import (
     Batch,
     Device,
@@ -33,10 +34,14 @@ LATENT_TYPES = frozenset(
     "axk1 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref dots3_note glm5_next glm5_next_text "
     "glm_moe_dsa glm4_moe_lite kimi_k2 kimi_linear longcat_flash pangu_ultra_moe bailing_hybrid hy_v4".split()
 )
+# FalconAttention is built without the cache's settings: its layers always store the model's dtype.
+NATIVE_CACHE = frozenset({"falcon", "RefinedWeb", "RefinedWebModel"})
 # Layers with attention sinks (a learned logit beside the scores): some backends cannot take them.
 SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
 # Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
+GEMMA4_VIDEO_TOKENS = 32 * (70 + 2 + 6)
+"""Tokens of one video (frames of at most 70 soft tokens), which must fit into one batch (gemma4_mm.py)."""
 POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
@@ -85,7 +90,15 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
     encoder_decoder = model.encoder is not None and Kind.CROSS in kinds
     caching = _prefix_caching(settings, pooling, state_only, encoder_decoder)
     lengths = lengths_of(model, settings)
-    batch = batch_of(settings, device, rules, lengths.max_model_len, chunked_prefill=not encoder_decoder)
+    prefix = _mm_prefix(model)
+    batch = batch_of(
+        settings,
+        device,
+        rules,
+        lengths.max_model_len,
+        chunked_prefill=not encoder_decoder,
+        floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
+    )
     kv = cache_dtype(model, settings, device)
     draft = settings.num_speculative_tokens if settings.speculative_method else 0
     asynchronous = not pooling and (
@@ -119,13 +132,18 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         dcp=settings.decode_context_parallel_size,
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
-        mm_prefix=_mm_prefix(model),
+        mm_prefix=prefix,
     )
 
 
 def _is_pooling(model: Model) -> bool:
+    """A class that pools, by its name where vLLM does not build it itself."""
     name = model.architecture or ""
-    return name.endswith(POOLING_ENDINGS) or (name.endswith("Model") and not name.endswith("LMHeadModel"))
+    if name in GENERATING:
+        return False
+    if name in POOLING or name.endswith(POOLING_ENDINGS):
+        return True
+    return name.endswith("Model") and not name.endswith(("LMHeadModel", "ChatModel"))
 
 
 def _prefix_caching(settings: Settings, pooling: bool, state_only: bool, encoder_decoder: bool) -> bool:
@@ -165,10 +183,13 @@ def _mm_prefix(model: Model) -> bool:
 
 
 def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
-    """The cache dtype in force: as asked, else the checkpoint's own scheme, else what the model class sets."""
+    """The cache dtype in force: as asked, else the checkpoint's scheme, else what the model class sets."""
     kv = settings.kv_cache_dtype
-    if kv == "auto" and model.kv_cache_scheme is not None:
-        kv = model.kv_cache_scheme
+    if model.model_type in NATIVE_CACHE:
+        return "auto"
+    scheme = model.facts.get("serving_kv_scheme", model.kv_cache_scheme)
+    if kv == "auto" and isinstance(scheme, str):
+        kv = scheme
     if (
         kv == "auto"
         and model.model_type == "glm_moe_dsa"

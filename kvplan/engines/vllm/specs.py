@@ -1,4 +1,4 @@
-"""What one layer asks the planner for: a ``Spec``, as in vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py.
+"""What one layer asks the planner for: a ``Spec`` (vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py).
 
 A page is the memory of one block of one layer: ``block_size // tokens_per_state`` states of ``state_bytes``
 (a state layer: one state whatever the block size), rounded up to ``alignment`` or padded to ``padded``.
@@ -97,10 +97,6 @@ class Charge:
         if self.shards > 1:
             held = ceil_div(held, self.shards)
         return ceil_div(held, self.block_size) + self.extra
-
-    def grows_at(self, tokens: int) -> bool:
-        """True where one more token may take another block."""
-        return self.fixed is None and (self.limit is None or tokens < self.limit)
 
 
 @dataclass(frozen=True, slots=True)

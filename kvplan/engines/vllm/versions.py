@@ -21,7 +21,7 @@ class Rules:
 
     tokens_from_concurrency: "KV cache size" is int(concurrency * max_model_len), else blocks // groups *
     smallest block size; tokens_times_dcp: that figure times the DCP size; null_block_checked: the start-up
-    check plans without block 0; in_flight_batches: windows are charged for every batch in flight, not for one;
+    check plans without block 0; in_flight_batches: windows are charged for every batch in flight, not one;
     hybrid_groups: windows and full attention have tables of their own; gdn_checkpoint: a gated delta net
     reserves a state for its prefill checkpoint; large_gpu_row: the batch defaults of GPUs of 160 GiB;
     mamba_blocks: state-space layers live in the paged pool; default_utilization_percent: of GPU memory.

@@ -36,7 +36,7 @@ def all_heads(view: ConfigView) -> int:
 
 def refuse_telltales(view: ConfigView) -> None:
     """A key that speaks against full attention in every layer is named and refused."""
-    keys = telltale_keys(view.raw)
+    keys = telltale_keys(view.raw, view.spellings())
     if keys:
         raise view.refuse(
             keys[0],
@@ -102,6 +102,17 @@ def refined_web(view: ConfigView) -> list[Layer]:
     return uniform(
         view, FullAttention(kv, derived(hidden // view.integer(*HEADS) or 1, "hidden_size // n_head"))
     )
+
+
+@rule("hunyuan")
+def hunyuan(view: ConfigView) -> list[Layer]:
+    """Hunyuan-Large: full attention; readers/overlays.py takes away what cla_share_factor shares.
+
+    Source: tencent/Tencent-Hunyuan-Large modeling_hunyuan.py.
+    """
+    kv = view.optional_integer(*KV_HEADS)
+    width = width_per_head(view, "head_dim", "attention_head_dim")
+    return uniform(view, FullAttention(kv if kv is not None else all_heads(view), width))
 
 
 @rule("step3_text")

@@ -141,24 +141,6 @@ def minimax_text_01(view: ConfigView) -> list[Layer]:
     return [Layer((parts[check_integer(kind, where, 0, 1)],)) for kind in kinds]
 
 
-@rule("hunyuan")
-def hunyuan(view: ConfigView) -> list[Layer]:
-    """Hunyuan-Large: with use_cla, cla_share_factor neighbouring layers share the first one's K and V.
-
-    Source: Brandon et al., Cross-Layer Attention (arXiv 2405.12981); tencent/Tencent-Hunyuan-Large
-    modeling_hunyuan.py (layer_idx % cla_share_factor != 0 is a cross layer).
-    """
-    count = view.num_layers()
-    kv = view.optional_integer("num_key_value_heads")
-    own: Part = FullAttention(
-        kv if kv is not None else all_heads(view), width_per_head(view, "head_dim", "attention_head_dim")
-    )
-    if not view.flag("use_cla"):
-        return [Layer((own,))] * count
-    share = view.integer("cla_share_factor")
-    return [Layer((own,)) if index % share == 0 else Layer((SharedKv(),)) for index in range(count)]
-
-
 @rule("phi4flash")
 def phi4flash(view: ConfigView) -> list[Layer]:
     """SambaY: a Mamba and window half, one full-attention layer, then layers that read what was kept.

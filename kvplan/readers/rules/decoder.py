@@ -5,38 +5,18 @@ from __future__ import annotations
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
-from kvplan.readers.rules.recipe import CHUNKED, FULL, SLIDING, Parts, PartsOf, Recipe, nothing
+from kvplan.readers.rules.recipe import CHUNKED, FULL, SLIDING, Parts, PartsOf, Recipe, nothing, type_names
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
 
 # Classes that never read num_key_value_heads: every head has its own K and V.
-_ALWAYS_MHA = frozenset(
-    {
-        *("bert", "bert-generation", "big_bird", "biogpt", "bloom", "camembert", "codegen", "cpmant", "ctrl"),
-        *(
-            "data2vec-text",
-            "electra",
-            "ernie",
-            "git",
-            "gpt2",
-            "gpt-sw3",
-            "gpt_neo",
-            "gpt_neox",
-            "gpt_neox_japanese",
-        ),
-        *(
-            "gptj",
-            "hrm_text",
-            "megatron-bert",
-            "modernbert-decoder",
-            "mpt",
-            "opt",
-            "persimmon",
-            "rembert",
-            "roberta",
-        ),
-        *("roberta-prelayernorm", "roc_bert", "roformer", "xglm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-    }
+_ALWAYS_MHA = type_names(
+    """
+    bert bert-generation big_bird biogpt bloom camembert codegen cpmant ctrl data2vec-text electra
+    ernie git gpt2 gpt-sw3 gpt_neo gpt_neox gpt_neox_japanese gptj hrm_text megatron-bert
+    modernbert-decoder mpt opt persimmon rembert roberta roberta-prelayernorm roc_bert roformer xglm
+    xlm-roberta xlm-roberta-xl xmod
+    """
 )
 # Classes that compute hidden_size // num_attention_heads and never read head_dim.
 _FIXED_HEAD_DIM = (_ALWAYS_MHA - {"hrm_text", "modernbert-decoder"}) | {
@@ -79,7 +59,7 @@ def hidden_per_head(view: ConfigView) -> int:
 
 
 def window(view: ConfigView, key: str = "sliding_window") -> int:
-    """The window of a windowed layer. Raises KvplanError where there is none: transformers fails there too."""
+    """The window of a windowed layer. Raises KvplanError where there is none, as transformers fails."""
     size = view.optional_integer(key)
     if size is None:
         raise view.refuse(key, "the layers are windowed but no window is given")
@@ -139,95 +119,18 @@ def plain_decoder(view: ConfigView) -> list[Layer]:
 
 
 # Types whose class has nothing beyond this.
-_PLAIN_TYPES = [
-    "apertus",
-    "arcee",
-    "aria_text",
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "biogpt",
-    "bitnet",
-    "bloom",
-    "camembert",
-    "codegen",
-    "cohere",
-    "cosmos3_edge_text",
-    "ctrl",
-    "data2vec-text",
-    "diffllama",
-    "doge",
-    "electra",
-    "emu3_text_model",
-    "ernie",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "ernie4_5_vl_moe_text",
-    "flex_olmo",
-    "gemma",
-    "git",
-    "glm",
-    "glm4",
-    "glm4_moe",
-    "glm4v_text",
-    "glm4v_moe_text",
-    "glm_image_text",
-    "glm_ocr_text",
-    "gpt-sw3",
-    "gpt2",
-    "gpt_neo",
-    "gpt_neox",
-    "gpt_neox_japanese",
-    "gptj",
-    "granite",
-    "granite4_vision_text",
-    "granite_docling_text",
-    "granitemoe",
-    "granitemoeshared",
-    "helium",
-    "hunyuan_v1_dense",
-    "hunyuan_v1_moe",
-    "hunyuan_vl_text",
-    "hy_v3",
-    "hyperclovax",
-    "internlm3",
-    "iquestcoder",
-    "jais2",
-    "llama",
-    "megatron-bert",
-    "ministral3",
-    "minimax_m2",
-    "mistral",
-    "mixtral",
-    "molmo2_text",
-    "moshi",
-    "mpt",
-    "nanochat",
-    "nemotron",
-    "olmo",
-    "olmo2",
-    "olmoe",
-    "opt",
-    "persimmon",
-    "phi",
-    "phi3",
-    "phi4_multimodal",
-    "phimoe",
-    "qwen3_vl_moe_text",
-    "qwen3_vl_text",
-    "rembert",
-    "roberta",
-    "roberta-prelayernorm",
-    "roc_bert",
-    "roformer",
-    "seed_oss",
-    "solar_open",
-    "stablelm",
-    "starcoder2",
-    "voxtral_realtime_text",
-    "xglm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-]
+_PLAIN_TYPES = type_names(
+    """
+    apertus arcee aria_text bert bert-generation big_bird biogpt bitnet bloom camembert codegen
+    cohere cosmos3_edge_text ctrl data2vec-text diffllama doge electra emu3_text_model ernie
+    ernie4_5 ernie4_5_moe ernie4_5_vl_moe_text flex_olmo gemma git glm glm4 glm4_moe glm4v_text
+    glm4v_moe_text glm_image_text glm_ocr_text gpt-sw3 gpt2 gpt_neo gpt_neox gpt_neox_japanese gptj
+    granite granite4_vision_text granite_docling_text granitemoe granitemoeshared helium
+    hunyuan_v1_dense hunyuan_v1_moe hunyuan_vl_text hy_v3 hyperclovax internlm3 iquestcoder jais2
+    llama megatron-bert ministral3 minimax_m2 mistral mixtral molmo2_text moshi mpt nanochat
+    nemotron olmo olmo2 olmoe opt persimmon phi phi3 phi4_multimodal phimoe qwen3_vl_moe_text
+    qwen3_vl_text rembert roberta roberta-prelayernorm roc_bert roformer seed_oss solar_open
+    stablelm starcoder2 voxtral_realtime_text xglm xlm-roberta xlm-roberta-xl xmod
+    """
+)
 rule(*_PLAIN_TYPES)(plain_decoder)

@@ -1,4 +1,4 @@
-"""Delta-rule linear attention beside full or latent attention: gated delta net and Kimi delta attention (KDA).
+"""Delta-rule linear attention beside full or latent attention: gated delta net and Kimi delta attention.
 
 Sources: huggingface/transformers 5.23.0, models/{qwen3_next,qwen3_5,qwen4_exp,olmo_hybrid,kimi_linear,
 bailing_hybrid,glm5_next}/configuration_*.py.
@@ -56,11 +56,11 @@ rule("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")(
 )
 
 
-# -------------------------------------------------------------------------------------------------------- Qwen4-exp
+# ------------------------------------------------------------------------------------------- Qwen4-exp
 
 
 def _ngram(view: ConfigView) -> NgramEmbedding:
-    """Layers of ple_layer_ids: a dilated convolution over all streams, and the ids of ngram_size - 1 tokens."""
+    """Layers of ple_layer_ids: a dilated convolution over all streams, and ngram_size - 1 token ids."""
     size = view.integer("ngram_size", lowest=2)
     return NgramEmbedding(
         width=derived(view.integer("hc_count") * view.integer("hidden_size"), "hc_count * hidden_size"),
@@ -109,7 +109,7 @@ def qwen4_exp(view: ConfigView) -> list[Layer]:
     return layers
 
 
-# ------------------------------------------------------------------------------------------------------ OLMo hybrid
+# ----------------------------------------------------------------------------------------- OLMo hybrid
 
 
 def _olmo_delta(view: ConfigView) -> Parts:
@@ -138,7 +138,7 @@ rule("olmo_hybrid")(
 )
 
 
-# -------------------------------------------------------------------------------------------------------------- KDA
+# ------------------------------------------------------------------------------------------------- KDA
 
 
 def _kda(view: ConfigView) -> Parts:
@@ -171,7 +171,7 @@ rule("kimi_linear")(Recipe({**MLA, LINEAR: _kda}, _kimi_linear))
 
 
 def _bailing_kda(view: ConfigView) -> Parts:
-    """Heads and their width are those of attention before the latent replaces them; saved files state them."""
+    """Heads and width are those of attention before the latent replaces them; saved files state them."""
     return (
         KimiDeltaAttention(
             view.optional_integer("linear_num_heads") or num_heads(view),

@@ -73,7 +73,7 @@ def _longcat_layers(view: ConfigView) -> int:
 rule("longcat_flash")(Recipe(MLA, all_of(FULL), count=_longcat_layers))
 
 
-# ------------------------------------------------------------------------------------- which layers own an indexer
+# ------------------------------------------------------------------------- which layers own an indexer
 
 
 def indexer_types(view: ConfigView, count: int) -> list[str]:
@@ -137,7 +137,7 @@ rule("hy_v4")(
 
 
 def _mistral_large4_sharing(view: ConfigView, kinds: list[str]) -> Mapping[int, Parts]:
-    """Layers that read an earlier layer's latent hold nothing, or index keys only where they have an indexer."""
+    """Layers that read an earlier layer's latent hold nothing, or index keys only."""
     count = len(kinds)
     types = indexer_types(view, count)
     sources = index_list(view, "kv_source_layers")
@@ -166,7 +166,7 @@ rule("mistral_large4_text")(
 )
 
 
-# ------------------------------------------------------------------------------------------------ dots 3 (windowed)
+# ----------------------------------------------------------------------------------- dots 3 (windowed)
 
 
 def _dots3_window(view: ConfigView) -> int:
@@ -230,7 +230,7 @@ rule("dots3_note_text")(
 )
 
 
-# ------------------------------------------------------------------------------- MiniMax-M3: an indexer beside GQA
+# ------------------------------------------------------------------- MiniMax-M3: an indexer beside GQA
 
 
 def _gqa_indexed(view: ConfigView) -> Parts:

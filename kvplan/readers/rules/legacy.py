@@ -1,4 +1,6 @@
-"""Types that name or keep their heads in a way of their own: Falcon, BigCode, DBRX, JetMoE, CPM-Ant, HRM, XLNet, Zaya, Inkling.
+"""Types that name or keep their heads in a way of their own.
+
+Falcon, BigCode, DBRX, JetMoE, CPM-Ant, HRM, XLNet, Unlimited-OCR, Zaya, Inkling, and those without a cache.
 
 Sources: huggingface/transformers 5.23.0, models/*/configuration_*.py and modeling_*.py.
 """
@@ -40,7 +42,7 @@ from kvplan.readers.view import ConfigView, derived
 
 @rule("falcon")
 def falcon(view: ConfigView) -> list[Layer]:
-    """multi_query keeps one head; the new architecture has num_kv_heads, which the class repeats to all heads.
+    """multi_query keeps one head; the new architecture num_kv_heads, which the class repeats to all heads.
 
     models/falcon/modeling_falcon.py, FalconAttention._split_heads.
     """
@@ -107,16 +109,12 @@ rule("hrm_text")(Recipe(ATTENTION, one_kind, count=_hrm_layers))
 
 @rule("xlnet")
 def xlnet(view: ConfigView) -> list[Layer]:
-    """Hidden states of mem_len tokens; without mem_len all of them are kept (modeling_xlnet.py, cache_mem)."""
+    """Hidden states of mem_len tokens; without mem_len all are kept (modeling_xlnet.py, cache_mem)."""
     memory = view.optional_integer("mem_len", lowest=0) or None
     return [Layer((HiddenMemory(view.integer("hidden_size"), memory),))] * view.num_layers()
 
 
-NO_CACHE["openai-gpt"] = "openai-gpt keeps no cache: the class reads the whole prompt again at every step"
-NO_CACHE["xlm"] = "xlm keeps no cache: the class reads the whole prompt again at every step"
-
-
-@rule("openai-gpt", "xlm")
+@rule(*NO_CACHE)
 def without_cache(view: ConfigView) -> list[Layer]:
     return [Layer((NoCache(),))] * view.num_layers()
 
@@ -148,7 +146,7 @@ def blt(view: ConfigView) -> list[Layer]:
     raise view.refuse("model_type", "the class cannot use a cache: BltConfig states no number of layers")
 
 
-# ---------------------------------------------------------------------------- attention with convolutions beside it
+# --------------------------------------------------------------- attention with convolutions beside it
 
 
 def _zaya_state(view: ConfigView) -> CompressedConvolution:

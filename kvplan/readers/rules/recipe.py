@@ -123,6 +123,11 @@ def layer_settings(view: ConfigView, count: int) -> dict[int, Mapping[str, objec
     return settings
 
 
+def type_names(text: str) -> frozenset[str]:
+    """Model types written as words of one text."""
+    return frozenset(text.split())
+
+
 def nothing(view: ConfigView) -> Parts:
     """A layer that stores nothing."""
     return (NoCache(),)

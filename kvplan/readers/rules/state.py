@@ -1,4 +1,6 @@
-"""State-space and recurrent types, alone or beside attention: Mamba, Mamba-2, RG-LRU, RWKV, xLSTM, short convolutions.
+"""State-space types.
+
+Mamba and Mamba-2, alone and beside attention: Jamba, Bamba, Granite 4, Falcon-H1, Nemotron-H, Zamba.
 
 Sources: huggingface/transformers 5.23.0, models/*/configuration_*.py and the mixers' ``__init__``.
 """
@@ -7,32 +9,21 @@ from __future__ import annotations
 
 from kvplan.families import (
     FullAttention,
-    LightningAttention,
     Mamba1,
     Mamba2,
-    RgLru,
-    Rwkv4,
-    ShortConvolution,
-    SlidingWindow,
-    XLstm,
 )
 from kvplan.model import Layer
-from kvplan.readers.rules.decoder import ATTENTION, full, head_dim, num_heads, num_kv_heads, window
+from kvplan.readers.rules.decoder import ATTENTION, full, num_heads, num_kv_heads
 from kvplan.readers.rules.recipe import (
-    CONV,
     FULL,
     HYBRID,
     LINEAR,
-    SLIDING,
     Parts,
     Recipe,
     all_of,
-    by_index,
-    every,
     index_list,
     known_word,
     layers_of,
-    nothing,
 )
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
@@ -46,7 +37,7 @@ def _inner(view: ConfigView, factor: str) -> int:
     return derived(view.integer(factor) * view.integer("hidden_size"), f"{factor} * hidden_size")
 
 
-# ------------------------------------------------------------------------------------------------------ Mamba alone
+# ----------------------------------------------------------------------------------------- Mamba alone
 
 
 @rule("mamba", "falcon_mamba")
@@ -71,7 +62,7 @@ def mamba2(view: ConfigView) -> list[Layer]:
     return [Layer((part,))] * view.num_layers()
 
 
-# ------------------------------------------------------------------------------------------- Mamba beside attention
+# ------------------------------------------------------------------------------ Mamba beside attention
 
 
 def _mamba1(view: ConfigView) -> Mamba1:
@@ -184,7 +175,7 @@ def nemotron_h(view: ConfigView) -> list[Layer]:
     return layers_of(view, _nemotron_kinds(view), {**ATTENTION, LINEAR: _nemotron_mamba})
 
 
-# ------------------------------------------------------------------------------------------------------------ Zamba
+# ----------------------------------------------------------------------------------------------- Zamba
 
 
 def _zamba_attention(view: ConfigView) -> FullAttention:
@@ -251,85 +242,3 @@ rule("zamba2")(
         keys=("layers_block_type",),
     )
 )
-
-
-# ------------------------------------------------------------------------------------------- RG-LRU, RWKV and xLSTM
-
-
-@rule("recurrent_gemma")
-def recurrent_gemma(view: ConfigView) -> list[Layer]:
-    """block_types in turn; attention layers have a window of attention_window_size."""
-    words = view.sequence("block_types") or ["recurrent", "recurrent", "attention"]
-    for word in words:
-        if word not in ("recurrent", "attention"):
-            raise view.refuse("block_types", f"unknown layer type {str(word)[:40]!r}")
-    width = view.optional_integer("lru_width") or view.integer("hidden_size")
-    recurrent = Layer((RgLru(width, view.integer("conv1d_width")),))
-    windowed = SlidingWindow(num_kv_heads(view), head_dim(view), window(view, "attention_window_size"))
-    layers = {"recurrent": recurrent, "attention": Layer((windowed,))}
-    return [layers[words[index % len(words)]] for index in range(view.num_layers())]
-
-
-@rule("rwkv")
-def rwkv(view: ConfigView) -> list[Layer]:
-    hidden = view.integer("hidden_size")
-    return [
-        Layer((Rwkv4(hidden, view.optional_integer("attention_hidden_size") or hidden),))
-    ] * view.num_layers()
-
-
-def _rounded_share(view: ConfigView, factor: str, default: float) -> int:
-    """hidden_size * factor, up to a multiple of 64 (models/xlstm/configuration_xlstm.py)."""
-    share = view.get(factor, default=default)
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1e6:
-        raise view.refuse(factor, "is not a share of hidden_size")
-    return int((view.integer("hidden_size") * share + 63) // 64 * 64)
-
-
-@rule("xlstm")
-def xlstm(view: ConfigView) -> list[Layer]:
-    heads = view.integer("num_heads")
-    part = XLstm(
-        heads,
-        derived(
-            _rounded_share(view, "qk_dim_factor", 0.5) // heads, "hidden_size * qk_dim_factor // num_heads"
-        ),
-        derived(
-            _rounded_share(view, "v_dim_factor", 1.0) // heads, "hidden_size * v_dim_factor // num_heads"
-        ),
-    )
-    return [Layer((part,))] * view.num_layers()
-
-
-# ------------------------------------------------------------------------------- short convolutions and lightning
-
-
-def _conv(view: ConfigView) -> Parts:
-    return (ShortConvolution(view.integer("hidden_size"), view.integer("conv_L_cache")),)
-
-
-def _lfm2(view: ConfigView, count: int) -> list[str]:
-    given = index_list(view, "full_attn_idxs")
-    return [FULL if given is None or index in given else CONV for index in range(count)]
-
-
-def _lfm2_moe(view: ConfigView, count: int) -> list[str]:
-    raise view.refuse("layer_types", "is needed: the class has no pattern of its own")
-
-
-_CONV_OR_ATTENTION = {**ATTENTION, CONV: _conv}
-rule("lfm2")(Recipe(_CONV_OR_ATTENTION, _lfm2))
-rule("lfm2_moe")(Recipe(_CONV_OR_ATTENTION, _lfm2_moe))
-rule("lfm3")(
-    Recipe(
-        _CONV_OR_ATTENTION,
-        by_index(lambda i, n: FULL if i % 4 == 2 else SLIDING if i % 4 == 0 and i > 0 else CONV),
-    )
-)
-
-
-def _lightning(view: ConfigView) -> Parts:
-    return (LightningAttention(num_heads(view), head_dim(view)),)
-
-
-rule("minimax")(Recipe({**ATTENTION, LINEAR: _lightning, "mlp": nothing}, every(2, FULL, LINEAR)))

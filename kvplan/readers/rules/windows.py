@@ -1,4 +1,4 @@
-"""Types that mix full attention with windows or chunks, and the pattern that each derives without ``layer_types``.
+"""Types that mix full attention with windows or chunks, and the pattern of each without ``layer_types``.
 
 Sources: huggingface/transformers 5.23.0, models/*/configuration_*.py, ``__post_init__`` of each class.
 """
@@ -84,7 +84,7 @@ def _dots1(view: ConfigView, count: int) -> list[str]:
 rule("dots1", "qwen3_omni_moe_talker_code_predictor")(Recipe(ATTENTION, _dots1))
 
 
-# -------------------------------------------------------------------------------------------- fixed patterns
+# -------------------------------------------------------------------------------------- fixed patterns
 
 
 def _smollm3(view: ConfigView, count: int) -> list[str]:
@@ -146,7 +146,7 @@ for _model_type, _pattern in PATTERNS.items():
 rule("beam")(Recipe(ATTENTION, by_index(lambda i, n: SLIDING if (i + 1) % 6 and i < n - 1 else FULL)))
 
 
-# ----------------------------------------------------------------------------- windows that are said otherwise
+# --------------------------------------------------------------------- windows that are said otherwise
 
 
 def halved_window(view: ConfigView) -> int:
@@ -167,7 +167,7 @@ rule("gemma3_text")(
 
 
 def _half_local_attention(view: ConfigView) -> Parts:
-    """local_attention spans both sides; a saved file states the half as sliding_window too, which then counts."""
+    """local_attention spans both sides; a saved file also states the half, as sliding_window: it counts."""
     size = (
         window(view)
         if view.given("sliding_window")

@@ -1,0 +1,145 @@
+"""Which architectures vLLM builds: vllm-project/vllm 0.32.0 vllm/model_executor/models/registry.py."""
+
+from __future__ import annotations
+
+GENERATING = frozenset(
+    """
+    AXK1ForCausalLM AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM AriaForConditionalGeneration
+    AudioFlamingo3ForConditionalGeneration BagelForConditionalGeneration BailingMoeForCausalLM
+    BailingMoeV2ForCausalLM BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM
+    BailingMoeV3VLForConditionalGeneration BeeForConditionalGeneration Blip2ForConditionalGeneration
+    BloomForCausalLM ChatGLMForConditionalGeneration ChatGLMModel Cohere2ForCausalLM
+    Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereAsrForConditionalGeneration
+    CohereCompassForConditionalGeneration CohereForCausalLM Cosmos3EdgeForConditionalGeneration
+    Cosmos3ForConditionalGeneration CwmForCausalLM DbrxForCausalLM DeciLMForCausalLM DeepseekForCausalLM
+    DeepseekOCR2ForCausalLM DeepseekOCRForCausalLM DeepseekV2ForCausalLM DeepseekV32ForCausalLM
+    DeepseekV3ForCausalLM DeepseekV41ForCausalLM DeepseekV4ForCausalLM
+    DeepseekV4ForConditionalGeneration DeepseekVLV2ForCausalLM DiffusionGemmaForBlockDiffusion
+    Dots3NoteForCausalLM DotsOCRForCausalLM Eagle2_5_VLForConditionalGeneration
+    Emu3ForConditionalGeneration Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM
+    Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM Exaone4_5_ForConditionalGeneration
+    ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM FalconForCausalLM FalconH1ForCausalLM
+    FalconMambaForCausalLM FireRedASR2ForConditionalGeneration FlexOlmoForCausalLM
+    FunASRForConditionalGeneration FunAudioChatForConditionalGeneration GLM4VForCausalLM GPT2LMHeadModel
+    GPTBigCodeForCausalLM GPTJForCausalLM GPTNeoXForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
+    Gemma3ForConditionalGeneration Gemma3nForCausalLM Gemma3nForConditionalGeneration Gemma4ForCausalLM
+    Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration GemmaForCausalLM
+    Glm4ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM Glm4vForConditionalGeneration
+    Glm4vMoeForConditionalGeneration Glm5NextForCausalLM Glm5NextForConditionalGeneration
+    GlmAsrForConditionalGeneration GlmForCausalLM GlmMoeDsaForCausalLM GlmOcrForConditionalGeneration
+    GptOssForCausalLM Granite4VisionForConditionalGeneration GraniteForCausalLM GraniteMoeForCausalLM
+    GraniteMoeHybridForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM
+    GraniteSWAForCausalLM GraniteSpeechForConditionalGeneration
+    GraniteSpeechPlusForConditionalGeneration H2OVLChatModel HCXVisionV2ForCausalLM HYV3ForCausalLM
+    HYV4ForCausalLM HfMoondream HrmTextForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM
+    HunYuanVLForConditionalGeneration HyperCLOVAXForCausalLM IQuestCoderForCausalLM
+    IQuestLoopCoderForCausalLM Idefics3ForConditionalGeneration InklingForCausalLM
+    InklingForConditionalGeneration InternLM2ForCausalLM InternLM3ForCausalLM
+    InternS1ForConditionalGeneration InternS1ProForConditionalGeneration
+    InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration InternVLChatModel
+    InternVLForConditionalGeneration IsaacForConditionalGeneration Jais2ForCausalLM JambaForCausalLM
+    K2HorizonForCausalLM KananaVForConditionalGeneration KeyeForConditionalGeneration
+    KeyeVL1_5ForConditionalGeneration KimiK25ForConditionalGeneration KimiK3ForConditionalGeneration
+    KimiLinearForCausalLM KimiVLForConditionalGeneration LLaMAForCausalLM LagunaForCausalLM
+    Lfm2ForCausalLM Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration LightOnOCRForConditionalGeneration
+    Llama4ForCausalLM Llama4ForConditionalGeneration LlamaForCausalLM Llama_Nemotron_Nano_VL
+    LlavaForConditionalGeneration LlavaNextForConditionalGeneration
+    LlavaNextVideoForConditionalGeneration LlavaOnevision2ForConditionalGeneration
+    LlavaOnevisionForConditionalGeneration LongcatFlashForCausalLM LongcatFlashNgramForCausalLM
+    Mamba2ForCausalLM MambaForCausalLM MellumForCausalLM MiDashengLMModel MiMoForCausalLM
+    MiMoV2FlashForCausalLM MiMoV2ForCausalLM MiMoV2OmniForCausalLM MiniCPM3ForCausalLM
+    MiniCPMForCausalLM MiniCPMO MiniCPMV MiniCPMV4_6ForConditionalGeneration
+    MiniCPMV4_7ForConditionalGeneration MiniMaxM2ForCausalLM MiniMaxM3SparseForCausalLM
+    MiniMaxM3SparseForConditionalGeneration Ministral3ForCausalLM Mistral3ForConditionalGeneration
+    MistralForCausalLM MistralLarge3ForCausalLM MixtralForCausalLM Molmo2ForConditionalGeneration
+    MolmoForCausalLM Moondream3ForCausalLM MoonshotKimiaForCausalLM MossAudioModel
+    MossTranscribeDiarizeForConditionalGeneration MuseGlimmerForCausalLM
+    MuseGlimmerForConditionalGeneration NVLM_D NanbeigeForCausalLM NemotronForCausalLM
+    NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Nano_Omni_Reasoning_V3
+    NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3
+    NemotronParseForConditionalGeneration OPTForCausalLM Olmo2ForCausalLM Olmo3ForCausalLM
+    OlmoForCausalLM OlmoHybridForCausalLM OlmoeForCausalLM OpenCUAForConditionalGeneration
+    OpenPanguVLForConditionalGeneration OpenVLAForActionPrediction OrionForCausalLM Ovis Ovis2_5
+    Ovis2_6ForCausalLM Ovis2_6_MoeForCausalLM PaddleOCRVLForConditionalGeneration
+    PaliGemmaForConditionalGeneration PanguEmbeddedForCausalLM PanguProMoEV2ForCausalLM
+    PanguUltraMoEForCausalLM Param2MoEForCausalLM Phi3ForCausalLM Phi3VForCausalLM Phi4ForCausalLMV
+    Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM PixtralForConditionalGeneration Plamo3ForCausalLM
+    QianfanOCRForConditionalGeneration Qwen2AudioForConditionalGeneration Qwen2ForCausalLM
+    Qwen2MoeForCausalLM Qwen2VLForConditionalGeneration Qwen2_5OmniForConditionalGeneration
+    Qwen2_5OmniModel Qwen2_5_VLForConditionalGeneration Qwen3ASRForConditionalGeneration
+    Qwen3ASRRealtimeGeneration Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM
+    Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration
+    Qwen3VLMoeForConditionalGeneration Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration
+    Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration Qwen4ExpForCausalLM
+    Qwen4ExpForConditionalGeneration RForConditionalGeneration Rnj1ForCausalLM SarvamMLAForCausalLM
+    SarvamMoEForCausalLM SeedOssForCausalLM SkyworkR1VChatModel SmolLM3ForCausalLM
+    SmolVLMForConditionalGeneration SolarForCausalLM StableLmForCausalLM Starcoder2ForCausalLM
+    Step1ForCausalLM Step3TextForCausalLM Step3VLForConditionalGeneration Step3p5ForCausalLM
+    Step3p7ForConditionalGeneration StepVLForConditionalGeneration TeleChat2ForCausalLM
+    TeleChat3ForCausalLM TeleFLMForCausalLM UltravoxModel UnlimitedOCRForCausalLM VaultGemmaForCausalLM
+    VibeVoiceAsrForConditionalGeneration VoxtralForConditionalGeneration VoxtralRealtimeGeneration
+    WhisperForConditionalGeneration Zamba2ForCausalLM
+    """.split()
+)
+"""Classes that generate text, with and without other inputs."""
+
+POOLING = frozenset(
+    """
+    BertForMaskedLM BertForSequenceClassification BertForTokenClassification BertModel
+    BertSpladeSparseEmbeddingModel BgeM3EmbeddingModel CLIPModel ClefOmniForJointSchema
+    ColBERTJinaRobertaModel ColBERTLfm2Model ColBERTModernBertModel ColModernVBertForRetrieval
+    ColPaliForRetrieval ColQwen3 ColQwen3_5 DeepseekV3BidirectionalModel EmbeddingGemma2Model
+    GPT2ForSequenceClassification Gemma2Model Gemma3TextModel GteModel GteNewForSequenceClassification
+    GteNewModel HF_ColBERT InternLM2ForRewardModel JambaForSequenceClassification JinaEmbeddingsV5Model
+    JinaForRanking JinaVLForRanking LlamaBidirectionalForSequenceClassification LlamaBidirectionalModel
+    LlamaModel LlamaNemotronVLForSequenceClassification LlamaNemotronVLModel MistralModel
+    ModernBertForSequenceClassification ModernBertForTokenClassification ModernBertModel NomicBertModel
+    OpenAIPrivacyFilterForTokenClassification OpsColQwen3Model Qwen2ForProcessRewardModel
+    Qwen2ForRewardModel Qwen2Model Qwen3ASRForcedAlignerForTokenClassification Qwen3VLNemotronEmbedModel
+    RobertaForMaskedLM RobertaForSequenceClassification RobertaForTokenClassification RobertaModel
+    SiglipModel Terratorch VoyageQwen3BidirectionalEmbedModel XLMRobertaForSequenceClassification
+    XLMRobertaForTokenClassification XLMRobertaModel
+    """.split()
+)
+"""Classes that pool: embeddings, rewards, classification."""
+
+NO_PIPELINE = frozenset(
+    """
+    AriaForConditionalGeneration DiffusionGemmaForBlockDiffusion FireRedASR2ForConditionalGeneration
+    Gemma3nForCausalLM Gemma3nForConditionalGeneration HrmTextForCausalLM IQuestLoopCoderForCausalLM
+    Idefics3ForConditionalGeneration Mamba2ForCausalLM NemotronH_Nano_Omni_Reasoning_V3
+    NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3
+    NemotronParseForConditionalGeneration PaddleOCRVLForConditionalGeneration Phi4MMForCausalLM
+    SmolVLMForConditionalGeneration WhisperForConditionalGeneration Zamba2ForCausalLM
+    """.split()
+)
+"""Generating classes without SupportsPP."""
+
+THROUGH_TRANSFORMERS = frozenset(
+    """
+    AXK2ForCausalLM AriaTextForCausalLM AyaVisionForConditionalGeneration BertGenerationDecoder
+    BertLMHeadModel BitNetForCausalLM CTRLLMHeadModel CamembertForCausalLM
+    ChameleonForConditionalGeneration CohereCompassForCausalLM Cosmos3OmniForConditionalGeneration
+    Data2VecTextForCausalLM DeepseekOcr2ForConditionalGeneration DiffLlamaForCausalLM DogeForCausalLM
+    Dots1ForCausalLM ElectraForCausalLM Emu3ForCausalLM ErnieForCausalLM FastVlmForConditionalGeneration
+    FunAsrNanoForConditionalGeneration FuyuForCausalLM Gemma4AssistantForCausalLM
+    Gemma4UnifiedAssistantForCausalLM Gemma4UnifiedForCausalLM Glm46VForConditionalGeneration
+    GotOcr2ForConditionalGeneration HeliumForCausalLM HyperCLOVAXVisionV2ForConditionalGeneration
+    Idefics2ForConditionalGeneration IdeficsForVisionText2Text InstructBlipForConditionalGeneration
+    InstructBlipVideoForConditionalGeneration JetMoeForCausalLM Kimi_K25ForConditionalGeneration
+    Kosmos2ForConditionalGeneration Kosmos2_5ForConditionalGeneration
+    KyutaiSpeechToTextForConditionalGeneration LightOnOcrForConditionalGeneration MiniMaxForCausalLM
+    MiniMaxM3VLForCausalLM MinistralForCausalLM Mistral4ForCausalLM MllamaForCausalLM
+    MllamaForConditionalGeneration ModernBertDecoderForCausalLM MoshiForCausalLM
+    MusicFlamingoForConditionalGeneration NanoChatForCausalLM Ovis2ForConditionalGeneration
+    PI0ForConditionalGeneration PerceptionLMForConditionalGeneration PersimmonForCausalLM
+    Phi4MultimodalForCausalLM PhimoeForCausalLM Qwen2_5OmniThinkerForConditionalGeneration
+    Qwen3OmniMoeThinkerForConditionalGeneration RecurrentGemmaForCausalLM RoCBertForCausalLM
+    RobertaForCausalLM RobertaPreLayerNormForCausalLM SolarOpenForCausalLM
+    T5Gemma2ForConditionalGeneration T5GemmaForConditionalGeneration VideoLlama3ForConditionalGeneration
+    VideoLlavaForConditionalGeneration VipLlavaForConditionalGeneration
+    VoxtralRealtimeForConditionalGeneration XLMRobertaForCausalLM XLMRobertaXLForCausalLM
+    XmodForCausalLM YoutuForCausalLM ZayaForCausalLM
+    """.split()
+)
+"""transformers 5.23 classes that vLLM runs itself where every layer is attention (is_backend_compatible)."""

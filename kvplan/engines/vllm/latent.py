@@ -1,0 +1,83 @@
+"""Which backend an MLA layer gets, dense or with a token indexer: see `kvplan.engines.vllm.backends`."""
+
+from __future__ import annotations
+
+from kvplan.engines.vllm.backends import (
+    BACKENDS,
+    Ask,
+    Backend,
+    NoBackendError,
+    named,
+    not_served,
+    triton_takes_fp8,
+)
+
+MLA_HEADS = (320, 512, 576)
+"""Widths of latent and rope key that the CUDA kernels are built for."""
+
+
+def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
+    """The backend of an MLA layer, with or without a token indexer. Raises NoBackendError."""
+    names = _sparse_latent(ask) if sparse else _dense_latent(ask)
+    if ask.chosen is not None:
+        backend = named(ask)
+        if backend.name not in names and not (backend.name == "FLASHINFER_MLA" and _flashinfer(ask, sparse)):
+            raise not_served(ask, backend)
+        names = [backend.name]
+    for name in names:
+        backend = BACKENDS[name]
+        if ask.block_size is None or backend.accepts(ask.block_size):
+            if name == "TRITON_MLA":
+                triton_takes_fp8(ask, "Triton MLA")
+            return backend
+    what = "sparse MLA" if sparse else "MLA"
+    raise NoBackendError(
+        f"no {what} backend takes {ask.kv} with latents of {ask.head_dim} on {ask.device.name}"
+    )
+
+
+def _flashinfer(ask: Ask, sparse: bool) -> bool:
+    return ask.device.major == 10 and not sparse and (ask.fp8 or not ask.quantized)
+
+
+def _dense_latent(ask: Ask) -> list[str]:
+    if ask.quantized and not ask.fp8:
+        return []
+    major, known = ask.device.major, ask.head_dim in MLA_HEADS
+    names = []
+    if major == 10 and known:
+        names.append("CUTLASS_MLA")
+    if major == 9 and known:
+        names += [] if ask.quantized else ["FLASH_ATTN_MLA"]
+        names.append("FLASHMLA")
+    return [*names, "TRITON_MLA"]
+
+
+_FLASHMLA_SPARSE = ("auto", "bfloat16", "fp8", "fp8_ds_mla")
+
+
+def _sparse_latent(ask: Ask) -> list[str]:
+    major = ask.device.major
+    names: list[str] = []
+    if major == 9:
+        if not ask.quantized and not ask.dcp:
+            names.append("FLASH_ATTN_MLA_SPARSE")
+        if ask.kv in _FLASHMLA_SPARSE:
+            names.append("FLASHMLA_SPARSE")
+    if major == 10:
+        if ask.fp8 or not ask.quantized:
+            names.append("FLASHINFER_MLA_SPARSE")
+        if ask.kv in (*_FLASHMLA_SPARSE, "nvfp4_ds_mla"):
+            names.append("FLASHMLA_SPARSE")
+        if not ask.quantized and ask.num_heads > 16:
+            names.reverse()
+    return names
+
+
+def stored_latent(ask: Ask, backend: Backend) -> str:
+    """FlashMLA's sparse kernels keep every quantized latent as a DeepSeek record."""
+    if backend.name == "FLASHMLA_SPARSE" and ask.quantized and ask.kv != "nvfp4_ds_mla":
+        return "fp8_ds_mla"
+    if backend.name == "FLASHINFER_MLA_SPARSE_SM120" and ask.kv in ("auto", "fp8", "fp8_e4m3"):
+        return "fp8_ds_mla"
+    return ask.kv

@@ -1,0 +1,68 @@
+"""Specs of state-space layers: state shape on one rank, states one request holds, padding to the shared page.
+
+vllm-project/vllm 0.32 vllm/model_executor/layers/mamba/{abstract,mamba_utils,mamba_mixer2}.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.engines.base import rank_terms
+from kvplan.engines.vllm.served import Served, unknown_to_vllm
+from kvplan.engines.vllm.specs import Spec, SpecKind, shape_of, state_bytes_of
+from kvplan.families import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+    Part,
+    ShortConvolution,
+)
+
+STATE_FAMILIES = (Mamba1, Mamba2, GatedDeltaNet, KimiDeltaAttention, LightningAttention, ShortConvolution)
+
+
+def served_state(served: Served, part: Part) -> Part:
+    """Mamba-2: where the groups do not divide, every rank gets one (extra_groups_for_head_shards)."""
+    if isinstance(part, Mamba2) and part.n_groups % served.resolved.tp:
+        return replace(part, n_groups=served.resolved.tp)
+    if isinstance(part, Mamba1) and served.resolved.spec_tokens:
+        # Mamba-1's conv state has no room for draft tokens.
+        return replace(part, conv_kernel=part.conv_kernel - served.resolved.spec_tokens)
+    return part
+
+
+def state_spec(served: Served, part: Part, block_size: int, padded: int | None) -> Spec:
+    if not isinstance(part, STATE_FAMILIES):
+        raise unknown_to_vllm(part)
+    resolved = served.resolved
+    terms = rank_terms(served_state(served, part), served.store("auto"), resolved.tp)
+    slots = 1 + resolved.spec_tokens
+    if resolved.mamba_mode == "align":
+        slots += 1 + _checkpoints(served, part)
+    state = state_bytes_of(terms)
+    shape = (part.family, *shape_of(terms))
+    return Spec(SpecKind.MAMBA, block_size, state, shape, padded=padded, slots=slots, dcp_sharded=False)
+
+
+def flash_kda(served: Served, part: KimiDeltaAttention) -> bool:
+    """FlashKDA prefills and exports checkpoints (vllm/models/kimi_k3/nvidia/kda.py: is_flashkda_supported)."""
+    resolved = served.resolved
+    state = resolved.ssm_dtype or resolved.conv_dtype
+    return (
+        resolved.device.vendor == "nvidia"
+        and resolved.device.major in (9, 10, 12)
+        and part.head_dim == 128
+        and resolved.dtype.name == "bfloat16"
+        and state.name in ("bfloat16", "float32")
+    )
+
+
+def _checkpoints(served: Served, part: Part) -> int:
+    """States reserved for a prefill checkpoint (MambaMixer2, Kimi-K3's KDA; GDN since 0.33)."""
+    if isinstance(part, Mamba2):
+        return 1
+    if isinstance(part, KimiDeltaAttention):
+        return int((served.model.architecture or "").startswith("KimiK3") and flash_kda(served, part))
+    return int(isinstance(part, GatedDeltaNet) and served.rules.gdn_checkpoint)
