@@ -1,8 +1,8 @@
 """Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
 
-    python scripts/make_cards.py CONFIGS_DIR [--out model_cards]   every card anew
-    python scripts/make_cards.py --numbers                        the cards as they are, golden numbers anew
-    python scripts/make_cards.py --index                          only the index and the schema
+    python -m scripts.make_cards CONFIGS_DIR [--out model_cards]   every card anew
+    python -m scripts.make_cards --numbers                         the cards as they are, golden numbers anew
+    python -m scripts.make_cards --index                           only the index and the schema
 
 CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
 says of each where it was read. Golden numbers with a source are kept, the others are what engines say now.
@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 import kvplan
 from kvplan.engines import ENGINES
@@ -33,6 +30,7 @@ from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
 from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
+from scripts.card_sources import Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
@@ -42,105 +40,11 @@ MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conform
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
 MEMORY = Source("from-memory", verified=False)
-HOW = {
-    "verbatim-retyped": "retyped",
-    "embedded-literal": "embedded",
-    "converted-from-code": "converted",
-    "converted-from-other-config": "converted",
-    "assembled-from-tests": "assembled",
-    "assembled-from-docs": "assembled",
-    "facts": "excerpt",
-}
-READ = ("verbatim", "retyped", "excerpt", "embedded")
-UNNAMED = re.compile(r"file index|file id|repository name is a guess")
 WIDTHS = {
     "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
     "moe_intermediate_size": {"moe_intermediate_size"},
     "num_experts": {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"},
 }
-ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
-QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """One model's config, its quantization file, and where both come from."""
-
-    config: Mapping[str, Any]
-    quant: Mapping[str, Any] | None
-    source: Source
-    weights: Weights
-
-
-class Manifest:
-    """The folder's models by id."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
-        self._entries: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in facts["models"]}
-        self._used: set[str] = set()
-
-    def unused(self) -> list[str]:
-        return [name for name in self._entries if name not in self._used]
-
-    def origin(self, name: str) -> Origin | None:
-        entry = self._entries.get(name)
-        if entry is None:
-            return None
-        self._used.add(name)
-        folder = self._folder / entry["dir"]
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        beside = folder / "hf_quant_config.json"
-        quant = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None
-        return Origin(config, quant, source_of(entry), weights_of(entry, config, quant))
-
-
-def source_of(entry: Mapping[str, Any]) -> Source:
-    """The manifest's words for where a config was read, in those of a card."""
-    file = entry["files"][0]
-    how = HOW.get(file["provenance"], file["provenance"])
-    agrees = entry.get("agrees_with_hub") is True
-    notes = [str(file["note"])] if "note" in file else []
-    repository, path = file.get("repo"), file.get("path")
-    if repository and UNNAMED.search(f"{repository} {path}"):
-        repository = path = None
-        notes.insert(0, "the public repository is not named")
-    if (
-        agrees
-        and "equals the published" not in "".join(notes)
-        and how in ("from-memory", "assembled", "converted")
-    ):
-        notes.append("the parameter count of these sizes equals the published one")
-    note = "; ".join(notes) or None
-    return Source(
-        how=how,
-        verified=how in READ or (how == "converted" and agrees),
-        repository=repository,
-        revision=file.get("commit") if repository else None,
-        path=path.removeprefix("./") if path else None,
-        note=note,
-    )
-
-
-def weights_of(entry: Mapping[str, Any], config: Mapping[str, Any], quant: Any) -> Weights:
-    """Two bytes a parameter of an unquantised 16-bit checkpoint, where the hub counts as many as the config's
-    shapes have or the manifest says what it counts beyond them; else unknown."""
-    parameters: int = entry.get("params_computed") or 0
-    note = entry.get("params_note") if parameters else None
-    if note and "not exactly this model" in note:
-        return Weights()
-    levels = (config, config.get("text_config") or {})
-    named = [level.get(key) for level in levels for key in ("dtype", "torch_dtype")]
-    dtype = next((one for one in named if isinstance(one, str)), "")
-    packed = quant or any("quantization_config" in level for level in levels) or QUANTISED.search(entry["id"])
-    hub: int = entry.get("hub_params") or 0
-    if note and hub > parameters and not packed:
-        parameters, note = hub, f"the hub's count; of the config's shapes {parameters}: {note}"
-    is_counted = entry.get("agrees_with_hub") or 0 < parameters == hub
-    if packed or dtype not in ELEMENT_BYTES or not is_counted:
-        return Weights("unknown", parameters or None, {}, note)
-    return Weights("parameter count", parameters, {dtype: parameters * ELEMENT_BYTES[dtype]}, note)
 
 
 def main() -> int:

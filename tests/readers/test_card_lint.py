@@ -177,7 +177,7 @@ def test_cards_say_what_their_configs_say() -> None:
             )
             if not same:
                 stale.append(model.id)
-    assert stale == [], "run scripts/make_cards.py with the folder of configs"
+    assert stale == [], "run python -m scripts.make_cards with the folder of configs"
     assert compared > 150
 
 
@@ -202,7 +202,7 @@ def test_provenance_is_honest() -> None:
 
 def test_the_committed_schema_is_fresh() -> None:
     stored = (data_dir(FOLDER) / "card.schema.json").read_text(encoding="utf-8")
-    assert json.loads(stored) == card_json_schema(), "run scripts/make_cards.py --index"
+    assert json.loads(stored) == card_json_schema(), "run python -m scripts.make_cards --index"
 
 
 @pytest.mark.parametrize(

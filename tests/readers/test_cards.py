@@ -192,7 +192,7 @@ def test_a_card_is_loaded_quickly() -> None:
 def test_the_index_fits_the_cards() -> None:
     folder = data_dir(card_index.FOLDER)
     stored = (folder / card_index.INDEX).read_text(encoding="utf-8")
-    assert stored == card_index.index_text(build_index(folder)), "run scripts/make_cards.py --index"
+    assert stored == card_index.index_text(build_index(folder)), "run python -m scripts.make_cards --index"
     assert json.loads(stored)["names"]
 
 
