@@ -1,0 +1,241 @@
+"""Why figures are as they are. Nothing is said that was not recomputed.
+
+Two kinds: what makes a figure agree (without this rule it would be another number), and what would make it
+agree (with this setting every figure of the pool is the reported one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvplan.comparison.figures import pool_figures, pool_rows
+from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, narrow, ranks_of
+from kvplan.comparison.recognise import Recognised
+from kvplan.comparison.results import ComparedRow
+from kvplan.dtypes import KV_DTYPES
+from kvplan.engines import choose_engine
+from kvplan.engines.base import Choice, has_kind, parse_version
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.observation import Observation
+from kvplan.units import ceil_div, gib
+
+TOKENS_CHANGED = "0.21"
+"""vLLM release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """Other rules or settings. names: what it changes; text: what it says where it holds."""
+
+    names: tuple[str, ...]
+    text: str
+    choice: Choice
+    changes: tuple[tuple[str, Any], ...] = ()
+
+
+# ------------------------------------------------------------------------------------------ figures that agree
+
+
+def why(
+    row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation
+) -> str | None:
+    """What makes an agreeing pool figure what it is; None where the plain arithmetic gives it."""
+    found = list(_reasons(row, predictor, axis, observation))
+    return "; ".join(found) if found else None
+
+
+def _reasons(
+    row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation
+) -> Iterator[str]:
+    if row.name == "kv_tokens" and observation.engine == "vllm":
+        yield from _tokens_line(row, predictor, axis)
+    if row.name in ("num_blocks", "kv_tokens"):
+        yield from _override(row, predictor, axis)
+    yield from _smallest_rank(row, predictor, axis, observation)
+    if row.name in ("num_blocks", "kv_tokens"):
+        yield from _padding(row, predictor, axis)
+    if row.predicted != row.reported and not _prints(row, predictor, axis):
+        low, high = PICKS[row.name](predictor.at(axis.kind, axis.low)), PICKS[row.name](
+            predictor.at(axis.kind, axis.high)
+        )
+        if row.name != "max_concurrency":
+            yield f"{axis.source} is rounded: {low:,} … {high:,} {row.unit}"
+        else:
+            yield f"{axis.source} is rounded: {float(low):,.2f} … {float(high):,.2f}"
+
+
+def _prints(row: ComparedRow, predictor: Predictor, axis: Axis) -> bool:
+    """The nominal figure itself is printed like the report (two decimals of a concurrency)."""
+    value = PICKS[row.name](predictor.at(axis.kind, axis.value))
+    return row.name == "max_concurrency" and f"{float(value):.2f}" == f"{float(row.reported):.2f}"
+
+
+def _tokens_line(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
+    """The line's two meanings, where they are two numbers here."""
+    since = parse_version(predictor.choice.version)[:2] >= parse_version(TOKENS_CHANGED)
+    other = Choice(predictor.choice.engine, "0.20" if since else "0.22")
+    dcp = predictor.settings.decode_context_parallel_size
+    figures = predictor.at(axis.kind, axis.value)
+    try:
+        # The same blocks and the same settings, with the other release's line only.
+        alike = _same_pool(predictor, other, figures.blocks)
+    except KvplanError:
+        return
+    if alike is None or alike == figures.tokens:
+        return
+    if since:
+        length = predictor.result.settings.get("max_model_len")
+        yield f"since {TOKENS_CHANGED} this line is concurrency × max_model_len {length:,}, not what is stored"
+    elif dcp > 1 and figures.tokens % dcp == 0:
+        yield f"the line is multiplied by decode_context_parallel_size {dcp}"
+    else:
+        groups = predictor.sized(BLOCKS, figures.blocks).pool
+        number = len(groups.groups) if groups is not None else 0
+        if number > 1:
+            yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {number} groups × block"
+
+
+def _same_pool(predictor: Predictor, other: Choice, blocks: int) -> int | None:
+    figures = Predictor(predictor.model, other, predictor.settings).at(BLOCKS, blocks)
+    return figures.tokens or None
+
+
+def _override(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
+    override = predictor.settings.num_gpu_blocks_override
+    if override is None or axis.kind == BLOCKS:
+        return
+    plain = Predictor(
+        predictor.model, predictor.choice, replace(predictor.settings, num_gpu_blocks_override=None)
+    )
+    without = plain.at(axis.kind, axis.value)
+    if PICKS[row.name](without) != row.predicted:
+        yield f"num_gpu_blocks_override {override:,} replaces the {without.blocks:,} blocks of the memory"
+
+
+def _smallest_rank(
+    row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation
+) -> Iterator[str]:
+    """Other ranks have more, and with theirs the figure would not be the reported one."""
+    ranked = ranks_of(observation)
+    if axis.kind == BLOCKS or len(ranked) < 2:
+        return
+    least = min(ranked, key=lambda pair: pair[1].value)
+    most = max(ranked, key=lambda pair: pair[1].value)
+    figure = pool_figures(observation).get(row.name)
+    if figure is None or most[1].value == least[1].value:
+        return
+    theirs = Axis(axis.kind, most[1].low, most[1].value, most[1].high, "")
+    if narrow(predictor, theirs, row.name, figure) is None:
+        who = least[0].label or "one rank"
+        yield f"the smallest rank decides: {who} has {least[1].printed}, others up to {most[1].printed}"
+
+
+def _padding(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
+    """Groups that pay for layers that the model does not have."""
+    pool = predictor.sized(axis.kind, axis.value).pool
+    if pool is None or len(pool.groups) < 2 or len({group.page_bytes for group in pool.groups}) != 1:
+        return
+    width = max(group.layers for group in pool.groups)
+    paid, real = width * len(pool.groups), sum(group.layers for group in pool.groups)
+    if pool.bytes_per_block == width * pool.groups[0].page_bytes and paid > real:
+        yield f"{len(pool.groups)} groups of {width} layers pay for {paid:,}; the model has {real:,}"
+
+
+# ------------------------------------------------------------------------------------- figures that do not agree
+
+
+def hypotheses(model: Model, recognised: Recognised, observation: Observation) -> Iterator[Hypothesis]:
+    """What is worth trying, most likely first. Settings that the user named are not doubted."""
+    settings, choice = recognised.settings, recognised.choice
+    given = {name for name, where in recognised.shown.items() if where.endswith("(given)")}
+
+    def one(name: str, value: Any, text: str | None = None) -> Iterator[Hypothesis]:
+        if name not in given and getattr(settings, name) != value:
+            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _word(value)
+            yield Hypothesis((name,), text or f"{name} {shown}", choice, ((name, value),))
+
+    latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)
+    for name in ("auto", "bfloat16", "fp8", "nvfp4", "float32", *KV_DTYPES):
+        if name in ("auto", "fp8") or latent or not KV_DTYPES[name].only_mla:
+            yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
+    for size in (1, 2, 4, 8, 16):
+        yield from one("tensor_parallel_size", size)
+    if observation.engine != "vllm":
+        return
+    if "version" not in recognised.stated:
+        for version in ("0.20", "0.22", "0.27", "0.29", "0.33", "0.8"):
+            other = choose_engine(f"vllm@{version}")
+            if other.version != choice.version:
+                yield Hypothesis(("version",), f"the rules of vLLM {version}", other)
+    reported = observation.count("block_size")
+    state = (("mamba_ssm_cache_dtype", "float32"),) if has_kind(model, Kind.STATE) else ()
+    for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
+        yield from one("block_size", size)
+        if state and "block_size" not in given:
+            changes = (("block_size", size), *state)
+            text = f"block_size {size}, recurrent states in float32 (as on CPUs)"
+            yield Hypothesis(("block_size", "mamba_ssm_cache_dtype"), text, choice, changes)
+    yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
+    for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
+        yield from one("max_num_batched_tokens", tokens)
+    for flag in (True, False):
+        yield from one("enable_prefix_caching", flag)
+        yield from one("disable_hybrid_kv_cache_manager", flag)
+    for size in (1, 2, 4, 8):
+        yield from one("decode_context_parallel_size", size)
+    for number in range(1, 5):
+        if not given & {"speculative_method", "num_speculative_tokens"}:
+            changes = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
+            text = f"speculative decoding mtp:{number}"
+            yield Hypothesis(("speculative_method", "num_speculative_tokens"), text, choice, changes)
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _dtype(name: str) -> str:
+    return "the model's own dtype" if name == "auto" else name
+
+
+def explained(
+    model: Model, recognised: Recognised, axis: Axis, observation: Observation
+) -> tuple[Hypothesis, Predictor, list[ComparedRow]] | None:
+    """The first hypothesis under which every figure of the pool is the reported one; None where none is.
+
+    Nothing is tried where the pool is open by more than a hundredth: too much would fit by chance.
+    """
+    if not axis.tight:
+        return None
+    for guess in hypotheses(model, recognised, observation):
+        try:
+            predictor = Predictor(model, guess.choice, replace(recognised.settings, **dict(guess.changes)))
+            rows = pool_rows(predictor, axis, observation)
+        except KvplanError:
+            continue
+        compared = [row for row in rows if row.predicted is not None]
+        if compared and all(row.agrees for row in compared):
+            return guess, predictor, rows
+    return None
+
+
+def unseen_rank(
+    predictor: Predictor, axis: Axis, observation: Observation, settings_ranks: int
+) -> str | None:
+    """A rank whose pool the log does not show may have less: the pool that prints every figure, if one does."""
+    ranked = ranks_of(observation)
+    if axis.kind == BLOCKS or axis.inferred or settings_ranks <= max(len(ranked), 1):
+        return None
+    left: Axis | None = replace(axis, low=ceil_div(axis.value, 2), value=axis.low, high=axis.low)
+    for name, figure in pool_figures(observation).items():
+        left = narrow(predictor, left, name, figure) if left is not None else None
+    if left is None:
+        return None
+    return (
+        f"a rank with a pool of {gib(left.value)} prints these; the log shows "
+        f"{max(len(ranked), 1)} of {settings_ranks} ranks, and the smallest decides"
+    )

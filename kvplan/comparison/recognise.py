@@ -1,0 +1,217 @@
+"""From what an engine printed, and what the user adds, to the settings that its rules are asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from kvplan.engines import ENGINES, choose_engine
+from kvplan.engines.base import Choice, parse_version
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.observation import Count, Observation, SettingValue
+from kvplan.settings import Settings
+
+GIVEN = "given"
+_COUNTS = frozenset(
+    "tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size block_size "
+    "max_model_len max_num_seqs max_num_batched_tokens num_gpu_blocks_override num_speculative_tokens".split()
+)
+_WORDS = frozenset(
+    "dtype kv_cache_dtype mamba_cache_dtype mamba_ssm_cache_dtype speculative_method attention_backend "
+    "quantization".split()
+)
+_FLAGS = frozenset(
+    "enable_prefix_caching disable_hybrid_kv_cache_manager enforce_eager enable_expert_parallel".split()
+)
+# Settings that a list of non-default arguments leaves out only where they have their default.
+_DEFAULTED = frozenset(
+    "kv_cache_dtype tensor_parallel_size pipeline_parallel_size decode_context_parallel_size "
+    "disable_hybrid_kv_cache_manager speculative_method num_speculative_tokens".split()
+)
+# What an engine calls a setting in its log → the name of the setting, or of the engine's own option.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "llamacpp": {
+        "n_ctx": "ctx_size",
+        "max_num_seqs": "parallel",
+        "n_ubatch": "ubatch_size",
+        "gpu_layers": "n_gpu_layers",
+    },
+}
+_SETTINGS = frozenset(item.name for item in fields(Settings))
+_SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """choice: the engine's rules; settings: without any memory; stated: names that the log or the user settled
+    (a hypothesis about others contradicts nobody); shown: name → value and where it was found.
+    """
+
+    choice: Choice
+    settings: Settings
+    stated: frozenset[str]
+    shown: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def recognise(
+    observation: Observation,
+    overrides: Mapping[str, Any],
+    *,
+    engine: str | None = None,
+    gpu: Gpu | None = None,
+) -> Recognised:
+    """The rules and settings behind an observation; overrides (parsed values by name) win.
+
+    gpu: the one that the printed memory tells, where the user names none.
+    Raises KvplanError(unknown-engine | bad-version | bad-setting).
+    """
+    choice, told, notes = choose(observation, engine)
+    values: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    shown: dict[str, str] = {}
+    options = {option.name: option for option in getattr(choice.engine, "options", ())}
+    names = _NAMES.get(observation.engine, {})
+    for printed, setting in observation.settings.items():
+        name = names.get(printed, printed)
+        if name == "block_size" and not _chosen_by_user(observation):
+            continue
+        value: Any = None
+        if name in _SETTINGS:
+            value = _typed(name, setting.value)
+            if value is not None:
+                values[name] = value
+        elif name in options:
+            value = _own(options[name], setting.value)
+            if value is not None:
+                own[name] = value
+        if value is not None:
+            where = setting.source or observation.source
+            shown[name] = f"{value} ({where}, line {setting.line})" if setting.line else f"{value} ({where})"
+    length = _length(observation)
+    if length is not None and observation.engine == "vllm":
+        values["max_model_len"] = length.value
+        shown["max_model_len"] = f"{length.value} ({_place(length, observation.source)})"
+    if not values.get("speculative_method") or not values.get("num_speculative_tokens"):
+        if values.get("num_speculative_tokens"):
+            notes.append("speculative decoding without a method in the log: give --speculative METHOD:TOKENS")
+        for name in ("speculative_method", "num_speculative_tokens"):
+            values.pop(name, None)
+            shown.pop(name, None)
+    if gpu is not None:
+        values["gpu"] = gpu
+        shown["gpu"] = f"{gpu.slug} (its memory)"
+    given = dict(overrides)
+    own.update(dict(given.pop("engine_options", ())))
+    values.update(given)
+    for name, value in given.items():
+        shown[name] = f"{getattr(value, 'slug', value)} ({GIVEN})"
+    if own and "engine_options" in _SETTINGS:
+        values["engine_options"] = tuple(sorted(own.items()))
+    stated = set(shown) | ({"version"} if told else set())
+    if any(setting.source == "args" for setting in observation.settings.values()):
+        stated |= _DEFAULTED
+    return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, list[str]]:
+    """The engine's rules; whether the version is known for sure; what to tell about the choice.
+
+    asked: ``vllm@0.19``, or a name alone (then the log's version counts).
+    """
+    if asked is not None and "@" in asked:
+        choice = choose_engine(asked)
+        _check_engine(choice, observation)
+        return choice, True, [choice.warning] if choice.warning else []
+    if asked is not None:
+        _check_engine(choose_engine(asked), observation)
+    name, version = observation.engine, observation.engine_version
+    newest = choose_engine(name)
+    if observation.generation == "V0":
+        # V0's pool is that of the oldest rules here: every layer keeps all tokens, blocks of 16.
+        oldest = Choice(newest.engine, newest.engine.versions[0])
+        return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
+    if version is None:
+        return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
+    try:
+        known = parse_version(version)
+        if known[:2] <= (0, 1) and name == "vllm":
+            raise KvplanError("bad-version", f"{version} is a build without a release number")
+        if known[:2] < parse_version(newest.engine.versions[0])[:2]:
+            oldest = Choice(newest.engine, newest.engine.versions[0])
+            text = f"{name} {version} is older than what is known: the rules of {oldest.version} were applied"
+            return oldest, False, [text]
+        choice = choose_engine(f"{name}@{version}")
+    except KvplanError:
+        text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
+        return newest, False, [text]
+    return choice, True, [choice.warning] if choice.warning else []
+
+
+def _check_engine(choice: Choice, observation: Observation) -> None:
+    if choice.engine.name != observation.engine:
+        raise KvplanError(
+            "other-engine",
+            f"the {observation.source} is of {observation.engine}, not of {choice.engine.name}",
+            help=f"--engine {observation.engine}" if observation.engine in ENGINES else (),
+        )
+
+
+def _typed(name: str, value: SettingValue) -> int | str | bool | None:
+    """The value where it has the setting's type; None where it says nothing."""
+    if name in _COUNTS:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**15:
+            return value
+        return None
+    if name in _WORDS:
+        return value if isinstance(value, str) and value and len(value) <= 60 else None
+    if name in _FLAGS:
+        return value if isinstance(value, bool) else None
+    return None
+
+
+def _own(option: Any, value: SettingValue) -> Any:
+    """An engine's own option; None where the printed value is not one of its values."""
+    if option.kind == "flag" and isinstance(value, str):
+        value = _SWITCHES.get(value.strip().lower())
+    if value is None:
+        return None
+    try:
+        return option.parse(value)
+    except KvplanError:
+        return None
+
+
+def _chosen_by_user(observation: Observation) -> bool:
+    """Metrics show the block size in force; only where the user named it is it a setting."""
+    setting = observation.settings["block_size"]
+    return setting.source == "args" or observation.setting("user_specified_block_size") is True
+
+
+def _length(observation: Observation) -> Count | None:
+    """The max_model_len that the engine used: of its concurrency line, or of its refusal."""
+    found = observation.count("max_concurrency_tokens")
+    if found is None and observation.refusal is not None:
+        found = observation.refusal.max_model_len
+    return found if found is not None and found.value > 0 else None
+
+
+def _place(figure: Count, source: str) -> str:
+    return f"{source}, line {figure.line}" if figure.line else source
+
+
+def without(recognised: Recognised, *names: str) -> Recognised:
+    """The same without settings that the rules do not take."""
+    defaults = Settings()
+    changes = {name: getattr(defaults, name) for name in names}
+    shown = {name: value for name, value in recognised.shown.items() if name not in names}
+    notes = tuple(f"{name} of the log is not known here and was left out" for name in names)
+    return replace(
+        recognised,
+        settings=replace(recognised.settings, **changes),
+        shown=shown,
+        stated=recognised.stated - set(names),
+        notes=(*recognised.notes, *notes),
+    )
