@@ -18,7 +18,7 @@ from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.readers.logs import blocks
 from kvplan.report.layout import Screen
 
-TOKEN_VARIABLE = "KVPLAN_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_VARIABLE = "KVPLAN_TOKEN"
 WATCH_SECONDS = 2
 LOST_AFTER = 3
 """Samples in a row that a server may leave unanswered while it is followed."""
@@ -45,7 +45,9 @@ def run(words: list[str], given: Given) -> Answer:
     if watch or samples is not None:
         if url is None or not watch:
             raise KvplanError(
-                "bad-usage", "following needs --watch and a running server", help="--url http://HOST:PORT --watch"
+                "bad-usage",
+                "following needs --watch and a running server",
+                help="--url http://HOST:PORT --watch",
             )
         count = whole_number(samples) if samples is not None else None
         return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
@@ -93,9 +95,7 @@ def _share(text: str) -> Fraction:
     try:
         return share_of_hundred(text)
     except KvplanError as error:
-        raise KvplanError(
-            error.code, error.message, where=f"--tolerance {text}", help=error.help
-        ) from None
+        raise KvplanError(error.code, error.message, where=f"--tolerance {text}", help=error.help) from None
 
 
 def _one_each(values: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,13 @@ from kvplan.results import EngineRef, ModelRef
 TOLERANCE = Fraction(2, 100)
 _SOFT = ("attention_backend",)
 """Settings of a log without which the question can still be asked."""
-_SAID = ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "cuda_graph_bytes", "available_kv_bytes")
+_SAID = (
+    "weights_bytes",
+    "activation_peak_bytes",
+    "non_torch_bytes",
+    "cuda_graph_bytes",
+    "available_kv_bytes",
+)
 
 
 def compare(
@@ -69,7 +75,9 @@ def _predictor(model: Model, recognised: Recognised) -> tuple[Recognised, Predic
     try:
         return recognised, Predictor(model, recognised.choice, recognised.settings)
     except KvplanError:
-        soft = [name for name in _SOFT if name in recognised.shown and "(given)" not in recognised.shown[name]]
+        soft = [
+            name for name in _SOFT if name in recognised.shown and "(given)" not in recognised.shown[name]
+        ]
         if not soft:
             raise
     left = without(recognised, *soft)
@@ -167,10 +175,10 @@ class _Run:
             return Verdict.AGREES, "every figure is the one that the rules print"
         worst = max(off, key=ComparedRow.off_by)
         if not beyond:
-            return Verdict.AGREES, f"all within {percent}; {worst.name} is off by {_percent(worst.off_by())}"
+            return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
         if any(row.name == "starts" for row in beyond):
             return Verdict.DIFFERS, "the engine starts" if beyond[0].reported else "the engine does not start"
-        return Verdict.DIFFERS, f"{worst.name} is off by {_percent(worst.off_by())}, more than {percent}"
+        return Verdict.DIFFERS, f"{worst.label} is off by {_percent(worst.off_by())}, more than {percent}"
 
     def _why_not(self, rows: list[ComparedRow]) -> str:
         source = self.observation.source

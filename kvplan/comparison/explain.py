@@ -12,11 +12,12 @@ from typing import Any
 
 from kvplan.comparison.figures import pool_figures, pool_rows
 from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, narrow, ranks_of
-from kvplan.comparison.recognise import Recognised
+from kvplan.comparison.recognise import Recognised, choose
 from kvplan.comparison.results import ComparedRow
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice, has_kind, parse_version
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -25,6 +26,8 @@ from kvplan.units import ceil_div, gib
 
 TOKENS_CHANGED = "0.21"
 """vLLM release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
+
+RULES_CHANGED = ("0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +40,16 @@ class Hypothesis:
     changes: tuple[tuple[str, Any], ...] = ()
 
 
-# ------------------------------------------------------------------------------------------ figures that agree
+# figures that agree
 
 
-def why(
-    row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation
-) -> str | None:
+def why(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation) -> str | None:
     """What makes an agreeing pool figure what it is; None where the plain arithmetic gives it."""
     found = list(_reasons(row, predictor, axis, observation))
     return "; ".join(found) if found else None
 
 
-def _reasons(
-    row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation
-) -> Iterator[str]:
+def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation) -> Iterator[str]:
     if row.name == "kv_tokens" and observation.engine == "vllm":
         yield from _tokens_line(row, predictor, axis)
     if row.name in ("num_blocks", "kv_tokens"):
@@ -59,8 +58,9 @@ def _reasons(
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _padding(row, predictor, axis)
     if row.predicted != row.reported and not _prints(row, predictor, axis):
-        low, high = PICKS[row.name](predictor.at(axis.kind, axis.low)), PICKS[row.name](
-            predictor.at(axis.kind, axis.high)
+        low, high = (
+            PICKS[row.name](predictor.at(axis.kind, axis.low)),
+            PICKS[row.name](predictor.at(axis.kind, axis.high)),
         )
         if row.name != "max_concurrency":
             yield f"{axis.source} is rounded: {low:,} … {high:,} {row.unit}"
@@ -89,7 +89,7 @@ def _tokens_line(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator
         return
     if since:
         length = predictor.result.settings.get("max_model_len")
-        yield f"since {TOKENS_CHANGED} this line is concurrency × max_model_len {length:,}, not what is stored"
+        yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
     elif dcp > 1 and figures.tokens % dcp == 0:
         yield f"the line is multiplied by decode_context_parallel_size {dcp}"
     else:
@@ -145,16 +145,15 @@ def _padding(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str
         yield f"{len(pool.groups)} groups of {width} layers pay for {paid:,}; the model has {real:,}"
 
 
-# ------------------------------------------------------------------------------------- figures that do not agree
+# figures that do not agree
 
 
 def hypotheses(model: Model, recognised: Recognised, observation: Observation) -> Iterator[Hypothesis]:
-    """What is worth trying, most likely first. Settings that the user named are not doubted."""
+    """What is worth trying, most likely first."""
     settings, choice = recognised.settings, recognised.choice
-    given = {name for name, where in recognised.shown.items() if where.endswith("(given)")}
 
     def one(name: str, value: Any, text: str | None = None) -> Iterator[Hypothesis]:
-        if name not in given and getattr(settings, name) != value:
+        if getattr(settings, name) != value:
             shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _word(value)
             yield Hypothesis((name,), text or f"{name} {shown}", choice, ((name, value),))
 
@@ -166,16 +165,15 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
         yield from one("tensor_parallel_size", size)
     if observation.engine != "vllm":
         return
-    if "version" not in recognised.stated:
-        for version in ("0.20", "0.22", "0.27", "0.29", "0.33", "0.8"):
-            other = choose_engine(f"vllm@{version}")
-            if other.version != choice.version:
-                yield Hypothesis(("version",), f"the rules of vLLM {version}", other)
+    printed = choose(observation, None)[0]
+    for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
+        if rules_of(other.version) != rules_of(choice.version):
+            yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
     reported = observation.count("block_size")
     state = (("mamba_ssm_cache_dtype", "float32"),) if has_kind(model, Kind.STATE) else ()
     for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
         yield from one("block_size", size)
-        if state and "block_size" not in given:
+        if state:
             changes = (("block_size", size), *state)
             text = f"block_size {size}, recurrent states in float32 (as on CPUs)"
             yield Hypothesis(("block_size", "mamba_ssm_cache_dtype"), text, choice, changes)
@@ -188,10 +186,9 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
     for size in (1, 2, 4, 8):
         yield from one("decode_context_parallel_size", size)
     for number in range(1, 5):
-        if not given & {"speculative_method", "num_speculative_tokens"}:
-            changes = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
-            text = f"speculative decoding mtp:{number}"
-            yield Hypothesis(("speculative_method", "num_speculative_tokens"), text, choice, changes)
+        drafts = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
+        names = ("speculative_method", "num_speculative_tokens")
+        yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
 
 
 def _word(value: Any) -> str:
@@ -226,7 +223,7 @@ def explained(
 def unseen_rank(
     predictor: Predictor, axis: Axis, observation: Observation, settings_ranks: int
 ) -> str | None:
-    """A rank whose pool the log does not show may have less: the pool that prints every figure, if one does."""
+    """The smaller pool of a rank that the log does not show, where it would print every figure."""
     ranked = ranks_of(observation)
     if axis.kind == BLOCKS or axis.inferred or settings_ranks <= max(len(ranked), 1):
         return None

@@ -73,8 +73,8 @@ def refusal_rows(predictor: Predictor, axis: Axis | None, observation: Observati
     said = refusal is None
     rows = [
         ComparedRow(
-            "starts", "", said, "yes" if said else "no", nominal, min(starts), max(starts),
-            agrees=said in starts, line=refusal.line if refusal else 0, explanation=None if said in starts else why,
+            "starts", "", said, "yes" if said else "no", nominal, min(starts), max(starts), said in starts,
+            line=refusal.line if refusal else 0, explanation=None if said in starts else why,
         )
     ]  # fmt: skip
     if refusal is None:

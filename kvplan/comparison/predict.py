@@ -73,9 +73,7 @@ class Predictor:
     def sized(self, kind: str, amount: int) -> SizeResult:
         """The engine's answer for a pool of so many bytes or blocks."""
         if kind == BLOCKS:
-            memory = replace(
-                self.settings, kv_cache_memory=ENDLESS, num_gpu_blocks_override=max(amount, 1)
-            )
+            memory = replace(self.settings, kv_cache_memory=ENDLESS, num_gpu_blocks_override=max(amount, 1))
         else:
             memory = replace(self.settings, kv_cache_memory=max(amount, 0))
         return ask(self.model, self.choice, memory)

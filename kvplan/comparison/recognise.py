@@ -45,8 +45,9 @@ _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """choice: the engine's rules; settings: without any memory; stated: names that the log or the user settled
-    (a hypothesis about others contradicts nobody); shown: name → value and where it was found.
+    """choice: the engine's rules; settings: without any memory; shown: name → value and where it was found.
+
+    stated: names that the log or the user settled; a hypothesis about others contradicts nobody.
     """
 
     choice: Choice
@@ -135,19 +136,26 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
         return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
-    try:
-        known = parse_version(version)
-        if known[:2] <= (0, 1) and name == "vllm":
-            raise KvplanError("bad-version", f"{version} is a build without a release number")
-        if known[:2] < parse_version(newest.engine.versions[0])[:2]:
-            oldest = Choice(newest.engine, newest.engine.versions[0])
-            text = f"{name} {version} is older than what is known: the rules of {oldest.version} were applied"
-            return oldest, False, [text]
-        choice = choose_engine(f"{name}@{version}")
-    except KvplanError:
+    release = _release(version)
+    if release is None or (name == "vllm" and release <= (0, 1)):
         text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
         return newest, False, [text]
+    if release < parse_version(newest.engine.versions[0])[:2]:
+        oldest = Choice(newest.engine, newest.engine.versions[0])
+        text = (
+            f"{name} {version[:40]} is older than what is known: the rules of {oldest.version} were applied"
+        )
+        return oldest, False, [text]
+    choice = choose_engine(f"{name}@{version}")
     return choice, True, [choice.warning] if choice.warning else []
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    """(0, 19) out of ``0.19.0``; None where it is no version."""
+    try:
+        return parse_version(version)[:2]
+    except KvplanError:
+        return None
 
 
 def _check_engine(choice: Choice, observation: Observation) -> None:

@@ -14,6 +14,26 @@ from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 Number = int | Fraction
 
 
+LABELS = {
+    "weights_bytes": "weights",
+    "activation_peak_bytes": "activation peak",
+    "non_torch_bytes": "non-torch memory",
+    "cuda_graph_bytes": "CUDA graphs",
+    "kv_pool_bytes": "KV pool",
+    "available_kv_bytes": "KV pool",
+    "kv_bytes": "KV cache",
+    "block_size": "tokens a block",
+    "padding_layers": "padding layers",
+    "num_blocks": "blocks",
+    "kv_tokens": "tokens",
+    "max_concurrency": "max concurrency",
+    "needed_kv_bytes": "one full request",
+    "estimated_max_model_len": "longest that fits",
+    "starts": "starts",
+}
+"""What people call the figures."""
+
+
 class Verdict(str, Enum):
     """Whether the prediction is what the engine said."""
 
@@ -41,6 +61,10 @@ class ComparedRow:
     agrees: bool = False
     line: int = 0
     explanation: str | None = None
+
+    @property
+    def label(self) -> str:
+        return LABELS.get(self.name, self.name)
 
     @property
     def difference(self) -> Number | None:
@@ -87,9 +111,7 @@ def row_of(
     """A row out of a printed figure; without low and high the prediction is one number."""
     low, high = (predicted if low is None else low), (predicted if high is None else high)
     agrees = low is not None and high is not None and low <= figure.high and figure.low <= high
-    return ComparedRow(
-        name, unit, figure.value, figure.printed, predicted, low, high, agrees, figure.line
-    )
+    return ComparedRow(name, unit, figure.value, figure.printed, predicted, low, high, agrees, figure.line)
 
 
 @dataclass(frozen=True, slots=True)

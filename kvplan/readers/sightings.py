@@ -6,6 +6,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.observation import Observation
+from kvplan.readers.card_index import find_targets
 from kvplan.readers.cards import load_card
 from kvplan.readers.gpus import list_gpus
 from kvplan.units import GIB
@@ -28,10 +29,8 @@ def model_named(observation: Observation) -> Model:
             help="name it: kvplan compare MODEL …",
         )
     for name in found:
-        try:
+        if len(find_targets(name)) == 1:
             return load_card(name)
-        except KvplanError:
-            continue
     raise KvplanError(
         "unknown-model",
         f"the {observation.source} is of {found[0][:120]!r}, which no card describes",

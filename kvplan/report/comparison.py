@@ -7,23 +7,6 @@ from kvplan.observation import Observation
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import command, count, engine_title, settings_words, size_words
 
-_NAMES = {
-    "weights_bytes": "weights",
-    "activation_peak_bytes": "activation peak",
-    "non_torch_bytes": "non-torch memory",
-    "cuda_graph_bytes": "CUDA graphs",
-    "kv_pool_bytes": "KV pool",
-    "available_kv_bytes": "KV pool",
-    "kv_bytes": "KV cache",
-    "block_size": "tokens a block",
-    "padding_layers": "padding layers",
-    "num_blocks": "blocks",
-    "kv_tokens": "tokens",
-    "max_concurrency": "max concurrency",
-    "needed_kv_bytes": "one full request",
-    "estimated_max_model_len": "longest that fits",
-    "starts": "starts",
-}
 _STYLE = {Verdict.AGREES: "good", Verdict.DIFFERS: "bad", Verdict.CANNOT_COMPARE: "warn"}
 _NAME_WIDTH = 60
 _NOTES_SHOWN = 12
@@ -84,7 +67,7 @@ def _table(found: Comparison) -> Screen:
         style = "" if row.predicted is None else "good" if row.agrees else "bad"
         rows.append(
             [
-                _NAMES.get(row.name, row.name),
+                row.label,
                 "-" if row.predicted is None else _figure(row, row.predicted),
                 _figure(row, row.reported),
                 _difference(row),
@@ -131,7 +114,7 @@ def _by_text(reasons: list[tuple[ComparedRow, str]]) -> list[tuple[str, str]]:
     """(explanation, names of the figures it explains), in the order of the table."""
     names: dict[str, list[str]] = {}
     for row, text in reasons:
-        names.setdefault(text, []).append(_NAMES.get(row.name, row.name))
+        names.setdefault(text, []).append(row.label)
     return [(text, ", ".join(each)) for text, each in names.items()]
 
 
@@ -144,7 +127,10 @@ def _sources(found: Comparison, observation: Observation) -> Screen:
         screen += wrapped(settings_words(found.settings), style="dim", indent=1, first="with:   ")
     version = f", printed by {observation.engine_version}" if observation.engine_version else ""
     screen += wrapped(
-        f"{found.engine.name} {found.engine.version}{version}".strip(), style="dim", indent=1, first="rules:  "
+        f"{found.engine.name} {found.engine.version}{version}".strip(),
+        style="dim",
+        indent=1,
+        first="rules:  ",
     )
     if found.model is not None:
         screen += wrapped(shorten(found.model.source, _NAME_WIDTH), style="dim", indent=1, first="model:  ")
@@ -158,7 +144,7 @@ def _next(found: Comparison, observation: Observation, typed: str | None) -> Scr
     words = ["kvplan", "explain", model, "--engine", engine]
     screen = [line(Span(f"why:    {command(*words)}", "dim"), indent=1)]
     if found.verdict is not Verdict.AGREES and "kv_cache_memory" not in found.recognised:
-        more = "--kv-cache-memory, --kv-cache-dtype, --tp, --gpu, --engine NAME@VERSION: as it was started"
+        more = "as it was started: --tp, --kv-cache-dtype, --gpu, --engine NAME@VERSION"
     else:
         more = "--json, --tolerance 1%" + (", --watch" if observation.source != "log" else "")
     return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
