@@ -39,6 +39,7 @@ class Settings:
     kv_cache_memory: int | None = None
     gpu: Gpu | None = None
     attention_backend: str | None = None
+    async_scheduling: bool | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
 

@@ -136,7 +136,9 @@ class _Run:
             *layout_rows(self.predictor, observation),
             *pool,
             *cache_rows(self.predictor, observation),
-            *refusal_rows(self.predictor, axis, observation),
+            *refusal_rows(
+                self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
+            ),
         ]
 
     def _pool(self, axis: Axis) -> list[ComparedRow]:

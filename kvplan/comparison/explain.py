@@ -12,9 +12,8 @@ from typing import Any
 
 from kvplan.comparison.figures import pool_figures, pool_rows
 from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, narrow, ranks_of
-from kvplan.comparison.recognise import Recognised, choose
+from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
 from kvplan.comparison.results import ComparedRow
-from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice, has_kind, parse_version
 from kvplan.engines.vllm.versions import rules_of
@@ -158,9 +157,8 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
             yield Hypothesis((name,), text or f"{name} {shown}", choice, ((name, value),))
 
     latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)
-    for name in ("auto", "bfloat16", "fp8", "nvfp4", "float32", *KV_DTYPES):
-        if name in ("auto", "fp8") or latent or not KV_DTYPES[name].only_mla:
-            yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
+    for name in ("auto", "bfloat16", "fp8", "nvfp4", "float32", *(("fp8_ds_mla",) if latent else ())):
+        yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
     for size in (1, 2, 4, 8, 16):
         yield from one("tensor_parallel_size", size)
     if observation.engine != "vllm":
@@ -169,18 +167,22 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
     for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
         if rules_of(other.version) != rules_of(choice.version):
             yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
+    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+    for size in (128, 16):
+        fresh = {
+            name: value
+            for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
+            if name not in recognised.shown
+        }
+        yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
     reported = observation.count("block_size")
-    state = (("mamba_ssm_cache_dtype", "float32"),) if has_kind(model, Kind.STATE) else ()
     for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
         yield from one("block_size", size)
-        if state:
-            changes = (("block_size", size), *state)
-            text = f"block_size {size}, recurrent states in float32 (as on CPUs)"
-            yield Hypothesis(("block_size", "mamba_ssm_cache_dtype"), text, choice, changes)
     yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
     for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
         yield from one("max_num_batched_tokens", tokens)
     for flag in (True, False):
+        yield from one("async_scheduling", flag)
         yield from one("enable_prefix_caching", flag)
         yield from one("disable_hybrid_kv_cache_manager", flag)
     for size in (1, 2, 4, 8):

@@ -59,13 +59,18 @@ def pool_rows(predictor: Predictor, axis: Axis, observation: Observation) -> lis
     return rows
 
 
-def refusal_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> list[ComparedRow]:
-    """Whether the engine starts, and what it says where it does not."""
+def refusal_rows(
+    predictor: Predictor, axis: Axis | None, observation: Observation, *, seqs_known: bool = False
+) -> list[ComparedRow]:
+    """Whether the engine starts, and what it says where it does not.
+
+    seqs_known: max_num_seqs is no default, so a state pool with fewer blocks is a reason not to start.
+    """
     refusal = observation.refusal
     if refusal is not None and refusal.kind not in MEMORY_REFUSALS:
         return []
     ends = [predictor.result] if axis is None else [predictor.sized(axis.kind, at) for at in _ends(axis)]
-    starts = [_starts(result, predictor) for result in ends]
+    starts = [_starts(result, predictor, seqs_known=seqs_known) for result in ends]
     nominal = starts[1] if axis is not None else starts[0]
     if refusal is None and all(starts):
         return []
@@ -95,11 +100,11 @@ def _ends(axis: Axis) -> tuple[int, int, int]:
     return axis.low, axis.value, axis.high
 
 
-def _starts(result: SizeResult, predictor: Predictor) -> bool:
+def _starts(result: SizeResult, predictor: Predictor, *, seqs_known: bool) -> bool:
     if result.refusal is not None:
         return False
     pool = result.pool
-    states = predictor.result.settings.get("mamba_cache_mode") is not None
+    states = seqs_known and predictor.result.settings.get("mamba_cache_mode") is not None
     return not (states and pool is not None and pool.num_blocks < pool.max_num_seqs)
 
 

@@ -23,7 +23,8 @@ _WORDS = frozenset(
     "quantization".split()
 )
 _FLAGS = frozenset(
-    "enable_prefix_caching disable_hybrid_kv_cache_manager enforce_eager enable_expert_parallel".split()
+    "enable_prefix_caching disable_hybrid_kv_cache_manager enforce_eager enable_expert_parallel "
+    "async_scheduling".split()
 )
 # Settings that a list of non-default arguments leaves out only where they have their default.
 _DEFAULTED = frozenset(
@@ -101,6 +102,15 @@ def recognise(
         for name in ("speculative_method", "num_speculative_tokens"):
             values.pop(name, None)
             shown.pop(name, None)
+    refused = None if observation.refusal is None else observation.refusal.max_num_seqs
+    if refused is not None:
+        values["max_num_seqs"] = refused.value
+        shown["max_num_seqs"] = f"{refused.value} ({_place(refused, observation.source)})"
+    if observation.engine == "vllm" and observation.setting("device") == "cpu":
+        ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
+        on_cpu = {name: value for name, value in cpu_defaults(ranks).items() if name not in values}
+        values.update(on_cpu)
+        shown["device"] = "cpu (config)"
     if gpu is not None:
         values["gpu"] = gpu
         shown["gpu"] = f"{gpu.slug} (its memory)"
@@ -115,6 +125,20 @@ def recognise(
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
+    """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
+
+    block_size is 16 for a latent cache on CPUs without AMX.
+    """
+    return {
+        "block_size": block_size,
+        "mamba_ssm_cache_dtype": "float32",
+        "max_num_batched_tokens": (4096 if usage == "llm" else 2048) * ranks,
+        "max_num_seqs": (256 if usage == "llm" else 128) * ranks,
+        "async_scheduling": False,
+    }
 
 
 def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, list[str]]:

@@ -30,6 +30,7 @@ VLLM = {
     "cache_dtype": "kv_cache_dtype",
     "kv_cache_memory": "kv_cache_memory_bytes",
     "user_specified_block_size": "",
+    "device_config": "device",
 }
 SGLANG = {
     "model_path": "model",
