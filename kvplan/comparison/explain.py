@@ -15,7 +15,7 @@ from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, narrow, ra
 from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines import choose_engine
-from kvplan.engines.base import Choice, has_kind, parse_version
+from kvplan.engines.base import Choice, has_kind
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -75,32 +75,27 @@ def _prints(row: ComparedRow, predictor: Predictor, axis: Axis) -> bool:
 
 def _tokens_line(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
     """The line's two meanings, where they are two numbers here."""
-    since = parse_version(predictor.choice.version)[:2] >= parse_version(TOKENS_CHANGED)
-    other = Choice(predictor.choice.engine, "0.20" if since else "0.22")
-    dcp = predictor.settings.decode_context_parallel_size
+    rules = rules_of(predictor.choice.version)
     figures = predictor.at(axis.kind, axis.value)
+    dcp = predictor.settings.decode_context_parallel_size
+    if rules.tokens_times_dcp and dcp > 1:
+        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {figures.tokens // dcp:,} × {dcp}"
+        return
+    # The same blocks and the same settings, with the other release's line only.
+    other = Choice(predictor.choice.engine, "0.20" if rules.tokens_from_concurrency else "0.22")
     try:
-        # The same blocks and the same settings, with the other release's line only.
-        alike = _same_pool(predictor, other, figures.blocks)
+        alike = Predictor(predictor.model, other, predictor.settings).at(BLOCKS, figures.blocks).tokens
     except KvplanError:
         return
-    if alike is None or alike == figures.tokens:
+    if alike in (0, figures.tokens):
         return
-    if since:
+    pool = predictor.sized(BLOCKS, figures.blocks).pool
+    groups = len(pool.groups) if pool is not None else 0
+    if rules.tokens_from_concurrency:
         length = predictor.result.settings.get("max_model_len")
         yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
-    elif dcp > 1 and figures.tokens % dcp == 0:
-        yield f"the line is multiplied by decode_context_parallel_size {dcp}"
-    else:
-        groups = predictor.sized(BLOCKS, figures.blocks).pool
-        number = len(groups.groups) if groups is not None else 0
-        if number > 1:
-            yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {number} groups × block"
-
-
-def _same_pool(predictor: Predictor, other: Choice, blocks: int) -> int | None:
-    figures = Predictor(predictor.model, other, predictor.settings).at(BLOCKS, blocks)
-    return figures.tokens or None
+    elif groups > 1:
+        yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
 
 
 def _override(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:

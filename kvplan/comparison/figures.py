@@ -71,17 +71,22 @@ def refusal_rows(
         return []
     ends = [predictor.result] if axis is None else [predictor.sized(axis.kind, at) for at in _ends(axis)]
     starts = [_starts(result, predictor, seqs_known=seqs_known) for result in ends]
-    nominal = starts[1] if axis is not None else starts[0]
-    if refusal is None and all(starts):
-        return []
-    why = next((result.refusal.message for result in ends if result.refusal is not None), None)
     said = refusal is None
-    rows = [
-        ComparedRow(
-            "starts", "", said, "yes" if said else "no", nominal, min(starts), max(starts), said in starts,
-            line=refusal.line if refusal else 0, explanation=None if said in starts else why,
+    rows: list[ComparedRow] = []
+    if refusal is not None or said not in starts:
+        why = next((result.refusal.message for result in ends if result.refusal is not None), None)
+        agrees = said in starts
+        row = ComparedRow(
+            "starts",
+            "",
+            said,
+            "yes" if said else "no",
+            said if agrees else not said,
+            min(starts),
+            max(starts),
         )
-    ]  # fmt: skip
+        line = refusal.line if refusal else 0
+        rows.append(replace(row, agrees=agrees, line=line, explanation=None if agrees else why))
     if refusal is None:
         return rows
     if refusal.needed_bytes is not None:

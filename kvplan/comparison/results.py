@@ -68,13 +68,13 @@ class ComparedRow:
 
     @property
     def difference(self) -> Number | None:
-        """predicted - reported."""
-        return None if self.predicted is None else self.predicted - self.reported
+        """predicted - reported; None for a yes or no."""
+        return None if self.predicted is None or not self.unit else self.predicted - self.reported
 
     @property
     def ratio(self) -> Fraction | None:
         """predicted / reported; None where nothing was predicted or 0 reported."""
-        if self.predicted is None or not self.reported:
+        if self.predicted is None or not self.unit or not self.reported:
             return None
         return Fraction(self.predicted) / Fraction(self.reported)
 

@@ -25,7 +25,6 @@ REPORTS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "fiel
 EXCEPTIONS = {
     "vllm13061-r1d14b-tp2": "the pool is one rank's and another one has less",
     "vllm21348-qwen3-235b": "the pool is one rank's and another one has less (-1.1 %)",
-    "club-bench-q36-35b-shootout-nvfp4": "version, backend and draft are not stated",
 }
 
 

@@ -28,8 +28,8 @@ START_SECONDS = 300
 _COMMON = {"vocab_size": 256, "torch_dtype": "bfloat16", "bos_token_id": 0, "eos_token_id": 1}
 MODELS: dict[str, dict[str, Any]] = {
     "dense": {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
-        "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32,
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32,
         "max_position_embeddings": 2048, **_COMMON,
     },
     "sliding": {
@@ -40,8 +40,8 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "mla": {
         "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 256,
-        "intermediate_size": 512, "moe_intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 128, "qk_rope_head_dim": 64,
+        "intermediate_size": 512, "moe_intermediate_size": 128, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 128, "qk_rope_head_dim": 64,
         "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 3,
         "max_position_embeddings": 4096, **_COMMON,
@@ -72,7 +72,7 @@ def _write(folder: Path, config: dict[str, Any]) -> None:
     """config.json and a tokenizer of 256 single bytes."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     vocabulary = {f"<{number}>": number for number in range(256)}
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<0>"},
