@@ -12,6 +12,7 @@ from kvplan.engines import DEFAULT_ENGINE, choose_engine
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import parse_bytes, parse_tokens
@@ -150,7 +151,7 @@ def make_settings(**options: Any) -> Settings:
     values: dict[str, Any] = {}
     for name, value in options.items():
         name = _SHORT.get(name, name)
-        if name not in Settings.__slots__:
+        if name not in _OPTION_NAMES:
             raise _unknown_option(name)
         if value is None:
             continue
@@ -165,14 +166,15 @@ def make_settings(**options: Any) -> Settings:
 
 
 _DEFAULTS = Settings()
+_OPTION_NAMES = field_names(Settings)
 
 
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
 
-    near = did_you_mean(name, Settings.__slots__)
+    near = did_you_mean(name, _OPTION_NAMES)
     return KvplanError(
         "unknown-option",
         f"size() has no option {name!r}",
-        help=f"did you mean {near}?" if near else "options: " + ", ".join(Settings.__slots__),
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(_OPTION_NAMES),
     )

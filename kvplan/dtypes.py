@@ -7,14 +7,14 @@ MLA latent and the rope key under one of the engines' words.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Packing:
     """``elements`` numbers take ``bytes`` bytes, scales included; a partly filled pack is a whole one."""
 
@@ -66,7 +66,7 @@ def scalar(word: str) -> Packing:
     return SCALARS[name]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class VectorFormat:
     """One vector of ``width`` numbers: ceil(width * bits / 8) bytes and ``scale_bytes`` per ``group``.
 
@@ -92,7 +92,7 @@ class VectorFormat:
         return Packing(name, width, round_up(ceil_div(width * self.bits, 8) + self.scale_bytes, self.align))
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class KvDtype:
     """A KV-cache format: how K, V, an MLA latent and its rope key are stored.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 UNVERIFIED = "unverified"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)  # handed to users: guarded at run time too
 class Gpu:
     """One device as the engine sees it.
 

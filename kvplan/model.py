@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kvplan.families import Part
+from kvplan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Layer:
     """The cache-bearing parts of one layer, in the order in which the model runs them.
 
@@ -25,7 +26,7 @@ class Layer:
         return "+".join(part.family for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class LayerRun:
     """``count`` equal layers in a row."""
 
@@ -52,7 +53,7 @@ class EncoderInput(str, Enum):
     IMAGE = "image"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Encoder:
     """The encoder beside the decoder. ``tokens``: encoder positions of one request where the model fixes
     them (Whisper: 1,500); None where they follow the input."""
@@ -61,7 +62,7 @@ class Encoder:
     tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Provenance:
     """Where the model's facts come from, for explanations.
 
@@ -74,7 +75,7 @@ class Provenance:
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)  # handed to users: guarded at run time too
 class Model:
     """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
 from kvplan.model import Layer
+from kvplan.record import record
 from kvplan.terms import Term
 
 SCHEMA_VERSION = 1
@@ -21,19 +22,19 @@ def exact(value: Fraction | int) -> Exact:
     return fraction.numerator if fraction.denominator == 1 else [fraction.numerator, fraction.denominator]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class ModelRef:
     id: str
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class EngineRef:
     name: str
     version: str
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Request:
     """The request that was sized; ``count`` of them."""
 
@@ -42,7 +43,7 @@ class Request:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class PerGpu:
     """Bytes on the fullest GPU. peak_bytes adds what is pinned beside the data."""
 
@@ -53,7 +54,7 @@ class PerGpu:
     fixed_bytes_per_request: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Total:
     """Bytes on all GPUs of one replica."""
 
@@ -61,7 +62,7 @@ class Total:
     kv_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class LayerTerms:
     """``count`` layers with these terms, before sharding."""
 
@@ -70,7 +71,7 @@ class LayerTerms:
     terms: tuple[Term, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class PoolGroup:
     """Layers that share one block table."""
 
@@ -81,7 +82,7 @@ class PoolGroup:
     blocks_per_request: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Pool:
     """The block pool of one GPU. kv_tokens and max_concurrency are what the engine version prints."""
 
@@ -96,7 +97,7 @@ class Pool:
     max_num_seqs: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Refusal:
     """The engine would not start with these settings: why, and what would do.
 
@@ -109,7 +110,7 @@ class Refusal:
     help: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class SizeResult:
     """How much cache a model takes under one engine; ``refusal`` is set when the engine would not start."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Settings:
     """Options under the engines' long names. None = the engine's default. Sizes are bytes.
 

@@ -8,12 +8,13 @@ all read the same factors, so the number and its explanation cannot drift apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
 from math import prod
 
 from kvplan.dtypes import Packing
+from kvplan.record import record
 from kvplan.units import ceil_div
 
 
@@ -44,7 +45,7 @@ class Shards(str, Enum):
     REPLICATED = "replicated"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Factor:
     """A named whole number; ``sharded`` marks the one that tensor parallelism divides."""
 
@@ -53,7 +54,7 @@ class Factor:
     sharded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Term:
     """One stored thing: ``prod(factors)`` numbers an entry, packed as ``packing``.
 

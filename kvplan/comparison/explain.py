@@ -79,7 +79,8 @@ def _tokens_line(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator
     figures = predictor.at(axis.kind, axis.value)
     dcp = predictor.settings.decode_context_parallel_size
     if rules.tokens_times_dcp and dcp > 1:
-        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {figures.tokens // dcp:,} × {dcp}"
+        own = figures.tokens // dcp
+        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
         return
     # The same blocks and the same settings, with the other release's line only.
     other = Choice(predictor.choice.engine, "0.20" if rules.tokens_from_concurrency else "0.22")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol
@@ -13,6 +12,7 @@ from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import EncoderInput, Layer, Model
+from kvplan.record import record
 from kvplan.results import LayerTerms, SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
@@ -30,7 +30,7 @@ class Engine(Protocol):
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Choice:
     """An engine and the version whose rules apply; ``warning`` when that is not the one asked for."""
 
@@ -68,7 +68,7 @@ def layer_answers(model: Model, store_for: StoreFor) -> tuple[LayerTerms, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Held:
     """What one request holds on one rank, term by term, without allocator rules."""
 

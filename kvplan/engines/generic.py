@@ -8,27 +8,38 @@ first stages take the remainder); heads are divided over tensor parallelism, at 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import (
-    NOTHING,
-    Held,
     StoreFor,
     encoder_length,
-    held_by_layer,
     layer_answers,
     named_or_float32,
+    rank_terms,
     request_tokens,
     served_dtype,
 )
 from kvplan.families import Part, Store
 from kvplan.model import Layer, Model
-from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
+from kvplan.record import record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, SizeResult, Total
 from kvplan.settings import Settings
+from kvplan.terms import Grows, Term
 from kvplan.units import ceil_div
+
+
+@record(eq=False)
+class _Plan:
+    """What stays the same from call to call: storage, answered layers, and each stage's terms."""
+
+    base: Store
+    layers: tuple[LayerTerms, ...]
+    stages: tuple[tuple[tuple[Term, int], ...], ...]
 
 
 class Generic:
@@ -39,59 +50,77 @@ class Generic:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
-        base = _base_store(model, settings.dtype, settings.kv_cache_dtype)
-
-        def store_for(part: Part) -> Store:
-            return _part_store(part, base)
-
+        tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
+        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, tp, pp)
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         own_tokens = ceil_div(tokens, settings.decode_context_parallel_size)
-        tp = settings.tensor_parallel_size
-        stages = [
-            _stage(layers, store_for, tp, own_tokens, encoder_tokens)
-            for layers in split_evenly(model.layers(), settings.pipeline_parallel_size)
-        ]
-        fullest = max(stages, key=lambda held: held.bytes)
-        replica = sum(held.bytes for held in stages) * tp
-        count = settings.requests
-        warnings = [*model.warnings, *([warning] if warning else [])]
+        held = [_held(terms, own_tokens, encoder_tokens) for terms in plan.stages]
+        fullest = max(range(pp), key=lambda stage: held[stage][0])
+        (most, fixed), replica, count = (
+            held[fullest],
+            sum(amount for amount, _ in held) * tp,
+            settings.requests,
+        )
         return SizeResult(
             model=ModelRef(model.id, model.source),
             engine=EngineRef(self.name, version),
             settings={
-                "dtype": base.dtype.name,
-                "kv_cache_dtype": base.kv.name,
+                "dtype": plan.base.dtype.name,
+                "kv_cache_dtype": plan.base.kv.name,
                 "tensor_parallel_size": tp,
-                "pipeline_parallel_size": settings.pipeline_parallel_size,
+                "pipeline_parallel_size": pp,
                 "decode_context_parallel_size": settings.decode_context_parallel_size,
             },
             request=Request(tokens, encoder_tokens, count),
             per_gpu=PerGpu(
-                fullest.bytes,
-                fullest.bytes * count,
-                fullest.bytes * count,
-                fullest.bytes_per_token,
-                fullest.fixed_bytes,
+                most, most * count, most * count, _growth(plan.stages[fullest], own_tokens), fixed
             ),
             total=Total(replica, replica * count),
-            layers=layer_answers(model, store_for),
-            warnings=tuple(warnings),
+            layers=plan.layers,
+            warnings=(*model.warnings, warning) if warning else model.warnings,
         )
 
 
-def _base_store(model: Model, dtype: str, kv_cache_dtype: str) -> Store:
+@lru_cache(maxsize=256)
+def _plan(model: Model, dtype: str, kv_cache_dtype: str, tp: int, pp: int) -> _Plan:
     element = served_dtype(model, Settings(dtype=dtype))
-    return Store(
+    base = Store(
         kv=kv_dtype(element.name if kv_cache_dtype == "auto" else kv_cache_dtype),
         dtype=element,
         conv_state=element,
     )
 
+    def store_for(part: Part) -> Store:
+        return replace(base, recurrent_state=named_or_float32(part))
 
-@lru_cache(maxsize=4096)
-def _part_store(part: Part, base: Store) -> Store:
-    return replace(base, recurrent_state=named_or_float32(part))
+    stages = tuple(_stage_terms(layers, store_for, tp) for layers in split_evenly(model.layers(), pp))
+    return _Plan(base, layer_answers(model, store_for), stages)
+
+
+def _stage_terms(layers: list[Layer], store_for: StoreFor, tp: int) -> tuple[tuple[Term, int], ...]:
+    """Each different term of one stage's rank and how often it occurs."""
+    return tuple(
+        (term, count)
+        for layer, count in Counter(layers).items()
+        for part in layer.parts
+        for term in rank_terms(part, store_for(part), tp)
+    )
+
+
+def _held(terms: tuple[tuple[Term, int], ...], tokens: int, encoder_tokens: int) -> tuple[int, int]:
+    """Bytes of one request on one rank, and those of them that do not grow with its tokens."""
+    total = fixed = 0
+    for term, count in terms:
+        amount = term.bytes_at(tokens, encoder_tokens) * count
+        total += amount
+        if term.grows is not Grows.TOKEN:
+            fixed += amount
+    return total, fixed
+
+
+def _growth(terms: tuple[tuple[Term, int], ...], tokens: int) -> Fraction:
+    return sum((term.growth_at(tokens) * count for term, count in terms), start=Fraction(0))
 
 
 def split_evenly(layers: list[Layer], stages: int) -> list[list[Layer]]:
@@ -99,13 +128,3 @@ def split_evenly(layers: list[Layer], stages: int) -> list[list[Layer]]:
     size, longer = divmod(len(layers), stages)
     bounds = [stage * size + min(stage, longer) for stage in range(stages + 1)]
     return [layers[start:end] for start, end in pairwise(bounds)]
-
-
-def _stage(layers: list[Layer], store_for: StoreFor, tp: int, tokens: int, encoder_tokens: int) -> Held:
-    held = NOTHING
-    counts: dict[Layer, int] = {}
-    for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    for layer, count in counts.items():
-        held += held_by_layer(layer, store_for, tp, tokens, encoder_tokens).times(count)
-    return held

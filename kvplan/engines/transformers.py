@@ -40,7 +40,7 @@ LATENT_SINCE = (5, 15)
 # Classes that fail with a StaticCache, or that bring a cache of their own which ignores it (measured).
 NO_STATIC_CACHE = frozenset(
     {
-        *("deepseek_v4", "inkling2_text", "minimax", "prophetnet", "musicgen", "musicgen_decoder"),
+        *("cpmant", "deepseek_v4", "inkling2_text", "minimax", "prophetnet", "musicgen", "musicgen_decoder"),
         *("musicgen_melody", "musicgen_melody_decoder", "reformer", "rwkv", "unlimited_ocr_text"),
         *("xlnet", "xlstm"),
     }

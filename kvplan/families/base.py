@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, KV_DTYPES, KvDtype, Packing
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Part, Term
 
 
@@ -24,7 +24,7 @@ class Kind(str, Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Store:
     """What the engine decides about storage; everything else follows from the model.
 
@@ -67,7 +67,7 @@ class LayerPart(Protocol):
     def terms(self, store: Store) -> tuple[Term, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Family:
     """Shared defaults of the families."""
 

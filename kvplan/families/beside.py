@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class KvConvolution(Family):
     """Short convolutions over K, V and two hidden streams (Inkling), fp32.
 
@@ -44,7 +44,7 @@ class KvConvolution(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class CompressedConvolution(Family):
     """Zaya's convolved attention: its conv columns and half a value.
 
@@ -75,7 +75,7 @@ class CompressedConvolution(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class PromptTokens(Family):
     """K and V of ``prompt_length`` tokens that the model puts before every request (CPM-Ant)."""
 
@@ -98,7 +98,7 @@ class PromptTokens(Family):
         return (Term("prompt_kv", factors, store.kv.key_packing(self.head_dim), Grows.REQUEST),)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class HiddenMemory(Family):
     """Hidden states of the newest ``mem_len`` tokens (None: all) instead of K and V, always fp32 (XLNet)."""
 
@@ -117,7 +117,7 @@ class HiddenMemory(Family):
         return (Term("hidden_memory", factors, FLOAT32, Grows.TOKEN, keep_last=self.mem_len),)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class NgramEmbedding(Family):
     """What a hashed n-gram embedding needs of the past (Qwen4-exp): conv columns and token ids."""
 

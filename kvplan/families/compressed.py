@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import VectorFormat
 from kvplan.families.base import Family, Kind, Store, kept_tokens
+from kvplan.record import record
 from kvplan.terms import Factor, Part, Term
 
 # 448 fp8 values, 7 E8M0 scales (one per 64) and one byte of padding; the 64 rope values stay bf16.
 RECORD_NOPE = VectorFormat(8, 64, 1, align=8)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class CompressedAttention(Family):
     """One latent that serves as K and V: the window's, and one per ``compress_rate`` tokens.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.record import record
 from kvplan.terms import Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class CrossAttention(Family):
     """bytes = encoder_tokens * num_kv_heads * 2 * head_dim * element size, constant while decoding."""
 

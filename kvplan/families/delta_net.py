@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class GatedDeltaNet(Family):
     """conv over q, k, v: (2 * num_k_heads * k_head_dim + num_v_heads * v_head_dim) * (conv_kernel - 1);
     state: num_v_heads * k_head_dim * v_head_dim."""
@@ -52,7 +52,7 @@ class GatedDeltaNet(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class KimiDeltaAttention(Family):
     """conv of q, k, v: 3 * num_heads * head_dim * (conv_kernel - 1); state: num_heads * head_dim**2, fp32."""
 

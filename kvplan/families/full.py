@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
+from kvplan.record import record
 from kvplan.terms import Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class FullAttention(Family):
     """K and V of every token.
 
     bytes per token = num_kv_heads * (head_dim + v_head_dim) * element size. ``broadcast_heads``: the
     transformers class repeats K and V to this many heads before it caches them (Falcon's new decoder
-    architecture, transformers models/falcon/modeling_falcon.py).
+    architecture, transformers models/falcon/modeling_falcon.py). ``library_window``: transformers' cache
+    keeps a window because the config has a stray ``sliding_window``, which the model itself never reads
+    (cache_utils.py, get_layer_types_and_kwargs).
     """
 
     num_kv_heads: int
     head_dim: int
     v_head_dim: int | None = None
     broadcast_heads: int | None = None
+    library_window: int | None = None
 
     family: ClassVar[str] = "full_attention"
     kind: ClassVar[Kind] = Kind.FULL
@@ -30,4 +33,5 @@ class FullAttention(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         heads = self.broadcast_heads if store.as_library and self.broadcast_heads else self.num_kv_heads
-        return kv_terms(store, heads, self.head_dim, self.v_head_dim or self.head_dim)
+        kept = kept_tokens(store, self.library_window) if store.as_library and self.library_window else None
+        return kv_terms(store, heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class LightningAttention(Family):
     """num_heads * head_dim**2 numbers per request, in the model's dtype in transformers (models/minimax)."""
 
@@ -35,7 +35,7 @@ class LightningAttention(Family):
         return (Term("linear_state", factors, store.recurrent_state, Grows.REQUEST),)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class ShortConvolution(Family):
     """hidden_size * (conv_kernel - 1) numbers per request (LFM2); transformers keeps all columns."""
 

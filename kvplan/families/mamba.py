@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Mamba1(Family):
     """conv: d_inner * (conv_kernel - 1) in the model's dtype; ssm: d_inner * state_size.
 
@@ -42,7 +42,7 @@ class Mamba1(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Mamba2(Family):
     """conv: (num_heads * head_dim + 2 * n_groups * state_size) * (conv_kernel - 1);
     ssm: num_heads * head_dim * state_size.

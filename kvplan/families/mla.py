@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store, kept_tokens
+from kvplan.record import record
 from kvplan.terms import Factor, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class MultiHeadLatentAttention(Family):
     """kv_lora_rank + qk_rope_head_dim numbers per token, replicated over tensor parallelism.
 
-    With ``sliding_window`` only the newest tokens are kept. Expanded (transformers before 5.15) every
-    head keeps its K (qk_nope_head_dim + qk_rope_head_dim) and V (v_head_dim).
+    With ``sliding_window`` only the newest tokens are kept (``library_window``: by transformers alone).
+    Expanded (transformers before 5.15) every head keeps its K (qk_nope_head_dim + qk_rope_head_dim) and V
+    (v_head_dim).
     """
 
     kv_lora_rank: int
@@ -23,6 +24,7 @@ class MultiHeadLatentAttention(Family):
     qk_nope_head_dim: int = 0
     v_head_dim: int = 0
     sliding_window: int | None = None
+    library_window: int | None = None
 
     family: ClassVar[str] = "mla"
     kind: ClassVar[Kind] = Kind.MLA
@@ -30,7 +32,8 @@ class MultiHeadLatentAttention(Family):
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
+        window = self.library_window if store.as_library and self.library_window else self.sliding_window
+        kept = None if window is None else kept_tokens(store, window)
         if store.expand_mla:
             heads = Factor("num_heads", self.num_heads, sharded=True)
             qk = self.qk_nope_head_dim + self.qk_rope_head_dim

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import FLOAT32
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class RgLru(Family):
     """conv: lru_width * (conv1d_width - 1); recurrent: lru_width, fp32."""
 
@@ -35,7 +35,7 @@ class RgLru(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rwkv4(Family):
     """2 * hidden_size in the model's dtype (token shift) and 3 * attention_hidden_size in fp32."""
 
@@ -59,7 +59,7 @@ class Rwkv4(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rwkv5(Family):
     """RWKV 5, 6 and 7: token_shifts * hidden_size (token shift) and num_heads * head_dim**2 in fp32.
 
@@ -87,7 +87,7 @@ class Rwkv5(Family):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class XLstm(Family):
     """num_heads * (qk_head_dim * v_head_dim + qk_head_dim + 1) numbers: memory, normaliser, maximum."""
 

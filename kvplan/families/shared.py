@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.record import record
 from kvplan.terms import Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class SharedKv(Family):
     """Reads the cache of an earlier layer (Gemma-3n, Gemma-4, Hunyuan CLA): 0 bytes.
 
@@ -31,7 +31,7 @@ class SharedKv(Family):
         return ()
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class NoCache(Family):
     """A layer without attention or state (MLP or experts only, a skipped block): 0 bytes."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
+from kvplan.record import record
 from kvplan.terms import Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class SlidingWindow(Family):
     """K and V of the newest ``sliding_window`` tokens, and of ``sink_tokens`` first ones.
 

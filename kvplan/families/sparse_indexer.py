@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kvplan.dtypes import FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Store
+from kvplan.record import record
 from kvplan.terms import Factor, Term
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class SparseIndexer(Family):
     """index_head_dim numbers per token, replicated; fp8 with one fp32 scale in the serving engines.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kvplan.model import Model
+from kvplan.record import record
 
 FORMAT = "card/v1"
 HOW = {
@@ -25,7 +26,7 @@ OVERLAY = (*TEXTS, "max_model_len", "vocab_size", "facts")
 """What a variant may change."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Source:
     """Where a card's facts were read. ``verified``: someone held them against the published file."""
 
@@ -42,7 +43,7 @@ class Source:
         return f"{self.how}: {place}" if place else self.how
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Weights:
     """Bytes of the checkpoint by storage type; ``how`` they are known. Empty bytes: nobody said."""
 
@@ -56,7 +57,7 @@ class Weights:
         return sum(self.bytes_by_dtype.values()) if self.bytes_by_dtype else None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Variant:
     """A released model with the card's layers. ``changes``: what differs from the card's own; ``facts`` are
     given whole."""
@@ -68,7 +69,7 @@ class Variant:
     weights: Weights
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Expectation:
     """A number that an engine's rules must give for the card: its own test."""
 
@@ -79,7 +80,7 @@ class Expectation:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Card:
     """A card as read: the model, its variants and what is known about the checkpoint."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kvplan.readers.card import Card
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.record import record
 
 FOLDER = "model_cards"
 INDEX = "index.json"
@@ -26,7 +26,7 @@ _BLANKS = re.compile(r"[\s_]+")
 _SQUEEZED = re.compile(r"[\s_.:-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class CardSummary:
     """One line of ``kvplan models``. families: family → number of layers that have it."""
 
@@ -44,7 +44,7 @@ class CardSummary:
     aliases: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Target:
     """What a name means: a card, or one of its variants."""
 

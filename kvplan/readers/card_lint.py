@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kvplan.readers.card_schema import schema_errors
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.strict_yaml import load_yaml_file
 from kvplan.readers.yaml_marks import Located
+from kvplan.record import record
 
 SizeOf = Callable[..., Any]
 """``kvplan.size``, or one like it: (model, engine=…, **settings) → an answer with ``model_dump()``."""
@@ -29,7 +29,7 @@ SizeOf = Callable[..., Any]
 _MEMORY = ("from-memory", "library-default", "assembled")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Finding:
     """One thing to mend. ``where``: ``file:line:column``, the line and a caret, where there is a place."""
 

@@ -8,19 +8,19 @@ vllm/model_executor/models/*_mtp.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import MAX_LAYERS, ConfigView
+from kvplan.record import record
 
 _NEXTN = ("num_nextn_predict_layers",)
 _ATTENTION = (Kind.FULL, Kind.MLA)
 _WINDOWED = (Kind.SLIDING, Kind.MLA)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class DraftRule:
     """keys: how many prediction layers (the first that is there); default: without a key; most: what the
     engine builds at most; kinds: which of the model's layers they are built like."""

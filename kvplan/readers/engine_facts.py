@@ -22,6 +22,8 @@ SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepse
 
 # Config classes of vLLM's own whose defaults differ (vllm/transformers_utils/configs/kimi_linear.py).
 OWN_LENGTHS = {"kimi_linear": 4096}
+SOFTCAPPED = frozenset({"gemma2"})
+"""Types whose class caps attention logits unless the file says otherwise."""
 _MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
 
 
@@ -45,9 +47,30 @@ def engine_facts(
         facts["serving_model_len"] = default
     if longest != (max_model_len or 0):
         facts["serving_longest_model_len"] = longest
-    if view.get("attn_logit_softcapping"):
+    softcap = view.get("attn_logit_softcapping")
+    if softcap or (view.model_type in SOFTCAPPED and not view.given("attn_logit_softcapping")):
         facts["attn_logit_softcapping"] = True
+    if view.model_type == "mimo_v2_flash":
+        facts.update(_mimo_window(view))
     return facts
+
+
+def _mimo_window(view: ConfigView) -> dict[str, int | str | bool | None]:
+    """The windowed layers' own heads and widths where they are not twice the KV heads and the same widths.
+
+    vllm/model_executor/models/mimo_v2.py; the transformers class knows num_key_value_heads and head_dim only.
+    """
+    rule = {
+        "num_kv_heads": ("swa_num_key_value_heads", "num_key_value_heads", 2),
+        "head_dim": ("swa_head_dim", "head_dim", 1),
+        "v_head_dim": ("swa_v_head_dim", "v_head_dim", 1),
+    }
+    found: dict[str, int | str | bool | None] = {}
+    for name, (own, shared, times) in rule.items():
+        value, usual = view.optional_integer(own), view.optional_integer(shared)
+        if value is not None and usual is not None and value != times * usual:
+            found[f"serving_window_{name}"] = int(value)
+    return found
 
 
 def serving_lengths(view: ConfigView) -> tuple[int | None, int]:

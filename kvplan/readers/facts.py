@@ -152,9 +152,7 @@ def quantisation(
     return None, None, ()
 
 
-def quant_object(
-    part: TextPart, hf_quant_config: Mapping[str, Any] | None
-) -> Mapping[str, Any] | None:
+def quant_object(part: TextPart, hf_quant_config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The quantisation settings that count: config.json's, else those of the file beside it."""
     own = _quant_config(part)
     return own if isinstance(own, Mapping) and own else hf_quant_config

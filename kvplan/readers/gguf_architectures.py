@@ -7,8 +7,9 @@ src/llama-model.cpp (which layers have which cache), src/llama-arch.cpp (names, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from kvplan.record import record
 
 
 class State(Enum):
@@ -51,7 +52,7 @@ class Indexer(Enum):
     AFTER_DENSE = "after_dense"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Window:
     """Sliding-window layers. ``pattern`` n: of n layers the last is dense (``dense_first``: the first); 0:
     every attention layer is windowed; None: the file has to list the layers. The file's own
@@ -71,7 +72,7 @@ class Window:
     chunked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Architecture:
     """The rule of one ``general.architecture``. The plain decoder is ``Architecture()``.
 

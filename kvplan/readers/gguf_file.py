@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.readers.json_input import regular_size
 from kvplan.readers.view import MAX_LAYERS
+from kvplan.record import record
 
 VERSIONS = (2, 3)
 MAX_KEYS = 65_536
@@ -25,7 +25,7 @@ MAX_VALUE_BYTES = 1 << 28
 _OLD_MAGIC = (b"tjgg", b"lmgg", b"fmgg", b"ggjt", b"ggml", b"ggmf", b"ggla", b"algg")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Header:
     """The keys of a file that say something about the model. ``vocab``: number of tokens listed, 0 if none.
 

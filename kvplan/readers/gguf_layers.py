@@ -6,7 +6,6 @@ Source of each rule: ggml-org/llama.cpp at 0c1e57098, src/llama-model.cpp (``loa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from kvplan.errors import KvplanError
@@ -34,11 +33,12 @@ from kvplan.readers.gguf_architectures import Architecture, Recurrent, State
 from kvplan.readers.gguf_kinds import indexed_layers, recurrent_layers, windowed_layers
 from kvplan.readers.gguf_view import HEADS, KV_HEADS, WINDOW, GgufView
 from kvplan.readers.view import MAX_LAYERS, derived
+from kvplan.record import record
 
 _CSA, _HCA = 4, 128
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Stack:
     """The layers that run (the trunk) and those that only predict further tokens (drafts)."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from kvplan.model import Model
 from kvplan.readers.config import read_config
 from kvplan.readers.hub_errors import Repository, explained
 from kvplan.readers.json_input import MAX_BYTES, parse_json, read_limited
+from kvplan.record import record
 from kvplan.units import MIB
 
 CONFIG, QUANT = "config.json", "hf_quant_config.json"
@@ -39,6 +40,30 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
         CannotRunHere: missing-extra, offline, no-network, gated-model, hub-refused, hub-unavailable,
             cache-error.
     """
+    repository, raw, quant, fetched = _open(name, revision, endpoint)
+    source = f"hf:{repository.id}@{fetched.commit}"
+    model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
+    return replace(
+        model,
+        provenance=replace(model.provenance, revision=fetched.commit),
+        warnings=(*model.warnings, *fetched.warnings),
+    )
+
+
+def open_hub_config(
+    name: str, revision: str | None = None, *, endpoint: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """config.json, hf_quant_config.json where there is one, and the commit they are of.
+
+    Raises what `open_hub_model` raises before it reads the config.
+    """
+    _, raw, quant, fetched = _open(name, revision, endpoint)
+    return raw, quant, fetched.commit
+
+
+def _open(
+    name: str, revision: str | None, endpoint: str | None
+) -> tuple[Repository, dict[str, Any], dict[str, Any] | None, _Fetched]:
     repository = _parse(name, revision, endpoint)
     hub = _import_hub()
     fetched = _within(TOTAL_SECONDS, lambda: _fetch(hub, repository))
@@ -47,13 +72,7 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
     quant = None
     if fetched.quant is not None:
         quant = parse_json(read_limited(fetched.quant), name=f"{repository.id}/{QUANT}")
-    source = f"hf:{repository.id}@{fetched.commit}"
-    model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
-    return replace(
-        model,
-        provenance=replace(model.provenance, revision=fetched.commit),
-        warnings=(*model.warnings, *fetched.warnings),
-    )
+    return repository, raw, quant, fetched
 
 
 def _parse(name: str, revision: str | None, endpoint: str | None) -> Repository:
@@ -89,7 +108,7 @@ def _import_hub() -> Any:
     return huggingface_hub
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Fetched:
     config: Path
     quant: Path | None

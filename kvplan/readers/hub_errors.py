@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
+from kvplan.record import record
 
 # Packages whose exceptions mean "the network": what huggingface_hub has used to speak HTTP.
 _TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Repository:
     """Where to ask. ``endpoint`` None: as huggingface_hub is set up."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvplan.families import NoCache
 from kvplan.model import Encoder, Layer
@@ -14,6 +13,7 @@ from kvplan.readers.rules import NO_CACHE, rule_for
 from kvplan.readers.rules.encoder_decoder import COMPOSITES, ENCODERS, PREPENDED, with_cross, without_cross
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import LARGEST, check_integer
+from kvplan.record import record
 
 # Types that attend in both directions unless the config or the class makes them a decoder.
 BOTH_WAYS = frozenset(
@@ -43,7 +43,7 @@ _OWN_TOKENS = {"vit": 1, "beit": 1, "dinov2": 1, "deit": 2}
 _ALONE_CLASSES = ("ForCausalLM", "LMHeadModel")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Role:
     """The decoder's part in the whole: its encoder, or why there is no cache."""
 

@@ -26,6 +26,7 @@ from kvplan.readers.yaml_marks import Key, Located, Node, Source, Span
 from kvplan.readers.yaml_scalars import Trap, read_plain
 from kvplan.units import MIB
 
+_FOREIGN_BREAKS = "\x85\u2028\u2029"
 MAX_BYTES = 8 * MIB
 MAX_DEPTH = 200
 MAX_NODES = 500_000
@@ -100,7 +101,7 @@ def _decode(text: str | bytes, name: str) -> str:
             help="check that this is the right file; plans, cards and specs are a few KiB",
         )
     try:
-        return raw.decode("utf-8-sig")
+        decoded = raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = raw.count(b"\n", 0, problem.start) + 1
         column = problem.start - (raw.rfind(b"\n", 0, problem.start) + 1) + 1
@@ -110,6 +111,22 @@ def _decode(text: str | bytes, name: str) -> str:
             where=f"{name}:{line}:{column}",
             help="save the file as UTF-8",
         ) from None
+    _refuse_foreign_breaks(decoded, name)
+    return decoded
+
+
+def _refuse_foreign_breaks(text: str, name: str) -> None:
+    """YAML 1.1 folds NEL, LS and PS into a blank as if they were line ends; JSON and 1.2 keep them."""
+    for character in _FOREIGN_BREAKS:
+        at = text.find(character)
+        if at >= 0:
+            line = text.count("\n", 0, at) + 1
+            raise KvplanError(
+                "yaml-character",
+                f"{name} holds U+{ord(character):04X}, which ends a line in YAML 1.1 only",
+                where=f"{name}:{line}:{at - text.rfind(chr(10), 0, at)}",
+                help='write it as an escape in a quoted text ("\\N", "\\L" or "\\P")',
+            )
 
 
 def _documents(source: Source) -> Iterator[Located]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
@@ -11,6 +10,7 @@ from kvplan.readers.architectures import first_architecture, model_type_of
 from kvplan.readers.custom_types import CUSTOM, CustomType
 from kvplan.readers.defaults import class_facts, known_model_types
 from kvplan.readers.view import ConfigView
+from kvplan.record import record
 
 MAX_WRAPPERS = 6
 # Classes that read the text part's keys at the top level when there is no text part (transformers 5.23.0:
@@ -41,7 +41,7 @@ LAYER_KEYS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Level:
     """One object on the way from the file's top to the text part; ``path`` ends in a dot or is empty."""
 
@@ -50,7 +50,7 @@ class Level:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class TextPart:
     """The text decoder's view, and the levels that lead to it (the last one is the text part itself)."""
 

@@ -59,6 +59,10 @@ class ConfigView:
         """True when the file itself has one of the keys (under any spelling), even as null."""
         return any(self._spelling(key) is not None for key in keys)
 
+    def known(self, key: str) -> bool:
+        """True when the class itself has the key, whatever the file says (or when the class is not known)."""
+        return not self._defaults or self.real(key) in self._defaults
+
     def _spelling(self, key: str) -> str | None:
         # An alias in a file overwrites the real key, as setattr on the class does.
         real = self.real(key)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.record import record
 
 Key = str | int
 Path = tuple[Key, ...]
@@ -21,7 +22,7 @@ _WINDOW = 96
 _LEAD = 32
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Span:
     """A stretch of text: lines and columns count from 0; `end` is exclusive."""
 
@@ -45,7 +46,7 @@ class Node:
     children: dict[Key, Node] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Source:
     """A text and the name it is known by in messages."""
 
@@ -68,7 +69,7 @@ class Source:
         return f"{place}\n{gutter} | {shown}\n{' ' * len(gutter)} | {pad}{carets}"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Located:
     """Plain data read from a text, with the position of every part of it.
 

@@ -10,6 +10,7 @@ import pytest
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, speculative, whole_number
 from kvplan.errors import KvplanError
+from kvplan.record import field_names
 from kvplan.settings import Settings
 from tests.cli.conftest import Run
 
@@ -96,7 +97,7 @@ def test_the_command_line_uses_them(run: Run, file: Path) -> None:
 
 def test_every_option_is_a_setting_of_the_library() -> None:
     names = {option.name for option in OPTIONS} - {"engine", "speculative"}
-    assert names | {"speculative_method", "num_speculative_tokens"} == set(Settings.__slots__)
+    assert names | {"speculative_method", "num_speculative_tokens"} == set(field_names(Settings))
 
 
 def test_flags_are_unique_and_long_names_are_flags() -> None:

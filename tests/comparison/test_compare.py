@@ -73,7 +73,7 @@ def test_grouped_caches_before_the_tokens_line_changed(
     model: str, pool: str | None, tokens: str, concurrency: str
 ) -> None:
     if pool is None:
-        # 65,152 blocks of 8 layers, 8 heads of 256, 16 tokens: the pool that prints 130,304 tokens in 8 groups.
+        # The pool that prints 130,304 tokens: as many blocks of 16 in each of the groups.
         page = size(model, engine="vllm@0.19", kv_cache_memory="64GiB", enable_prefix_caching=False).pool
         assert page is not None
         blocks = 130304 // 16 * len(page.groups)
@@ -251,9 +251,9 @@ def test_an_engine_without_rules_cannot_be_compared() -> None:
 
 
 REFUSAL = (
-    "ValueError: To serve at least one request with the model's max seq len (131072), (16.00 GiB KV cache is needed, "
-    "which is larger than the available KV cache memory (8.00 GiB). Based on the available memory, the estimated "
-    "maximum model length is 65536."
+    "ValueError: To serve at least one request with the model's max seq len (131072), (16.00 GiB KV cache is "
+    "needed, which is larger than the available KV cache memory (8.00 GiB). Based on the available memory, "
+    "the estimated maximum model length is 65536."
 )
 
 

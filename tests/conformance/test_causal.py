@@ -18,7 +18,11 @@ from tests.conformance import harness
 if not harness.HAVE_RELEASE:
     pytest.skip(f"needs transformers {harness.RELEASE}", allow_module_level=True)
 
+import torch
+import transformers
+
 import kvplan
+from kvplan.engines.transformers import NO_STATIC_CACHE
 from tests.conformance.causal_cases import (
     CAUSAL,
     FLOAT32_ONLY,
@@ -96,3 +100,39 @@ def test_types_that_keep_nothing(model_type: str) -> None:
     result = kvplan.size({"model_type": model_type}, engine="transformers", tokens=100, dtype="float32")
     assert result.per_gpu.kv_bytes == 0
     assert any("no" in warning and "cache" in warning for warning in result.warnings)
+
+
+# The classes that name their cache otherwise.
+CACHE_ARGUMENT = {"mamba": "cache_params", "mamba2": "cache_params", "falcon_mamba": "cache_params"}
+STATIC_LENGTH = 26
+STATIC = [case for case in (all_cases() if WHOLE else sample(all_cases())[::3]) if case.variant == "base"]
+
+
+@pytest.mark.parametrize("case", STATIC, ids=lambda case: case.model_type)
+def test_static_caches(case: harness.Case) -> None:
+    """A StaticCache of 26 tokens with 20 of them filled; refused where the class cannot use one."""
+    config = small_config(case.model_type, case.settings)
+    text = config.get_text_config(decoder=True)
+    asked: dict[str, Any] = {
+        "engine": "transformers@5.23",
+        "tokens": 20,
+        "max_model_len": STATIC_LENGTH,
+        "requests": 2,
+        "dtype": "float32",
+        "cache_implementation": "static",
+    }
+    named = {**config.to_diff_dict(), "architectures": [case.class_name]}
+    if text.model_type in NO_STATIC_CACHE:
+        with pytest.raises(kvplan.KvplanError):
+            kvplan.size(named, **asked)
+        return
+    model = harness.build(case.class_name, config, "float32")
+    ids = torch.randint(10, 90, (2, 20), generator=torch.Generator().manual_seed(1))
+    cache = transformers.StaticCache(config=text, max_cache_len=STATIC_LENGTH)
+    with harness.time_limit(120), torch.no_grad():
+        harness.hidden_state(model, clear=True)
+        model(
+            input_ids=ids, **{CACHE_ARGUMENT.get(case.model_type, "past_key_values"): cache}, use_cache=True
+        )
+    held = harness.data_bytes([*harness.reachable(cache), *harness.hidden_state(model)])
+    assert kvplan.size(named, **asked).per_gpu.kv_bytes == held

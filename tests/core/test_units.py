@@ -102,9 +102,7 @@ def test_small_sizes_keep_a_meaningful_unit(amount: int, shown: str) -> None:
 
 def test_only_units_converts() -> None:
     """1024, 2**30 and 1e9 as conversion factors stand in units.py alone."""
-    factor = re.compile(
-        r"\b(?:1024\s*\*|2\s*\*\*\s*[1-4]0\b|1e9\b|1000\s*\*\*)|<<\s*[1-4]0\b"
-    )
+    factor = re.compile(r"\b(?:1024\s*\*|2\s*\*\*\s*[1-4]0\b|1e9\b|1000\s*\*\*)|<<\s*[1-4]0\b")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in sorted((ROOT / "kvplan").rglob("*.py"))

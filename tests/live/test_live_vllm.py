@@ -29,7 +29,8 @@ _COMMON = {"vocab_size": 256, "torch_dtype": "bfloat16", "bos_token_id": 0, "eos
 MODELS: dict[str, dict[str, Any]] = {
     "dense": {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
-        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 32,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "head_dim": 32,
         "max_position_embeddings": 2048, **_COMMON,
     },
     "sliding": {
@@ -41,7 +42,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "mla": {
         "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 256,
         "intermediate_size": 512, "moe_intermediate_size": 128, "num_hidden_layers": 3,
-        "num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 128, "qk_rope_head_dim": 64,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 512, "q_lora_rank": 128,
+        "qk_rope_head_dim": 64,
         "qk_nope_head_dim": 128, "v_head_dim": 128, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 3,
         "max_position_embeddings": 4096, **_COMMON,

@@ -20,6 +20,7 @@ from kvplan.readers.card_pattern import MAX_LAYERS, expand, shorten
 from kvplan.readers.card_schema import card_json_schema, schema_errors
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.strict_yaml import load_yaml
+from kvplan.record import field_names
 
 SMALL = """\
 kvplan: card/v1
@@ -141,7 +142,7 @@ def test_a_model_survives_the_way_to_a_card_and_back() -> None:
         model, source=source, aliases=["me/three"], weights=weights, variants=variants, expect=expect
     )
     card = read(text)
-    for name in set(Model.__slots__) - {"source", "provenance"}:
+    for name in set(field_names(Model)) - {"source", "provenance"}:
         assert getattr(card.model, name) == getattr(model, name), name
     assert card.model.provenance.keys == model.provenance.keys
     assert (card.source, card.weights, card.variants, card.expect) == (source, weights, variants, expect)

@@ -14,8 +14,6 @@ from kvplan.readers.config import read_config
 from kvplan.readers.defaults import class_facts
 from kvplan.readers.rules import NO_CACHE, RULES, rules
 
-WINDOW = {"sliding_window", "chunked_attention"}
-
 
 def read(model_type: str, **keys: Any) -> Model:
     return read_config({"model_type": model_type, **keys}, id="test", source="dict")
@@ -47,7 +45,8 @@ def refused(model_type: str, **keys: Any) -> str:
     ("model_type", "keys", "pattern"),
     [
         ("llama", {"num_hidden_layers": 3}, "FFF"),
-        ("llama", {"num_hidden_layers": 2, "sliding_window": 8}, "SS"),
+        ("llama", {"num_hidden_layers": 2, "sliding_window": 8}, "FF"),
+        ("mixtral", {"num_hidden_layers": 2, "sliding_window": 8}, "SS"),
         ("mistral", {"num_hidden_layers": 2}, "SS"),
         ("mistral", {"num_hidden_layers": 2, "sliding_window": None}, "FF"),
         ("gemma2", {"num_hidden_layers": 5}, "SFSFS"),
@@ -195,6 +194,19 @@ def test_mimo_counts_the_window_in_two_ways() -> None:
 def test_falcon_goes_both_ways(keys: dict[str, Any], kept: int, repeated: int | None) -> None:
     part = parts(read("falcon", **keys))[0]
     assert (part.num_kv_heads, part.broadcast_heads) == (kept, repeated)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "deepseek_v3", "falcon", "gpt2"])
+def test_a_stray_window_is_obeyed_by_the_librarys_cache_alone(model_type: str) -> None:
+    """The class has no window and never masks by it, but DynamicCache reads the key of any config."""
+    plain = read(model_type, num_hidden_layers=2)
+    stray = read(model_type, num_hidden_layers=2, sliding_window=11)
+
+    def kept(model: Model, engine: str, tokens: int) -> int:
+        return kvplan.size(model, engine=engine, tokens=tokens, dtype="bfloat16").per_gpu.kv_bytes
+
+    assert kept(stray, "generic", 100) == kept(plain, "generic", 100)
+    assert kept(stray, "transformers", 100) == kept(plain, "transformers", 10)
 
 
 def test_hunyuan_shares_between_layers_but_the_library_does_not() -> None:

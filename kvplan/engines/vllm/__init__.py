@@ -8,7 +8,7 @@ scheduler works with; bytes are those of the fullest stage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import encoder_length, layer_answers
-from kvplan.engines.vllm.backends import NoBackendError
+from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
@@ -26,6 +26,7 @@ from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -49,10 +50,12 @@ _QUESTION = (
     "cache_implementation",
 )
 _PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
+# Methods whose drafter is a checkpoint of its own.
+OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
 _planned_values = attrgetter(*_PLANNED)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Compiled:
     """Everything about (model, settings, version) that does not depend on the request."""
 
@@ -177,7 +180,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     if refusal is None or refusal.code == "max-model-len":
         try:
             built = build(served)
-            plan = make_plan(model, resolved, rules, built)
+            plan = make_plan(resolved, rules, built)
         except (NoBackendError, CannotGroupError) as error:
             refusal = Refusal("cannot-start", str(error))
         if plan is not None and not all(plan.bytes_per_block) and plan.groups:
@@ -189,7 +192,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         refusal,
         MappingProxyType(_shown(resolved, built, settings)),
         layer_answers(model, lambda part: served.store(built.kv if built else resolved.kv)),
-        _warnings(model, resolved, rules.mamba_blocks, version),
+        _warnings(model, settings, resolved, built, version),
         resolved.lengths.max_model_len,
         resolved.tp,
     )
@@ -229,16 +232,28 @@ def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[
     return shown
 
 
-def _warnings(model: Model, resolved: Resolved, mamba_blocks: bool, version: str) -> tuple[str, ...]:
+def _warnings(
+    model: Model, settings: Settings, resolved: Resolved, built: Built | None, version: str
+) -> tuple[str, ...]:
     found = list(model.warnings)
+    size = resolved.block_size
+    if built is not None and size is not None:
+        found += [
+            f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
+            for name in built.backends
+            if not BACKENDS[name].accepts(size)
+        ]
     if resolved.device.vendor == "amd":
-        found.append("AMD GPUs: block sizes are those of the default backend, not checked against an engine")
+        found.append("AMD GPUs: the default backend's block sizes, not checked against an engine")
     if resolved.device.major == 10 and resolved.attention_backend is None:
         found.append(
             "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
             " FLASHINFER_MLA (blocks of 32): --attention-backend"
         )
-    if (resolved.hybrid or resolved.state_only) and not mamba_blocks:
+    if resolved.spec_tokens and settings.speculative_method in OWN_DRAFTERS:
+        method = settings.speculative_method
+        found.append(f"{method}: the drafter's own layers are not counted, its config is not known")
+    if (resolved.hybrid or resolved.state_only) and not rules_of(version).mamba_blocks:
         raise KvplanError(
             "unknown-rule",
             f"vLLM {version} kept state-space layers outside the paged pool; that layout is not known",

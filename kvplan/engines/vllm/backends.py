@@ -11,12 +11,12 @@ prefers FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which ``--a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import lcm
 
 from kvplan.engines.vllm.defaults import Device
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import record
 
 DEFAULT_BLOCK_SIZE = 16
 QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
@@ -27,7 +27,7 @@ HD256_PAGE = 128
 """FlashAttention 4's kernel for heads of 256 on Blackwell reads pages of 128 tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Backend:
     """multiples: block sizes are multiples of one of these; exact: the kernel takes these sizes only."""
 
@@ -98,7 +98,7 @@ class NoBackendError(Exception):
     """vLLM finds no attention backend, or the one it finds refuses."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Ask:
     """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's
     (block sizes are asked once for the whole model); chosen: what the user named."""
@@ -138,11 +138,17 @@ def attention_backend(ask: Ask) -> Backend:
             raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
         return BACKENDS["TURBOQUANT"]
     if ask.kv.startswith("nvfp4"):
-        return BACKENDS["FLASHINFER"]
+        return _nvfp4(ask)
     if ask.v_head_dim != ask.head_dim:
         return _diff_kv(ask)
     major = ask.device.major
-    if ask.mm_prefix and major == 9 and ask.head_dim in (256, 512) and not ask.quantized and not ask.sinks:
+    if (
+        ask.mm_prefix
+        and major == 9
+        and ask.head_dim in (256, 512)
+        and not ask.sinks
+        and (ask.fp8 or not ask.quantized)
+    ):
         return BACKENDS["TRITON_FLASH_ATTN"]
     flash = _flash(ask)
     if flash is not None:
@@ -158,6 +164,14 @@ def attention_backend(ask: Ask) -> Backend:
     )
 
 
+def _nvfp4(ask: Ask) -> Backend:
+    """FlashInfer alone reads it; outside Blackwell data-centre cards not with heads of 64 or sinks."""
+    software = ask.device.major != 10 and (ask.head_dim == 64 or ask.sinks)
+    if software or ask.head_dim not in (64, 128, 256, 512) or ask.device.capability < (8, 0):
+        raise not_served(ask, BACKENDS["FLASHINFER"])
+    return BACKENDS["FLASHINFER"]
+
+
 def triton_takes_fp8(ask: Ask, which: str) -> None:
     if ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
         raise NoBackendError(
@@ -169,9 +183,8 @@ def triton_takes_fp8(ask: Ask, which: str) -> None:
 def _flash(ask: Ask) -> Backend | None:
     """FLASH_ATTN with the block sizes of the kernel that this GPU, head size and cache dtype get, or None."""
     major = ask.device.major
-    if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8:
-        return None
-    if ask.head_dim > 512 or (ask.head_dim > 256 and major != 10):
+    widest = 512 if major == 10 else 256
+    if ask.device.capability < (8, 0) or ask.dtype == "float32" or ask.head_dim % 8 or ask.head_dim > widest:
         return None
     version = flash_version(ask)
     if ask.sinks and (major < 9 or _plain_version(ask.device) not in (3, 4)):
@@ -220,6 +233,8 @@ def _hd256(ask: Ask, head_dim: int, block_size: int | None) -> bool:
 
 def _diff_kv(ask: Ask) -> Backend:
     """K and V of different width: FlashAttention 3 or 4, else Triton."""
+    if ask.device.major == 10 and ask.fp8:
+        raise NoBackendError("FlashAttention 4 takes no fp8 cache with K and V of different width")
     flash = ask.device.major == 9 or (ask.device.major == 10 and flash_version(ask) == 4)
     if flash and (not ask.quantized or ask.fp8):
         return BACKENDS["FLASH_ATTN_DIFFKV"]

@@ -10,6 +10,7 @@ compressor's states, in the order in which the classes register them.
 from __future__ import annotations
 
 from kvplan.dtypes import FLOAT32
+from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Store
@@ -30,7 +31,7 @@ def record_bytes(part: CompressedAttention) -> int:
 
 
 def compressed_specs(part: CompressedAttention, store: Store, block_size: int) -> tuple[Spec, ...]:
-    """The specs of one layer. Raises KvplanError for a compression that vLLM has no kernel for."""
+    """The specs of one layer. Raises KvplanError(unknown-layer-type), NoBackendError."""
     record = record_bytes(part)
     window = Spec(
         SpecKind.SLIDING_MLA,
@@ -45,6 +46,8 @@ def compressed_specs(part: CompressedAttention, store: Store, block_size: int) -
         return (window,)
     if rate not in STATE_BLOCK:
         raise KvplanError("unknown-layer-type", f"vLLM has no kernel for a compression of {rate} tokens")
+    if block_size < rate:
+        raise NoBackendError(f"a block of {block_size} tokens holds no state of {rate}")
     index: tuple[Spec, ...] = ()
     if part.index_head_dim:
         width = part.index_head_dim

@@ -6,13 +6,12 @@ batched_tokens_args), vllm/config/model.py (_resolve_auto_dtype, _get_and_verify
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.dtypes import SCALARS, Packing, scalar
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.settings import Settings
 from kvplan.units import GIB, parse_bytes
 
@@ -22,7 +21,7 @@ NO_LENGTH_DEFAULT = 2048
 """max_model_len where the config states none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Device:
     """What the rules ask of a GPU; ``assumed`` where the user named none."""
 
@@ -70,7 +69,7 @@ def model_dtype(model: Model, settings: Settings, device: Device, *, pooling: bo
     return SCALARS[stated if stated in supported else preferred]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Lengths:
     """max_model_len in force, and the longest that the config allows (None: any)."""
 
@@ -98,7 +97,7 @@ def _fact(model: Model, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Batch:
     """max_num_batched_tokens and max_num_seqs."""
 

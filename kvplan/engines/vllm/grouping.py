@@ -17,6 +17,7 @@ from kvplan.engines.vllm.specs import (
     Spec,
     SpecKind,
 )
+from kvplan.record import record
 from kvplan.units import ceil_div
 
 Specs = dict[int, Spec]
@@ -26,7 +27,7 @@ class CannotGroupError(Exception):
     """vLLM stops with this message."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Group:
     """Layers with one block table; ``specs`` has one entry for each layer of ``layers``."""
 

@@ -41,7 +41,7 @@ def _flashinfer(ask: Ask, sparse: bool) -> bool:
 
 
 def _dense_latent(ask: Ask) -> list[str]:
-    if ask.quantized and not ask.fp8:
+    if (ask.quantized and not ask.fp8) or ask.dtype == "float32":
         return []
     major, known = ask.device.major, ask.head_dim in MLA_HEADS
     names = []
@@ -59,15 +59,19 @@ _FLASHMLA_SPARSE = ("auto", "bfloat16", "fp8", "fp8_ds_mla")
 def _sparse_latent(ask: Ask) -> list[str]:
     major = ask.device.major
     names: list[str] = []
+    if ask.dtype == "float32":
+        return names
+    # FlashMLA's sparse kernels take bfloat16 queries only.
+    flashmla = ask.dtype == "bfloat16"
     if major == 9:
         if not ask.quantized and not ask.dcp:
             names.append("FLASH_ATTN_MLA_SPARSE")
-        if ask.kv in _FLASHMLA_SPARSE:
+        if flashmla and ask.kv in _FLASHMLA_SPARSE:
             names.append("FLASHMLA_SPARSE")
     if major == 10:
         if ask.fp8 or not ask.quantized:
             names.append("FLASHINFER_MLA_SPARSE")
-        if ask.kv in (*_FLASHMLA_SPARSE, "nvfp4_ds_mla"):
+        if flashmla and ask.kv in (*_FLASHMLA_SPARSE, "nvfp4_ds_mla"):
             names.append("FLASHMLA_SPARSE")
         if not ask.quantized and ask.num_heads > 16:
             names.reverse()

@@ -6,7 +6,7 @@ _align_heterogeneous_kv_block_size) and the get_kv_cache_spec methods of the lay
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm
 
 from kvplan.engines.base import rank_terms
@@ -30,6 +30,7 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.model import Layer
+from kvplan.record import record
 from kvplan.units import ceil_div
 
 # Types whose shared attention blocks are registered before all state-space layers.
@@ -38,16 +39,15 @@ GDN_CHECKPOINT_STEP = 64
 MLA_HYBRID_STEP = 128
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class LayerSpec:
-    """A spec, the decoder layer it belongs to and whether a drafter owns it."""
+    """A spec and the pipeline stage on which it lies."""
 
-    layer: int
+    stage: int
     spec: Spec
-    draft: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Sizes:
     """Tokens of one block, of one state block, and the page to which states are padded (None: no padding)."""
 
@@ -56,9 +56,9 @@ class Sizes:
     state_page: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Built:
-    """All specs in the order of registration, and what was decided on the way."""
+    """All specs in the order of registration, and what was decided; sizes are the largest stage's."""
 
     specs: tuple[LayerSpec, ...]
     sizes: Sizes
@@ -69,23 +69,30 @@ class Built:
 
 def build(served: Served) -> Built:
     """Block sizes first, then every layer's specs. Raises NoBackendError, KvplanError(unknown-layer-type)."""
-    backends = served.backends()
-    sizes = block_sizes(served, backends)
     specs: list[LayerSpec] = []
-    cache: dict[tuple[Part, str, Layer], tuple[Spec, ...]] = {}
-    for index, layer, draft in served.layers:
-        for part in served.parts(layer):
-            key = (part, served.kv_word(index), layer)
-            if key not in cache:
-                cache[key] = _specs_of(served, *key, sizes)
-            specs += [LayerSpec(index, spec, draft) for spec in cache[key]]
+    cache: dict[tuple[Part, str, Layer, Sizes], tuple[Spec, ...]] = {}
+    used: dict[Backend, None] = {}
+    every: list[Sizes] = []
+    for stage, layers in enumerate(served.stages):
+        # Workers decide for themselves: a stage without attention neither aligns nor pads its states.
+        backends = served.backends(layers)
+        used.update(dict.fromkeys(backends))
+        sizes = block_sizes(served, backends)
+        every.append(sizes)
+        for index, layer in layers:
+            for part in served.parts(layer):
+                key = (part, served.kv_word(index), layer, sizes)
+                if key not in cache:
+                    cache[key] = _specs_of(served, *key)
+                specs += [LayerSpec(stage, spec) for spec in cache[key]]
     if served.model.model_type in ATTENTION_FIRST:
         specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA)
     kv = served.resolved.kv
-    if served.lead is not None and BACKENDS["FLASHMLA_SPARSE"] in backends:
+    if served.lead is not None and BACKENDS["FLASHMLA_SPARSE"] in used:
         kv = stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
-    names = tuple(sorted(backend.name for backend in backends))
-    return Built(tuple(specs), sizes, kv, names, BACKENDS["DEEPSEEK_V4_INDEXER"] in backends)
+    names = tuple(sorted({backend.name for backend in used}))
+    largest = max(every, key=lambda sizes: sizes.block)
+    return Built(tuple(specs), largest, kv, names, BACKENDS["DEEPSEEK_V4_INDEXER"] in used)
 
 
 def block_sizes(served: Served, backends: list[Backend]) -> Sizes:

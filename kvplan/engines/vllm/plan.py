@@ -1,25 +1,24 @@
 """The compiled plan of one model under one set of settings: groups, blocks, what a request takes.
 
 vllm-project/vllm 0.32 vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs, get_kv_cache_capacity,
-_check_enough_kv_cache_memory; vllm/distributed/utils.py: get_pp_indices.
+_check_enough_kv_cache_memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
-from itertools import accumulate, pairwise
 
 from kvplan.engines.vllm.grouping import Group, make_groups
 from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
-from kvplan.model import Model
+from kvplan.record import record
 from kvplan.results import PoolGroup
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class PlanGroup:
     """One group as the scheduler sees it: the layers of the first pipeline stage."""
 
@@ -32,7 +31,7 @@ class PlanGroup:
     state: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Plan:
     """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
 
@@ -141,13 +140,13 @@ class Plan:
         return tokens * (self.dcp if self.rules.tokens_times_dcp else 1), concurrency
 
 
-def make_plan(model: Model, resolved: Resolved, rules: Rules, built: Built) -> Plan:
+def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
     specs: dict[int, Spec] = {}
     for number, entry in enumerate(built.specs):
         specs[number] = entry.spec
     groups = make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
-    stages = _stages(model, resolved, built)
+    stages = _stages(built, resolved.pp)
     scheduling = Scheduling(
         in_flight=resolved.in_flight,
         retained=resolved.retained,
@@ -186,24 +185,9 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> 
     )
 
 
-def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
-    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one first."""
-    sizes = [num_layers // stages] * stages
-    for back in range(2, num_layers % stages + 2):
-        sizes[-back] += 1
-    return list(pairwise(accumulate(sizes, initial=0)))
-
-
-def _stages(model: Model, resolved: Resolved, built: Built) -> list[frozenset[int]]:
-    """The specs (by number) of each stage. A drafter lives on the last one."""
-    unit = 2 if model.model_type == "longcat_flash" else 1
-    bounds = stage_bounds(model.num_layers // unit, resolved.pp)
-    stages = []
-    for number, (first, last) in enumerate(bounds):
-        own = {
-            index
-            for index, entry in enumerate(built.specs)
-            if (number == len(bounds) - 1 if entry.draft else first * unit <= entry.layer < last * unit)
-        }
-        stages.append(frozenset(own))
-    return stages
+def _stages(built: Built, count: int) -> list[frozenset[int]]:
+    """The specs (by number) of each pipeline stage."""
+    return [
+        frozenset(index for index, entry in enumerate(built.specs) if entry.stage == stage)
+        for stage in range(count)
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
+from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import LAST_RELEASE
 from kvplan.errors import KvplanError
@@ -48,6 +49,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
     return (
         _architecture(model, version)
         or _families(model)
+        or _dtypes(model, settings, resolved)
         or _length(settings, resolved)
         or _parallel(model, resolved)
         or _context_parallel(model, resolved)
@@ -88,6 +90,32 @@ def _families(model: Model) -> Refusal | None:
     return None
 
 
+# vllm/config/cache.py, CacheDType and MambaDType.
+CACHE_DTYPES = (
+    "auto float16 bfloat16 fp8 fp8_e4m3 fp8_e5m2 fp8_ds_mla nvfp4_ds_mla turboquant_k8v4 turboquant_4bit_nc "
+    "turboquant_k3v4_nc turboquant_3bit_nc int4_per_token_head int8_per_token_head fp8_per_token_head nvfp4 "
+    "nvfp4_4over6"
+).split()
+STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
+
+
+def _dtypes(model: Model, settings: Settings, resolved: Resolved) -> Refusal | None:
+    if resolved.kv not in CACHE_DTYPES:
+        known = ", ".join(CACHE_DTYPES)
+        return Refusal("kv-cache-dtype", f"vLLM has no cache dtype {resolved.kv}", help=(f"one of {known}",))
+    for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
+        if word not in STATE_DTYPES:
+            return Refusal("mamba-cache-dtype", f"vLLM keeps no states in {word}")
+    kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
+    if kda and settings.mamba_ssm_cache_dtype == "float16":
+        return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
+    if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
+        return Refusal(
+            "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
+        )
+    return None
+
+
 def _length(settings: Settings, resolved: Resolved) -> Refusal | None:
     longest, asked = resolved.lengths.longest, resolved.lengths.max_model_len
     if settings.max_model_len is not None and longest is not None and asked > longest:
@@ -119,7 +147,7 @@ def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
         )
     for run in model.runs:
         for part in run.layer.parts:
-            why = _undivided(part, tp)
+            why = _undivided(part, tp) or _unreplicated(model, part, tp)
             if why:
                 return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
@@ -147,6 +175,14 @@ def _undivided(part: Part, tp: int) -> str | None:
     heads = getattr(part, "num_kv_heads", None)
     if isinstance(heads, int) and (heads % tp if heads >= tp else tp % heads):
         return f"{heads} KV heads"
+    return None
+
+
+def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
+    """GptOss divides its KV heads without replicating them (models/gpt_oss.py)."""
+    heads = getattr(part, "num_kv_heads", None)
+    if model.model_type == "gpt_oss" and isinstance(heads, int) and heads < tp:
+        return f"{heads} KV heads, which this class does not replicate,"
     return None
 
 

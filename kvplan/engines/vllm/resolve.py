@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.defaults import (
@@ -27,6 +25,7 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.model import Model
+from kvplan.record import record
 from kvplan.settings import Settings
 
 # Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
@@ -46,10 +45,18 @@ POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
 )  # fmt: skip
+# kvplan's short forms of vLLM's words (vllm/config/cache.py, CacheDType).
+OTHER_WORDS = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "turboquant_4bit": "turboquant_4bit_nc",
+    "turboquant_3bit": "turboquant_3bit_nc",
+}
 EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Resolved:
     """What the planner works with. kv: the cache dtype's word in force; kv_format: how it stores."""
 
@@ -186,7 +193,7 @@ def _mm_prefix(model: Model) -> bool:
 
 def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
     """The cache dtype in force: as asked, else the checkpoint's scheme, else what the model class sets."""
-    kv = settings.kv_cache_dtype
+    kv = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
     if model.model_type in NATIVE_CACHE:
         return "auto"
     scheme = model.facts.get("serving_kv_scheme", model.kv_cache_scheme)

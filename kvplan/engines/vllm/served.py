@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import accumulate, pairwise
+
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, NoBackendError, attention_backend
@@ -18,6 +21,7 @@ from kvplan.engines.vllm.specs import state_bytes_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
+    ChunkedAttention,
     CompressedAttention,
     FullAttention,
     Kind,
@@ -29,6 +33,17 @@ from kvplan.families import (
 )
 from kvplan.model import Layer, Model
 
+# Decoder layers that hold several attention blocks, each a layer of the Model.
+ATTENTION_BLOCKS = {"longcat_flash": 2}
+
+
+def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
+    """First and last + 1 layer of each pipeline stage; the remainder goes to the last but one first."""
+    sizes = [num_layers // stages] * stages
+    for back in range(2, num_layers % stages + 2):
+        sizes[-back] += 1
+    return list(pairwise(accumulate(sizes, initial=0)))
+
 
 class Served:
     """One model under one set of resolved settings."""
@@ -38,23 +53,39 @@ class Served:
         lead = lead_attention(model)
         self.model_head_dim = head_width(self.as_served(lead)) if lead is not None else 0
         self.lead = None if lead is None else self.as_served(lead)
-        self.layers: list[tuple[int, Layer, bool]] = [
-            (i, layer, False) for i, layer in enumerate(model.layers())
-        ]
-        if resolved.spec_tokens:
-            count = len(self.layers)
-            self.layers += [(count + i, layer, True) for i, layer in enumerate(model.draft_layers)]
+        self.stages = self._stages()
+        self.layers = [entry for stage in self.stages for entry in stage]
         self.skipped = self._unquantized_layers()
         self._backends: dict[tuple[Part, str], Backend] = {}
 
+    def _stages(self) -> list[list[tuple[int, Layer]]]:
+        """Each pipeline stage's layers with their numbers; a drafter's come last, on the last stage."""
+        layers, unit = self.model.layers(), ATTENTION_BLOCKS.get(self.model.model_type, 1)
+        bounds = stage_bounds(len(layers) // unit, self.resolved.pp)
+        stages = [[(i, layers[i]) for i in range(first * unit, last * unit)] for first, last in bounds]
+        if self.resolved.spec_tokens:
+            stages[-1] += enumerate(self.model.draft_layers, len(layers))
+        return stages
+
     def as_served(self, part: Part) -> Part:
         """The part as vLLM's class caches it: without a latent kernel, every head's K and V padded to K."""
+        if isinstance(part, SlidingWindow):
+            return self._own_window(part)
         if not isinstance(part, MultiHeadLatentAttention) or keeps_latent(self.model):
             return part
         width = part.qk_nope_head_dim + part.qk_rope_head_dim
         if part.sliding_window is not None:
             return SlidingWindow(part.num_heads, width, part.sliding_window)
         return FullAttention(part.num_heads, width)
+
+    def _own_window(self, part: SlidingWindow) -> SlidingWindow:
+        """MiMo-V2's windowed layers have keys of their own, which the transformers class does not read."""
+        changed: dict[str, int] = {}
+        for name in ("num_kv_heads", "head_dim", "v_head_dim"):
+            value = self.model.facts.get(f"serving_window_{name}")
+            if isinstance(value, int):
+                changed[name] = value
+        return replace(part, **changed) if changed else part
 
     def parts(self, layer: Layer) -> list[Part]:
         """The parts that take memory."""
@@ -103,7 +134,7 @@ class Served:
             block_size=resolved.block_size,
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
-            windowed=isinstance(part, SlidingWindow),
+            windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
         )
 
     def backend(self, part: Part, layer: Layer, word: str) -> Backend | None:
@@ -142,27 +173,21 @@ class Served:
         """Layers that borrow another layer's indexer are sparse too."""
         return any(isinstance(part, SparseIndexer) for run in self.model.runs for part in run.layer.parts)
 
-    def backends(self) -> list[Backend]:
-        """The distinct backends of all attention layers, in layer order."""
+    def backends(self, layers: list[tuple[int, Layer]]) -> list[Backend]:
+        """The distinct backends of the layers' attention, in layer order."""
         found: list[Backend] = []
-        for index, layer, _ in self.layers:
+        for index, layer in layers:
             for part in self.parts(layer):
                 backend = self.backend(part, layer, self.kv_word(index))
                 if backend is not None and backend not in found:
                     found.append(backend)
         if BACKENDS["FLASHMLA_SPARSE_DSV4"] in found:
             found += [BACKENDS[name] for name in COMPRESSED_BACKENDS]
-        if self.resolved.block_size is not None:
-            for backend in found:
-                if not backend.accepts(self.resolved.block_size):
-                    raise NoBackendError(
-                        f"{backend.name} does not take blocks of {self.resolved.block_size} tokens"
-                    )
         return found
 
     def state_parts(self) -> list[Part]:
         seen: dict[Part, None] = {}
-        for _, layer, _ in self.layers:
+        for _, layer in self.layers:
             for part in layer.parts:
                 if part.kind is Kind.STATE:
                     seen.setdefault(part)

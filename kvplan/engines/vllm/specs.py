@@ -6,9 +6,10 @@ A page is the memory of one block of one layer: ``block_size // tokens_per_state
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from kvplan.record import record
 from kvplan.terms import Term
 from kvplan.units import ceil_div, round_up
 
@@ -33,7 +34,7 @@ SLIDING_KINDS = frozenset({SpecKind.SLIDING, SpecKind.SLIDING_MLA})
 LOCAL_KINDS = frozenset({*SLIDING_KINDS, SpecKind.CHUNKED})
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Spec:
     """One layer's cache.
 
@@ -77,7 +78,7 @@ class Spec:
         return replace(self, block_size=block_size)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Charge:
     """Blocks that the engine reserves for one request of T tokens in one group.
 
@@ -99,7 +100,7 @@ class Charge:
         return ceil_div(held, self.block_size) + self.extra
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Scheduling:
     """What the scheduler settings mean for the cache.
 

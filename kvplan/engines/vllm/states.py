@@ -47,7 +47,7 @@ def state_spec(served: Served, part: Part, block_size: int, padded: int | None) 
 
 
 def flash_kda(served: Served, part: KimiDeltaAttention) -> bool:
-    """FlashKDA prefills and exports checkpoints (vllm/models/kimi_k3/nvidia/kda.py: is_flashkda_supported)."""
+    """FlashKDA prefills and exports checkpoints (kimi_k3/nvidia/kda.py: is_flashkda_supported)."""
     resolved = served.resolved
     state = resolved.ssm_dtype or resolved.conv_dtype
     return (

@@ -6,16 +6,17 @@ Read in the wheels of vllm-project/vllm 0.8.5, 0.10.0, 0.10.2 to 0.29.0 (every m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.engines.base import Version, parse_version
+from kvplan.record import record
 
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
 CONFORMANCE = "0.32"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rules:
     """The rules of one release.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
@@ -78,7 +80,15 @@ def chunked(view: ConfigView) -> Parts:
     return (ChunkedAttention(num_kv_heads(view), head_dim(view), window(view, "attention_chunk_size")),)
 
 
+def stray(view: ConfigView) -> Parts:
+    return (FullAttention(num_kv_heads(view), head_dim(view), library_window=stray_window(view)),)
+
+
+# Full attention in a class without windows whose config states one all the same.
+STRAY = "full attention with a stray window"
+
 ATTENTION: dict[str, PartsOf] = {
+    STRAY: stray,
     FULL: full,
     SLIDING: sliding,
     CHUNKED: chunked,
@@ -94,16 +104,29 @@ def attention_part(view: ConfigView, kind: str) -> Part:
     return ATTENTION[kind](view)[0]
 
 
+def stray_window(view: ConfigView) -> int | None:
+    """A window in the config of a class that has none: transformers' cache obeys it, the model does not."""
+    for key in ("sliding_window", "attention_chunk_size"):
+        if not view.known(key) and view.get(key) is not None:
+            return window(view, key)
+    return None
+
+
 def one_kind(view: ConfigView, count: int) -> list[str]:
     """All windowed where sliding_window is set, all chunked where attention_chunk_size is, else all full.
 
-    transformers cache_utils.py, get_layer_types_and_kwargs.
+    transformers cache_utils.py, get_layer_types_and_kwargs; keys that the class does not have are stray.
     """
-    if view.get("sliding_window") is not None:
+    if view.known("sliding_window") and view.get("sliding_window") is not None:
         return [SLIDING] * count
-    if view.get("attention_chunk_size") is not None:
+    if view.known("attention_chunk_size") and view.get("attention_chunk_size") is not None:
         return [CHUNKED] * count
-    return [FULL] * count
+    return [FULL if stray_window(view) is None else STRAY] * count
+
+
+def uniform(view: ConfigView, part: FullAttention, *beside: Part) -> list[Layer]:
+    """The same parts in every layer."""
+    return [Layer((replace(part, library_window=stray_window(view)), *beside))] * view.num_layers()
 
 
 def _num_layers(view: ConfigView) -> int:

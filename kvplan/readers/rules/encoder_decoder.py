@@ -7,14 +7,13 @@ src/transformers/models/<type>/configuration_<type>.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.families import CrossAttention, FullAttention, Kind, SlidingWindow
 from kvplan.model import EncoderInput, Layer
 from kvplan.readers.rules.decoder import ATTENTION
 from kvplan.readers.rules.recipe import FULL, SLIDING, Recipe, every, every_key
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, check_integer, derived
+from kvplan.record import record
 
 
 def with_cross(layers: list[Layer]) -> list[Layer]:
@@ -157,7 +156,7 @@ def mllama(view: ConfigView) -> list[Layer]:
     return [image if index in crossed else own for index in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class EncoderRule:
     """What the encoder of a type reads. ``length``: the config key that fixes the encoder's positions."""
 
@@ -219,7 +218,9 @@ ENCODERS: dict[str, EncoderRule] = {
         ),
         EncoderRule(_AUDIO),
     ),
-    **dict.fromkeys(("vision-encoder-decoder", "nougat", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)),
+    **dict.fromkeys(
+        ("vision-encoder-decoder", "nougat", "pix2struct", "pp_formulanet", "trocr"), EncoderRule(_IMAGE)
+    ),
     "mllama": EncoderRule(_IMAGE),
     "mllama_text_model": EncoderRule(_IMAGE),
 }

@@ -14,7 +14,16 @@ from kvplan.families import (
     SharedKv,
     SparseIndexer,
 )
-from kvplan.readers.rules.decoder import ATTENTION, head_dim, num_heads, num_kv_heads, window
+from kvplan.readers.rules.decoder import (
+    ATTENTION,
+    STRAY,
+    head_dim,
+    num_heads,
+    num_kv_heads,
+    one_kind,
+    stray_window,
+    window,
+)
 from kvplan.readers.rules.recipe import (
     FULL,
     INDEXED,
@@ -30,7 +39,9 @@ from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
 
 
-def mla(view: ConfigView, sliding_window: int | None = None) -> MultiHeadLatentAttention:
+def mla(
+    view: ConfigView, sliding_window: int | None = None, library_window: int | None = None
+) -> MultiHeadLatentAttention:
     """kv_lora_rank + qk_rope_head_dim; heads and widths serve the expanded layout of older releases."""
     return MultiHeadLatentAttention(
         kv_lora_rank=view.integer("kv_lora_rank"),
@@ -39,6 +50,7 @@ def mla(view: ConfigView, sliding_window: int | None = None) -> MultiHeadLatentA
         qk_nope_head_dim=view.optional_integer("qk_nope_head_dim", default=0, lowest=0) or 0,
         v_head_dim=view.optional_integer("v_head_dim", default=0, lowest=0) or 0,
         sliding_window=sliding_window,
+        library_window=library_window,
     )
 
 
@@ -50,15 +62,19 @@ def sliding_latent(view: ConfigView) -> Parts:
     return (mla(view, window(view)),)
 
 
+def stray_latent(view: ConfigView) -> Parts:
+    return (mla(view, library_window=stray_window(view)),)
+
+
 def indexed_latent(view: ConfigView) -> Parts:
     return (mla(view), SparseIndexer(view.integer("index_head_dim")))
 
 
-MLA = {FULL: latent, SLIDING: sliding_latent, "moe": nothing, "mlp": nothing}
+MLA = {FULL: latent, STRAY: stray_latent, SLIDING: sliding_latent, "moe": nothing, "mlp": nothing}
 DSA = {**MLA, INDEXED: indexed_latent}
 
 rule("deepseek_v2", "deepseek_v3", "kimi_k2", "axk1", "youtu", "minicpm3", "mistral4", "glm4_moe_lite")(
-    Recipe(MLA, all_of(FULL))
+    Recipe(MLA, one_kind)
 )
 
 
@@ -70,7 +86,7 @@ def _longcat_layers(view: ConfigView) -> int:
     return derived(2 * view.num_layers("num_layers"), "2 * num_layers (two attention blocks a layer)")
 
 
-rule("longcat_flash")(Recipe(MLA, all_of(FULL), count=_longcat_layers))
+rule("longcat_flash")(Recipe(MLA, one_kind, count=_longcat_layers))
 
 
 # ------------------------------------------------------------------------- which layers own an indexer

@@ -24,6 +24,7 @@ from kvplan.readers.rules.decoder import (
     num_heads,
     num_kv_heads,
     one_kind,
+    uniform,
     window,
 )
 from kvplan.readers.rules.recipe import (
@@ -54,14 +55,14 @@ def falcon(view: ConfigView) -> list[Layer]:
         part = FullAttention(derived(1, "multi_query"), width)
     else:
         part = FullAttention(derived(int(heads), "num_attention_heads (multi_query is off)"), width)
-    return [Layer((part,))] * view.num_layers()
+    return uniform(view, part)
 
 
 @rule("gpt_bigcode")
 def gpt_bigcode(view: ConfigView) -> list[Layer]:
     """multi_query: one KV head."""
     kv = derived(1, "multi_query") if view.flag("multi_query") else num_heads(view)
-    return [Layer((FullAttention(kv, hidden_per_head(view)),))] * view.num_layers()
+    return uniform(view, FullAttention(kv, hidden_per_head(view)))
 
 
 @rule("dbrx")
@@ -70,13 +71,12 @@ def dbrx(view: ConfigView) -> list[Layer]:
     kv = view.inner("attn_config").optional_integer("kv_n_heads") or derived(
         1, "attn_config.kv_n_heads (class default)"
     )
-    return [Layer((FullAttention(kv, hidden_per_head(view)),))] * view.num_layers()
+    return uniform(view, FullAttention(kv, hidden_per_head(view)))
 
 
 @rule("jetmoe")
 def jetmoe(view: ConfigView) -> list[Layer]:
-    part = FullAttention(view.integer("num_key_value_heads"), view.integer("kv_channels"))
-    return [Layer((part,))] * view.num_layers()
+    return uniform(view, FullAttention(view.integer("num_key_value_heads"), view.integer("kv_channels")))
 
 
 @rule("cpmant")
@@ -84,10 +84,8 @@ def cpmant(view: ConfigView) -> list[Layer]:
     """prompt_length learned tokens stand before every request."""
     heads, width = num_heads(view), view.integer("dim_head")
     prompt = view.integer("prompt_length", lowest=0)
-    parts: Parts = (FullAttention(heads, width),)
-    if prompt:
-        parts = (*parts, PromptTokens(prompt, heads, width))
-    return [Layer(parts)] * view.num_layers()
+    part = FullAttention(heads, width)
+    return uniform(view, part, PromptTokens(prompt, heads, width)) if prompt else uniform(view, part)
 
 
 def _hrm_layers(view: ConfigView) -> int:

@@ -1,0 +1,148 @@
+"""The weights of one GPU, and where the figure comes from.
+
+Order of the sources: what the user states, the checkpoint's headers, its index, the tensors that the
+config (or the card) describes. None of them: a refusal with the ways out. A figure is never guessed from a
+model's name.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from kvplan.dtypes import Packing
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.record import record
+from kvplan.units import ceil_div
+from kvplan.weights.by_name import Shape, bytes_by_name
+from kvplan.weights.inventory import Inventory
+from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
+from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
+
+STATED, INDEX, CARD, COUNT = "--weights", "safetensors index", "card", "parameter count"
+AGREE = 200
+"""An index and an inventory agree within one part in so many (0.5 %)."""
+
+
+@record()
+class WeightFacts:
+    """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: the whole model once.
+
+    draft_bytes: what multi-token-prediction layers add when an engine loads them, once.
+    """
+
+    bytes_per_rank: tuple[int, ...]
+    total_bytes: int
+    source: str
+    detail: str = ""
+    draft_bytes: int = 0
+
+    @property
+    def bytes_per_gpu(self) -> int:
+        """The fullest GPU."""
+        return max(self.bytes_per_rank)
+
+
+@record()
+class Index:
+    """How many bytes together, without the tensors: model.safetensors.index.json, or a card's figure."""
+
+    total_bytes: int
+    names: tuple[str, ...]
+    where: str
+    source: str = INDEX
+
+
+@record(eq=False)
+class WeightSources:
+    """Everything that is known about a model's weights.
+
+    stated_bytes: of one GPU, by the user. inventory_source: ``card`` or ``parameter count``. problem: why
+    there is no inventory. shape: for a checkpoint without one.
+    """
+
+    stated_bytes: int | None = None
+    checkpoint: Checkpoint | None = None
+    index: Index | None = None
+    inventory: Inventory | None = None
+    inventory_source: str = COUNT
+    shape: Shape | None = None
+    problem: KvplanError | None = None
+
+
+@lru_cache(maxsize=4096)
+def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing) -> WeightFacts:
+    """The weights from the best source there is. Raises KvplanError(no-weights | cannot-shard)."""
+    if sources.stated_bytes is not None:
+        stages = parallel.pipeline_parallel_size
+        ranks = parallel.tensor_parallel_size * stages
+        return WeightFacts(
+            (sources.stated_bytes,) * stages,
+            sources.stated_bytes * ranks,
+            STATED,
+            "bytes of one GPU, as given",
+        )
+    if sources.checkpoint is not None:
+        made = _from_headers(sources.checkpoint, sources, parallel, dtype)
+        if made is not None:
+            return made
+    if sources.inventory is not None:
+        return _from_inventory(sources.inventory, sources, parallel, dtype)
+    if sources.index is not None and parallel.expert_ways == parallel.pipeline_parallel_size == 1:
+        return WeightFacts(
+            (sources.index.total_bytes,), sources.index.total_bytes, sources.index.source, sources.index.where
+        )
+    raise sources.problem or no_source("the model")
+
+
+def _from_headers(
+    checkpoint: Checkpoint, sources: WeightSources, parallel: Parallel, dtype: Packing
+) -> WeightFacts | None:
+    if sources.inventory is not None:
+        ranks, total, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
+        return WeightFacts(ranks, total, checkpoint.source, checkpoint.where, drafts)
+    if sources.shape is not None:
+        ranks, total, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
+        how = f"{checkpoint.where}; divided by the tensors' names"
+        return WeightFacts(ranks, total, checkpoint.source, how, drafts)
+    return None
+
+
+def _from_inventory(
+    inventory: Inventory, sources: WeightSources, parallel: Parallel, dtype: Packing
+) -> WeightFacts:
+    ranks = bytes_by_stage(inventory, parallel, dtype)
+    total = stored_total(inventory, dtype)
+    drafts = sum(block_bytes(block.tensors, ALONE, dtype) for block in inventory.draft)
+    how = f"{inventory.parameters:,} parameters"
+    if inventory.quantisation:
+        how += f", stored as {inventory.quantisation}"
+    index = sources.index
+    if index is None:
+        return WeightFacts(ranks, total, sources.inventory_source, how, drafts)
+    if has_drafts(index.names, len(inventory.layers)):
+        return WeightFacts(
+            ranks, total, sources.inventory_source, f"{how}; the index has draft layers too", drafts
+        )
+    if abs(index.total_bytes - total) * AGREE <= total:
+        scaled = tuple(ceil_div(rank * index.total_bytes, total) for rank in ranks)
+        return WeightFacts(scaled, index.total_bytes, index.source, f"{index.where}; {how}")
+    raise RefusedError(
+        "no-weights",
+        f"{index.where} says {index.total_bytes:,} bytes, the config's tensors make {total:,}",
+        help=(
+            "put the safetensors files themselves beside the config: their headers are exact",
+            "give the weights of one GPU yourself: --weights 15GiB",
+        ),
+    )
+
+
+def no_source(model: str) -> KvplanError:
+    """The refusal where nothing says how large the weights are."""
+    return RefusedError(
+        "no-weights",
+        f"nothing says how many bytes the weights of {model} have",
+        help=(
+            "give the directory of the checkpoint, or hf:org/name: the safetensors headers are read",
+            "give the weights of one GPU yourself: --weights 15GiB",
+        ),
+    )

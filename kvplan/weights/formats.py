@@ -1,0 +1,69 @@
+"""How a weight matrix is stored: bits for each number, and a scale for each group of numbers.
+
+Source of the layouts: vllm-project/vllm vllm/model_executor/layers/quantization/ (0.32).
+"""
+
+from __future__ import annotations
+
+from kvplan.record import record
+from kvplan.units import ceil_div
+
+
+@record()
+class Format:
+    """One stored matrix of ``rows`` outputs and ``columns`` inputs.
+
+    bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
+    scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
+    the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
+    global scale).
+    expert_multiples: (width, hidden) multiples to which a kernel pads each expert.
+    """
+
+    name: str
+    bits: int
+    block: tuple[int, int] = (0, 0)
+    scale_bytes: int | None = 0
+    zero_bits: int = 0
+    column_bytes: int = 0
+    matrix_bytes: int = 0
+    expert_multiples: tuple[int, int] = (1, 1)
+
+    def bytes_for(self, rows: int, columns: int, element_bytes: int) -> int:
+        """ceil(rows × columns × bits / 8) + blocks × (scale + zero point) + what lies beside."""
+        if rows == 0 or columns == 0:
+            return 0
+        high, wide = self.block[0] or rows, self.block[1] or columns
+        blocks = ceil_div(rows, high) * ceil_div(columns, wide)
+        scale = element_bytes if self.scale_bytes is None else self.scale_bytes
+        return (
+            ceil_div(rows * columns * self.bits, 8)
+            + blocks * scale
+            + ceil_div(blocks * self.zero_bits, 8)
+            + columns * self.column_bytes
+            + self.matrix_bytes
+        )
+
+
+FP8_TENSOR = Format("fp8, one scale a matrix", 8, matrix_bytes=8)
+FP8_CHANNEL = Format("fp8, one scale an output", 8, (1, 0), 4)
+INT8_CHANNEL = Format("int8, one scale an output", 8, (1, 0), 4)
+NVFP4 = Format("nvfp4", 4, (1, 16), 1, matrix_bytes=8)
+MXFP4 = Format("mxfp4", 4, (1, 32), 1, expert_multiples=(128, 256))
+MXFP8 = Format("mxfp8", 8, (1, 32), 1)
+
+
+def fp8_block(rows: int, columns: int, scale_bytes: int = 4) -> Format:
+    """FP8 with one scale for each block of rows × columns."""
+    return Format(f"fp8, blocks of {rows} × {columns}", 8, (rows, columns), scale_bytes)
+
+
+def grouped(bits: int, group: int, *, zeros: bool, column_bytes: int = 0, matrix_bytes: int = 0) -> Format:
+    """Integers with a scale (and a zero point) for each group of inputs; group 0: a whole row."""
+    name = f"int{bits}, groups of {group or 'a row'}"
+    return Format(name, bits, (1, group), None, bits if zeros else 0, column_bytes, matrix_bytes)
+
+
+def bnb_4bit(*, double: bool) -> Format:
+    """bitsandbytes NF4 or FP4: blocks of 64 numbers; double quantisation stores their scales in one byte."""
+    return Format("bitsandbytes 4 bit", 4, (1, 64), 1 if double else 4)

@@ -1,0 +1,89 @@
+"""Which module of a checkpoint is stored in which format."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kvplan.record import record
+from kvplan.weights.formats import Format
+from kvplan.weights.inventory import Block, Inventory, Placed, Role, Tensor
+
+
+@record()
+class Modules:
+    """A list of modules as a quantisation config writes it; the engines read such lists in three ways.
+
+    exact: whole paths. inside: texts that a path contains. expressions: regular expressions that must
+    match from the start of the path.
+    """
+
+    exact: frozenset[str] = frozenset()
+    inside: tuple[str, ...] = ()
+    expressions: tuple[re.Pattern[str], ...] = ()
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and (
+            path in self.exact
+            or any(text in path for text in self.inside)
+            or any(expression.match(path) for expression in self.expressions)
+        )
+
+
+@record(eq=False)
+class Quantisation:
+    """Which module is stored how.
+
+    method: the checkpoint's word. linear: the format of every linear module that no rule names.
+    rules: (modules, format or None for unquantised); the first that holds a module's path decides.
+    head: whether the output head is stored so too. experts: the format of experts where it is another.
+    """
+
+    method: str = ""
+    linear: Format | None = None
+    rules: tuple[tuple[Modules, Format | None], ...] = ()
+    head: bool = False
+    experts: Format | None = None
+
+    def format_of(self, path: str, *, expert: bool = False, head: bool = False) -> Format | None:
+        """The format of the module at this path, or None where it is stored as it was trained."""
+        if not self.method or (head and not self.head):
+            return None
+        for modules, form in self.rules:
+            if path in modules:
+                return form
+        return self.experts if expert and self.experts is not None else self.linear
+
+
+UNQUANTISED = Quantisation()
+
+
+def quantised(inventory: Inventory, quantisation: Quantisation) -> Inventory:
+    """The inventory with every matrix in the format that its module is stored in."""
+    if not quantisation.method:
+        return inventory
+    seen: dict[tuple[Tensor, ...], tuple[Tensor, ...]] = {}
+
+    def block(entry: Block) -> Block:
+        tensors = tuple(
+            _stored(tensor, f"{entry.path}.{tensor.name}", quantisation) for tensor in entry.tensors
+        )
+        return Block(entry.path, seen.setdefault(tensors, tensors))
+
+    return Inventory(
+        tuple(
+            Placed(end.place, _stored(end.tensor, end.tensor.name, quantisation)) for end in inventory.ends
+        ),
+        tuple(block(entry) for entry in inventory.layers),
+        tuple(block(entry) for entry in inventory.draft),
+        inventory.dtype,
+        quantisation.method,
+    )
+
+
+def _stored(tensor: Tensor, path: str, quantisation: Quantisation) -> Tensor:
+    if tensor.role in (Role.OTHER, Role.EMBEDDING):
+        return tensor
+    expert = tensor.role is Role.EXPERT
+    form = quantisation.format_of(path.removesuffix(".bias"), expert=expert, head=tensor.role is Role.HEAD)
+    return tensor if form is None else replace(tensor, form=form)

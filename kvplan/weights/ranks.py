@@ -1,0 +1,209 @@
+"""What one rank of a replica holds: tensors divided as the engine divides them, stage by stage.
+
+The rules are vLLM's (vllm-project/vllm vllm/model_executor/layers/linear.py, vocab_parallel_embedding.py,
+fused_moe/config.py and vllm/distributed/utils.py, 0.32): column and row parallel matrices must divide
+evenly, KV heads are replicated when there are fewer than ranks, the vocabulary is padded to a multiple
+of 64, experts are divided by expert parallelism over tp × dp ranks or else in their width, and the
+layers of a pipeline that are left over go to the stages before the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from math import prod
+
+from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
+from kvplan.errors import RefusedError
+from kvplan.record import record
+from kvplan.units import ceil_div, round_up
+from kvplan.weights.formats import Format
+from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
+
+VOCABULARY_MULTIPLE = 64
+INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
+
+
+@record()
+class Parallel:
+    """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
+
+    compute_capability: (major, minor), or None where it is not known (taken as 9.0).
+    """
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    compute_capability: tuple[int, int] | None = None
+    vocabulary_multiple: int = VOCABULARY_MULTIPLE
+
+    @property
+    def has_router_kernels(self) -> bool:
+        """Hopper and data-centre Blackwell: compute capability 9.0 and 10.x."""
+        capability = self.compute_capability or (9, 0)
+        return capability == (9, 0) or capability[0] == 10
+
+    @property
+    def divides_tokens(self) -> bool:
+        """vLLM's sequence-parallel experts (vllm/config/parallel.py use_sequence_parallel_moe)."""
+        return self.enable_expert_parallel and self.tensor_parallel_size > 1 and self.data_parallel_size > 1
+
+    @property
+    def expert_ways(self) -> int:
+        """Ranks that share the experts: tensor times data parallel ranks."""
+        return self.tensor_parallel_size * self.data_parallel_size
+
+
+ALONE = Parallel()
+
+
+def on_rank(dim: Dim, parallel: Parallel) -> int:
+    """How much of one dimension the fullest rank has. Raises RefusedError(cannot-shard)."""
+    ways = parallel.tensor_parallel_size
+    if dim.split is Split.WHOLE:
+        return dim.value
+    if dim.split is Split.SHARED_EXPERT and parallel.divides_tokens:
+        return dim.value
+    if dim.split in (Split.EVEN, Split.SHARED_EXPERT):
+        return max(dim.least, _divided(dim, dim.value, ways))
+    if dim.split is Split.HEADS_KEPT:
+        if dim.value >= ways:
+            return _divided(dim, dim.value, ways)
+        if ways % dim.value:
+            raise _cannot(dim, dim.value, ways)
+        return 1
+    if dim.split is Split.VOCABULARY:
+        return _divided(dim, round_up(dim.value, parallel.vocabulary_multiple), ways)
+    if dim.split is Split.EXPERTS:
+        return ceil_div(dim.value, parallel.expert_ways) if parallel.enable_expert_parallel else dim.value
+    if parallel.enable_expert_parallel or parallel.expert_ways == 1:
+        return dim.value
+    return max(dim.least, _divided(dim, dim.value, parallel.expert_ways))
+
+
+def _divided(dim: Dim, value: int, ways: int) -> int:
+    if value % ways:
+        raise _cannot(dim, value, ways)
+    return value // ways
+
+
+def _cannot(dim: Dim, value: int, ways: int) -> RefusedError:
+    return RefusedError(
+        "cannot-shard",
+        f"{dim.name} is {value:,} and cannot be divided among {ways} GPUs",
+        help=f"take a number of GPUs that divides {value:,}",
+    )
+
+
+def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage: what is left over goes, one each, to the stages before the last.
+
+    Source: vllm-project/vllm vllm/distributed/utils.py get_pp_indices. Raises RefusedError(cannot-shard).
+    """
+    if stages > max(layers, 1):
+        raise RefusedError(
+            "cannot-shard", f"{layers} layers cannot be divided among {stages} pipeline stages"
+        )
+    counts = [layers // stages] * stages
+    for place in range(2, layers % stages + 2):
+        counts[-place] += 1
+    return tuple(counts)
+
+
+def element_packing(tensor: Tensor, dtype: Packing, parallel: Parallel = ALONE) -> Packing:
+    """The packing of one number of an unquantised tensor."""
+    if tensor.dtype is None:
+        return dtype
+    if tensor.dtype == ROUTER_FLOAT32:
+        return dtype if parallel.has_router_kernels else FLOAT32
+    if tensor.dtype in INT_BYTES:
+        return Packing(tensor.dtype, 1, INT_BYTES[tensor.dtype])
+    return scalar(tensor.dtype)
+
+
+@lru_cache(maxsize=65536)
+def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
+    """Numbers of one tensor on the fullest rank."""
+    return prod(on_rank(dim, parallel) for dim in (*tensor.stack, *tensor.rows, *tensor.columns))
+
+
+@lru_cache(maxsize=65536)
+def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
+    """Bytes of one tensor on the fullest rank, in the format that the checkpoint stores its module in."""
+    form = tensor.form
+    if form is None:
+        return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
+    padded = form if tensor.role is Role.EXPERT else None
+    rows, columns, stack = (
+        _count(dims, parallel, padded) for dims in (tensor.rows, tensor.columns, tensor.stack)
+    )
+    if not tensor.columns:  # a bias is padded with its matrix, but not quantised
+        return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
+    return stack * form.bytes_for(rows, columns, dtype.bytes)
+
+
+def _count(dims: tuple[Dim, ...], parallel: Parallel, padded: Format | None) -> int:
+    """The product of the dimensions on the rank; an expert's are padded to what the kernel needs."""
+    if padded is None:
+        return prod(on_rank(dim, parallel) for dim in dims)
+    width, hidden = padded.expert_multiples
+    steps = {Split.EXPERT_WIDTH: width, Split.WHOLE: hidden}
+    return prod(round_up(on_rank(dim, parallel), steps.get(dim.split, 1)) for dim in dims)
+
+
+@lru_cache(maxsize=1024)
+def bytes_by_stage(
+    inventory: Inventory, parallel: Parallel = ALONE, dtype: Packing = BFLOAT16
+) -> tuple[int, ...]:
+    """Bytes of weights on the fullest rank of each pipeline stage. Raises RefusedError(cannot-shard)."""
+    stages = parallel.pipeline_parallel_size
+    counts = stage_layers(len(inventory.layers), stages)
+    totals = []
+    start = 0
+    for stage, count in enumerate(counts):
+        total = sum(
+            tensor_bytes(entry.tensor, parallel, dtype)
+            for entry in inventory.ends
+            if lies_on(entry.place, stage, stages)
+        )
+        total += sum(
+            block_bytes(block.tensors, parallel, dtype) for block in inventory.layers[start : start + count]
+        )
+        totals.append(total)
+        start += count
+    return tuple(totals)
+
+
+@lru_cache(maxsize=4096)
+def block_bytes(tensors: tuple[Tensor, ...], parallel: Parallel = ALONE, dtype: Packing = BFLOAT16) -> int:
+    """Bytes of one layer on the fullest rank."""
+    return sum(tensor_bytes(tensor, parallel, dtype) for tensor in tensors)
+
+
+def parameters_by_stage(inventory: Inventory, parallel: Parallel = ALONE) -> tuple[int, ...]:
+    """Numbers on the fullest rank of each pipeline stage."""
+    stages = parallel.pipeline_parallel_size
+    totals = []
+    start = 0
+    for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
+        ends = (entry.tensor for entry in inventory.ends if lies_on(entry.place, stage, stages))
+        inside = (tensor for block in inventory.layers[start : start + count] for tensor in block.tensors)
+        totals.append(_sum(ends, parallel) + _sum(inside, parallel))
+        start += count
+    return tuple(totals)
+
+
+def _sum(tensors: Iterable[Tensor], parallel: Parallel) -> int:
+    return sum(elements_on_rank(tensor, parallel) for tensor in tensors)
+
+
+def lies_on(place: Place, stage: int, stages: int) -> bool:
+    """Whether a tensor of this place lies on the stage (counted from 0)."""
+    first, last = stage == 0, stage == stages - 1
+    return {
+        Place.FIRST: first,
+        Place.LAST: last,
+        Place.TIED: first or last,
+        Place.EVERY: True,
+    }[place]

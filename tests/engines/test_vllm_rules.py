@@ -1,0 +1,155 @@
+"""Rules of vLLM one by one: releases, refusals, defaults by GPU, what a request of the encoder takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.engines.vllm.served import stage_bounds
+from kvplan.errors import KvplanError
+from tests.engines.vllm_cases import CONFIGS
+from tests.engines.vllm_compare import gpu_of
+
+GIB = 2**30
+LLAMA = CONFIGS["llama"]
+
+
+def pool_of(name: str, version: str, **options: Any) -> Any:
+    result = kvplan.size(CONFIGS[name], engine=f"vllm@{version}", kv_cache_memory=4 * GIB, **options)
+    assert result.pool is not None, result.refusal
+    return result.pool
+
+
+def test_tokens_are_printed_from_concurrency_since_0_25() -> None:
+    new, old = pool_of("gemma3", "0.25"), pool_of("gemma3", "0.20")
+    assert new.kv_tokens == int(new.max_concurrency * 16384)
+    assert old.kv_tokens == old.num_blocks // len(old.groups) * 16
+
+
+def test_windows_are_charged_for_all_batches_in_flight_since_0_29() -> None:
+    new, old = pool_of("mistral-window", "0.29"), pool_of("mistral-window", "0.25")
+    assert old.groups[0].blocks_per_request == -(-(4095 + 8192) // 16) + 1
+    assert new.groups[0].blocks_per_request == -(-min(4095 + 16384, 16384) // 16) + 1
+
+
+def test_the_null_block_is_counted_since_0_29() -> None:
+    request = 7 * 2 * 16 * 4 * 128 * 2 * (16384 // 16)
+    assert kvplan.size(LLAMA, engine="vllm@0.25", kv_cache_memory=request).ok
+    refusal = kvplan.size(LLAMA, engine="vllm@0.29", kv_cache_memory=request).refusal
+    assert refusal is not None
+    assert refusal.largest_max_model_len == 16384 - 16
+
+
+def test_a_delta_net_reserves_a_checkpoint_since_0_33() -> None:
+    assert [group.blocks_per_request for group in pool_of("qwen3-next", "0.32").groups][:3] == [2, 2, 2]
+    assert [group.blocks_per_request for group in pool_of("qwen3-next", "0.33").groups][:3] == [3, 3, 3]
+
+
+def test_no_hybrid_groups_in_0_8() -> None:
+    assert len(pool_of("gemma3", "0.8").groups) == 1
+    with pytest.raises(KvplanError, match="outside the paged pool"):
+        kvplan.size(CONFIGS["jamba"], engine="vllm@0.8")
+
+
+@pytest.mark.parametrize(
+    ("card", "usage", "memory", "expected"),
+    [
+        ("h100", "server", None, (8192, 1024)),
+        ("h100", "llm", None, (16384, 1024)),
+        ("b200", "server", None, (16384, 1024)),
+        ("a100", "server", None, (2048, 256)),
+        ("a100", "llm", None, (8192, 256)),
+        ("l40s", "server", None, (2048, 256)),
+        ("l40s", "server", 70 * GIB, (8192, 1024)),
+    ],
+)
+def test_batch_defaults(card: str, usage: str, memory: int | None, expected: tuple[int, int]) -> None:
+    settings = kvplan.size(LLAMA, gpu=gpu_of(card, memory), usage=usage).settings
+    assert (settings["max_num_batched_tokens"], settings["max_num_seqs"]) == expected
+
+
+def test_without_a_gpu_an_h100_is_assumed_and_said() -> None:
+    assert "assumed" in kvplan.size(LLAMA).settings["gpu"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "sizes"),
+    [
+        (80, 3, [27, 27, 26]),
+        (61, 4, [15, 15, 16, 15]),
+        (7, 2, [4, 3]),
+        (4, 4, [1, 1, 1, 1]),
+        (10, 3, [3, 4, 3]),
+    ],
+)
+def test_stages(layers: int, stages: int, sizes: list[int]) -> None:
+    assert [last - first for first, last in stage_bounds(layers, stages)] == sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code"),
+    [
+        ("llama", {"tensor_parallel_size": 3}, "tensor-parallel"),
+        ("llama", {"max_model_len": 20000}, "max-model-len"),
+        ("llama", {"tokens": 20000}, "request-too-long"),
+        ("llama", {"pipeline_parallel_size": 9}, "pipeline-parallel"),
+        ("llama", {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}, "context-parallel"),
+        ("gemma3", {"tensor_parallel_size": 8, "decode_context_parallel_size": 2}, "context-parallel"),
+        ("mamba", {"tensor_parallel_size": 2, "decode_context_parallel_size": 2}, "context-parallel"),
+        ("gemma2", {"dtype": "float16"}, "dtype"),
+        ("llama", {"speculative_method": "mtp", "num_speculative_tokens": 1}, "speculative"),
+        ("deepseek-v3", {"kv_cache_dtype": "int8_per_token_head"}, "cannot-start"),
+        ("jamba", {"disable_hybrid_kv_cache_manager": True}, "cannot-start"),
+    ],
+)
+def test_refusals(name: str, options: dict[str, Any], code: str) -> None:
+    result = kvplan.size(CONFIGS[name], engine="vllm@0.32", **options)
+    assert result.refusal is not None
+    assert result.refusal.code == code
+    assert not result.ok
+
+
+@pytest.mark.parametrize("architecture", ["MptForCausalLM", "NoSuchForCausalLM"])
+def test_classes_that_are_not_built(architecture: str) -> None:
+    refusal = kvplan.size({**LLAMA, "architectures": [architecture]}, engine="vllm@0.32").refusal
+    assert refusal is not None
+    assert refusal.code == "unsupported-model"
+
+
+def test_fp8_needs_a_card_that_has_it() -> None:
+    refusal = kvplan.size(LLAMA, gpu=gpu_of("a100"), kv_cache_dtype="fp8").refusal
+    assert refusal is not None
+    assert "8.9" in refusal.message
+
+
+def test_a_request_takes_the_blocks_of_its_own_encoder_tokens() -> None:
+    result = kvplan.size(CONFIGS["whisper"], kv_cache_memory=GIB, engine="vllm@0.32")
+    assert result.pool is not None
+    own, cross = result.pool.groups
+    assert (own.kind, cross.kind) == ("full_attention", "cross_attention")
+    # The planner reserves a whole batch of encoder tokens; the request needs 1,500.
+    assert cross.blocks_per_request == 512
+    assert result.per_gpu.kv_bytes_per_request == (28 + 94) * result.pool.bytes_per_block
+
+
+def test_a_model_without_a_cache_takes_nothing() -> None:
+    config = {"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 100}
+    result = kvplan.size(config, kv_cache_memory=GIB, tokens=100)
+    assert result.per_gpu.kv_bytes_per_request == 0
+    assert result.pool is None
+
+
+def test_an_unknown_backend_is_an_error() -> None:
+    with pytest.raises(KvplanError, match="unknown attention backend") as caught:
+        kvplan.size(LLAMA, attention_backend="FLASH_ATN")
+    assert caught.value.code == "unknown-backend"
+    assert caught.value.help == ("did you mean FLASH_ATTN?",)
+
+
+def test_the_backend_decides_the_block_size() -> None:
+    flash = kvplan.size(CONFIGS["deepseek-v3"], attention_backend="FLASHMLA").settings
+    assert (flash["block_size"], flash["attention_backend"]) == (64, "FLASHMLA")
+    infer = kvplan.size(CONFIGS["deepseek-v3"], attention_backend="FLASHINFER_MLA", gpu=gpu_of("b200"))
+    assert infer.settings["block_size"] == 32

@@ -1,0 +1,228 @@
+"""Ask the installed vLLM how it lays out a cache: run as a program, cases in, answers out (JSON lines).
+
+Each case is one line: {"gpu", "config", "memory", "args": engine arguments, "usage"}. A case runs in a fork
+of a process on the stage of `vllm_stage`, so that nothing of one case is left for the next. The answer has
+the figures that kvplan gives, or "refused" with vLLM's own message.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import types
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
+
+
+class Ranks:
+    """A process group of which this process is one rank; collectives give back what they were given."""
+
+    def __init__(self, size: int = 1, rank: int = 0) -> None:
+        import torch
+
+        self.world_size, self.rank, self.rank_in_group, self.local_rank = size, rank, rank, rank
+        self.ranks = list(range(size))
+        self.device, self.device_index = torch.device("cpu"), 0
+        group = types.SimpleNamespace(
+            size=lambda: size, rank=lambda: rank, world_size=size, rank_in_group=rank
+        )
+        self.device_group = self.cpu_group = group
+        self.device_communicator = self.mq_broadcaster = None
+        self.use_custom_op_call = self.use_cpu_custom_send_recv = False
+        self.is_first_rank, self.is_last_rank = rank == 0, rank == size - 1
+        self.first_rank, self.last_rank = 0, size - 1
+        self.next_rank, self.prev_rank = (rank + 1) % size, (rank - 1) % size
+        self.unique_name = "stage"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda value=None, *args, **kwargs: value
+
+
+def _groups(tp: int, pp: int, stage: int, dcp: int) -> None:
+    import torch.distributed as dist
+    import vllm.distributed.parallel_state as state
+
+    state._WORLD = Ranks(tp * pp, stage * tp)
+    state._TP, state._PP = Ranks(tp), Ranks(pp, stage)
+    state._DCP, state._EP = Ranks(dcp), Ranks(tp)
+    for name in ("_DP", "_PCP", "_ETP", "_EPLB", "_INNER_DP_WORLD", "_ENGRAM_DP"):
+        if hasattr(state, name):
+            setattr(state, name, Ranks())
+    state.in_the_same_node_as = lambda group, source_rank=0: [True] * group.world_size
+    if not dist.is_initialized():
+        meeting = Path(tempfile.mkdtemp(prefix="stage-")) / "meeting"
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", world_size=1, rank=0)
+
+
+def _meta_device() -> Any:
+    """Tensors that ask for a CUDA device go to the meta device."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def moved(value: Any) -> Any:
+        if type(value) is int or (isinstance(value, str) and value.startswith("cuda")):
+            return "meta"
+        if isinstance(value, torch.device) and value.type == "cuda":
+            return torch.device("meta")
+        return value
+
+    class Redirect(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+        def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+            named = dict(kwargs or {})
+            if "device" in named:
+                named["device"] = moved(named["device"])
+            if func is torch.Tensor.cuda:
+                return args[0].to("meta")
+            if func is torch.Tensor.to:
+                args = tuple(value if type(value) is int else moved(value) for value in args)
+            return func(*args, **named)
+
+    return Redirect()
+
+
+def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str]]:
+    """One pipeline stage: build the model (and the drafter), collect the specs of its layers."""
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.platforms import current_platform
+    from vllm.utils.torch_utils import set_default_torch_dtype
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    with suppress(Exception):
+        from vllm.v1.worker.workspace import init_workspace_manager
+
+        init_workspace_manager(torch.device("meta"))
+    config.compilation_config.static_forward_context.clear()
+    with set_current_vllm_config(config, check_compile=False):
+        with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"), _meta_device():
+            kept = [initialize_model(vllm_config=config)]
+            drafter = config.speculative_config
+            if drafter is not None and drafter.method == "mtp":
+                kept.append(initialize_model(vllm_config=config, model_config=drafter.draft_model_config))
+        current_platform.update_block_size_for_backend(config)
+        runner = types.SimpleNamespace(vllm_config=config, shared_kv_cache_layers={})
+        specs = GPUModelRunner.get_kv_cache_spec(runner)
+        layouts = WorkerBase.get_supported_kv_cache_layouts(types.SimpleNamespace(vllm_config=config))
+    return specs, layouts
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    """vLLM's own figures for one case."""
+    import vllm.v1.core.kv_cache_utils as planner
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+
+    folder = Path(tempfile.mkdtemp(prefix="stage-"))
+    (folder / "config.json").write_text(json.dumps(case["config"]))
+    args = dict(case.get("args", {}))
+    tp, pp = args.get("tensor_parallel_size", 1), args.get("pipeline_parallel_size", 1)
+    dcp = args.get("decode_context_parallel_size", 1)
+    usage = UsageContext.LLM_CLASS if case.get("usage") == "llm" else UsageContext.OPENAI_API_SERVER
+    engine = EngineArgs(
+        model=str(folder),
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        enforce_eager=True,
+        distributed_executor_backend="mp" if tp * pp > 1 else None,
+        **args,
+    )
+    stages: list[dict[str, Any]] = []
+    layouts: list[str] = []
+    configs: list[Any] = []
+    for stage in range(pp):
+        # Every worker has a config of its own, and fits the block size to its own layers.
+        _groups(tp, pp, stage, dcp)
+        configs.append(engine.create_engine_config(usage_context=usage))
+        configs[-1].parallel_config.rank = stage * tp
+        specs, layouts = _stage_specs(configs[-1])
+        stages.append(specs)
+    config = max(configs, key=lambda one: one.cache_config.block_size)
+    register_all_kvcache_specs(config)
+    resolve_kv_cache_layout(config, [layouts] * pp, [spec for one in stages for spec in one.values()])
+    plans = planner.get_kv_cache_configs(config, stages, [case["memory"]] * pp)
+    scheduled = planner.generate_scheduler_kv_cache_config(plans)
+    tokens, concurrency = planner.get_kv_cache_capacity(config, scheduled)
+    groups = [
+        [
+            len(own.layer_names),
+            own.kv_cache_spec.block_size,
+            own.kv_cache_spec.page_size_bytes,
+            -(-shown.kv_cache_spec.max_memory_usage_bytes(config) // shown.kv_cache_spec.page_size_bytes),
+        ]
+        for own, shown in zip(plans[0].kv_cache_groups, scheduled.kv_cache_groups, strict=True)
+    ]
+    largest = max((tensor.size for plan in plans for tensor in plan.kv_cache_tensors), default=0)
+    return {
+        "num_blocks": scheduled.num_blocks,
+        "bytes_per_block": largest // scheduled.num_blocks,
+        "kv_tokens": tokens,
+        "max_concurrency": concurrency,
+        "max_num_seqs": config.scheduler_config.max_num_seqs,
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "max_model_len": config.model_config.max_model_len,
+        "block_size": config.cache_config.block_size,
+        "groups": groups,
+    }
+
+
+def ask_all(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every case in a fork of its own, on the stage that this process has set."""
+    answers = []
+    for case in cases:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            try:
+                found = answer(case)
+            except BaseException as error:  # whatever vLLM raises is its answer
+                found = {"refused": f"{type(error).__name__}: {error}"[:600]}
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(found, pipe)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            answers.append(json.loads(pipe.read() or '{"refused": "the process ended"}'))
+        os.waitpid(child, 0)
+    return answers
+
+
+def main() -> int:
+    os.environ.update(QUIET)
+    sys.path.insert(0, str(Path(__file__).parent))
+    cases = [json.loads(line) for line in sys.stdin if line.strip()]
+    if not cases:
+        return 0
+    importlib.import_module("vllm_stage").set_stage(cases[0]["gpu"])
+    import vllm.model_executor.models.llama
+    import vllm.v1.worker.gpu_model_runner  # noqa: F401 - imported once for all forks
+
+    out = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(out, "w") as stream:
+        for found in ask_all(cases):
+            stream.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""kvplan's answer to a case in the form in which vLLM's is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kvplan
+from kvplan.gpu import Gpu
+from kvplan.results import SizeResult
+from tests.engines.vllm_cases import Case
+from tests.engines.vllm_stage import CARDS
+
+ENGINE = "vllm@0.32"
+FROM_SETTINGS = ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+FROM_POOL = ("num_blocks", "bytes_per_block", "kv_tokens", "max_concurrency")
+
+
+def gpu_of(name: str, memory_bytes: int | None = None) -> Gpu:
+    """The card of the stage set as kvplan knows GPUs."""
+    card = CARDS[name]
+    return Gpu(
+        slug=name,
+        name=card.name,
+        vendor="nvidia",
+        arch="",
+        memory_marketing="80 GB",
+        memory_total_bytes=memory_bytes or card.memory_bytes,
+        memory_nvml_bytes=None,
+        bandwidth_bytes_per_second=None,
+        compute_capability=card.capability,
+    )
+
+
+def ours(case: Case) -> SizeResult:
+    return kvplan.size(
+        case.config, engine=ENGINE, gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options
+    )
+
+
+def figures(result: SizeResult) -> dict[str, Any]:
+    """The figures that vLLM's answer has too."""
+    pool = result.pool
+    assert pool is not None, result.refusal
+    found: dict[str, Any] = {name: getattr(pool, name) for name in FROM_POOL}
+    found.update({name: result.settings[name] for name in FROM_SETTINGS})
+    found["groups"] = [
+        [group.layers, group.block_size, group.page_bytes, group.blocks_per_request] for group in pool.groups
+    ]
+    return found
+
+
+def check(case: Case, answer: dict[str, Any]) -> None:
+    """Equal figures; where vLLM refuses, a refusal with the length that vLLM names."""
+    result = ours(case)
+    if "refused" not in answer:
+        assert figures(result) == answer
+        return
+    assert result.refusal is not None, answer["refused"]
+    assert result.pool is None
+    _, found, rest = answer["refused"].partition("estimated maximum model length is ")
+    if found:
+        assert result.refusal.largest_max_model_len == int(rest.split(".")[0])

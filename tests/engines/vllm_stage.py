@@ -1,0 +1,281 @@
+"""A stage set on which vLLM 0.32 believes that it runs on an NVIDIA GPU: no driver, no kernels, no weights.
+
+Only for asking its planner: model classes are built on torch's meta device, nothing is ever launched.
+Imported by `vllm_ask` inside a process of its own, because none of this can be undone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Card:
+    """What vLLM asks of a device. flash_attention: the FlashAttention builds that run there."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_bytes: int
+    flash_attention: tuple[int, ...]
+
+
+CARDS = {
+    "h100": Card("NVIDIA H100 80GB HBM3", (9, 0), 79 * GIB, (2, 3)),
+    "a100": Card("NVIDIA A100-SXM4-80GB", (8, 0), 79 * GIB, (2,)),
+    "l40s": Card("NVIDIA L40S", (8, 9), 44 * GIB, (2,)),
+    "b200": Card("NVIDIA B200", (10, 0), 178 * GIB, (2, 4)),
+}
+COMPILED = (
+    "vllm._C_stable_libtorch",
+    "vllm._moe_C_stable_libtorch",
+    "vllm._flashmla_C",
+    "vllm._flashkda_C",
+    "vllm._flashmla_extension_C",
+    "vllm.third_party.flashmla.flash_mla_interface",
+)
+CUDA_ONLY = ("cutlass", "cuda", "quack")
+
+
+class _PropType(type):
+    """A class whose unknown attributes are such classes too: it can be called, subscripted and inherited."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        prop = make_prop(name)
+        setattr(cls, name, prop)
+        return prop
+
+
+def make_prop(name: str) -> Any:
+    def called(_self: object, *args: object, **_kwargs: object) -> object:
+        return args[0] if args else None
+
+    body = {
+        "__init__": lambda self, *a, **k: None,
+        "__call__": called,
+        "__class_getitem__": classmethod(lambda cls, _item: cls),
+    }
+    return _PropType(name, (), body)
+
+
+class PropModule(types.ModuleType):
+    """A module that has every attribute."""
+
+    def __init__(self, name: str, **given: object) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        vars(self).update(given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        prop = make_prop(name)
+        setattr(self, name, prop)
+        return prop
+
+
+class _PropFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports of CUDA-only packages succeed and bring nothing."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.split(".")[0] in CUDA_ONLY:
+            return importlib.machinery.ModuleSpec(fullname, self)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return PropModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        return None
+
+
+def _put_modules(card: Card) -> None:
+    for name in COMPILED:
+        sys.modules.setdefault(name, PropModule(name))
+    flash: dict[str, object] = {
+        "is_fa_version_supported": lambda version, device=None: version in card.flash_attention,
+        "fa_version_unsupported_reason": lambda version, device=None: None,
+        "FA2_AVAILABLE": True,
+        "FA3_AVAILABLE": 3 in card.flash_attention,
+        "FA4_AVAILABLE": 4 in card.flash_attention,
+    }
+    root = "vllm.vllm_flash_attn"
+    leaves = (
+        "",
+        ".flash_attn_interface",
+        ".layers",
+        ".layers.rotary",
+        ".ops",
+        ".ops.triton",
+        ".ops.triton.rotary",
+    )
+    for leaf in leaves:
+        sys.modules[root + leaf] = PropModule(root + leaf, **flash)
+    sys.meta_path.append(_PropFinder())
+    try:
+        importlib.import_module("torchvision")
+    except Exception:
+        for leaf in ("", ".io", ".ops", ".utils", ".transforms", ".transforms.v2", ".transforms.functional"):
+            sys.modules["torchvision" + leaf] = PropModule("torchvision" + leaf, __version__="0")
+        sys.modules["torchvision.transforms.v2.functional"] = PropModule(
+            "torchvision.transforms.v2.functional"
+        )
+
+
+def _quiet_operators() -> None:
+    """Operators that only the compiled wheel has: declared fakes are ignored, calls answer False."""
+    import torch
+    import torch._ops
+    import torch.library
+
+    declare = torch.library.register_fake
+
+    def register(op: Any, func: Any = None, **kwargs: Any) -> Any:
+        if func is None:
+            return lambda later: register(op, later, **kwargs) or later
+        try:
+            declare(op, func, **kwargs)
+        except RuntimeError:
+            return func
+        return func
+
+    torch.library.register_fake = register
+
+    class Operator:
+        def __call__(self, *args: object, **kwargs: object) -> bool:
+            return False
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return self
+
+    real = torch._ops._OpNamespace.__getattr__
+
+    def lookup(self: Any, name: str) -> Any:
+        try:
+            return real(self, name)
+        except AttributeError:
+            if name.startswith("__") or not self.name.startswith(("_C", "_moe_C", "_flash")):
+                raise
+            return Operator()
+
+    torch._ops._OpNamespace.__getattr__ = lookup
+
+
+def _device_answers(card: Card) -> None:
+    import torch
+
+    class Idle:
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            return None
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *args, **kwargs: None
+
+    properties = types.SimpleNamespace(
+        multi_processor_count=132,
+        major=card.capability[0],
+        minor=card.capability[1],
+        name=card.name,
+        total_memory=card.memory_bytes,
+        is_integrated=False,
+        shared_memory_per_block_optin=232448,
+        warp_size=32,
+    )
+    answers: dict[str, object] = {
+        "Stream": Idle,
+        "Event": Idle,
+        "current_stream": lambda *a, **k: Idle(),
+        "default_stream": lambda *a, **k: Idle(),
+        "get_device_properties": lambda *a, **k: properties,
+        "get_device_capability": lambda *a, **k: card.capability,
+        "get_device_name": lambda *a, **k: card.name,
+        "current_device": lambda: 0,
+        "device_count": lambda: 64,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch.Stream = torch.Event = Idle
+    torch.accelerator.current_device_index = lambda: 0
+    torch.accelerator.empty_cache = lambda *a, **k: None
+    torch.accelerator.synchronize = lambda *a, **k: None
+
+
+def _triton_driver(card: Card) -> None:
+    """Triton wants a driver when kernels are declared."""
+    import torch
+
+    backends = importlib.import_module("triton.backends").backends
+    target = importlib.import_module("triton.backends.compiler").GPUTarget
+    driver = importlib.import_module("triton.runtime.driver").driver
+    for name, backend in backends.items():
+        backend.driver.is_active = staticmethod(lambda nvidia=name == "nvidia": nvidia)
+    facts = {"max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": 32}
+    stand_in = types.SimpleNamespace(
+        utils=types.SimpleNamespace(get_device_properties=lambda device: facts),
+        get_current_target=lambda: target("cuda", card.capability[0] * 10 + card.capability[1], 32),
+        get_current_device=lambda: 0,
+        get_device_capability=lambda *args: card.capability,
+        get_active_torch_device=lambda: torch.device("meta"),
+        get_benchmarker=lambda: lambda *args, **kwargs: 0.0,
+        get_empty_cache_for_benchmark=lambda: None,
+    )
+    driver.set_active(stand_in)
+
+
+def set_stage(card_name: str) -> None:
+    """Before anything else of vLLM is imported."""
+    card = CARDS[card_name]
+    _quiet_operators()
+    _put_modules(card)
+    import vllm.platforms as platforms
+
+    platforms.vllm_version_matches_substr = lambda text: False
+    _triton_driver(card)
+    from vllm.platforms.cuda import CudaPlatformBase
+    from vllm.platforms.interface import DeviceCapability
+
+    def at_least(wanted: tuple[int, int] | int) -> bool:
+        if isinstance(wanted, tuple):
+            return card.capability >= wanted
+        return card.capability[0] * 10 + card.capability[1] >= wanted
+
+    answers: dict[str, Callable[..., object]] = {
+        "get_device_capability": lambda cls, device_id=0: DeviceCapability(*card.capability),
+        "has_device_capability": lambda cls, capability, device_id=0: at_least(capability),
+        "get_device_name": lambda cls, device_id=0: card.name,
+        "get_device_uuid": lambda cls, device_id=0: f"GPU-{device_id}",
+        "get_device_total_memory": lambda cls, device_id=0: card.memory_bytes,
+        "is_fully_connected": lambda cls, device_ids: True,
+        "device_count": lambda cls: 64,
+        "num_compute_units": lambda cls, device_id=0: 132,
+        "is_integrated_gpu": lambda cls, device_id=0: False,
+        "get_cuda_runtime_major": lambda cls: 13,
+        "is_pin_memory_available": lambda cls: False,
+        "set_device": lambda cls, device: None,
+        "import_kernels": lambda cls: None,
+        "is_arch_support_pdl": lambda cls: False,
+    }
+    platform = type("StagePlatform", (CudaPlatformBase,), {n: classmethod(f) for n, f in answers.items()})
+    platforms._current_platform = platform()
+    _device_answers(card)
+    import vllm.utils.import_utils as import_utils
+
+    import_utils.has_deep_gemm = lambda: True
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda look: look()
