@@ -120,7 +120,7 @@ def compare(
     chosen = load_model(model) if model is not None else model_named(observation)
     asked = make_settings(**options)
     overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
-    names = {name if name in Settings.__slots__ else "engine_options" for name in overrides}
+    names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}
     gpu = asked.gpu if "gpu" in names else gpu_of(observation)
     return compare_with(
         chosen,

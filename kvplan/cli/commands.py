@@ -70,9 +70,9 @@ Examples:
 _COMPARE = """\
 \b
 Examples:
-  kvplan compare --log server.log               model and settings from the log
+  kvplan compare --log server.log           model and settings from the log
   kvplan compare llama-3.1-8b --log server.log --tolerance 1%
-  docker logs vllm 2>&1 | kvplan compare -      the log on standard input
+  docker logs vllm 2>&1 | kvplan compare -  the log on standard input
   kvplan compare ./config.json --url http://localhost:8000
   kvplan compare --url http://localhost:8000 --watch 5
 

@@ -14,6 +14,7 @@ from kvplan.observation import Count, Observation, SettingValue
 from kvplan.settings import Settings
 
 GIVEN = "given"
+MOST_RANKS = 4096
 _COUNTS = frozenset(
     "tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size block_size "
     "max_model_len max_num_seqs max_num_batched_tokens num_gpu_blocks_override num_speculative_tokens".split()
@@ -194,7 +195,8 @@ def _check_engine(choice: Choice, observation: Observation) -> None:
 def _typed(name: str, value: SettingValue) -> int | str | bool | None:
     """The value where it has the setting's type; None where it says nothing."""
     if name in _COUNTS:
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**15:
+        most = MOST_RANKS if name.endswith("_parallel_size") else 10**15
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
             return value
         return None
     if name in _WORDS:

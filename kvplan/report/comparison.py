@@ -139,12 +139,15 @@ def _sources(found: Comparison, observation: Observation) -> Screen:
 
 def _next(found: Comparison, observation: Observation, typed: str | None) -> Screen:
     """What to type next."""
-    model = typed or (found.model.id if found.model is not None else "MODEL")
+    model = typed or "MODEL"
+    if typed is None and found.model is not None:
+        card = found.model.source.removeprefix("card:")
+        model = card if card != found.model.source else found.model.id
     engine = f"{found.engine.name}@{found.engine.version}" if found.engine.version else found.engine.name
     words = ["kvplan", "explain", model, "--engine", engine]
     screen = [line(Span(f"why:    {command(*words)}", "dim"), indent=1)]
     if found.verdict is not Verdict.AGREES and "kv_cache_memory" not in found.recognised:
-        more = "as it was started: --tp, --kv-cache-dtype, --gpu, --engine NAME@VERSION"
+        more = "as it was started: --tp, --kv-cache-dtype, --gpu, --engine NAME@…"
     else:
         more = "--json, --tolerance 1%" + (", --watch" if observation.source != "log" else "")
     return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
