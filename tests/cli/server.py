@@ -16,7 +16,7 @@ def serving(pages: Pages) -> Iterator[tuple[str, list[dict[str, str]]]]:
     seen: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        def do_GET(self) -> None:
             seen.append({name.lower(): value for name, value in self.headers.items()})
             body = pages(self.path)
             self.send_response(404 if body is None else 200)

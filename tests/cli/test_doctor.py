@@ -61,7 +61,7 @@ def test_a_broken_config_file_is_a_line(run: Run, text: str, tmp_path: Path) -> 
     config.write_text(text, encoding="utf-8")
     ran = run("doctor", environment={"KVPLAN_CONFIG": str(config)})
     assert ran.code == 0
-    assert "config file: " in ran.out
+    assert "config file:" in ran.out
     missing = run("doctor", environment={"KVPLAN_CONFIG": str(tmp_path / "none.yaml")})
     assert missing.code == 0
     assert "not a file" in " ".join(missing.out.split())

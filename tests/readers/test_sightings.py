@@ -58,7 +58,7 @@ def test_another_model_than_the_one_compared() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "slug"),
-    [("139.80", "h200-sxm-141gb"), ("121.69", "gb10-128gb"), ("79.19", "h100-pcie-80gb"), ("63.98", None)],
+    [("139.80", "h200-sxm-141gb"), ("121.69", "gb10-128gb"), ("79.19", "h100-pcie-80gb"), ("22.06", None)],
 )
 def test_gpus_by_their_memory(memory: str, slug: str | None) -> None:
     observation = Observation("vllm", rows=(Row(total_memory_bytes=parse_count(memory, "GiB")),))
