@@ -135,7 +135,7 @@ class _Run:
             *(row for row in unpredicted(observation, tuple(said))),
             *layout_rows(self.predictor, observation),
             *pool,
-            *cache_rows(self.predictor, observation),
+            *cache_rows(self.predictor, axis, observation),
             *refusal_rows(
                 self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
             ),

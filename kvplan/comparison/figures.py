@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, narrow
+from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated_bytes, narrow
 from kvplan.comparison.results import ComparedRow, Number, row_of
-from kvplan.observation import Count, Figure, Observation, exact_count, total
+from kvplan.observation import Count, Figure, Observation, total
 from kvplan.results import SizeResult
 
 UNITS = {"num_blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "×"}
@@ -27,6 +27,8 @@ def pool_figures(observation: Observation) -> dict[str, Figure]:
 
 def infer_axis(predictor: Predictor, observation: Observation) -> Axis | None:
     """The pool that prints the first reported figure; None where no pool does."""
+    if observation.engine == "llamacpp":
+        return None
     kind = BLOCKS if observation.engine == "vllm" else BYTES
     for name, figure in pool_figures(observation).items():
         whole = Axis(kind, 0, ENDLESS, ENDLESS, f"the reported {WORDS[name]}", inferred=True)
@@ -167,14 +169,18 @@ def budget_rows(budget: object, observation: Observation) -> Iterator[ComparedRo
         yield row_of("kv_pool_bytes", "bytes", pool, likely, *ends)
 
 
-def cache_rows(predictor: Predictor, observation: Observation) -> Iterator[ComparedRow]:
-    """Engines that allocate the cache by length, not by memory: its bytes (llama.cpp)."""
+def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> Iterator[ComparedRow]:
+    """The bytes of the caches, where length or tokens decide them: llama.cpp and SGLang."""
     reported = observation.count("kv_bytes")
-    if observation.engine != "llamacpp" or reported is None:
+    if reported is None or observation.engine not in ("llamacpp", "sglang"):
         return
-    states = observation.count("state_bytes")
-    whole = total(part for part in (reported, states) if part is not None) or exact_count(0)
-    yield row_of("kv_bytes", "bytes", whole, predictor.result.total.kv_bytes)
+    if observation.engine == "llamacpp":
+        whole = total(part for part in (reported, observation.count("state_bytes")) if part is not None)
+        yield row_of("kv_bytes", "bytes", whole or reported, predictor.result.total.kv_bytes)
+    elif axis is not None:
+        allocated = allocated_bytes(predictor, axis.value)
+        if allocated is not None:
+            yield row_of("kv_bytes", "bytes", reported, allocated)
 
 
 def unpredicted(observation: Observation, names: tuple[str, ...]) -> list[ComparedRow]:

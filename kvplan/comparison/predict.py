@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib import import_module
 
 from kvplan.engines.base import Choice
 from kvplan.model import Model
@@ -102,6 +103,18 @@ class Predictor:
         return Figures(pool.num_blocks, pool.kv_tokens, Fraction(held, whole) if whole else Fraction(0))
 
 
+def allocated_bytes(predictor: Predictor, memory: int) -> int | None:
+    """What the engine really allocates for a pool of that size, where its rules tell it apart from the pool.
+
+    An engine's package may offer ``allocations(model, settings)``: entries with name, k_bytes and v_bytes.
+    """
+    allocations = getattr(import_module(type(predictor.choice.engine).__module__), "allocations", None)
+    if allocations is None:
+        return None
+    found = allocations(predictor.model, replace(predictor.settings, kv_cache_memory=memory))
+    return sum(entry.k_bytes + entry.v_bytes for entry in found if not entry.name.startswith("draft"))
+
+
 Pick = Callable[[Figures], Number]
 PICKS: dict[str, Pick] = {
     "num_blocks": lambda figures: figures.blocks,
@@ -137,6 +150,9 @@ def axis_of(observation: Observation, settings: Settings, budget: object | None 
     if settings.kv_cache_memory is not None:
         memory = settings.kv_cache_memory
         return Axis(BYTES, memory, memory, memory, "--kv-cache-memory")
+    if observation.engine in ("sglang", "llamacpp"):
+        # SGLang prints what it allocated, a page more than its tokens; llama.cpp allocates by length.
+        return None
     printed = smallest_pool(observation)
     exact = observation.setting("kv_cache_memory_bytes")
     if isinstance(exact, int) and exact > 0 and (printed is None or printed.contains(exact)):

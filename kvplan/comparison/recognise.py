@@ -34,13 +34,13 @@ _DEFAULTED = frozenset(
 )
 # What an engine calls a setting in its log → the name of the setting, or of the engine's own option.
 _NAMES: Mapping[str, Mapping[str, str]] = {
-    "llamacpp": {
-        "n_ctx": "ctx_size",
-        "max_num_seqs": "parallel",
-        "n_ubatch": "ubatch_size",
-        "gpu_layers": "n_gpu_layers",
-    },
+    "sglang": {"page_size": "block_size", "max_running_requests": "max_num_seqs"},
+    "trtllm": {"tokens_per_block": "block_size"},
+    # Where the layers lie (n_gpu_layers) is left out: the log's caches are those of all devices.
+    "llamacpp": {"n_ctx": "ctx_size", "max_num_seqs": "parallel", "n_ubatch": "ubatch_size"},
 }
+_ASKED_FOR = ("args", "server info")
+"""Sources of settings that somebody chose, as against lines that print what came of them."""
 _SETTINGS = frozenset(item.name for item in fields(Settings))
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 
@@ -79,7 +79,9 @@ def recognise(
     names = _NAMES.get(observation.engine, {})
     for printed, setting in observation.settings.items():
         name = names.get(printed, printed)
-        if name == "block_size" and not _chosen_by_user(observation):
+        if name == "block_size" and observation.engine == "vllm" and not _chosen_by_user(observation):
+            continue
+        if printed == "max_running_requests" and setting.source not in _ASKED_FOR:
             continue
         value: Any = None
         if name in _SETTINGS:
@@ -93,6 +95,9 @@ def recognise(
         if value is not None:
             where = setting.source or observation.source
             shown[name] = f"{value} ({where}, line {setting.line})" if setting.line else f"{value} ({where})"
+    for name, value in _cache_types(observation).items():
+        if name in options:
+            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
     length = _length(observation)
     if length is not None and observation.engine == "vllm":
         values["max_model_len"] = length.value
@@ -230,6 +235,17 @@ def _length(observation: Observation) -> Count | None:
     if found is None and observation.refusal is not None:
         found = observation.refusal.max_model_len
     return found if found is not None and found.value > 0 else None
+
+
+def _cache_types(observation: Observation) -> dict[str, str]:
+    """llama.cpp's types of K and V, as its cache lines name them."""
+    if observation.engine != "llamacpp":
+        return {}
+    pool = next((pool for pool in observation.pools if pool.name != "state" and pool.k_dtype), None)
+    if pool is None:
+        return {}
+    named = {"cache_type_k": pool.k_dtype, "cache_type_v": pool.v_dtype}
+    return {name: value for name, value in named.items() if value}
 
 
 def _place(figure: Count, source: str) -> str:
