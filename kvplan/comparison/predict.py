@@ -112,7 +112,8 @@ def allocated_bytes(predictor: Predictor, memory: int) -> int | None:
     if allocations is None:
         return None
     found = allocations(predictor.model, replace(predictor.settings, kv_cache_memory=memory))
-    return sum(entry.k_bytes + entry.v_bytes for entry in found if not entry.name.startswith("draft"))
+    own = (entry for entry in found if not entry.name.startswith("draft"))
+    return sum(int(entry.k_bytes) + int(entry.v_bytes) for entry in own)
 
 
 Pick = Callable[[Figures], Number]

@@ -166,11 +166,14 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
         return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
-    release = _release(version)
+    release, first = _release(version), _release(newest.engine.versions[0])
+    if first is None:
+        # Builds without releases (llama.cpp): one set of rules for all that are known.
+        return newest, True, []
     if release is None or (name == "vllm" and release <= (0, 1)):
         text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
         return newest, False, [text]
-    if release < parse_version(newest.engine.versions[0])[:2]:
+    if release < first:
         oldest = Choice(newest.engine, newest.engine.versions[0])
         text = (
             f"{name} {version[:40]} is older than what is known: the rules of {oldest.version} were applied"
