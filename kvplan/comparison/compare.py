@@ -67,6 +67,8 @@ def compare(
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
         return _cannot(model, observation, error.message, recognised)
+    # A GPU and the weights' size make the engine's answer hold a budget of its own.
+    budget = budget if budget is not None else getattr(predictor.result, "budget", None)
     return _Run(model, observation, recognised, predictor, budget, tolerance).comparison()
 
 

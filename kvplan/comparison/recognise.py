@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any
 
 from kvplan.engines import ENGINES, choose_engine
@@ -27,6 +28,7 @@ _FLAGS = frozenset(
     "enable_prefix_caching disable_hybrid_kv_cache_manager enforce_eager enable_expert_parallel "
     "async_scheduling".split()
 )
+_SHARES = frozenset(("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"))
 # Settings that a list of non-default arguments leaves out only where they have their default.
 _DEFAULTED = frozenset(
     "kv_cache_dtype tensor_parallel_size pipeline_parallel_size decode_context_parallel_size "
@@ -200,7 +202,7 @@ def _check_engine(choice: Choice, observation: Observation) -> None:
         )
 
 
-def _typed(name: str, value: SettingValue) -> int | str | bool | None:
+def _typed(name: str, value: SettingValue) -> int | str | bool | Fraction | None:
     """The value where it has the setting's type; None where it says nothing."""
     if name in _COUNTS:
         most = MOST_RANKS if name.endswith("_parallel_size") else 10**15
@@ -209,6 +211,9 @@ def _typed(name: str, value: SettingValue) -> int | str | bool | None:
         return None
     if name in _WORDS:
         return value if isinstance(value, str) and value and len(value) <= 60 else None
+    if name in _SHARES:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return Fraction(value) if isinstance(value, Fraction) or whole else None  # type: ignore[arg-type]
     if name in _FLAGS:
         return value if isinstance(value, bool) else None
     return None
