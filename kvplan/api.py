@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.engines import DEFAULT_ENGINE, choose_engine
+from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options, choose_engine
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -61,7 +61,10 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
     choice = choose_engine(engine)
-    result = choice.engine.size(load_model(model), make_settings(**options), choice.version)
+    settings = make_settings(**options)
+    if settings.engine_options:
+        check_options((choice.engine,), settings)
+    result = choice.engine.size(load_model(model), settings, choice.version)
     if choice.warning:
         return replace(result, warnings=(choice.warning, *result.warnings))
     return result
@@ -149,11 +152,15 @@ def make_settings(**options: Any) -> Settings:
     if not options:
         return _DEFAULTS
     values: dict[str, Any] = {}
+    own: dict[str, object] = {}
     for name, value in options.items():
         name = _SHORT.get(name, name)
-        if name not in _OPTION_NAMES:
+        if name not in _OPTION_NAMES and name not in OWN_OPTIONS:
             raise _unknown_option(name)
         if value is None:
+            continue
+        if name in OWN_OPTIONS:
+            own[name] = OWN_OPTIONS[name].parse(value)
             continue
         if name in _LENGTHS:
             value = parse_tokens(value)
@@ -162,6 +169,8 @@ def make_settings(**options: Any) -> Settings:
         elif name == "gpu":
             value = load_gpu(value)
         values[name] = value
+    if own:
+        values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
 
 
@@ -172,9 +181,10 @@ _OPTION_NAMES = field_names(Settings)
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
 
-    near = did_you_mean(name, _OPTION_NAMES)
+    names = [*_OPTION_NAMES, *OWN_OPTIONS]
+    near = did_you_mean(name, names)
     return KvplanError(
         "unknown-option",
         f"size() has no option {name!r}",
-        help=f"did you mean {near}?" if near else "options: " + ", ".join(_OPTION_NAMES),
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )

@@ -41,6 +41,7 @@ class Settings:
     async_scheduling: bool | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
+    engine_options: tuple[tuple[str, object], ...] = ()
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

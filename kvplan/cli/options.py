@@ -11,6 +11,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.units import parse_bytes, parse_tokens
 
@@ -127,7 +129,34 @@ _VLLM = "The engine's own settings"
 QUESTION = "The question"
 OUTPUT = "Output and help"
 
-OPTIONS: tuple[Option, ...] = (
+_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+_METAVARS = {
+    "count": "NUMBER",
+    "share": "SHARE",
+    "ratio": "RATIO",
+    "flag": "",
+    "word": "WORD",
+    "counts": "NUMBERS",
+    "shares": "SHARES",
+}
+
+
+def _own(engine: str, option: EngineOption) -> Option:
+    """An engine's own option as the command line offers it."""
+    name = "--" + option.name.replace("_", "-")
+    flag = option.kind == "flag"
+    return Option(
+        option.name,
+        (name, *option.flags),
+        _METAVARS[option.kind],
+        switch if flag else option.parse,
+        f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
+        _PANELS.get(engine, engine),
+        off_flags=(name.replace("--", "--no-", 1),) if flag else (),
+    )
+
+
+_SHARED: tuple[Option, ...] = (
     Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
            "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True,
            complete="engines"),
@@ -187,6 +216,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
            "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
 )  # fmt: skip
+
+OPTIONS = (
+    *_SHARED,
+    *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
+)
 
 COMPARISONS = (
     Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
