@@ -118,6 +118,7 @@ _SCHEMA = """\
 \b
 Examples:
   kvplan schema                     what `kvplan size --json` prints
+  kvplan schema compare             what `kvplan compare --json` prints
   kvplan schema card                a model card
   kvplan schema gpu                 a GPU file
 """
@@ -214,7 +215,7 @@ COMMANDS: dict[str, Command] = {
             "schema",
             "The JSON Schema of the answers, of a model card, or of a GPU file.",
             "kvplan.cli.schema:run",
-            Argument("[size|card|gpu]", most=1, complete="schemas"),
+            Argument("[size|compare|card|gpu]", most=1, complete="schemas"),
             COMMON,
             _SCHEMA,
         ),

@@ -44,6 +44,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 _ASKED_FOR = ("args", "server info")
 """Sources of settings that somebody chose, as against lines that print what came of them."""
 _SETTINGS = frozenset(item.name for item in fields(Settings))
+_BUILD_NUMBERS = ("llamacpp",)
+"""Engines whose log prints a build number, not a release: one set of rules for all of them."""
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 
 
@@ -169,8 +171,7 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
     release, first = _release(version), _release(newest.engine.versions[0])
-    if first is None:
-        # Builds without releases (llama.cpp): one set of rules for all that are known.
+    if first is None or name in _BUILD_NUMBERS:
         return newest, True, []
     if release is None or (name == "vllm" and release <= (0, 1)):
         text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"

@@ -21,6 +21,7 @@ from kvplan.comparison import ComparedRow, Comparison, Verdict
 from kvplan.errors import KvplanError
 from kvplan.observation import Observation, Row, exact_count
 from kvplan.readers.printed import parse_count, parse_ratio
+from kvplan.report.comparison_schema import validate_comparison
 from tests.comparison.logs import observed, vllm_log
 
 GEMMA: dict[str, Any] = {
@@ -55,6 +56,7 @@ def test_sixteen_gib_of_llama() -> None:
 def test_the_json_holds_the_contract() -> None:
     data = _of(vllm_log()).model_dump()
     assert json.loads(json.dumps(data)) == data
+    validate_comparison(data)
     assert {"schema_version", "engine", "settings", "rows", "verdict"} <= set(data)
     assert data["verdict"] == "agrees"
     for row in data["rows"]:
@@ -262,6 +264,7 @@ def test_a_refusal_is_predicted_with_its_figures() -> None:
     found = _of(text + REFUSAL + "\n")
     assert found.verdict is Verdict.AGREES
     assert found.row("starts").reported is False
+    validate_comparison(found.model_dump())
     assert found.row("starts").predicted is False
     assert found.row("needed_kv_bytes").predicted == 16 * 2**30
     assert found.row("estimated_max_model_len").predicted == 65536
