@@ -1,7 +1,7 @@
 """What an engine's Prometheus page says: the pool as an Observation, the load as a LiveSample.
 
 Sources: vllm-project/vllm 0.32.0 v1/metrics/loggers.py and config/cache.py; sgl-project/sglang 0.5.23
-observability/metrics_collector.py ("gb" is 2**30 bytes).
+observability/metrics_collector.py ("gb" is a GiB).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SGLang's ``/server_info``: its settings, and what the memory of each engine went to.
 
 Source: sgl-project/sglang 0.5.23 entrypoints/http_server.py, managers/scheduler_components/memory_usage.py.
-Its "GB" are 2**30 bytes, rounded to three decimals.
+Its "GB" are GiB, rounded to three decimals.
 """
 
 from __future__ import annotations

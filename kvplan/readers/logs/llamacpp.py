@@ -1,4 +1,4 @@
-"""llama.cpp's log lines, 2024 to llama-cpp-python 0.3.36. Sizes are MiB (2**20) with two decimals; a row is
+"""llama.cpp's log lines, 2024 to llama-cpp-python 0.3.36. Sizes are MiB with two decimals; a row is
 a device.
 
 Sources: ggml-org/llama.cpp at 0c1e57098 (src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-

@@ -1,4 +1,4 @@
-"""SGLang's log lines, 0.4 to 0.5.23. "GB" is 2**30 bytes, two decimals.
+"""SGLang's log lines, 0.4 to 0.5.23. "GB" is a GiB, two decimals.
 
 Sources: sgl-project/sglang 0.5.23 (model_executor/model_runner.py, mem_cache/memory_pool.py,
 mem_cache/kv_cache_configurator.py, model_executor/pool_configurator.py, managers/scheduler.py,

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's log lines, 0.8 to 1.2, both backends. "GiB" is 2**30 bytes, two decimals.
+"""TensorRT-LLM's log lines, 0.8 to 1.2, both backends. "GiB" is the binary unit, two decimals.
 
 Sources: NVIDIA/TensorRT-LLM cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp and
 tensorrt_llm/_torch/pyexecutor/_util.py (several commits), and logs in public documentation.

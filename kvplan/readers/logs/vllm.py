@@ -2,7 +2,7 @@
 
 Sources: vllm-project/vllm 0.8.5 (worker/worker.py, executor/executor_base.py), 0.20.0 and 0.32.0
 (v1/worker/gpu_worker.py, v1/worker/gpu_model_runner.py, v1/core/kv_cache_utils.py, utils/mem_utils.py,
-platforms/interface.py, engine/arg_utils.py), and field reports. Every "GB" and "GiB" is 2**30 bytes.
+platforms/interface.py, engine/arg_utils.py), and field reports. Every "GB" and "GiB" is a binary one.
 """
 
 from __future__ import annotations
