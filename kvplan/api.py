@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options, choose_engine
 from kvplan.errors import KvplanError
@@ -15,6 +16,10 @@ from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import parse_bytes, parse_tokens
+
+if TYPE_CHECKING:
+    from kvplan.comparison import Comparison
+    from kvplan.observation import Observation
 
 ModelLike = Model | str | Path | Mapping[str, Any]
 
@@ -63,6 +68,71 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     if choice.warning:
         return replace(result, warnings=(choice.warning, *result.warnings))
     return result
+
+
+def observe(
+    *,
+    log: str | Path | Iterable[bytes] | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    engine: str | None = None,
+) -> Observation:
+    """What a running engine says of itself: its log (a path, or its bytes in pieces) or its metrics.
+
+    engine: whose log it is, where that does not follow from its lines. token: a bearer token for the server.
+    Raises KvplanError(bad-usage, no-such-file, unknown-log, bad-url, not-an-engine …).
+    """
+    if (log is None) == (url is None):
+        raise KvplanError("bad-usage", "give a log or a url", help="kvplan compare MODEL --log server.log")
+    name = engine.partition("@")[0] if engine is not None else None
+    if url is not None:
+        from kvplan.readers.metrics import observe as observe_server
+
+        return observe_server(url, token=token)
+    from kvplan.readers.logs import parse_log, read_log
+
+    if isinstance(log, (str, Path)):
+        return read_log(log, engine=name)
+    assert log is not None
+    return parse_log(log, engine=name)
+
+
+def compare(
+    model: ModelLike | None = None,
+    *,
+    log: str | Path | Iterable[bytes] | None = None,
+    url: str | None = None,
+    observation: Observation | None = None,
+    engine: str | None = None,
+    tolerance: Fraction | float | str = "0.02",
+    **options: Any,
+) -> Comparison:
+    """What the rules predict beside what an engine said: its log, its metrics, or an observation made before.
+
+    model: None where the engine names one that a card knows. engine: rules to apply (``vllm@0.19``), else
+    those of the version that it printed. tolerance: share by which a figure may be off. The other keywords
+    are those of `size`; they count before what the engine printed.
+    """
+    from kvplan.comparison import compare as compare_with
+    from kvplan.readers.sightings import gpu_of, model_named
+
+    if observation is None:
+        observation = observe(log=log, url=url, engine=engine)
+    elif log is not None or url is not None:
+        raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
+    chosen = load_model(model) if model is not None else model_named(observation)
+    asked = make_settings(**options)
+    overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
+    names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}
+    gpu = asked.gpu if "gpu" in names else gpu_of(observation)
+    return compare_with(
+        chosen,
+        observation,
+        {name: getattr(asked, name) for name in names},
+        engine=engine,
+        gpu=gpu,
+        tolerance=Fraction(str(tolerance)),
+    )
 
 
 _SHORT = {

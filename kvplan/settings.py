@@ -38,6 +38,7 @@ class Settings:
     kv_cache_memory: int | None = None
     gpu: Gpu | None = None
     attention_backend: str | None = None
+    async_scheduling: bool | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
     engine_options: tuple[tuple[str, object], ...] = ()
@@ -65,6 +66,7 @@ _AT_LEAST_ONE = (
 )
 _AT_LEAST_ZERO = ("tokens", "encoder_tokens", "num_speculative_tokens", "kv_cache_memory")
 _LARGEST = 10**18
+_MOST_RANKS = 65_536
 
 
 def _check_range(name: str, value: int | None, lowest: int) -> None:
@@ -72,7 +74,8 @@ def _check_range(name: str, value: int | None, lowest: int) -> None:
         return
     if not isinstance(value, int) or isinstance(value, bool):
         raise KvplanError("bad-setting", f"{name} is {value!r}, not a whole number")
-    if not lowest <= value <= _LARGEST:
+    highest = _MOST_RANKS if name.endswith("_parallel_size") else _LARGEST
+    if not lowest <= value <= highest:
         raise KvplanError(
-            "bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {_LARGEST:,}"
+            "bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {highest:,}"
         )
