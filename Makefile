@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit conformance vllm bench accuracy data golden clean
+.PHONY: help demo test lint unit conformance vllm live bench accuracy data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv and size a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
+	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
@@ -56,6 +57,9 @@ conformance: $(VENV)/.test
 
 vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests $(PYTEST_ARGS)
+
+live: .venv-vllm/.ready
+	.venv-vllm/bin/python -m pytest -m vllm tests/live $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench

@@ -14,7 +14,8 @@ from kvplan.units import parse_bytes
 from kvplan.version import __version__
 
 if TYPE_CHECKING:
-    from kvplan.api import load_gpu, load_model, size
+    from kvplan.api import compare, load_gpu, load_model, observe, size
+    from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
     from kvplan.results import Pool, Refusal, SizeResult
@@ -24,6 +25,9 @@ _WHERE = {
     "load_model": "kvplan.api",
     "load_gpu": "kvplan.api",
     "size": "kvplan.api",
+    "observe": "kvplan.api",
+    "compare": "kvplan.api",
+    "Comparison": "kvplan.comparison",
     "Gpu": "kvplan.gpu",
     "Model": "kvplan.model",
     "Layer": "kvplan.model",
@@ -34,6 +38,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Comparison",
     "Gpu",
     "KvplanError",
     "Layer",
@@ -43,8 +48,10 @@ __all__ = [
     "Refusal",
     "SizeResult",
     "__version__",
+    "compare",
     "load_gpu",
     "load_model",
+    "observe",
     "parse_bytes",
     "size",
 ]

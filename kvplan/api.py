@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvplan.engines import DEFAULT_ENGINE
+from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.gpu import Gpu
@@ -19,6 +19,10 @@ from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import parse_bytes, parse_tokens
+
+if TYPE_CHECKING:
+    from kvplan.comparison import Comparison
+    from kvplan.observation import Observation
 
 ModelLike = Model | str | Path | Mapping[str, Any]
 
@@ -56,7 +60,7 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
 
     name, count = parse_gpu_count(gpu)
     if name.strip().lower() == "auto":
-        from kvplan.readers.nvml import first_gpu
+        from kvplan.readers.this_gpu import first_gpu
 
         return first_gpu(), count
     return gpu_of_size(name) or find(name), count
@@ -72,7 +76,76 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     the answer has the GPU's ``budget`` and the ``pool`` that it leaves (engine vllm). An engine that would
     refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
-    return ask(load_model(model), choose(engine), make_settings(**options))
+    choice = choose(engine)
+    settings = make_settings(**options)
+    if settings.engine_options:
+        check_options((choice.engine,), settings)
+    return ask(load_model(model), choice, settings)
+
+
+def observe(
+    *,
+    log: str | Path | Iterable[bytes] | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    engine: str | None = None,
+) -> Observation:
+    """What a running engine says of itself: its log (a path, or its bytes in pieces) or its metrics.
+
+    engine: whose log it is, where that does not follow from its lines. token: a bearer token for the server.
+    Raises KvplanError(bad-usage, no-such-file, unknown-log, bad-url, not-an-engine …).
+    """
+    if (log is None) == (url is None):
+        raise KvplanError("bad-usage", "give a log or a url", help="kvplan compare MODEL --log server.log")
+    name = engine.partition("@")[0] if engine is not None else None
+    if url is not None:
+        from kvplan.readers.metrics import observe as observe_server
+
+        return observe_server(url, token=token)
+    from kvplan.readers.logs import parse_log, read_log
+
+    if isinstance(log, (str, Path)):
+        return read_log(log, engine=name)
+    assert log is not None
+    return parse_log(log, engine=name)
+
+
+def compare(
+    model: ModelLike | None = None,
+    *,
+    log: str | Path | Iterable[bytes] | None = None,
+    url: str | None = None,
+    observation: Observation | None = None,
+    engine: str | None = None,
+    tolerance: Fraction | float | str = "0.02",
+    **options: Any,
+) -> Comparison:
+    """What the rules predict beside what an engine said: its log, its metrics, or an observation made before.
+
+    model: None where the engine names one that a card knows. engine: rules to apply (``vllm@0.19``), else
+    those of the version that it printed. tolerance: share by which a figure may be off. The other keywords
+    are those of `size`; they count before what the engine printed.
+    """
+    from kvplan.comparison import compare as compare_with
+    from kvplan.readers.sightings import gpu_of, model_named
+
+    if observation is None:
+        observation = observe(log=log, url=url, engine=engine)
+    elif log is not None or url is not None:
+        raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
+    chosen = load_model(model) if model is not None else model_named(observation)
+    asked = make_settings(**options)
+    overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
+    names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}
+    gpu = asked.gpu if "gpu" in names else gpu_of(observation)
+    return compare_with(
+        chosen,
+        observation,
+        {name: getattr(asked, name) for name in names},
+        engine=engine,
+        gpu=gpu,
+        tolerance=Fraction(str(tolerance)),
+    )
 
 
 _SHORT = {
@@ -122,12 +195,16 @@ def make_settings(**options: Any) -> Settings:
     if not options:
         return _DEFAULTS
     values: dict[str, Any] = {}
+    own: dict[str, object] = {}
     count = 1
     for name, value in options.items():
         name = _SHORT.get(name, name)
-        if name not in _OPTION_NAMES:
+        if name not in _OPTION_NAMES and name not in OWN_OPTIONS:
             raise _unknown_option(name)
         if value is None:
+            continue
+        if name in OWN_OPTIONS:
+            own[name] = OWN_OPTIONS[name].parse(value)
             continue
         parser = _PARSERS.get(name)
         if parser is not None:
@@ -137,6 +214,8 @@ def make_settings(**options: Any) -> Settings:
         values[name] = value
     if count > 1:
         _spread_over(count, values)
+    if own:
+        values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
 
 
@@ -161,9 +240,10 @@ _OPTION_NAMES = field_names(Settings)
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
 
-    near = did_you_mean(name, _OPTION_NAMES)
+    names = [*_OPTION_NAMES, *OWN_OPTIONS]
+    near = did_you_mean(name, names)
     return KvplanError(
         "unknown-option",
         f"size() has no option {name!r}",
-        help=f"did you mean {near}?" if near else "options: " + ", ".join(_OPTION_NAMES),
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
     )

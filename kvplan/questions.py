@@ -11,6 +11,7 @@ from math import lcm
 from typing import NamedTuple
 
 from kvplan.dtypes import KV_DTYPES
+from kvplan.engines import own_settings
 from kvplan.engines.base import Choice, has_kind, request_tokens
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -27,7 +28,7 @@ PLENTY = 10**17
 
 def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer, with the warning that goes with the choice of its version."""
-    result = choice.size(model, settings)
+    result = choice.size(model, own_settings(choice.engine, settings))
     return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
 
 

@@ -42,6 +42,7 @@ class Settings:
     kv_cache_memory: int | None = None
     gpu: Gpu | None = None
     attention_backend: str | None = None
+    async_scheduling: bool | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
     gpu_memory_utilization: Fraction | None = None
@@ -50,6 +51,7 @@ class Settings:
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
     cpu_offload_gb: Fraction = Fraction(0)
+    engine_options: tuple[tuple[str, object], ...] = ()
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
@@ -87,6 +89,7 @@ _AT_LEAST_ONE = (
 )
 _AT_LEAST_ZERO = ("tokens", "encoder_tokens", "num_speculative_tokens", "kv_cache_memory", "weights")
 _LARGEST = 10**18
+_MOST_RANKS = 65_536
 
 
 def _check_range(name: str, value: int | None, lowest: int) -> None:
@@ -94,7 +97,8 @@ def _check_range(name: str, value: int | None, lowest: int) -> None:
         return
     if not isinstance(value, int) or isinstance(value, bool):
         raise KvplanError("bad-setting", f"{name} is {value!r}, not a whole number")
-    if not lowest <= value <= _LARGEST:
+    highest = _MOST_RANKS if name.endswith("_parallel_size") else _LARGEST
+    if not lowest <= value <= highest:
         raise KvplanError(
-            "bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {_LARGEST:,}"
+            "bad-setting", f"{name} is {value:,}", help=f"{name} lies in {lowest} … {highest:,}"
         )

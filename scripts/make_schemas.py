@@ -15,10 +15,12 @@ def schemas() -> dict[str, dict[str, Any]]:
     """Path in the repository → schema."""
     from kvplan.readers.cards import card_json_schema
     from kvplan.readers.gpu_schema import gpu_spec_schema
+    from kvplan.report.comparison_schema import comparison_schema
     from kvplan.report.schema import size_schema
 
     return {
         "schemas/size.schema.json": size_schema(),
+        "schemas/compare.schema.json": comparison_schema(),
         "schemas/gpu.schema.json": gpu_spec_schema(),
         "model_cards/card.schema.json": card_json_schema(),
     }

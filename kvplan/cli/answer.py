@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvplan.errors import EXIT_OK
@@ -9,9 +10,10 @@ from kvplan.report.layout import Screen
 
 
 class Answer(NamedTuple):
-    """Exactly one of screen, text and data is written."""
+    """Exactly one of screen, text, data and stream is written; a stream's pieces as they come."""
 
     screen: Screen | None = None
     text: str | None = None
     data: Any = None
     code: int = EXIT_OK
+    stream: Iterator[Screen | str] | None = None

@@ -11,7 +11,7 @@ from kvplan.api import load_model, make_settings
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.terminal import COLOR_WORDS
-from kvplan.engines import DEFAULT_ENGINE, ENGINES
+from kvplan.engines import DEFAULT_ENGINE, ENGINES, check_options
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose
@@ -52,6 +52,7 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
     base = make_settings(**values)
+    check_options([choice.engine for choice in choices], base)
     variants = [
         _with(base, kv_cache_dtype=dtype, tokens=tokens, requests=requests)
         for dtype, tokens, requests in product(dtypes, lengths, counts)

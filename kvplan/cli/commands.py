@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from kvplan.cli.answer import Answer
-from kvplan.cli.options import COMMON, COMPARISONS, OPTIONS, OUTPUT, Option, switch, word
+from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
 
 Given = Mapping[str, "str | bool | None"]
 Runner = Callable[[list[str], Given], Answer]
@@ -67,6 +67,25 @@ Examples:
   kvplan explain deepseek-v3 --tokens 32k --tp 8
   kvplan explain ./config.json --engine transformers --json
 """
+_COMPARE = """\
+\b
+Examples:
+  kvplan compare --log server.log           model and settings from the log
+  kvplan compare llama-3.1-8b --log server.log --tolerance 1%
+  docker logs vllm 2>&1 | kvplan compare -  the log on standard input
+  kvplan compare ./config.json --url http://localhost:8000
+  kvplan compare --url http://localhost:8000 --watch 5
+
+\b
+Settings that the log or server names are used; options given here count
+before them. Exit code 1: a figure is off by more than --tolerance.
+"""
+_DOCTOR = """\
+\b
+Examples:
+  kvplan doctor                     for a bug report
+  kvplan doctor --json
+"""
 _MODELS = """\
 \b
 Examples:
@@ -99,6 +118,7 @@ _SCHEMA = """\
 \b
 Examples:
   kvplan schema                     what `kvplan size --json` prints
+  kvplan schema compare             what `kvplan compare --json` prints
   kvplan schema card                a model card
   kvplan schema gpu                 a GPU file
 """
@@ -121,6 +141,14 @@ COMMANDS: dict[str, Command] = {
             Argument("MODEL", least=1, most=1, complete="models"),
             (*OPTIONS, *COMMON),
             _EXPLAIN,
+        ),
+        Command(
+            "compare",
+            "What the rules predict beside what a running engine, or its log, says.",
+            "kvplan.cli.compare:run",
+            Argument("[MODEL] [-]", most=3, complete="models"),
+            (*OBSERVED, *COMMON),
+            _COMPARE,
         ),
         Command(
             "models",
@@ -176,10 +204,18 @@ COMMANDS: dict[str, Command] = {
             _LINT,
         ),
         Command(
+            "doctor",
+            "Versions, extras, GPUs and settings of this installation, for bug reports.",
+            "kvplan.cli.doctor:run",
+            None,
+            COMMON,
+            _DOCTOR,
+        ),
+        Command(
             "schema",
             "The JSON Schema of the answers, of a model card, or of a GPU file.",
             "kvplan.cli.schema:run",
-            Argument("[size|card|gpu]", most=1, complete="schemas"),
+            Argument("[size|compare|card|gpu]", most=1, complete="schemas"),
             COMMON,
             _SCHEMA,
         ),
@@ -187,7 +223,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = ("size", "explain", "models", "gpus", "cards", "schema")
+TOP_LEVEL = ("size", "explain", "compare", "models", "gpus", "cards", "doctor", "schema")
 
 
 def is_given(given: Given, name: str) -> bool:

@@ -36,7 +36,7 @@ def _families() -> Iterable[str]:
 
 
 def _schemas() -> Iterable[str]:
-    return ("size", "card", "gpu")
+    return ("size", "compare", "card", "gpu")
 
 
 _SOURCES: dict[str, Callable[[], Iterable[str]]] = {

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
+from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST
 from kvplan.units import parse_bytes, parse_tokens
@@ -60,6 +63,15 @@ def switch(text: str) -> bool:
     if text.strip().lower() not in known:
         raise KvplanError("bad-setting", f"{text!r} is neither true nor false")
     return known[text.strip().lower()]
+
+
+def share_of_hundred(text: str) -> Fraction:
+    """``2%``, ``0.5 %`` or ``2`` as a fraction of 1. Raises KvplanError(bad-setting)."""
+    digits = text.strip().removesuffix("%").strip()
+    whole, _, decimals = digits.partition(".")
+    if not (whole + decimals).isascii() or not (whole + decimals).isdigit() or len(digits) > 18:
+        raise KvplanError("bad-setting", f"{text!r} is not a percentage", help="write, for example, 2%")
+    return Fraction(int(whole + decimals), 100 * 10 ** len(decimals))
 
 
 def speculative(text: str) -> tuple[str, int]:
@@ -123,7 +135,34 @@ _VLLM = "The engine's own settings"
 QUESTION = "The question"
 OUTPUT = "Output and help"
 
-OPTIONS: tuple[Option, ...] = (
+_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+_METAVARS = {
+    "count": "NUMBER",
+    "share": "SHARE",
+    "ratio": "RATIO",
+    "flag": "",
+    "word": "WORD",
+    "counts": "NUMBERS",
+    "shares": "SHARES",
+}
+
+
+def _own(engine: str, option: EngineOption) -> Option:
+    """An engine's own option as the command line offers it."""
+    name = "--" + option.name.replace("_", "-")
+    flag = option.kind == "flag"
+    return Option(
+        option.name,
+        (name, *option.flags),
+        _METAVARS[option.kind],
+        switch if flag else option.parse,
+        f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
+        _PANELS.get(engine, engine),
+        off_flags=(name.replace("--", "--no-", 1),) if flag else (),
+    )
+
+
+_SHARED: tuple[Option, ...] = (
     Option("engine", ("--engine", "-e"), "NAME[@VERSION]", word,
            "Engine whose rules count; a comma list or `all` compares.", _ENGINE, many=True,
            complete="engines"),
@@ -187,17 +226,39 @@ OPTIONS: tuple[Option, ...] = (
            off_flags=("--no-disable-hybrid-kv-cache-manager",)),
     Option("attention_backend", ("--attention-backend",), "NAME", word,
            "Attention backend, where it decides the block size.", _VLLM),
+    Option("async_scheduling", ("--async-scheduling",), "", switch,
+           "Schedule a step while another runs: window layers keep the tokens of both.", _VLLM,
+           off_flags=("--no-async-scheduling",)),
     Option("usage", ("--usage",), "server|llm", one_of("server", "llm"),
            "Defaults of `vllm serve` or of the LLM class.", _VLLM),
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
            "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
 )  # fmt: skip
 
+OPTIONS = (
+    *_SHARED,
+    *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
+)
+
 COMPARISONS = (
     Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
     Option("ladder", ("--ladder",), "", switch,
            "With --kv-cache-memory: how many requests fit at each length, and how long they may be.",
            QUESTION),
+)  # fmt: skip
+
+_NOT_COMPARED = ("tokens", "requests", "encoder_tokens", "cache_implementation")
+OBSERVED = (
+    Option("log", ("--log",), "FILE", word, "Start-up log of the engine (- for standard input).", QUESTION),
+    Option("url", ("--url",), "URL", word,
+           "A running vLLM or SGLang: http://HOST:PORT. KVPLAN_TOKEN holds a bearer token.", QUESTION),
+    Option("tolerance", ("--tolerance",), "PERCENT", share_of_hundred,
+           "By how much a figure may be off, such as 2% (the default).", QUESTION),
+    Option("watch", ("--watch",), "", switch,
+           "Follow the server's load instead, every SECONDS (2): --watch 5.", QUESTION),
+    Option("samples", ("--samples",), "NUMBER", whole_number,
+           "With --watch: stop after so many samples.", QUESTION),
+    *(option for option in OPTIONS if option.name not in _NOT_COMPARED),
 )  # fmt: skip
 
 COMMON = (

@@ -62,12 +62,25 @@ def _call(arguments: list[str]) -> Answer | int | None:
 def _finish(result: Answer | int | None, arguments: list[str]) -> int:
     if result is None or isinstance(result, int):
         return result or EXIT_OK
+    if result.stream is not None:
+        return _follow(result, arguments)
     if result.screen is not None:
         write(render(result.screen, color=wants_color(color_choice(arguments), sys.stdout)), sys.stdout)
     elif result.text is not None:
         write(result.text, sys.stdout)
     else:
         write(json_text(result.data), sys.stdout)
+    return result.code
+
+
+def _follow(result: Answer, arguments: list[str]) -> int:
+    """Write a stream's pieces as they come. Ctrl-C is its ordinary end."""
+    color = wants_color(color_choice(arguments), sys.stdout)
+    try:
+        for piece in result.stream or ():
+            write(piece if isinstance(piece, str) else render(piece, color=color), sys.stdout)
+    except KeyboardInterrupt:
+        return EXIT_OK
     return result.code
 
 

@@ -17,6 +17,12 @@ def _size() -> dict[str, Any]:
     return size_schema()
 
 
+def _compare() -> dict[str, Any]:
+    from kvplan.report.comparison_schema import comparison_schema
+
+    return comparison_schema()
+
+
 def _card() -> dict[str, Any]:
     from kvplan.readers.cards import card_json_schema
 
@@ -29,7 +35,12 @@ def _gpu() -> dict[str, Any]:
     return gpu_spec_schema()
 
 
-SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"size": _size, "card": _card, "gpu": _gpu}
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "size": _size,
+    "compare": _compare,
+    "card": _card,
+    "gpu": _gpu,
+}
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -41,6 +52,6 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError(
             "unknown-schema",
             f"there is no schema {name!r}",
-            help=f"did you mean {near}?" if near else "size, card or gpu",
+            help=f"did you mean {near}?" if near else "size, compare, card or gpu",
         )
     return Answer(data=SCHEMAS[name]())

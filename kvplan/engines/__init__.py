@@ -2,14 +2,81 @@
 
 from __future__ import annotations
 
-from kvplan.engines.base import Choice, Engine, parse_version
-from kvplan.engines.generic import Generic
-from kvplan.engines.transformers import Transformers
-from kvplan.engines.vllm import Vllm
-from kvplan.errors import KvplanError, did_you_mean
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Generic(), Transformers(), Vllm())}
+from kvplan.engines.base import Choice, Engine, parse_version
+from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.settings import Settings
+
+
+class _Engines(Mapping[str, Engine]):
+    """The engines by name, each loaded when it is first asked for."""
+
+    def __init__(self, classes: Mapping[str, str]) -> None:
+        self._classes = classes
+        self._loaded: dict[str, Engine] = {}
+
+    def __getitem__(self, name: str) -> Engine:
+        if name not in self._loaded:
+            module = import_module(f"kvplan.engines.{name}")
+            self._loaded[name] = getattr(module, self._classes[name])()
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+
+ENGINES: Mapping[str, Engine] = _Engines(
+    {
+        "generic": "Generic",
+        "transformers": "Transformers",
+        "vllm": "Vllm",
+        "sglang": "Sglang",
+        "trtllm": "TrtLlm",
+        "llamacpp": "LlamaCpp",
+    }
+)
 DEFAULT_ENGINE = "vllm"
+OWN_OPTIONS: dict[str, EngineOption] = {
+    option.name: option for options in OPTIONS_OF.values() for option in options
+}
+"""Every option that only some engines know, by name; engines that share one declare it alike."""
+
+
+def knows(engine: Engine, name: str) -> bool:
+    """Whether the engine has this option of its own."""
+    return any(option.name == name for option in engine.options)
+
+
+def own_settings(engine: Engine, settings: Settings) -> Settings:
+    """The settings with only those engine options that the engine knows."""
+    kept = tuple(pair for pair in settings.engine_options if knows(engine, pair[0]))
+    return settings if kept == settings.engine_options else replace(settings, engine_options=kept)
+
+
+def check_options(engines: Iterable[Engine], settings: Settings) -> None:
+    """Every engine option must be known to one of the engines. Raises KvplanError(unknown-option)."""
+    asked = tuple(engines)
+    for name, _ in settings.engine_options:
+        if not any(knows(engine, name) for engine in asked):
+            owners = [
+                owner for owner, own in OPTIONS_OF.items() if any(option.name == name for option in own)
+            ]
+            raise KvplanError(
+                "unknown-option",
+                f"{' and '.join(engine.name for engine in asked)}: no option {name}",
+                help=tuple(f"it belongs to --engine {owner}" for owner in owners),
+            )
 
 
 def choose_engine(spec: str) -> Choice:
@@ -19,14 +86,14 @@ def choose_engine(spec: str) -> Choice:
     warning; one older than the oldest known is refused. Raises KvplanError(unknown-engine | bad-version).
     """
     name, _, asked = spec.partition("@")
-    engine = ENGINES.get(name.lower())
-    if engine is None:
+    if name.lower() not in ENGINES:
         near = did_you_mean(name, ENGINES)
         raise KvplanError(
             "unknown-engine",
             f"unknown engine {name!r}",
             help=f"did you mean {near!r}?" if near else "known: " + ", ".join(ENGINES),
         )
+    engine = ENGINES[name.lower()]
     newest = engine.versions[-1]
     if not asked:
         return Choice(engine, newest)

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import EncoderInput, Layer, Model
-from kvplan.record import record
+from kvplan.record import field_names, record
 from kvplan.results import LayerTerms, SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
@@ -22,10 +24,14 @@ StoreFor = Callable[[Part], Store]
 
 
 class Engine(Protocol):
-    """One serving engine. ``versions``: the releases whose rules the file mirrors, oldest first."""
+    """One serving engine.
+
+    versions: the releases whose rules the file mirrors, oldest first. options: what it alone can be told.
+    """
 
     name: str
     versions: tuple[str, ...]
+    options: tuple[EngineOption, ...]
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult: ...
 
@@ -171,3 +177,15 @@ def served_dtype(model: Model, settings: Settings) -> Packing:
 
 def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
+
+
+# What does not change the plan, only the question asked of it.
+_QUESTION = ("tokens", "encoder_tokens", "requests", "kv_cache_memory", "cache_implementation")
+_PLANNED = tuple(name for name in field_names(Settings) if name not in _QUESTION)
+planned_values = attrgetter(*_PLANNED)
+"""The settings that decide an engine's plan, as a key for its cache."""
+
+
+def planned_settings(values: tuple[Any, ...]) -> Settings:
+    """The settings of a plan, without a question."""
+    return Settings(**dict(zip(_PLANNED, values, strict=True)))

@@ -24,6 +24,7 @@ from kvplan.engines.base import (
     request_tokens,
     served_dtype,
 )
+from kvplan.engines.options import EngineOption
 from kvplan.families import Part, Store
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -47,6 +48,7 @@ class Generic:
 
     name: str = "generic"
     versions: tuple[str, ...] = ("1",)
+    options: tuple[EngineOption, ...] = ()
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""

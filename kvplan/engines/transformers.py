@@ -28,6 +28,7 @@ from kvplan.engines.base import (
     part_terms,
     request_tokens,
 )
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import Model
@@ -63,6 +64,7 @@ class Transformers:
 
     name = "transformers"
     versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
+    options: tuple[EngineOption, ...] = ()
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of numel * element size of all cache and state tensors; counters are left out."""

@@ -20,20 +20,18 @@ from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
-from kvplan.record import record
+from kvplan.record import field_names, record
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.ranks import Parallel, block_bytes
 
-_DECIDES = (
-    *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size"),
-    *("dtype", "kv_cache_dtype", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"),
-    *("enable_prefix_caching", "speculative_method", "num_speculative_tokens", "attention_backend", "usage"),
-    *("gpu_memory_utilization", "weights", "quantization", "enforce_eager", "enable_expert_parallel"),
-    *("cpu_offload_gb", "disable_hybrid_kv_cache_manager", "mamba_cache_dtype", "mamba_ssm_cache_dtype"),
+_QUESTION = frozenset(
+    "tokens encoder_tokens requests kv_cache_memory num_gpu_blocks_override cache_implementation gpu".split()
 )
+"""Settings that do not change the budget."""
+_DECIDES = tuple(name for name in field_names(Settings) if name not in _QUESTION)
 _values = attrgetter(*_DECIDES)
 
 

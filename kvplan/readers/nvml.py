@@ -1,58 +1,67 @@
-"""The GPU of this machine, as NVML reports it (extra ``gpu``)."""
+"""The GPUs of this machine, as NVML (the library under nvidia-smi) tells. The only file that loads pynvml."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.gpu import Gpu
-from kvplan.readers.gpus import UNLISTED, load_gpu
-
-_HELP = "name the GPU instead: --gpu h100, or --gpu 80GiB"
+from kvplan.errors import CannotRunHere
 
 
-def first_gpu() -> Gpu:
-    """The first device: the packaged spec that has its name, else one made of what NVML says.
+@dataclass(frozen=True, slots=True)
+class NvmlGpu:
+    """One device. memory_bytes: NVML's total, a little more than what the CUDA runtime reports."""
 
-    Raises CannotRunHere(missing-extra | no-gpu).
-    """
+    name: str
+    memory_bytes: int
+    compute_capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nvml:
+    driver: str
+    gpus: tuple[NvmlGpu, ...]
+
+
+def read_nvml() -> Nvml:
+    """Driver and devices. Raises CannotRunHere: missing-extra (pynvml), no-driver (no NVIDIA driver)."""
     try:
         import pynvml
     except ImportError as error:
         raise CannotRunHere(
-            "missing-extra", "--gpu auto needs the nvidia-ml-py package", help="pip install 'kvplan[gpu]'"
+            "missing-extra",
+            "reading GPUs needs the package nvidia-ml-py, which is not installed",
+            help="pip install 'kvplan[gpu]'",
         ) from error
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise CannotRunHere("no-gpu", f"no NVIDIA driver answers here: {error}", help=_HELP) from error
+        raise CannotRunHere("no-driver", f"no NVIDIA driver answers: {error}") from error
     try:
-        if pynvml.nvmlDeviceGetCount() == 0:
-            raise CannotRunHere("no-gpu", "this machine has no NVIDIA GPU", help=_HELP)
-        return _described(pynvml, pynvml.nvmlDeviceGetHandleByIndex(0))
+        return Nvml(_text(pynvml.nvmlSystemGetDriverVersion()), tuple(_gpus(pynvml)))
     except pynvml.NVMLError as error:
-        raise CannotRunHere("no-gpu", f"NVML does not answer: {error}", help=_HELP) from error
+        raise CannotRunHere("no-driver", f"the NVIDIA driver does not answer: {error}") from error
     finally:
         pynvml.nvmlShutdown()
 
 
-def _described(pynvml: Any, handle: Any) -> Gpu:
-    name = pynvml.nvmlDeviceGetName(handle)
-    name = name.decode() if isinstance(name, bytes) else str(name)
-    total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    try:
-        return replace(load_gpu(name), memory_nvml_bytes=total)
-    except KvplanError:
-        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        return Gpu(
-            slug=name.lower().replace(" ", "-"),
-            name=name,
-            vendor="nvidia",
-            arch=UNLISTED,
-            memory_marketing=f"{total}B",
-            memory_total_bytes=None,
-            memory_nvml_bytes=total,
-            bandwidth_bytes_per_second=None,
-            compute_capability=(major, minor),
+def _gpus(pynvml: Any) -> list[NvmlGpu]:
+    found = []
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        try:
+            capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+        except pynvml.NVMLError:
+            capability = ()
+        found.append(
+            NvmlGpu(
+                _text(pynvml.nvmlDeviceGetName(handle)),
+                int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                (int(capability[0]), int(capability[1])) if len(capability) == 2 else None,
+            )
         )
+    return found
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

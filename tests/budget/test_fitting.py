@@ -241,6 +241,7 @@ def test_nvml_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)  # noqa: N815
         nvmlDeviceGetName = classmethod(lambda cls, handle: cls.name)  # noqa: N815
         nvmlDeviceGetMemoryInfo = staticmethod(lambda handle: type("M", (), {"total": 80 * GIB}))  # noqa: N815
+        nvmlSystemGetDriverVersion = staticmethod(lambda: "580")  # noqa: N815
         nvmlDeviceGetCudaComputeCapability = staticmethod(lambda handle: (8, 9))  # noqa: N815
 
     monkeypatch.setitem(__import__("sys").modules, "pynvml", Fake)
@@ -258,7 +259,7 @@ def test_headers_beside_a_config_come_first(tmp_path: Path) -> None:
     plain = sized(str(folder))
     assert plain.weights is not None
     assert plain.weights.source == "parameter count"
-    write_checkpoint(folder, TINY, llama_tensors({**TINY, "head_dim": 64}))
+    write_checkpoint(folder, TINY, llama_tensors({**TINY, "head_dim": 64, "tie_word_embeddings": False}))
     read = sized(str(folder))
     assert read.weights is not None
     assert read.weights.source == "safetensors headers"

@@ -9,6 +9,8 @@ import pytest
 
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, speculative, whole_number
+from kvplan.engines import ENGINES, OWN_OPTIONS
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import Settings
@@ -96,8 +98,19 @@ def test_the_command_line_uses_them(run: Run, file: Path) -> None:
 
 
 def test_every_option_is_a_setting_of_the_library() -> None:
-    names = {option.name for option in OPTIONS} - {"engine", "speculative"}
-    assert names | {"speculative_method", "num_speculative_tokens"} == set(field_names(Settings))
+    names = {option.name for option in OPTIONS} - {"engine", "speculative"} - set(OWN_OPTIONS)
+    assert names | {"speculative_method", "num_speculative_tokens", "engine_options"} == set(
+        field_names(Settings)
+    )
+    assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
+
+
+def test_engines_that_share_an_option_declare_it_alike() -> None:
+    for name, engine in ENGINES.items():
+        assert (engine.name, engine.options) == (name, OPTIONS_OF.get(name, ()))
+        for option in engine.options:
+            assert OWN_OPTIONS[option.name] == option
+            assert option.name not in field_names(Settings)
 
 
 def test_flags_are_unique_and_long_names_are_flags() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
+from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,
@@ -93,6 +94,7 @@ class Picky:
 
     name: str = "picky"
     versions: tuple[str, ...] = ("1",)
+    options: tuple[EngineOption, ...] = ()
 
     def size(self, model: Model, asked: Settings, version: str) -> SizeResult:
         result = GENERIC.engine.size(model, asked, version)

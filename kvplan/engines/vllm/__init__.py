@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import encoder_length, layer_answers
+from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
@@ -80,6 +81,7 @@ class Vllm:
 
     name: str = "vllm"
     versions: tuple[str, ...] = VERSIONS
+    options: tuple[EngineOption, ...] = ()
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks of one request on the fullest GPU; with kv_cache_memory, the pool and its capacity.

@@ -111,6 +111,8 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
     asynchronous = not pooling and (
         not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
     )
+    if settings.async_scheduling is not None:
+        asynchronous = settings.async_scheduling
     batches = settings.pipeline_parallel_size
     if asynchronous:
         batches += 1

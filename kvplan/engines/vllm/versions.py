@@ -1,7 +1,7 @@
 """What changed between vLLM releases, as one table of rules.
 
-Read in the wheels of vllm-project/vllm 0.8.5, 0.10.0, 0.11.0, 0.13.0, 0.17.0, 0.20.0, 0.25.0, 0.29.0, 0.32.0
-and 0.33.0; a rule is dated to the first release in which it was seen. Held to the block against 0.32.
+Read in the wheels of vllm-project/vllm 0.8.5, 0.10.0, 0.10.2 to 0.29.0 (every minor release), 0.32.0 and
+0.33.0; a rule is dated to the first release in which it was seen. Held to the block against 0.32.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ class Rules:
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int]], ...] = (
-    ("0.10", {"hybrid_groups": True, "mamba_blocks": True}),
-    ("0.20", {"tokens_times_dcp": True, "default_utilization_percent": 92}),
-    ("0.25", {"tokens_from_concurrency": True, "tokens_times_dcp": False}),
-    ("0.29", {"null_block_checked": True, "in_flight_batches": True, "large_gpu_row": True}),
+    ("0.10", {"hybrid_groups": True, "mamba_blocks": True, "tokens_times_dcp": True}),
+    ("0.20", {"default_utilization_percent": 92}),
+    ("0.21", {"tokens_from_concurrency": True, "tokens_times_dcp": False}),
+    ("0.26", {"in_flight_batches": True}),
+    ("0.28", {"large_gpu_row": True}),
+    ("0.29", {"null_block_checked": True}),
     ("0.33", {"gdn_checkpoint": True}),
 )
 

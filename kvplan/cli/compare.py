@@ -1,0 +1,155 @@
+"""``kvplan compare``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.given import CONFIG_VARIABLE, gather
+from kvplan.cli.options import share_of_hundred, whole_number
+from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.readers.logs import blocks
+from kvplan.report.layout import Screen
+
+TOKEN_VARIABLE = "KVPLAN_TOKEN"
+WATCH_SECONDS = 2
+LOST_AFTER = 3
+"""Samples in a row that a server may leave unanswered while it is followed."""
+STDIN = "-"
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """One comparison, or the load of a server as it goes."""
+    check_color(given)
+    watch = is_given(given, "watch")
+    seconds = [word for word in words if watch and word.isdecimal()]
+    names = [word for word in words if word != STDIN and word not in seconds]
+    stdin = STDIN in words or text_of(given, "log") == STDIN
+    url, log = text_of(given, "url"), text_of(given, "log")
+    if len(names) > 1 or len(seconds) > 1:
+        raise KvplanError("bad-usage", "one model is compared at a time")
+    if sum((stdin, url is not None, log not in (None, STDIN))) != 1:
+        raise KvplanError(
+            "bad-usage",
+            "compare with a log, a server or standard input: one of them",
+            help=("--log server.log", "--url http://localhost:8000", "- for a log on standard input"),
+        )
+    samples = text_of(given, "samples")
+    if watch or samples is not None:
+        if url is None or not watch:
+            raise KvplanError(
+                "bad-usage",
+                "following needs --watch and a running server",
+                help="--url http://HOST:PORT --watch",
+            )
+        count = whole_number(samples) if samples is not None else None
+        return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
+    return _compare(names[0] if names else None, url, STDIN if stdin else log, given)
+
+
+def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:
+    from kvplan.api import compare, load_model, observe
+    from kvplan.comparison import TOLERANCE, Verdict
+    from kvplan.readers.sightings import other_model
+
+    flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
+    engine = flags.pop("engine", None)
+    tolerance = text_of(given, "tolerance")
+    observation = observe(
+        url=url,
+        log=None if url is not None else blocks(sys.stdin.buffer) if log == STDIN else log,
+        token=os.environ.get(TOKEN_VARIABLE) or None,
+        engine=engine,
+    )
+    said = {"gpu"} if observation.count("total_memory_bytes") is not None else set()
+    kept = {
+        option: value
+        for option, value in _one_each(gather({})).items()
+        if option not in {*observation.settings, *said, "engine", *flags}
+    }
+    model = load_model(name) if name is not None else None
+    found = compare(
+        model,
+        observation=observation,
+        engine=engine,
+        tolerance=TOLERANCE if tolerance is None else _share(tolerance),
+        **{**kept, **flags},
+    )
+    code = {Verdict.AGREES: EXIT_OK, Verdict.DIFFERS: EXIT_NO}.get(found.verdict, EXIT_CANNOT_ANSWER)
+    if is_given(given, "json"):
+        return Answer(data=found.model_dump(), code=code)
+    from kvplan.report.comparison import comparison_screen
+
+    other = other_model(observation, model) if model is not None else None
+    return Answer(comparison_screen(found, observation, other_model=other, typed=name), code=code)
+
+
+def _share(text: str) -> Fraction:
+    try:
+        return share_of_hundred(text)
+    except KvplanError as error:
+        raise KvplanError(error.code, error.message, where=f"--tolerance {text}", help=error.help) from None
+
+
+def _one_each(values: dict[str, Any]) -> dict[str, Any]:
+    """Options that take a list elsewhere have one value here. Raises KvplanError(bad-usage)."""
+    single: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in ("tokens", "requests", "encoder_tokens", "cache_implementation"):
+            continue
+        if isinstance(value, list):
+            if len(value) != 1:
+                raise KvplanError("bad-usage", f"compare takes one {name}, not {len(value)}")
+            value = value[0]
+        single[name] = value
+    return single
+
+
+def _watch(url: str, seconds: int, samples: int | None, *, json: bool) -> Answer:
+    from kvplan.readers.fetch import parse_endpoint
+    from kvplan.readers.metrics import sample
+
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    first = sample(url, token=token)
+    shown = parse_endpoint(url, token=token).shown
+    return Answer(stream=_pieces(url, token, first, seconds, samples, shown, json=json))
+
+
+def _pieces(
+    url: str, token: str | None, first: Any, seconds: int, samples: int | None, shown: str, *, json: bool
+) -> Iterator[Screen | str]:
+    """The head, then a piece for each sample. A server that stays away for long is an error."""
+    import json as to_json
+
+    from kvplan.comparison.watch import Watcher
+    from kvplan.readers.metrics import sample
+    from kvplan.report.watch import head_screen, lost_screen, moment_screen
+
+    watcher, begun, lost, number = Watcher(), time.monotonic(), 0, 0
+    latest = first
+    if not json:
+        yield head_screen(first.engine, shown, seconds)
+    while samples is None or number < samples:
+        elapsed = round(time.monotonic() - begun)
+        if latest is not None:
+            number += 1
+            moment = watcher.take(latest)
+            yield to_json.dumps(moment.model_dump(elapsed)) + "\n" if json else moment_screen(moment, elapsed)
+        if samples is not None and number >= samples:
+            return
+        time.sleep(seconds)
+        try:
+            latest, lost = sample(url, token=token), 0
+        except KvplanError as error:
+            latest, lost = None, lost + 1
+            if lost >= LOST_AFTER:
+                raise
+            if not json:
+                yield lost_screen(error.message, round(time.monotonic() - begun))

@@ -1,0 +1,193 @@
+"""The rows: every figure that an engine printed beside what its rules say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated_bytes, narrow
+from kvplan.comparison.results import ComparedRow, Number, row_of
+from kvplan.observation import Count, Figure, Observation, total
+from kvplan.results import SizeResult
+
+UNITS = {"num_blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "×"}
+MEMORY_REFUSALS = ("kv-cache-too-small", "no-memory-for-blocks", "too-few-state-blocks")
+"""Refusals that follow from the pool; others (a busy GPU, out of memory) do not."""
+
+
+def pool_figures(observation: Observation) -> dict[str, Figure]:
+    """What the engine said of its pool, by the names of PICKS."""
+    found = {name: observation.get(name) for name in PICKS}
+    refusal = observation.refusal
+    if refusal is not None:
+        found["kv_tokens"] = found["kv_tokens"] or refusal.kv_tokens
+        found["num_blocks"] = found["num_blocks"] or refusal.state_blocks
+    return {name: figure for name, figure in found.items() if figure is not None and figure.value > 0}
+
+
+def infer_axis(predictor: Predictor, observation: Observation) -> Axis | None:
+    """The pool that prints the first reported figure; None where no pool does."""
+    if observation.engine == "llamacpp":
+        return None
+    kind = BLOCKS if observation.engine == "vllm" else BYTES
+    for name, figure in pool_figures(observation).items():
+        whole = Axis(kind, 0, ENDLESS, ENDLESS, f"the reported {WORDS[name]}", inferred=True)
+        found = narrow(predictor, whole, name, figure)
+        if found is not None:
+            return replace(found, value=found.low)
+    return None
+
+
+WORDS = {"num_blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "concurrency"}
+
+
+def pool_rows(predictor: Predictor, axis: Axis, observation: Observation) -> list[ComparedRow]:
+    """Blocks, tokens and concurrency. A row agrees where one pool prints it and all that agreed before it."""
+    rows, left = [], axis
+    given = axis.inferred or axis.kind == BLOCKS
+    for name, figure in pool_figures(observation).items():
+        pick = PICKS[name]
+        low, value, high = (
+            pick(predictor.at(axis.kind, amount)) for amount in (axis.low, axis.value, axis.high)
+        )
+        if given and axis.source == f"the reported {WORDS[name]}":
+            rows.append(ComparedRow(name, UNITS[name], figure.value, figure.printed, line=figure.line))
+            continue
+        narrowed = narrow(predictor, left, name, figure)
+        left = narrowed or left
+        agrees = narrowed is not None
+        row = ComparedRow(name, UNITS[name], figure.value, figure.printed, value, low, high, agrees)
+        rows.append(replace(row, line=figure.line))
+    return rows
+
+
+def refusal_rows(
+    predictor: Predictor, axis: Axis | None, observation: Observation, *, seqs_known: bool = False
+) -> list[ComparedRow]:
+    """Whether the engine starts, and what it says where it does not.
+
+    seqs_known: max_num_seqs is no default, so a state pool with fewer blocks is a reason not to start.
+    """
+    refusal = observation.refusal
+    if refusal is not None and refusal.kind not in MEMORY_REFUSALS:
+        return []
+    ends = [predictor.result] if axis is None else [predictor.sized(axis.kind, at) for at in _ends(axis)]
+    starts = [_starts(result, predictor, seqs_known=seqs_known) for result in ends]
+    said = refusal is None
+    rows: list[ComparedRow] = []
+    if refusal is not None or said not in starts:
+        why = next((result.refusal.message for result in ends if result.refusal is not None), None)
+        agrees = said in starts
+        row = ComparedRow(
+            "starts",
+            "",
+            said,
+            "yes" if said else "no",
+            said if agrees else not said,
+            min(starts),
+            max(starts),
+        )
+        line = refusal.line if refusal else 0
+        rows.append(replace(row, agrees=agrees, line=line, explanation=None if agrees else why))
+    if refusal is None:
+        return rows
+    if refusal.needed_bytes is not None:
+        rows.append(row_of("needed_kv_bytes", "bytes", refusal.needed_bytes, predictor.full_request_bytes))
+    if refusal.estimated_max_model_len is not None and axis is not None:
+        lengths = [_largest(result) for result in ends]
+        if None not in lengths:
+            low, value, high = (length or 0 for length in lengths)
+            rows.append(
+                row_of("estimated_max_model_len", "tokens", refusal.estimated_max_model_len, value, low, high)
+            )
+    return rows
+
+
+def _ends(axis: Axis) -> tuple[int, int, int]:
+    return axis.low, axis.value, axis.high
+
+
+def _starts(result: SizeResult, predictor: Predictor, *, seqs_known: bool) -> bool:
+    if result.refusal is not None:
+        return False
+    pool = result.pool
+    states = seqs_known and predictor.result.settings.get("mamba_cache_mode") is not None
+    return not (states and pool is not None and pool.num_blocks < pool.max_num_seqs)
+
+
+def _largest(result: SizeResult) -> int | None:
+    return None if result.refusal is None else result.refusal.largest_max_model_len
+
+
+def layout_rows(predictor: Predictor, observation: Observation) -> Iterator[ComparedRow]:
+    """Block size and padding layers."""
+    size = observation.count("block_size")
+    own = predictor.result.settings.get("block_size")
+    if size is not None and isinstance(own, int):
+        yield row_of("block_size", "tokens", size, own)
+    padding = observation.count("padding_layers")
+    if padding is not None:
+        layers = padding_layers(predictor)
+        if layers:
+            yield row_of("padding_layers", "layers", padding, max(layers))
+
+
+def padding_layers(predictor: Predictor) -> list[int]:
+    """Layers that a group kind pays for without having them, one entry a kind; [] where groups differ."""
+    pool = predictor.sized(BLOCKS, 1024).pool
+    if pool is None:
+        pool = predictor.sized(BLOCKS, ENDLESS).pool
+    if pool is None or len({group.page_bytes for group in pool.groups}) != 1:
+        return []
+    width = max(group.layers for group in pool.groups)
+    kinds: dict[str, int] = {}
+    for group in pool.groups:
+        kinds[group.kind] = kinds.get(group.kind, 0) + width - group.layers
+    return [missing for missing in kinds.values() if missing]
+
+
+_BUDGET = (
+    ("weights_bytes", "weights", ("weights_bytes",)),
+    ("activation_peak_bytes", "activation", ("activation_peak_bytes",)),
+    ("non_torch_bytes", "non-torch", ("non_torch_bytes",)),
+    ("cuda_graph_bytes", "cuda graph", ("cuda_graph_bytes", "cuda_graph_estimated_bytes")),
+)
+
+
+def budget_rows(budget: object, observation: Observation) -> Iterator[ComparedRow]:
+    """The lines of a memory budget beside those of the log. The likely figure and its interval count."""
+    lines = {line.name.lower(): line for line in getattr(budget, "lines", ())}
+    for name, begins, figures in _BUDGET:
+        line = next((line for key, line in lines.items() if key.startswith(begins)), None)
+        reported = next((count for each in figures if (count := observation.count(each)) is not None), None)
+        if line is not None and reported is not None:
+            yield row_of(name, "bytes", reported, line.bytes, line.low_bytes, line.high_bytes)
+    pool = observation.count("available_kv_bytes")
+    likely = getattr(budget, "kv_pool_bytes", None)
+    if pool is not None and likely is not None:
+        ends: list[Number] = [getattr(budget, f"kv_pool{end}_bytes", likely) for end in ("_low", "_high")]
+        yield row_of("kv_pool_bytes", "bytes", pool, likely, *ends)
+
+
+def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> Iterator[ComparedRow]:
+    """The bytes of the caches, where length or tokens decide them: llama.cpp and SGLang."""
+    reported = observation.count("kv_bytes")
+    if reported is None or observation.engine not in ("llamacpp", "sglang"):
+        return
+    if observation.engine == "llamacpp":
+        whole = total(part for part in (reported, observation.count("state_bytes")) if part is not None)
+        yield row_of("kv_bytes", "bytes", whole or reported, predictor.result.total.kv_bytes)
+    elif axis is not None:
+        allocated = allocated_bytes(predictor, axis.value)
+        if allocated is not None:
+            yield row_of("kv_bytes", "bytes", reported, allocated)
+
+
+def unpredicted(observation: Observation, names: tuple[str, ...]) -> list[ComparedRow]:
+    """Figures with nothing to compare them with."""
+    found = ((name, observation.get(name)) for name in names)
+    return [
+        ComparedRow(name, UNITS.get(name, "bytes"), figure.value, figure.printed, line=figure.line)
+        for name, figure in found
+        if isinstance(figure, Count) or figure is not None
+    ]

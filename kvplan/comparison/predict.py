@@ -1,0 +1,199 @@
+"""What an engine's rules say of a pool whose bytes are known up to the rounding of a log.
+
+Tokens, blocks and concurrency never fall as memory grows, so the values that a rounded figure leaves open
+are those between its two ends, and whether a printed figure is one of them is found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from importlib import import_module
+
+from kvplan.engines.base import Choice
+from kvplan.model import Model
+from kvplan.observation import Count, Figure, Observation, Rank
+from kvplan.questions import ask
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+
+Number = int | Fraction
+BYTES, BLOCKS = "bytes", "blocks"
+ENDLESS = 10**15
+"""More bytes, or blocks, than any pool has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What decides a pool: its bytes or its blocks (kind), between low and high.
+
+    source: where the figure comes from, for people. inferred: it was taken from the reported tokens or
+    concurrency themselves, so that figure proves nothing.
+    """
+
+    kind: str
+    low: int
+    value: int
+    high: int
+    source: str
+    inferred: bool = False
+
+    @property
+    def tight(self) -> bool:
+        """Open by less than a hundredth of itself."""
+        return (self.high - self.low) * 100 < max(self.value, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One answer of the rules: tokens and concurrency as the release prints them, unrounded."""
+
+    blocks: int
+    tokens: int
+    concurrency: Fraction
+
+
+NOTHING = Figures(0, 0, Fraction(0))
+
+
+class Predictor:
+    """The rules of one engine for one model and one set of settings, asked with different pools."""
+
+    def __init__(self, model: Model, choice: Choice, settings: Settings) -> None:
+        self.model, self.choice = model, choice
+        self.settings = replace(settings, kv_cache_memory=None)
+        self.result = ask(model, choice, self.settings)
+        self._known: dict[tuple[str, int], Figures] = {}
+
+    @property
+    def full_request_bytes(self) -> int:
+        """One request of max_model_len on the fullest GPU."""
+        return self.result.per_gpu.kv_bytes_per_request
+
+    def sized(self, kind: str, amount: int) -> SizeResult:
+        """The engine's answer for a pool of so many bytes or blocks."""
+        if kind == BLOCKS:
+            memory = replace(self.settings, kv_cache_memory=ENDLESS, num_gpu_blocks_override=max(amount, 1))
+        else:
+            memory = replace(self.settings, kv_cache_memory=max(amount, 0))
+        return ask(self.model, self.choice, memory)
+
+    def at(self, kind: str, amount: int) -> Figures:
+        """Blocks, tokens and concurrency of a pool; zeros where the rules give none."""
+        key = (kind, amount)
+        if key not in self._known:
+            self._known[key] = self._figures(kind, amount)
+        return self._known[key]
+
+    def _figures(self, kind: str, amount: int) -> Figures:
+        result = self.sized(kind, amount)
+        pool, refusal = result.pool, result.refusal
+        if pool is not None:
+            return Figures(pool.num_blocks, pool.kv_tokens, _as_printed(pool.max_concurrency))
+        if refusal is None or not refusal.largest_max_model_len:
+            return NOTHING
+        # Too small for one request of full length: the pool is the one of a shorter length.
+        shorter = replace(self.settings, max_model_len=refusal.largest_max_model_len)
+        pool = Predictor(self.model, self.choice, shorter).sized(kind, amount).pool
+        if pool is None:
+            return NOTHING
+        held = pool.num_blocks * pool.bytes_per_block
+        whole = self.full_request_bytes
+        return Figures(pool.num_blocks, pool.kv_tokens, Fraction(held, whole) if whole else Fraction(0))
+
+
+def allocated_bytes(predictor: Predictor, memory: int) -> int | None:
+    """What the engine really allocates for a pool of that size, where its rules tell it apart from the pool.
+
+    An engine's package may offer ``allocations(model, settings)``: entries with name, k_bytes and v_bytes.
+    """
+    allocations = getattr(import_module(type(predictor.choice.engine).__module__), "allocations", None)
+    if allocations is None:
+        return None
+    found = allocations(predictor.model, replace(predictor.settings, kv_cache_memory=memory))
+    own = (entry for entry in found if not entry.name.startswith("draft"))
+    return sum(int(entry.k_bytes) + int(entry.v_bytes) for entry in own)
+
+
+Pick = Callable[[Figures], Number]
+PICKS: dict[str, Pick] = {
+    "num_blocks": lambda figures: figures.blocks,
+    "kv_tokens": lambda figures: figures.tokens,
+    "max_concurrency": lambda figures: figures.concurrency,
+}
+
+
+def narrow(predictor: Predictor, axis: Axis, name: str, figure: Figure) -> Axis | None:
+    """The part of the axis on which the rules print this figure; None where no point of it does."""
+    pick = PICKS[name]
+    low = _first(predictor, axis, lambda figures: pick(figures) >= figure.low)
+    above = _first(predictor, axis, lambda figures: pick(figures) > figure.high)
+    if low >= above:
+        return None
+    return replace(axis, low=low, value=min(max(axis.value, low), above - 1), high=above - 1)
+
+
+def _first(predictor: Predictor, axis: Axis, reached: Callable[[Figures], bool]) -> int:
+    """The first point of the axis where `reached` holds (high + 1 where none does)."""
+    low, high = axis.low, axis.high + 1
+    while low < high:
+        middle = (low + high) // 2
+        if reached(predictor.at(axis.kind, middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def axis_of(observation: Observation, settings: Settings, budget: object | None = None) -> Axis | None:
+    """The pool as the engine printed it, else as a budget predicts it; None where neither is there."""
+    if settings.kv_cache_memory is not None:
+        memory = settings.kv_cache_memory
+        return Axis(BYTES, memory, memory, memory, "--kv-cache-memory")
+    if observation.engine in ("sglang", "llamacpp"):
+        # SGLang prints what it allocated, a page more than its tokens; llama.cpp allocates by length.
+        return None
+    printed = smallest_pool(observation)
+    exact = observation.setting("kv_cache_memory_bytes")
+    if isinstance(exact, int) and exact > 0 and (printed is None or printed.contains(exact)):
+        return Axis(BYTES, exact, exact, exact, "kv_cache_memory_bytes")
+    blocks = observation.count("num_blocks")
+    if blocks is not None and (printed is None or printed.value <= 0):
+        return Axis(BLOCKS, blocks.low, blocks.value, blocks.high, "the reported blocks")
+    if printed is None and observation.refusal is not None:
+        printed = observation.refusal.available_bytes
+    if printed is not None:
+        return Axis(BYTES, printed.low, printed.value, printed.high, f"the printed {printed.printed}")
+    if budget is not None:
+        parts = [getattr(budget, f"kv_pool{part}_bytes") for part in ("_low", "", "_high")]
+        return Axis(BYTES, parts[0], parts[1], parts[2], "the memory budget")
+    return None
+
+
+def smallest_pool(observation: Observation) -> Count | None:
+    """The pool of the smallest rank; under pipeline parallelism the interval reaches to the largest stage's.
+
+    Each stage divides its own memory by its own layers' bytes, and the fewest blocks count.
+    """
+    for name in ("available_kv_bytes", "kv_bytes"):
+        printed = observation.count(name)
+        if printed is None:
+            continue
+        stages: dict[int, int] = {}
+        for rank, figure in observation.figures(name):
+            if rank.pp is not None and isinstance(figure, Count):
+                stages[rank.pp] = min(figure.high, stages.get(rank.pp, figure.high))
+        return replace(printed, high=max([printed.high, *stages.values()]))
+    return None
+
+
+def ranks_of(observation: Observation) -> list[tuple[Rank, Count]]:
+    """Every rank that printed its pool."""
+    found = observation.figures("available_kv_bytes")
+    return [(rank, figure) for rank, figure in found if isinstance(figure, Count)]
+
+
+def _as_printed(concurrency: float) -> Fraction:
+    """The digits that the engine's metrics show, which are not the float's own binary fraction."""
+    return Fraction(repr(float(concurrency)))

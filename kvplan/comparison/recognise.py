@@ -1,0 +1,276 @@
+"""From what an engine printed, and what the user adds, to the settings that its rules are asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any
+
+from kvplan.engines import ENGINES, choose_engine
+from kvplan.engines.base import Choice, parse_version
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.observation import Count, Observation, SettingValue
+from kvplan.settings import Settings
+
+GIVEN = "given"
+MOST_RANKS = 4096
+_COUNTS = frozenset(
+    "tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size block_size "
+    "max_model_len max_num_seqs max_num_batched_tokens num_gpu_blocks_override num_speculative_tokens".split()
+)
+_WORDS = frozenset(
+    "dtype kv_cache_dtype mamba_cache_dtype mamba_ssm_cache_dtype speculative_method attention_backend "
+    "quantization".split()
+)
+_FLAGS = frozenset(
+    "enable_prefix_caching disable_hybrid_kv_cache_manager enforce_eager enable_expert_parallel "
+    "async_scheduling".split()
+)
+_SHARES = frozenset(("gpu_memory_utilization", "mem_fraction_static", "free_gpu_memory_fraction"))
+# Settings that a list of non-default arguments leaves out only where they have their default.
+_DEFAULTED = frozenset(
+    "kv_cache_dtype tensor_parallel_size pipeline_parallel_size decode_context_parallel_size "
+    "disable_hybrid_kv_cache_manager speculative_method num_speculative_tokens".split()
+)
+# What an engine calls a setting in its log → the name of the setting, or of the engine's own option.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "sglang": {"page_size": "block_size", "max_running_requests": "max_num_seqs"},
+    "trtllm": {"tokens_per_block": "block_size"},
+    # Where the layers lie (n_gpu_layers) is left out: the log's caches are those of all devices.
+    "llamacpp": {"n_ctx": "ctx_size", "max_num_seqs": "parallel", "n_ubatch": "ubatch_size"},
+}
+_ASKED_FOR = ("args", "server info")
+"""Sources of settings that somebody chose, as against lines that print what came of them."""
+_SETTINGS = frozenset(item.name for item in fields(Settings))
+_BUILD_NUMBERS = ("llamacpp",)
+"""Engines whose log prints a build number, not a release: one set of rules for all of them."""
+_SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """choice: the engine's rules; settings: without any memory; shown: name → value and where it was found.
+
+    stated: names that the log or the user settled; a hypothesis about others contradicts nobody.
+    """
+
+    choice: Choice
+    settings: Settings
+    stated: frozenset[str]
+    shown: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def recognise(
+    observation: Observation,
+    overrides: Mapping[str, Any],
+    *,
+    engine: str | None = None,
+    gpu: Gpu | None = None,
+) -> Recognised:
+    """The rules and settings behind an observation; overrides (parsed values by name) win.
+
+    gpu: the one that the printed memory tells, where the user names none.
+    Raises KvplanError(unknown-engine | bad-version | bad-setting).
+    """
+    choice, told, notes = choose(observation, engine)
+    values: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    shown: dict[str, str] = {}
+    options = {option.name: option for option in getattr(choice.engine, "options", ())}
+    names = _NAMES.get(observation.engine, {})
+    for printed, setting in observation.settings.items():
+        name = names.get(printed, printed)
+        if name == "block_size" and observation.engine == "vllm" and not _chosen_by_user(observation):
+            continue
+        if printed == "max_running_requests" and setting.source not in _ASKED_FOR:
+            continue
+        value: Any = None
+        if name in _SETTINGS:
+            value = _typed(name, setting.value)
+            if value is not None:
+                values[name] = value
+        elif name in options:
+            value = _own(options[name], setting.value)
+            if value is not None:
+                own[name] = value
+        if value is not None:
+            where = setting.source or observation.source
+            shown[name] = f"{value} ({where}, line {setting.line})" if setting.line else f"{value} ({where})"
+    for name, value in _cache_types(observation).items():
+        if name in options:
+            own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
+    length = _length(observation)
+    if length is not None and observation.engine == "vllm":
+        values["max_model_len"] = length.value
+        shown["max_model_len"] = f"{length.value} ({_place(length, observation.source)})"
+    if not values.get("speculative_method") or not values.get("num_speculative_tokens"):
+        if values.get("num_speculative_tokens"):
+            notes.append("speculative decoding without a method in the log: give --speculative METHOD:TOKENS")
+        for name in ("speculative_method", "num_speculative_tokens"):
+            values.pop(name, None)
+            shown.pop(name, None)
+    refused = None if observation.refusal is None else observation.refusal.max_num_seqs
+    if refused is not None:
+        values["max_num_seqs"] = refused.value
+        shown["max_num_seqs"] = f"{refused.value} ({_place(refused, observation.source)})"
+    if observation.engine == "vllm" and observation.setting("device") == "cpu":
+        ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
+        on_cpu = {name: value for name, value in cpu_defaults(ranks).items() if name not in values}
+        values.update(on_cpu)
+        shown["device"] = "cpu (config)"
+    if gpu is not None:
+        values["gpu"] = gpu
+        shown["gpu"] = f"{gpu.slug} (its memory)"
+    given = dict(overrides)
+    own.update(dict(given.pop("engine_options", ())))
+    values.update(given)
+    for name, value in given.items():
+        shown[name] = f"{getattr(value, 'slug', value)} ({GIVEN})"
+    if own and "engine_options" in _SETTINGS:
+        values["engine_options"] = tuple(sorted(own.items()))
+    stated = set(shown) | ({"version"} if told else set())
+    if any(setting.source == "args" for setting in observation.settings.values()):
+        stated |= _DEFAULTED
+    return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
+
+
+def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
+    """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
+
+    block_size is 16 for a latent cache on CPUs without AMX.
+    """
+    return {
+        "block_size": block_size,
+        "mamba_ssm_cache_dtype": "float32",
+        "max_num_batched_tokens": (4096 if usage == "llm" else 2048) * ranks,
+        "max_num_seqs": (256 if usage == "llm" else 128) * ranks,
+        "async_scheduling": False,
+    }
+
+
+def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, list[str]]:
+    """The engine's rules; whether the version is known for sure; what to tell about the choice.
+
+    asked: ``vllm@0.19``, or a name alone (then the log's version counts).
+    """
+    if asked is not None and "@" in asked:
+        choice = choose_engine(asked)
+        _check_engine(choice, observation)
+        return choice, True, [choice.warning] if choice.warning else []
+    if asked is not None:
+        _check_engine(choose_engine(asked), observation)
+    name, version = observation.engine, observation.engine_version
+    newest = choose_engine(name)
+    if observation.generation == "V0":
+        # V0's pool is that of the oldest rules here: every layer keeps all tokens, blocks of 16.
+        oldest = Choice(newest.engine, newest.engine.versions[0])
+        return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
+    if version is None:
+        return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
+    release, first = _release(version), _release(newest.engine.versions[0])
+    if first is None or name in _BUILD_NUMBERS:
+        return newest, True, []
+    if release is None or (name == "vllm" and release <= (0, 1)):
+        text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
+        return newest, False, [text]
+    if release < first:
+        oldest = Choice(newest.engine, newest.engine.versions[0])
+        text = (
+            f"{name} {version[:40]} is older than what is known: the rules of {oldest.version} were applied"
+        )
+        return oldest, False, [text]
+    choice = choose_engine(f"{name}@{version}")
+    return choice, True, [choice.warning] if choice.warning else []
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    """(0, 19) out of ``0.19.0``; None where it is no version."""
+    try:
+        return parse_version(version)[:2]
+    except KvplanError:
+        return None
+
+
+def _check_engine(choice: Choice, observation: Observation) -> None:
+    if choice.engine.name != observation.engine:
+        raise KvplanError(
+            "other-engine",
+            f"the {observation.source} is of {observation.engine}, not of {choice.engine.name}",
+            help=f"--engine {observation.engine}" if observation.engine in ENGINES else (),
+        )
+
+
+def _typed(name: str, value: SettingValue) -> int | str | bool | Fraction | None:
+    """The value where it has the setting's type; None where it says nothing."""
+    if name in _COUNTS:
+        most = MOST_RANKS if name.endswith("_parallel_size") else 10**15
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        return None
+    if name in _WORDS:
+        return value if isinstance(value, str) and value and len(value) <= 60 else None
+    if name in _SHARES:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return Fraction(value) if isinstance(value, Fraction) or whole else None  # type: ignore[arg-type]
+    if name in _FLAGS:
+        return value if isinstance(value, bool) else None
+    return None
+
+
+def _own(option: Any, value: SettingValue) -> Any:
+    """An engine's own option; None where the printed value is not one of its values."""
+    if option.kind == "flag" and isinstance(value, str):
+        value = _SWITCHES.get(value.strip().lower())
+    if value is None:
+        return None
+    try:
+        return option.parse(value)
+    except KvplanError:
+        return None
+
+
+def _chosen_by_user(observation: Observation) -> bool:
+    """Metrics show the block size in force; only where the user named it is it a setting."""
+    setting = observation.settings["block_size"]
+    return setting.source == "args" or observation.setting("user_specified_block_size") is True
+
+
+def _length(observation: Observation) -> Count | None:
+    """The max_model_len that the engine used: of its concurrency line, or of its refusal."""
+    found = observation.count("max_concurrency_tokens")
+    if found is None and observation.refusal is not None:
+        found = observation.refusal.max_model_len
+    return found if found is not None and found.value > 0 else None
+
+
+def _cache_types(observation: Observation) -> dict[str, str]:
+    """llama.cpp's types of K and V, as its cache lines name them."""
+    if observation.engine != "llamacpp":
+        return {}
+    pool = next((pool for pool in observation.pools if pool.name != "state" and pool.k_dtype), None)
+    if pool is None:
+        return {}
+    named = {"cache_type_k": pool.k_dtype, "cache_type_v": pool.v_dtype}
+    return {name: value for name, value in named.items() if value}
+
+
+def _place(figure: Count, source: str) -> str:
+    return f"{source}, line {figure.line}" if figure.line else source
+
+
+def without(recognised: Recognised, *names: str) -> Recognised:
+    """The same without settings that the rules do not take."""
+    defaults = Settings()
+    changes = {name: getattr(defaults, name) for name in names}
+    shown = {name: value for name, value in recognised.shown.items() if name not in names}
+    notes = tuple(f"{name} of the log is not known here and was left out" for name in names)
+    return replace(
+        recognised,
+        settings=replace(recognised.settings, **changes),
+        shown=shown,
+        stated=recognised.stated - set(names),
+        notes=(*recognised.notes, *notes),
+    )

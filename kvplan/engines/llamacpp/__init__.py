@@ -1,0 +1,184 @@
+"""llama.cpp 0.5.0 (at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
+
+Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
+``--split-mode layer`` with equal shares (``--tensor-split 1,1,…``): pipeline_parallel_size says how many. The
+default of ``-c`` here is the request's length times the requests; llama-server's own default is the model's
+length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from kvplan.engines.base import (
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+)
+from kvplan.engines.llamacpp.memory import Context, caches_of, layout_of
+from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
+from kvplan.engines.llamacpp.pool import Machine, answer, context_for, machine_of
+from kvplan.engines.llamacpp.store import store_for
+from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.own_options import LLAMACPP as OPTIONS
+from kvplan.errors import KvplanError
+from kvplan.families import SlidingWindow, Store
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.settings import Settings
+from kvplan.units import MIB
+
+
+class LlamaCpp:
+    """Engine ``llamacpp``."""
+
+    name: str = "llamacpp"
+    versions: tuple[str, ...] = ("0.5",)
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Bytes of the buffers for ``requests`` slots of ``tokens``; with kv_cache_memory, what fits."""
+        compiled = _compile(model, version, planned_values(settings))
+        tokens = request_tokens(model, settings)
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        machine, options = compiled.machine, compiled.options
+        context = context_for(options, tokens, settings.requests)
+        refusal, pool = compiled.refusal, None
+        if refusal is None:
+            refusal, pool = answer(machine, context, options, model, settings, tokens)
+        per_gpu, total = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0)
+        if compiled.refusal is None:
+            per_gpu, total = _held(machine, context, settings.requests, tokens)
+        host = machine.host_bytes(context)
+        return SizeResult(
+            compiled.model,
+            compiled.engine,
+            {
+                **compiled.settings,
+                "n_ctx": context.n_ctx,
+                "n_ctx_seq": context.cells,
+                "n_seq_max": context.slots,
+                "host_kv_bytes": host,
+            },
+            Request(tokens, encoder_tokens, settings.requests),
+            per_gpu,
+            total,
+            compiled.layers,
+            pool,
+            refusal,
+            (
+                *compiled.warnings,
+                *([warning] if warning else []),
+                *([f"{host:,} bytes of the cache lie in host memory"] if host else []),
+            ),
+        )
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request."""
+
+    model: ModelRef
+    engine: EngineRef
+    machine: Machine
+    options: Options
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    _check(settings)
+    store = store_for(model, settings, options)
+    machine = machine_of(model, store, settings, options)
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(LlamaCpp.name, version),
+        machine,
+        options,
+        refusal_of(model),
+        _shown(store, options, machine, settings),
+        layer_answers(model, lambda part: store),
+        (*model.warnings, *_warnings(model)),
+    )
+
+
+def log_lines(model: Model, settings: Settings) -> list[str]:
+    """The size lines that llama.cpp prints, one a cache: ``size = 68.00 MiB (8192 cells, 8 layers)``."""
+    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    store = store_for(model, settings, options)
+    context = context_for(options, request_tokens(model, settings), settings.requests)
+    layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
+    lines = []
+    for cache in caches_of(layout, model.distinct()):
+        one = cache.tensor
+        cells = context.slots if one.group == "state" else one.cells(context)
+        lines.append(f"size = {_mib(one.bytes(context))} MiB ({cells} cells, {cache.layers} layers)")
+    return lines
+
+
+def _mib(amount: int) -> str:
+    hundredths = (amount * 200 + MIB) // (2 * MIB)
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _check(settings: Settings) -> None:
+    for name in ("tensor_parallel_size", "decode_context_parallel_size"):
+        count = getattr(settings, name)
+        if count > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                f"engine llamacpp with {name} {count}: llama.cpp deals whole layers over its devices",
+                help=f"leave it at 1 and use --pp {count}",
+            )
+    if settings.speculative_method or settings.num_speculative_tokens:
+        raise KvplanError(
+            "unsupported-setting",
+            "engine llamacpp with a speculative method: llama.cpp gives the draft a context of its own",
+            help="size the draft model by itself",
+        )
+
+
+def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tuple[PerGpu, Total]:
+    """A request's share of what was allocated: its slot, or its part of the one buffer."""
+    gpus, fullest = machine.per_gpu(context), machine.fullest(context)
+    share = requests if context.streams == 1 else context.slots
+    most, together = max(gpus), sum(gpus)
+    growth = sum((cache.tensor.growth(tokens, context) for cache in fullest), start=Fraction(0))
+    fixed = sum(cache.tensor.entry_bytes for cache in fullest if cache.tensor.group == "state")
+    return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
+
+
+_GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+def _shown(store: Store, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
+    key, _, value = store.kv.name.partition("/")
+    return {
+        "cache_type_k": _GGML_WORDS.get(key, key),
+        "cache_type_v": _GGML_WORDS.get(value or key, value or key),
+        "kv_unified": options.flag("kv_unified"),
+        "n_ubatch": options.count("ubatch_size"),
+        "swa_full": options.flag("swa_full"),
+        "flash_attn": options.flag("flash_attn"),
+        "layers_on_gpu": machine.on_gpu,
+        "layers_on_host": machine.on_host,
+        "pipeline_parallel_size": settings.pipeline_parallel_size,
+    }
+
+
+def _warnings(model: Model) -> list[str]:
+    windows = any(isinstance(part, SlidingWindow) for run in model.runs for part in run.layer.parts)
+    if windows and not has_window_cache(model):
+        return [f"llama.cpp keeps all tokens of {model.model_type}'s window layers"]
+    return []

@@ -1,0 +1,82 @@
+"""Which type K, V and index keys have, and which pairs llama.cpp refuses (src/llama-context.cpp)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
+from kvplan.engines.base import part_terms
+from kvplan.engines.options import Options
+from kvplan.engines.own_options import CACHE_TYPES
+from kvplan.errors import KvplanError
+from kvplan.families import CompressedAttention, Kind, Store
+from kvplan.model import Model
+from kvplan.settings import Settings
+from kvplan.terms import Grows
+
+
+def store_for(model: Model, settings: Settings, options: Options) -> Store:
+    """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""
+    both = "f16" if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
+    key, value = options.word("cache_type_k") or both, options.word("cache_type_v") or both
+    known = {kv_dtype(word).name for word in CACHE_TYPES}
+    for word in (key, value):
+        if kv_dtype(word).name not in known:
+            raise KvplanError(
+                "unsupported-dtype",
+                f"llama.cpp has no cache type {word!r}",
+                help="use q8_0; known: " + ", ".join(CACHE_TYPES),
+            )
+    if kv_dtype(value).value.scale_bytes and not options.flag("flash_attn"):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"a V cache of {value} needs flash attention",
+            help=("leave flash_attn on", "use cache_type_v f16"),
+        )
+    one_tensor = any(
+        part.kind in (Kind.MLA, Kind.COMPRESSED) for run in model.runs for part in run.layer.parts
+    )
+    if one_tensor and kv_dtype(key) != kv_dtype(value):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"the latent is K and V in one: cache types {key} and {value} differ",
+            help=f"use {key} for both",
+        )
+    store = Store(
+        kv=_mixed(key, value),
+        dtype=FLOAT32,
+        conv_state=FLOAT32,
+        recurrent_state=FLOAT32,
+        index_key=kv_dtype(key),
+    )
+    _check_widths(model, store, key, value)
+    return store
+
+
+@lru_cache(maxsize=256)
+def _mixed(key: str, value: str) -> KvDtype:
+    k, v = kv_dtype(key), kv_dtype(value)
+    return k if k == v else replace(k, name=f"{k.name}/{v.name}", value=v.value)
+
+
+def _check_widths(model: Model, store: Store, key: str, value: str) -> None:
+    """src/llama-context.cpp: a head must be whole blocks of a quantised type."""
+    for layer in model.distinct():
+        for part in layer.parts:
+            for term in part_terms(part, store):
+                if (
+                    term.grows is not Grows.TOKEN
+                    or term.packing.elements == 1
+                    or isinstance(part, CompressedAttention)
+                ):
+                    continue
+                width = term.factors[-1].value
+                if width % term.packing.elements:
+                    word = value if term.name == "v" else key
+                    raise KvplanError(
+                        "unsupported-dtype",
+                        f"{word} stores {term.packing.elements} numbers in a block, which does not divide"
+                        f" {term.factors[-1].name} {width}",
+                        help="use f16 or bf16",
+                    )

@@ -1,0 +1,139 @@
+"""Options that one engine alone has: declared as data, checked in one place, offered by the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import record
+
+Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
+
+
+@record()
+class EngineOption:
+    """An option of one engine.
+
+    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more);
+    counts and shares are lists with commas. flags: short forms beside ``--name-with-hyphens``.
+    """
+
+    name: str
+    kind: str
+    help: str
+    default: Value | None = None
+    choices: tuple[str, ...] = ()
+    lowest: int = 1
+    highest: int = 10**15
+    flags: tuple[str, ...] = ()
+
+    def parse(self, value: object) -> Value:
+        """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
+        try:
+            return self._parse(value)
+        except (ValueError, TypeError, ZeroDivisionError):
+            raise KvplanError("bad-setting", f"{self.name} is {value!r}", help=self.expected()) from None
+
+    def _parse(self, value: object) -> Value:
+        if self.kind == "flag":
+            if isinstance(value, bool):
+                return value
+            return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[
+                _known(str(value).lower(), ("true", "on", "1", "false", "off", "0"))
+            ]
+        if self.kind == "word":
+            return _known(str(value).lower(), self.choices)
+        if self.kind in ("counts", "shares"):
+            pieces = value if isinstance(value, (tuple, list)) else str(value).split(",")
+            if self.kind == "counts":
+                return tuple(self._count(piece) for piece in pieces)
+            return tuple(_share(piece, most=1) for piece in pieces)
+        if isinstance(value, bool):
+            raise TypeError
+        if self.kind == "count":
+            return self._count(value)
+        return _share(value, most=1 if self.kind == "share" else None)
+
+    def _count(self, value: object) -> int:
+        number = int(str(value))
+        if not self.lowest <= number <= self.highest:
+            raise ValueError
+        return number
+
+    def expected(self) -> str:
+        """What a right value looks like."""
+        if self.kind == "word":
+            return f"{self.name} is one of " + ", ".join(self.choices)
+        return {
+            "count": f"{self.name} is a whole number, {self.lowest} or more"
+            + (f", at most {self.highest:,}" if self.highest < 10**15 else ""),
+            "flag": f"{self.name} is true or false",
+            "share": f"{self.name} lies in 0 … 1",
+            "ratio": f"{self.name} is 0 or more",
+            "counts": f"{self.name} is a list of whole numbers, such as 512,32768",
+            "shares": f"{self.name} is a list of parts of 1, such as 0.4,0.6",
+        }[self.kind]
+
+
+def _share(value: object, most: int | None) -> Fraction:
+    share = Fraction(str(value))
+    if share < 0 or (most is not None and share > most):
+        raise ValueError
+    return share
+
+
+def _known(word: str, choices: Iterable[str]) -> str:
+    if word not in choices:
+        raise ValueError(word)
+    return word
+
+
+@record()
+class Options:
+    """Every option of an engine with its value: as given, else its default."""
+
+    values: Mapping[str, Value | None]
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values[name])
+
+    def word(self, name: str) -> str | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, str)
+        return value
+
+    def count(self, name: str) -> int | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, int)
+        return value
+
+    def share(self, name: str) -> Fraction | None:
+        value = self.values[name]
+        assert value is None or isinstance(value, Fraction)
+        return value
+
+    def numbers(self, name: str) -> tuple[Fraction, ...]:
+        """The entries of a list, whole or not; none where it was not given."""
+        value = self.values[name]
+        assert value is None or isinstance(value, tuple)
+        return tuple(Fraction(entry) for entry in value or ())
+
+
+def resolve(options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str) -> Options:
+    """The engine's options from what was given. Raises KvplanError(unknown-option | bad-setting)."""
+    known = {option.name: option for option in options}
+    for name in given:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise KvplanError(
+                "unknown-option",
+                f"{engine} has no option {name!r}",
+                help=f"did you mean {near}?" if near else f"options of {engine}: " + ", ".join(known),
+            )
+    return Options(
+        {
+            name: option.parse(given[name]) if name in given else option.default
+            for name, option in known.items()
+        }
+    )

@@ -1,0 +1,182 @@
+"""SGLang 0.5.23: a pool of tokens (pages of page_size), one more for windows, slots for states.
+
+Rules: `kvplan.engines.sglang.arguments` (defaults), `.cells` (bytes of a token), `.pools` (from bytes to
+tokens), `.budget` (the automatic memory fraction), `.models` (which classes). kv_cache_memory is what SGLang
+has for KV and states on one GPU after weights and slack (its "rest memory"). Of options that map to another
+name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from kvplan.engines.base import (
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+)
+from kvplan.engines.options import EngineOption, resolve
+from kvplan.engines.own_options import SGLANG as OPTIONS
+from kvplan.engines.sglang.answer import held, pool_of
+from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
+from kvplan.engines.sglang.cells import store_of
+from kvplan.engines.sglang.models import refusal_of
+from kvplan.engines.sglang.pools import build_pools, solve
+from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
+from kvplan.engines.sglang.stages import PoolError, Pools
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.settings import Settings
+from kvplan.units import GIB
+
+
+class Sglang:
+    """Engine ``sglang``."""
+
+    name: str = "sglang"
+    versions: tuple[str, ...] = ("0.5.23",)
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Pages and slots that the requests hold; with kv_cache_memory the pools and who fits."""
+        compiled = _compile(model, version, _context(model, settings), planned_values(settings))
+        arguments, pools = compiled.arguments, compiled.pools
+        tokens = settings.tokens if settings.tokens is not None else arguments.context_len
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        refusal = compiled.refusal
+        if refusal is None and tokens > arguments.context_len:
+            refusal = Refusal(
+                "request-too-long",
+                f"a request of {tokens:,} tokens is longer than the context of {arguments.context_len:,}",
+                largest_max_model_len=arguments.context_len,
+                help=(f"--tokens {arguments.context_len}",),
+            )
+        per_gpu, total, pool = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None
+        shown = compiled.settings
+        if pools is not None:
+            per_gpu, total = held(pools, tokens, settings.requests)
+            if settings.kv_cache_memory is not None and refusal is None:
+                try:
+                    sizes = solve(pools, settings.kv_cache_memory)
+                    pool = pool_of(pools, sizes, tokens, settings.kv_cache_memory)
+                    shown = {**shown, **shown_sizes(arguments, sizes)}
+                except PoolError as error:
+                    refusal = Refusal("not-enough-memory", str(error))
+        return SizeResult(
+            compiled.model,
+            compiled.engine,
+            shown,
+            Request(tokens, encoder_tokens, settings.requests),
+            per_gpu,
+            total,
+            compiled.layers,
+            pool,
+            refusal,
+            (*compiled.warnings, warning) if warning else compiled.warnings,
+        )
+
+
+@record()
+class Compiled:
+    """What does not depend on the request; pools is None when the model is refused."""
+
+    model: ModelRef
+    engine: EngineRef
+    arguments: Arguments
+    pools: Pools | None
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
+    arguments = resolve_arguments(model, settings, options, context_len)
+    refusal = refusal_of(model)
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(Sglang.name, version),
+        arguments,
+        build_pools(model, arguments) if refusal is None else None,
+        refusal,
+        MappingProxyType(shown_arguments(model, arguments)),
+        layer_answers(model, lambda part: store_of(arguments, part)),
+        (*model.warnings, *warnings_of(model, arguments)),
+    )
+
+
+@record()
+class Allocation:
+    """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``.
+
+    Bytes of one GPU.
+    """
+
+    name: str
+    tokens: int
+    k_bytes: int
+    v_bytes: int
+
+    def words(self) -> str:
+        if not self.v_bytes:
+            return f"#tokens: {self.tokens}, KV size: {_gib(self.k_bytes)} GB"
+        return f"#tokens: {self.tokens}, K size: {_gib(self.k_bytes)} GB, V size: {_gib(self.v_bytes)} GB"
+
+
+def allocations(model: Model, settings: Settings) -> list[Allocation]:
+    """The tensors really allocated: each pool has one page more than its tokens. Raises KvplanError."""
+    if settings.kv_cache_memory is None:
+        raise KvplanError("no-memory", "how much memory the cache may take was not given")
+    pools = _compile(model, Sglang.versions[-1], _context(model, settings), planned_values(settings)).pools
+    if pools is None:
+        raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
+    sizes, page = solve(pools, settings.kv_cache_memory), pools.arguments.page_size
+    stage = max(pools.stages, key=lambda stage: stage.full + stage.window)
+    cell, found = stage.target, []
+    if cell.full:
+        rows = sizes.max_total_num_tokens + page
+        found.append(
+            Allocation(
+                "full", sizes.max_total_num_tokens, cell.full_k * rows, (cell.full - cell.full_k) * rows
+            )
+        )
+    if cell.window:
+        rows = sizes.window_tokens + page
+        found.append(
+            Allocation(
+                "window", sizes.window_tokens, cell.window_k * rows, (cell.window - cell.window_k) * rows
+            )
+        )
+    if cell.slot:
+        slots = sizes.state_slots + 1
+        found.append(Allocation("state", sizes.state_slots, cell.conv * slots, cell.ssm * slots))
+    return found
+
+
+def _gib(amount: int) -> str:
+    hundredths = (amount * 200 + GIB) // (2 * GIB)
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _context(model: Model, settings: Settings) -> int:
+    """--context-length, else the model's own; else as long as the request."""
+    if settings.max_model_len is not None:
+        return settings.max_model_len
+    served = model.facts.get("serving_model_len")
+    return max(
+        1,
+        int(served)
+        if isinstance(served, int) and served
+        else model.max_model_len or request_tokens(model, settings),
+    )

@@ -1,0 +1,174 @@
+"""SGLang's server arguments, resolved: dtype of the cache, attention backend, page size, slots of a state.
+
+sgl-project/sglang 0.5.23 arg_groups/overrides.py, arg_groups/model_override_base.py
+(get_default_attn_backend), arg_groups/kv_cache_hook.py, arg_groups/model_overrides/*.py,
+mem_cache/kv_cache_dtype.py.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvplan.dtypes import KvDtype, Packing, scalar
+from kvplan.engines.base import has_kind
+from kvplan.engines.options import Options
+from kvplan.engines.sglang.backends import backend_of, page_size_of
+from kvplan.engines.sglang.budget import capacity_for, graph_max_batch
+from kvplan.engines.sglang.devices import Device, device_of
+from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
+from kvplan.engines.sglang.models import (
+    RATIO_OVERRIDES,
+    has_extra_buffer,
+    has_window_pool,
+)
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import Settings
+
+SPECULATIVE_REQUESTS = 48
+"""max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
+
+
+@record()
+class Arguments:
+    """Everything that decides the pools.
+
+    attn_tp: ranks that share a request's heads; attn_dp: groups of them.
+    """
+
+    device: Device
+    dtype: Packing
+    kv: KvDtype
+    latent: KvDtype
+    index: KvDtype
+    backend: str
+    page_size: int
+    tp: int
+    pp: int
+    attn_tp: int
+    attn_dp: int
+    dcp: int
+    context_len: int
+    chunked_prefill_size: int
+    graph_max_batch: int
+    window_pool: bool
+    swa_ratio: Fraction
+    ratio_given: bool
+    radix: bool
+    overlap: bool
+    strategy: str
+    slots_per_request: int
+    state_ratio: Fraction
+    max_slots: int | None
+    max_total_tokens: int | None
+    max_running_requests: int | None
+    draft_tokens: int
+    draft_layers: int
+    conv_dtype: Packing
+    ssm_dtype: Packing | None
+
+
+def resolve_arguments(model: Model, settings: Settings, options: Options, context_len: int) -> Arguments:
+    """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
+    device = device_of(settings.gpu)
+    tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
+    attn_dp = dp if options.flag("enable_dp_attention") else 1
+    if tp % attn_dp:
+        raise KvplanError(
+            "bad-setting", f"tensor_parallel_size {tp} is no multiple of {attn_dp} attention groups"
+        )
+    dcp = settings.decode_context_parallel_size
+    if (tp // attn_dp) % dcp:
+        raise KvplanError(
+            "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
+        )
+    dtype = model_dtype(model, settings)
+    draft_tokens, draft_layers = _speculation(model, settings, options)
+    strategy = _strategy(model, options)
+    capacity = capacity_for(device.memory_mib)
+    chunk = options.count("chunked_prefill_size")
+    running = settings.max_num_seqs
+    if running is None and draft_tokens:
+        running = SPECULATIVE_REQUESTS
+    kv = cache_dtype(model, settings, device, dtype)
+    backend = backend_of(model, settings, device, kv, strategy=strategy, options=options)
+    check_fp4(model, kv, backend, device)
+    ratio = options.share("swa_full_tokens_ratio")
+    own_ratio = RATIO_OVERRIDES.get(model.architecture or "")
+    if ratio is None and has_kind(model, Kind.COMPRESSED):
+        own_ratio = "0.1"
+    state_ratio = options.share("mamba_full_memory_ratio")
+    return Arguments(
+        device=device,
+        dtype=dtype,
+        kv=kv,
+        latent=latent_dtype(model, kv, device, options),
+        index=index_dtype(model, kv, device, backend, dtype),
+        backend=backend,
+        page_size=page_size_of(model, settings, device, backend),
+        tp=tp,
+        pp=settings.pipeline_parallel_size,
+        attn_tp=tp // attn_dp,
+        attn_dp=attn_dp,
+        dcp=dcp,
+        context_len=context_len,
+        chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
+        graph_max_batch=graph_max_batch(device.memory_mib, tp, settings.max_num_seqs),
+        window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
+        swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
+        ratio_given=ratio is not None,
+        radix=not options.flag("disable_radix_cache"),
+        overlap=strategy != "no_buffer" and not options.flag("disable_overlap_schedule"),
+        strategy=strategy,
+        slots_per_request=_slots_per_request(strategy, options),
+        state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
+        max_slots=options.count("max_mamba_cache_size"),
+        max_total_tokens=options.count("max_total_tokens"),
+        max_running_requests=running,
+        draft_tokens=draft_tokens,
+        draft_layers=draft_layers,
+        conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
+        ssm_dtype=None
+        if settings.mamba_ssm_cache_dtype == "auto"
+        else scalar(settings.mamba_ssm_cache_dtype),
+    )
+
+
+def _speculation(model: Model, settings: Settings, options: Options) -> tuple[int, int]:
+    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
+    if settings.speculative_method is None:
+        return 0, 0
+    given = options.count("draft_layers")
+    layers = given if given is not None else len(model.draft_layers)
+    if not layers:
+        raise KvplanError(
+            "no-draft",
+            f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
+            help="--draft-layers 1 (an EAGLE head has one)",
+        )
+    return settings.num_speculative_tokens + 1, layers
+
+
+def _strategy(model: Model, options: Options) -> str:
+    """extra_buffer where the class supports it and scheduling overlaps, else no_buffer."""
+    strategy = options.word("mamba_radix_cache_strategy") or "auto"
+    if strategy != "auto" or options.flag("disable_radix_cache") or not has_kind(model, Kind.STATE):
+        return strategy
+    return (
+        "extra_buffer"
+        if has_extra_buffer(model) and not options.flag("disable_overlap_schedule")
+        else "no_buffer"
+    )
+
+
+def _slots_per_request(strategy: str, options: Options) -> int:
+    """State slots that one running request is charged (kv_cache_configurator.py, _calculate_mamba_ratio)."""
+    if options.flag("disable_radix_cache"):
+        return 1
+    if strategy == "extra_buffer_lazy":
+        return 4
+    if strategy == "extra_buffer":
+        return 4 if options.flag("disable_overlap_schedule") else 5
+    return 3

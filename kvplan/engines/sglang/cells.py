@@ -1,0 +1,190 @@
+"""Bytes of one token (the "cell") and of one state slot on a rank, layer by layer.
+
+sgl-project/sglang 0.5.23 model_executor/pool_configurator.py (_compute_cell_size, HybridSWAPoolConfigurator),
+configs/mamba_utils.py. Heads are divided rounding down, at least one: max(1, heads // (tp // dcp)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from kvplan.dtypes import scalar
+from kvplan.engines.base import named_or_float32, part_terms
+from kvplan.engines.sglang.arguments import Arguments
+from kvplan.engines.sglang.models import STATES
+from kvplan.errors import KvplanError
+from kvplan.families import (
+    ChunkedAttention,
+    Kind,
+    MultiHeadLatentAttention,
+    NoCache,
+    Part,
+    SharedKv,
+    SlidingWindow,
+    Store,
+)
+from kvplan.model import Layer, Model
+from kvplan.record import field_names, record
+from kvplan.terms import Grows, Term
+
+
+@record()
+class Cell:
+    """One layer on one rank. full, window: bytes a token of K, V or latent in either pool; k: the share of K
+    (all of a latent); index: bytes a token of index keys; conv, ssm: bytes of one state slot."""
+
+    full: int = 0
+    full_k: int = 0
+    window: int = 0
+    window_k: int = 0
+    index: int = 0
+    conv: int = 0
+    ssm: int = 0
+
+    def __add__(self, other: Cell) -> Cell:
+        return Cell(*(getattr(self, name) + getattr(other, name) for name in field_names(Cell)))
+
+    def times(self, count: int) -> Cell:
+        return Cell(*(getattr(self, name) * count for name in field_names(Cell)))
+
+    @property
+    def slot(self) -> int:
+        return self.conv + self.ssm
+
+
+def pool_layers(model: Model) -> list[Layer]:
+    """The layers as SGLang's pools count them: without states, every layer has rows, used or not.
+
+    Layers that share another's cache or have no attention are given the geometry of the layer at the same
+    place of the pattern (mem_cache/kv_cache_configurator.py: layer_num = num_effective_layers).
+    """
+    layers = model.layers()
+    if any(part.kind is Kind.STATE for run in model.runs for part in run.layer.parts):
+        return layers
+    own = [index for index, layer in enumerate(layers) if not _is_empty(layer)]
+    if len(own) == len(layers) or not own:
+        return layers
+    geometries = {layers[index] for index in own}
+    if len(geometries) == 1:
+        return [layers[own[0]]] * len(layers)
+    period = _period(layers, own)
+    if period is None:
+        raise KvplanError(
+            "unknown-rule",
+            f"{model.id}: SGLang gives rows to layers without a cache of their own; which is not known",
+        )
+    by_place = {index % period: layers[index] for index in own}
+    return [layer if not _is_empty(layer) else by_place[index % period] for index, layer in enumerate(layers)]
+
+
+def _is_empty(layer: Layer) -> bool:
+    return all(isinstance(part, (SharedKv, NoCache)) for part in layer.parts)
+
+
+def _period(layers: list[Layer], own: list[int]) -> int | None:
+    """The shortest period that the layers with a cache obey and that gives each place a layer."""
+    for period in range(1, len(own) + 1):
+        places: dict[int, Layer] = {}
+        if all(places.setdefault(index % period, layers[index]) == layers[index] for index in own):
+            return period if len(places) == period else None
+    return None
+
+
+def store_of(arguments: Arguments, part: Part) -> Store:
+    """The latent's record under sparse MLA, conv states in bf16, other states as the config names them."""
+    return _store(arguments, part.state_dtype)
+
+
+@lru_cache(maxsize=1024)
+def _store(arguments: Arguments, state: str | None) -> Store:
+    return Store(
+        kv=arguments.latent,
+        dtype=arguments.dtype,
+        conv_state=arguments.conv_dtype,
+        recurrent_state=arguments.ssm_dtype or scalar(state or "float32"),
+        index_key=arguments.index,
+    )
+
+
+@lru_cache(maxsize=4096)
+def cell_of(layer: Layer, arguments: Arguments) -> Cell:
+    """The cell of one layer. Raises KvplanError(unknown-rule) for a part whose pool is not described."""
+    cell = Cell()
+    for part in layer.parts:
+        cell += _part_cell(part, arguments)
+    return cell
+
+
+def _part_cell(part: Part, arguments: Arguments) -> Cell:
+    if part.kind is Kind.NONE:
+        return Cell()
+    if (part.kind is Kind.STATE and part.family not in STATES) or part.kind is Kind.CROSS:
+        raise KvplanError("unknown-rule", f"how SGLang stores {part.family} layers is not known")
+    terms = part_terms(part, store_of(arguments, part))
+    if part.kind is Kind.STATE:
+        on_rank = [term.on_rank(arguments.attn_tp) for term in terms]
+        conv = sum(term.entry_bytes for term in on_rank if term.name.startswith("conv"))
+        return Cell(conv=conv, ssm=sum(term.entry_bytes for term in on_rank) - conv)
+    ranks = arguments.attn_tp // arguments.dcp
+    total = sum(heads_on_rank(term, ranks).entry_bytes for term in terms if term.grows is Grows.TOKEN)
+    if part.kind is Kind.INDEXER:
+        return Cell(index=total * arguments.dcp)
+    k = sum(heads_on_rank(term, ranks).entry_bytes for term in terms if term.name != "v")
+    if arguments.window_pool and is_window(part):
+        return Cell(window=total, window_k=k)
+    return Cell(full=total, full_k=k)
+
+
+def is_window(part: Part) -> bool:
+    if isinstance(part, MultiHeadLatentAttention):
+        return part.sliding_window is not None
+    return isinstance(part, (SlidingWindow, ChunkedAttention))
+
+
+def window_of(model: Model) -> int | None:
+    """The window of the model's window layers (the largest, where they differ)."""
+    found = [
+        part.attention_chunk_size if isinstance(part, ChunkedAttention) else part.sliding_window
+        for run in model.runs
+        for part in run.layer.parts
+        if isinstance(part, (ChunkedAttention, SlidingWindow, MultiHeadLatentAttention)) and is_window(part)
+    ]
+    return max((size for size in found if size is not None), default=None)
+
+
+def heads_on_rank(term: Term, ranks: int) -> Term:
+    """max(1, heads // ranks): SGLang rounds down where heads do not divide."""
+    factors = tuple(
+        replace(factor, value=max(1, factor.value // ranks)) if factor.sharded else factor
+        for factor in term.factors
+    )
+    return term if ranks == 1 else replace(term, factors=factors)
+
+
+def dequant_workspace(model: Model, arguments: Arguments) -> int:
+    """The fp8 copy of one layer that nvfp4 on SM120 prefills from: 2 · heads · head_dim a token."""
+    if arguments.kv.name != "nvfp4" or arguments.device.major != 12:
+        return 0
+    for run in model.runs:
+        for part in run.layer.parts:
+            if part.kind in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED):
+                term = heads_on_rank(
+                    part_terms(part, store_of(arguments, part))[0], arguments.attn_tp // arguments.dcp
+                )
+                return 2 * prod(factor.value for factor in term.factors)
+    return 0
+
+
+def state_words(model: Model, arguments: Arguments) -> dict[str, str]:
+    """The element types of the states, for the answer's settings."""
+    names = {
+        (arguments.ssm_dtype or named_or_float32(part)).name
+        for run in model.runs
+        for part in run.layer.parts
+        if part.kind is Kind.STATE
+    }
+    if not names:
+        return {}
+    return {"mamba_cache_dtype": arguments.conv_dtype.name, "mamba_ssm_cache_dtype": "+".join(sorted(names))}

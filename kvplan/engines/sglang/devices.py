@@ -1,0 +1,44 @@
+"""What SGLang's rules ask of a GPU."""
+
+from __future__ import annotations
+
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.record import record
+from kvplan.units import MIB
+
+
+@record()
+class Device:
+    """capability: compute capability; memory_mib: as nvidia-smi shows it, None where unknown."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_mib: int | None
+    nvidia: bool = True
+
+    @property
+    def major(self) -> int:
+        return self.capability[0]
+
+
+ASSUMED = Device("h100-sxm-80gb (assumed)", (9, 0), 81559)
+
+
+def device_of(gpu: Gpu | None) -> Device:
+    """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
+    if gpu is None:
+        return ASSUMED
+    if gpu.vendor.lower() not in ("nvidia", "amd"):
+        raise KvplanError(
+            "engine-gpu",
+            f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known",
+            help="choose an NVIDIA or AMD GPU",
+        )
+    memory = gpu.memory_nvml_bytes or gpu.memory_total_bytes
+    return Device(
+        gpu.name,
+        gpu.compute_capability or (9, 0),
+        None if memory is None else memory // MIB,
+        gpu.vendor.lower() == "nvidia",
+    )

@@ -1,0 +1,123 @@
+"""The element format of the cache: what ``auto`` means, and which pairs are refused.
+
+sgl-project/sglang 0.5.23 mem_cache/kv_cache_dtype.py, arg_groups/kv_cache_hook.py, arg_groups/overrides.py
+(_dsa_kv_cache_dtype_default, _dsa_split_backend_resolution).
+"""
+
+from __future__ import annotations
+
+from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.base import has_kind, served_dtype
+from kvplan.engines.options import Options
+from kvplan.engines.sglang.devices import Device
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+KV_WORDS = ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bfloat16", "nvfp4", "fp4_mx_block16")
+FP4 = ("nvfp4", "fp4_mx_block16")
+
+
+def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing) -> KvDtype:
+    """As asked; ``auto`` is the model's dtype, but for FP8 checkpoints of ModelOpt and for DeepSeek."""
+    word = settings.kv_cache_dtype
+    if word == "auto":
+        return kv_dtype(_automatic(model, device, dtype))
+    found = kv_dtype(word)
+    if found.name not in KV_WORDS and found.name != dtype.name:
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang has no KV cache dtype {word!r}",
+            help=("use fp8_e4m3", "known: " + ", ".join(KV_WORDS)),
+        )
+    sparse = has_kind(model, Kind.COMPRESSED) or is_sparse_latent(model)
+    if sparse and found.name not in ("bfloat16", "fp8_e4m3"):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"DeepSeek's sparse attention in SGLang takes bfloat16 or fp8_e4m3, not {word}",
+            help="use fp8_e4m3",
+        )
+    if found.name == "nvfp4" and not (device.nvidia and device.major in (10, 12)):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang's nvfp4 cache needs Blackwell (SM100 or SM120), not {device.name}",
+            help=("use fp8_e4m3", "use fp4_mx_block16 with --attention-backend triton"),
+        )
+    if found.name == "mxfp8" and not (device.nvidia and device.major >= 10):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang's mxfp8 cache needs Blackwell (SM100 or newer), not {device.name}",
+            help="use fp8_e4m3",
+        )
+    if found.name in FP4 and not device.nvidia:
+        raise KvplanError(
+            "unsupported-dtype", f"SGLang's {found.name} cache needs a CUDA GPU", help="use fp8_e4m3"
+        )
+    return found
+
+
+def _automatic(model: Model, device: Device, dtype: Packing) -> str:
+    if has_kind(model, Kind.COMPRESSED):
+        return "fp8_e4m3"
+    if is_sparse_latent(model):
+        return "fp8_e4m3" if device.nvidia and device.major >= 10 else "bfloat16"
+    if model.quantization == "modelopt" and (model.kv_cache_scheme or "").startswith("fp8"):
+        return "fp8_e4m3"
+    return dtype.name
+
+
+def is_sparse_latent(model: Model) -> bool:
+    return has_kind(model, Kind.INDEXER) and has_kind(model, Kind.MLA)
+
+
+def check_fp4(model: Model, kv: KvDtype, backend: str, device: Device) -> None:
+    """arg_groups/kv_cache_hook.py (handle_kv4_compatibility): which backends read a 4-bit cache."""
+    if kv.name not in FP4 or (kv.name == "nvfp4" and not has_kind(model, Kind.MLA)):
+        return
+    able = (
+        ("flashinfer", "trtllm_mla")
+        if has_kind(model, Kind.MLA)
+        else ("triton", "torch_native", "flex_attention", "trtllm_mha")
+    )
+    if backend not in able:
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang's {kv.name} cache does not go with the attention backend {backend} ({device.name})",
+            help=(f"--attention-backend {able[0]}", "use fp8_e4m3"),
+        )
+
+
+def latent_dtype(model: Model, kv: KvDtype, device: Device, options: Options) -> KvDtype:
+    """How sparse MLA stores fp8: 656 B with scales, or raw rows of 576 B for trtllm and tilelang."""
+    if kv.name != "fp8_e4m3" or not is_sparse_latent(model):
+        return kv
+    default = "trtllm" if device.major >= 10 else "flashmla_kv"
+    if not device.nvidia:
+        default = "triton"
+    elif device.major == 12 and model.model_type == "glm_moe_dsa":
+        default = "flashinfer_sparse_mla"
+    prefill = options.word("dsa_prefill_backend") or default
+    decode = options.word("dsa_decode_backend") or default
+    raw = "trtllm" in (prefill, decode) or prefill == decode == "tilelang" or not device.nvidia
+    return kv if raw else KV_DTYPES["fp8_ds_mla"]
+
+
+def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: Packing) -> KvDtype:
+    """Index keys: fp8 with a scale (132 B); MiniMax-M3's in the model's dtype, fp8 where its kernels are."""
+    if has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED):
+        return KV_DTYPES["fp8_per_token_head"]
+    fp8 = kv.name == "fp8_e4m3" and (device.major == 9 or (device.major == 10 and backend == "trtllm_mha"))
+    return kv if fp8 else kv_dtype(dtype.name)
+
+
+def model_dtype(model: Model, settings: Settings) -> Packing:
+    """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
+    if settings.dtype != "auto":
+        return scalar(settings.dtype)
+    stated = model.dtype or "float32"
+    if stated.startswith("float8") or scalar(stated).name != "float32":
+        return served_dtype(model, settings)
+    # gpt-oss in mxfp4 is always computed in bf16 (arg_groups/model_overrides/gpt_oss.py).
+    kept = model.model_type.startswith("gemma") or model.quantization == "mxfp4"
+    return scalar("bfloat16" if kept else "float16")

@@ -1,0 +1,71 @@
+"""The element formats of TensorRT-LLM's caches, and what a GPU takes (model_loader.py, _KV_CACHE_MAP)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
+from kvplan.engines.base import served_dtype
+from kvplan.errors import KvplanError
+from kvplan.families import Part, Store
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+FP8_FROM, NVFP4_FROM = (8, 9), (9, 0)
+ASSUMED_CAPABILITY = (9, 0)
+
+
+def store_for(model: Model, settings: Settings) -> Store:
+    element = served_dtype(model, settings)
+    return Store(
+        kv=_kv_dtype(model, settings, element),
+        dtype=element,
+        conv_state=element if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype),
+        recurrent_state=element
+        if settings.mamba_ssm_cache_dtype == "auto"
+        else scalar(settings.mamba_ssm_cache_dtype),
+        index_key=KV_DTYPES["fp8_per_token_head"],
+    )
+
+
+@lru_cache(maxsize=1024)
+def part_store(store: Store, part: Part, ssm: str = "auto") -> Store:
+    """A recurrent state is as asked, else as the config names it, else in the model's dtype."""
+    word = part.state_dtype if ssm == "auto" else ssm
+    return replace(store, recurrent_state=scalar(word)) if word else store
+
+
+def _kv_dtype(model: Model, settings: Settings, element: Packing) -> KvDtype:
+    """auto: what the checkpoint's quantisation says, else the model's dtype; else fp8 or nvfp4."""
+    word = settings.kv_cache_dtype
+    if word == "auto":
+        scheme = model.kv_cache_scheme or ""
+        found = kv_dtype(
+            "fp8_e4m3" if scheme.startswith("fp8") else "nvfp4" if scheme == "nvfp4" else element.name
+        )
+    else:
+        found = kv_dtype(word)
+    if found.name not in ("fp8_e4m3", "nvfp4", element.name):
+        raise KvplanError(
+            "unsupported-dtype",
+            f"TensorRT-LLM has no KV cache dtype {word!r}",
+            help="use fp8; known: auto, fp8, nvfp4",
+        )
+    gpu = settings.gpu
+    capability = ASSUMED_CAPABILITY if gpu is None else gpu.compute_capability
+    if gpu is not None and capability is None:
+        raise KvplanError(
+            "engine-gpu", f"TensorRT-LLM does not run on {gpu.name}", help="choose an NVIDIA GPU"
+        )
+    assert capability is not None
+    for name, since in (("fp8_e4m3", FP8_FROM), ("nvfp4", NVFP4_FROM)):
+        if found.name == name and capability < since:
+            other = "fp8" if capability >= FP8_FROM else element.name
+            raise KvplanError(
+                "unsupported-dtype",
+                f"an {name} cache needs compute capability {since[0]}.{since[1]},"
+                f" which {gpu.name if gpu else 'the GPU'} ({capability[0]}.{capability[1]}) has not",
+                help=f"use {other}",
+            )
+    return found

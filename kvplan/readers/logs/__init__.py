@@ -1,0 +1,90 @@
+"""What a running engine's log says, as an Observation.
+
+    observation = read_log("server.log")
+    observation.get("available_kv_bytes")
+
+vLLM (V0 and V1), SGLang, TensorRT-LLM and llama.cpp; which one it is follows from the lines. Logs are
+streamed: a gigabyte takes the memory of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.observation import Observation
+from kvplan.readers.logs.assemble import Reading
+from kvplan.readers.logs.dialect import Dialect
+from kvplan.readers.logs.llamacpp import LLAMACPP_LOG
+from kvplan.readers.logs.sglang import SGLANG_LOG
+from kvplan.readers.logs.stream import CHUNK, Scanner
+from kvplan.readers.logs.trtllm import TRTLLM_LOG
+from kvplan.readers.logs.vllm import VLLM_LOG
+
+DIALECTS: tuple[Dialect, ...] = (VLLM_LOG, SGLANG_LOG, TRTLLM_LOG, LLAMACPP_LOG)
+ENGINES = tuple(dialect.engine for dialect in DIALECTS)
+SURE_SCORE = 12
+"""A dialect this far ahead of the others is the log's; the others are no longer looked for."""
+
+
+def read_log(path: Path | str, *, engine: str | None = None) -> Observation:
+    """The observation of a log file. Raises KvplanError(no-such-file | unreadable-file | unknown-log)."""
+    file = Path(path).expanduser()
+    try:
+        with file.open("rb") as stream:
+            return parse_log(blocks(stream), engine=engine, name=str(path))
+    except FileNotFoundError as error:
+        raise KvplanError("no-such-file", f"{path} does not exist") from error
+    except OSError as error:
+        raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror}") from error
+
+
+def blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """A binary stream in blocks, as `parse_log` likes them (reads what is there; a pipe may give less)."""
+    read = getattr(stream, "read1", stream.read)
+    while block := read(CHUNK):
+        yield block
+
+
+def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str = "the log") -> Observation:
+    """The observation of a log given as bytes in pieces (lines, blocks; cut anywhere).
+
+    engine: take it for this engine's log instead of finding out. name: what messages call it.
+    Raises KvplanError(unknown-log) where no line of any engine is found, (unknown-engine).
+    """
+    readings = {id(rule): reading for reading in _readings(engine) for rule in reading.dialect.rules}
+    candidates = list(dict.fromkeys(readings.values()))
+    scanner = Scanner([rule for reading in candidates for rule in reading.dialect.rules])
+    narrowed = len(candidates) == 1
+    for hit in scanner.hits(pieces):
+        reading = readings[id(hit.rule)]
+        reading.take(hit, cut=hit.cut)
+        if not narrowed and reading.score >= SURE_SCORE:
+            rest = max(other.score for other in candidates if other is not reading)
+            if reading.score >= 4 * rest + SURE_SCORE:
+                narrowed, scanner.rules = True, reading.dialect.rules
+    best = max(candidates, key=lambda reading: reading.score)
+    if best.score == 0:
+        raise KvplanError(
+            "unknown-log",
+            f"{name} holds no start-up line of {'an engine' if engine is None else engine} that kvplan knows",
+            detail=f"{scanner.lines:,} lines were searched for lines of {', '.join(ENGINES)}",
+            help="give the log from the start of the server, with the lines about memory and KV cache",
+        )
+    return best.observation(lines=scanner.lines, cut=scanner.cut)
+
+
+def _readings(engine: str | None) -> list[Reading]:
+    if engine is None:
+        return [Reading(dialect) for dialect in DIALECTS]
+    found = [Reading(dialect) for dialect in DIALECTS if dialect.engine == engine]
+    if not found:
+        near = did_you_mean(engine, ENGINES)
+        raise KvplanError(
+            "unknown-engine",
+            f"logs of {engine!r} are not known",
+            help=f"did you mean {near}?" if near else f"one of {', '.join(ENGINES)}",
+        )
+    return found

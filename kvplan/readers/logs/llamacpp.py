@@ -1,0 +1,150 @@
+"""llama.cpp's log lines, 2024 to llama-cpp-python 0.3.36. Sizes are MiB with two decimals; a row is
+a device.
+
+Sources: ggml-org/llama.cpp at 0c1e57098 (src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-
+recurrent.cpp, llama-context.cpp, llama-model.cpp, llama.cpp), older forms from public logs.
+
+A draft model, or a second context of the same model, is logged by the same lines after the first: from there
+on devices are called ``CUDA0 draft`` and pools ``draft …``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from kvplan.observation import Observation, Pool, Rank, Row, total
+from kvplan.readers.logs.dialect import Dialect, summed
+from kvplan.readers.logs.rules import Rule, rule
+from kvplan.readers.logs.settings import NONE
+
+
+def rank_of(head: str) -> Rank:
+    """The one process; devices are named in the lines themselves."""
+    del head
+    return Rank(whole=True)
+
+
+_SECOND = "second"
+RULES: tuple[Rule, ...] = (
+    rule("build: {version:word} ({:any}) with", kind="boot", weight=1),
+    rule("build_info: {version:word}", kind="boot", weight=1),
+    rule("llama_model_loader: loaded meta data with", kind=_SECOND, weight=3),
+    rule("constructing llama_context", kind=_SECOND, weight=3),
+    rule(
+        " tensors from {model:path} (version",
+        kind="settings",
+        anchor=" tensors from ",
+        text="loader",
+        weight=2,
+    ),
+    rule("loading model '{model:path}'", kind="settings", anchor="loading model '", text="loader"),
+    rule("general.name   = {model_name:rest}", kind="settings", anchor="general.name  ", text="loader"),
+    rule("file type   = {quantization:rest}", kind="settings", anchor="file type  ", text="loader", weight=2),
+    rule(
+        "offloaded {gpu_layers:n}/{total_layers:n} layers to GPU",
+        kind="settings",
+        anchor=" layers to GPU",
+        weight=2,
+    ),
+    # Settings of the context.
+    *(
+        rule(f"{name}   = {{{known}:{unit}}}", kind="settings", anchor=f"{name}  ", text="context")
+        for name, known, unit in (
+            ("n_ctx", "n_ctx", "n"),
+            ("n_ctx_seq", "max_model_len", "n"),
+            ("n_seq_max", "max_num_seqs", "n"),
+            ("n_batch", "max_num_batched_tokens", "n"),
+            ("n_ubatch", "n_ubatch", "n"),
+            ("flash_attn", "flash_attn", "word"),
+            ("kv_unified", "kv_unified", "word"),
+            ("n_ctx_train", "n_ctx_train", "n"),
+            ("n_swa", "n_swa", "n"),
+        )
+    ),
+    rule("n_ctx_per_seq = {max_model_len:n}", kind="settings", text="context"),
+    rule("using device {device:device} ({:any}) - {free_before_bytes:MiB} MiB free", weight=2),
+    # Buffers, one line for each device.
+    rule(
+        "{device:device} model buffer size = {weights_bytes:MiB} MiB",
+        anchor="model buffer size",
+        add=True,
+        weight=3,
+    ),
+    rule("{device:device} KV buffer size = {kv_bytes:MiB} MiB", anchor="KV buffer size", add=True, weight=3),
+    rule(
+        "{device:device} RS buffer size = {state_bytes:MiB} MiB", anchor="RS buffer size", add=True, weight=3
+    ),
+    rule(
+        "{device:device} compute buffer size = {compute_bytes:MiB} MiB",
+        anchor="compute buffer size",
+        weight=3,
+    ),
+    rule(
+        "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor="output buffer size", weight=2
+    ),
+    # Caches.
+    rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
+    rule(
+        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
+        "K ({k_dtype:word}): {k_bytes:MiB} MiB, V ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor=" seqs), K (",
+        text="kv",
+        weight=3,
+    ),
+    rule(
+        "KV self size = {bytes:MiB} MiB, K ({k_dtype:word}): {k_bytes:MiB} MiB, "
+        "V ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor="KV self size",
+        text="kv",
+        weight=3,
+    ),
+    rule(
+        "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n} seqs[[{:any}rs_seq]]), "
+        "R ({k_dtype:word}): {k_bytes:MiB} MiB, S ({v_dtype:word}): {v_bytes:MiB} MiB",
+        kind="pool",
+        anchor="), R (",
+        text="state",
+        weight=3,
+    ),
+    rule("failed to allocate buffer for kv cache", kind="refusal", text="out-of-memory", weight=3),
+    rule(
+        "failed to fit params to free device memory",
+        kind="note",
+        text="llama.cpp could not fit its parameters to the free memory",
+    ),
+    rule(
+        "context size reduced from {before:n} to {after:n}",
+        kind="note",
+        text="llama.cpp reduced the context from {before} to {after} tokens to fit",
+    ),
+)
+_BUFFERS = ("weights_bytes", "kv_bytes", "state_bytes", "compute_bytes", "output_bytes")
+_NAMES = {"non-swa": "full"}
+
+
+def _finish(observation: Observation) -> Observation:
+    """Call the caches as kvplan does; add the devices' buffers up in the row of the whole process."""
+    whole = next((row for row in observation.rows if row.rank.whole), Row(rank_of("")))
+    devices = [row for row in observation.rows if not row.rank.whole]
+    own = [row for row in devices if not row.rank.label.endswith(" draft")]
+    pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
+    main = _main(pools)
+    sums: dict[str, Any] = {
+        name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS
+    }
+    if not sums["kv_bytes"]:
+        caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
+        sums["kv_bytes"] = summed(caches, "bytes")
+    whole = dataclasses.replace(whole, pools=pools, kv_tokens=main.tokens if main else None, **sums)
+    return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
+
+
+def _main(pools: tuple[Pool, ...]) -> Pool | None:
+    """The cache that keeps every token: the full one, or the only one."""
+    return next((pool for pool in pools if pool.name in ("full", "kv", "main")), None)
+
+
+LLAMACPP_LOG = Dialect("llamacpp", RULES, rank_of, NONE, _finish)

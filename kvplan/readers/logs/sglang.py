@@ -1,0 +1,132 @@
+"""SGLang's log lines, 0.4 to 0.5.23. "GB" is a GiB, two decimals.
+
+Sources: sgl-project/sglang 0.5.23 (model_executor/model_runner.py, mem_cache/memory_pool.py,
+mem_cache/kv_cache_configurator.py, model_executor/pool_configurator.py, managers/scheduler.py,
+model_executor/model_runner_components/cuda_graph_setup.py) and field reports for older forms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from kvplan.observation import Count, Observation, Pool, Rank, Row, total
+from kvplan.readers.logs.dialect import Dialect, at_coordinates, summed, with_rows
+from kvplan.readers.logs.rules import Rule, rule
+from kvplan.readers.logs.settings import SGLANG
+
+_PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{2,10}\d{1,5}){0,8})\]")
+
+
+def rank_of(head: str) -> Rank:
+    """The rank in a line's prefix: ``[2026-01-31 09:00:00 DP0 TP3]``."""
+    found = _PREFIX.findall(head[-400:])
+    label = found[-1].strip() if found else ""
+    return at_coordinates(label, label)
+
+
+_ALLOCATED = (
+    "{label:label}KV Cache is allocated. [[dtype: {k_dtype:word}, ]]#tokens: {tokens:n}"
+    "[[, K size: {k_bytes:GiB} GB, V size: {v_bytes:GiB} GB]][[, KV size: {bytes:GiB} GB]]"
+)
+
+RULES: tuple[Rule, ...] = (
+    rule("server_args=", kind="boot", anchor="server_args=", weight=3),
+    rule("server_args=", kind="items", anchor="server_args=", text="args", weight=0),
+    rule("Load weight begin. avail mem={free_before_bytes:GiB} GB", weight=3),
+    rule(
+        "Load weight end. {:any}avail mem={free_after_weights_bytes:GiB} GB"
+        "[[, mem usage={weights_bytes:GiB} GB]]",
+        again="draft_weights_bytes",
+        weight=3,
+    ),
+    rule(_ALLOCATED, kind="pool", anchor="KV Cache is allocated.", text="kv", weight=3),
+    rule(
+        "Post-capture KV sizing: KV cache allocated. dtype: {k_dtype:word}, #tokens: {tokens:n}, "
+        "KV size: {bytes:GiB} GB",
+        kind="pool",
+        text="all",
+    ),
+    rule(
+        "Post-capture KV sizing: draft KV cache allocated. dtype: {k_dtype:word}, #tokens: {tokens:n}, "
+        "KV size: {bytes:GiB} GB",
+        kind="pool",
+        text="draft",
+    ),
+    rule(
+        "Mamba Cache is allocated. max_mamba_cache_size: {mamba_slots:n}, "
+        "conv_state size: {mamba_conv_bytes:GiB}GB, ssm_state size: {mamba_ssm_bytes:GiB}GB",
+        weight=3,
+    ),
+    rule(
+        "Use sliding window memory pool. full_layer_tokens={full_tokens:n}, swa_layer_tokens={swa_tokens:n}",
+        weight=3,
+    ),
+    rule("Use sliding window memory pool (all SWA). swa_layer_tokens={swa_tokens:n}", weight=3),
+    rule(
+        "Post-capture KV sizing: full_layer_tokens={full_tokens:n}, swa_layer_tokens={swa_tokens:n}",
+    ),
+    rule("Memory pool end. avail mem={free_after_bytes:GiB} GB", weight=3),
+    rule("raph end. {:far}mem usage={cuda_graph_bytes:GiB} GB", anchor="raph end.", add=True),
+    rule(
+        "max_total_num_tokens={kv_tokens:n}[[, chunked_prefill_size={chunked_prefill_size:opt}]]"
+        "[[, max_prefill_tokens={max_prefill_tokens:opt}]]"
+        "[[, max_running_requests={max_running_requests:opt}]]"
+        "[[, context_len={max_model_len:opt}]]",
+        weight=3,
+    ),
+    rule(
+        "Loaded weights leave no GPU memory for the KV cache under "
+        "--mem-fraction-static={mem_fraction_static:u}."
+        "[[ Raise --mem-fraction-static above {suggested_fraction:x}]]",
+        kind="refusal",
+        text="weights-leave-nothing",
+        weight=3,
+    ),
+    rule(
+        "Not enough memory. Please try to increase --mem-fraction-static",
+        kind="refusal",
+        text="no-memory-for-blocks",
+        weight=3,
+    ),
+    rule("out of memory. Tried to allocate", kind="refusal", text="out-of-memory"),
+)
+
+
+def _finish(observation: Observation) -> Observation:
+    """Name the pools that the lines leave nameless, and add them up.
+
+    Older releases print one unlabelled line for each pool: the token counts tell the window's from the full
+    layers'. A second pool of the same name on one rank is the draft model's, which has the target's number
+    of slots.
+    """
+
+    def named(row: Row) -> Row:
+        pools: list[Pool] = []
+        for pool in row.pools:
+            name = _role(pool, row) if pool.name == "kv" else pool.name
+            if any(other.name == name for other in pools):
+                name = "draft" if name == "kv" else f"draft {name}"
+            pools.append(dataclasses.replace(pool, name=name, bytes=pool.bytes or _both(pool)))
+        own = [pool for pool in pools if not pool.name.startswith("draft")]
+        tokens = row.kv_tokens or (own[0].tokens if len(own) == 1 else row.full_tokens)
+        return dataclasses.replace(
+            row, pools=tuple(pools), kv_bytes=row.kv_bytes or summed(own, "bytes"), kv_tokens=tokens
+        )
+
+    return with_rows(observation, named)
+
+
+def _role(pool: Pool, row: Row) -> str:
+    tokens = None if pool.tokens is None else pool.tokens.value
+    full, window = (None if count is None else count.value for count in (row.full_tokens, row.swa_tokens))
+    if tokens is None or window is None or full == window:
+        return "kv"
+    return "swa" if tokens == window else "full" if tokens == full else "kv"
+
+
+def _both(pool: Pool) -> Count | None:
+    return total([pool.k_bytes, pool.v_bytes]) if pool.k_bytes and pool.v_bytes else None
+
+
+SGLANG_LOG = Dialect("sglang", RULES, rank_of, SGLANG, _finish)
