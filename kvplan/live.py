@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
+from kvplan.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record()
 class LiveSample:
     """The load of a server at one moment, summed over its engines; counters count from the server's start.
 

@@ -13,15 +13,17 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from fractions import Fraction
 from types import MappingProxyType
+
+from kvplan.record import record
 
 SettingValue = str | int | bool | Fraction | None
 """A setting as the engine names it; decimals are exact fractions (0.9 is 9/10)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Count:
     """A whole number (bytes, tokens, blocks) as printed. low … high print the same text. line 0: no line."""
 
@@ -40,7 +42,7 @@ class Count:
         return self.low == self.high
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Ratio:
     """A number that is not whole (a concurrency, a share) as printed, with the interval of its rounding."""
 
@@ -79,7 +81,7 @@ def total(counts: Iterable[Count]) -> Count | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Setting:
     """One recognised setting; source says which line of the engine names it (args, config, default …)."""
 
@@ -88,7 +90,7 @@ class Setting:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rank:
     """Who spoke. label is the engine's own ("Worker_TP1", "DP0 TP3", "CUDA0", "" for the only process).
 
@@ -104,7 +106,7 @@ class Rank:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Pool:
     """One cache that an engine allocated: a window's, the full layers', a device's share.
 
@@ -127,7 +129,7 @@ class Pool:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Row:
     """What one process or device said. Bytes; None = not said.
 
@@ -195,7 +197,7 @@ _LARGEST = """
 _LARGEST_DECIDES = frozenset(_LARGEST.split())
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Refusal:
     """Why the engine would not start, in its own figures.
 
@@ -217,7 +219,7 @@ class Refusal:
     suggested_fraction: Ratio | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Note:
     """Something worth telling beside the figures."""
 
@@ -225,7 +227,7 @@ class Note:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Observation:
     """Everything one start of an engine said.
 

@@ -7,7 +7,7 @@ agree (with this setting every figure of the pool is the reported one).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvplan.comparison.figures import pool_figures, pool_rows
@@ -21,6 +21,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.observation import Observation
+from kvplan.record import record
 from kvplan.units import ceil_div, gib
 
 TOKENS_CHANGED = "0.21"
@@ -29,7 +30,7 @@ TOKENS_CHANGED = "0.21"
 RULES_CHANGED = ("0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Hypothesis:
     """Other rules or settings. names: what it changes; text: what it says where it holds."""
 

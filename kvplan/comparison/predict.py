@@ -7,7 +7,7 @@ are those between its two ends, and whether a printed figure is one of them is f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 
@@ -15,6 +15,7 @@ from kvplan.engines.base import Choice
 from kvplan.model import Model
 from kvplan.observation import Count, Figure, Observation, Rank
 from kvplan.questions import ask
+from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
@@ -24,7 +25,7 @@ ENDLESS = 10**15
 """More bytes, or blocks, than any pool has."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Axis:
     """What decides a pool: its bytes or its blocks (kind), between low and high.
 
@@ -45,7 +46,7 @@ class Axis:
         return (self.high - self.low) * 100 < max(self.value, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Figures:
     """One answer of the rules: tokens and concurrency as the release prints them, unrounded."""
 

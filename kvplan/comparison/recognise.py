@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +12,7 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.observation import Count, Observation, SettingValue
+from kvplan.record import record
 from kvplan.settings import Settings
 
 GIVEN = "given"
@@ -49,7 +50,7 @@ _BUILD_NUMBERS = ("llamacpp",)
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Recognised:
     """choice: the engine's rules; settings: without any memory; shown: name → value and where it was found.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from fractions import Fraction
 from typing import Any
 
 from kvplan.observation import Figure
+from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 
 Number = int | Fraction
@@ -42,7 +43,7 @@ class Verdict(str, Enum):
     CANNOT_COMPARE = "cannot compare"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class ComparedRow:
     """One figure. predicted is from the nearest value of what was printed; low … high is what its rounding,
     or an estimate, leaves open.
@@ -114,7 +115,7 @@ def row_of(
     return ComparedRow(name, unit, figure.value, figure.printed, predicted, low, high, agrees, figure.line)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Comparison:
     """Prediction beside report. settings: as the engine's rules resolved them; recognised: those that the
     log, metrics or user named, with where.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from kvplan.live import LiveSample
+from kvplan.record import record
 
 USAGE_ABOVE = Fraction(90, 100)
 HIT_RATE_BELOW = Fraction(50, 100)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Moment:
     """One sample beside the one before. hit_rate: of the tokens asked in between (of all, for the first one).
 

@@ -11,10 +11,11 @@ import http.client
 import socket
 import ssl
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.record import record
 from kvplan.units import MIB
 from kvplan.version import __version__
 
@@ -25,7 +26,7 @@ _BLOCK = 65536
 _PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Endpoint:
     """A server, and the path before its own ("" or "/prefix"). authorization: the header's value, never
     shown.
@@ -43,7 +44,7 @@ class Endpoint:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Answer:
     status: int
     body: bytes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kvplan.errors import CannotRunHere
+from kvplan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class NvmlGpu:
     """One device. memory_bytes: NVML's total, a little more than what the CUDA runtime reports."""
 
@@ -17,7 +17,7 @@ class NvmlGpu:
     compute_capability: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Nvml:
     driver: str
     gpus: tuple[NvmlGpu, ...]

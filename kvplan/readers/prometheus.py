@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+
+from kvplan.record import record
 
 MAX_LABELS = 300
 _LINE = re.compile(r"\s*([A-Za-z_:][\w:]{0,199})\s*(\{)?", re.ASCII)
@@ -15,7 +16,7 @@ _NOTHING_MORE = re.compile(r"\s*\}")
 _ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Sample:
     """One line: ``name{label="x"} 1.5``. text is the value as printed."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kvplan.observation import Count, Observation, Pool, Rank, Row, total
 from kvplan.readers.logs.rules import Rule
+from kvplan.record import record
 
 _COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Dialect:
     """How one engine logs: its line shapes, who speaks in a line, the settings it prints, and its last
     touches.

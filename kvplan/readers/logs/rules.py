@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvplan.observation import Count, Figure, Ratio
 from kvplan.readers.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
+from kvplan.record import record
 
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"
 NUMBER = WHOLE + r"(?:\.\d{1,12})?"
@@ -45,7 +45,7 @@ Value = Figure | str | None
 Values = dict[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Rule:
     """One line shape. kind says what its figures are:
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from kvplan.readers.logs.rules import Rule
+from kvplan.record import record
 from kvplan.units import KIB
 
 CHUNK = 512 * KIB
@@ -24,7 +24,7 @@ _COLOUR = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Hit:
     """A line that holds a rule's anchor at character `at`. cut: the stream ended inside this line."""
 
