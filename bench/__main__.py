@@ -87,6 +87,22 @@ def size_rate(engine: str) -> Figure:
     )
 
 
+def budget_rate() -> Figure:
+    """size() of a loaded card on a named GPU (budget and pool) against the same with a stated memory."""
+    import kvplan
+
+    model, gpu = kvplan.load_model(CARD), kvplan.load_gpu("h100")
+    ours = rate(lambda: kvplan.size(model, gpu=gpu))
+    theirs = rate(lambda: kvplan.size(model, gpu=gpu, kv_cache_memory="60GiB"))
+    return Figure(
+        "size() with a GPU's budget",
+        "with --kv-cache-memory",
+        ours / theirs,
+        "< 50 µs",
+        f"{1e6 / ours:.0f} µs against {1e6 / theirs:.0f} µs",
+    )
+
+
 def card_rate() -> Figure:
     """Finding and reading one card out of all, nothing remembered, against reading every card."""
     from kvplan.readers import cards
@@ -133,6 +149,7 @@ def main() -> None:
         ),
         size_rate("generic"),
         size_rate("vllm"),
+        budget_rate(),
         card_rate(),
     ]
     if arguments.json:

@@ -72,13 +72,15 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         compute_capability=gpu.compute_capability,
     )
     dtype = scalar(str(started.settings["dtype"]))
-    if settings.weights is not None:
-        sources = WeightSources(stated_bytes=settings.weights)
-    else:
-        sources = served_sources(model, settings.quantization)
     try:
+        if settings.weights is not None:
+            sources = WeightSources(stated_bytes=settings.weights)
+        else:
+            sources = served_sources(model, settings.quantization)
         facts = weights_per_rank(sources, parallel, dtype)
     except KvplanError as error:
+        if error.code == "bad-setting":
+            raise
         return Fit(None, None, (_no_pool(error),))
     load = Load(
         max_num_seqs=int(started.settings["max_num_seqs"]),

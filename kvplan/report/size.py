@@ -17,6 +17,7 @@ from kvplan.report.words import (
     size_words,
 )
 from kvplan.results import Budget, Pool, SizeResult
+from kvplan.units import gib
 
 _FAMILY_WIDTH = 36
 
@@ -221,8 +222,12 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
 def _vllm_log(result: SizeResult, pool: Pool) -> Screen:
     """vLLM's own words (v1/core/kv_cache_utils.py); on two lines here, as they are wider than a screen."""
     length = int(result.settings.get("max_model_len") or result.request.tokens)
+    available = [] if result.budget is None else [
+        line(f"Available KV cache memory: {gib(pool.bytes)}", indent=2)
+    ]  # fmt: skip
     return [
         line(Span("vLLM's log will say", "bold"), indent=1),
+        *available,
         line(f"GPU KV cache size: {pool.kv_tokens:,} tokens", indent=2),
         line(f"Maximum concurrency for {length:,} tokens per request: {pool.max_concurrency:.2f}x", indent=2),
     ]
