@@ -9,7 +9,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, fits_of, ladder, memory_of, verdict, ways_out
+from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict, ways_out
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -38,6 +38,8 @@ def _one(asked: Question, json: bool) -> Answer:
     ways = None
     if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
+    from kvplan.fitting.fits import fits_of
+
     fits = None if result.budget is None else fits_of(model, choice, settings, result)
     rules = rules_file(choice)
     screen = size_screen(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.questions import MAX_REQUESTS, Fits, Verdict, WaysOut
+from kvplan.fitting.fits import Fits
+from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
 from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import (

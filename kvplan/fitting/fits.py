@@ -1,0 +1,66 @@
+"""Questions asked of a budget: requests at several lengths, likely and safe, and the longest length."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvplan.engines.base import Choice
+from kvplan.model import Model
+from kvplan.questions import ask, max_requests
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+
+
+class Fitting(NamedTuple):
+    """Requests of one length in the likely pool and in the safe one."""
+
+    tokens: int
+    likely: int
+    safe: int
+
+
+class Fits(NamedTuple):
+    """What a budget's pool holds. max_model_len: the longest that the engine would start with, with the
+    likely pool and with the safe one; is_own: that is the model's own length."""
+
+    rungs: tuple[Fitting, ...] = ()
+    max_model_len: int | None = None
+    safe_max_model_len: int | None = None
+    is_own: bool = False
+
+
+_LENGTHS = (4096, 32768, 131072)
+
+
+def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Fits:
+    """Requests at several lengths up to max_model_len, and the largest max_model_len."""
+    budget = result.budget
+    if budget is None or budget.kv_pool_bytes == 0:
+        return Fits()
+    likely = replace(settings, kv_cache_memory=budget.kv_pool_bytes, requests=1)
+    safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
+    largest, is_own = _largest_start(model, choice, likely)
+    surely, _ = _largest_start(model, choice, safe)
+    if result.refusal is not None:
+        return Fits((), largest, surely, is_own)
+    longest = int(result.settings.get("max_model_len") or result.request.tokens)
+    lengths = sorted({*(length for length in _LENGTHS if length < longest), result.request.tokens, longest})
+    likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
+    rungs = tuple(
+        Fitting(
+            tokens,
+            max_requests(model, choice, replace(likely, tokens=tokens)),
+            max_requests(model, choice, replace(safe, tokens=tokens)),
+        )
+        for tokens in lengths
+    )
+    return Fits(rungs, largest, surely, is_own)
+
+
+def _largest_start(model: Model, choice: Choice, settings: Settings) -> tuple[int | None, bool]:
+    """The longest max_model_len with which the engine starts, and whether that is the model's own."""
+    own = ask(model, choice, replace(settings, max_model_len=None, tokens=None))
+    if own.refusal is None:
+        return own.request.tokens, True
+    return own.refusal.largest_max_model_len, False
