@@ -31,7 +31,7 @@ $(VENV)/.test: pyproject.toml | $(BIN)/kvplan
 	@touch $@
 
 demo: $(BIN)/kvplan
-	$(BIN)/kvplan size qwen3-32b --gpu h200 --tokens 32768 --kv-cache-memory 60GiB
+	$(BIN)/kvplan size qwen3-32b --gpu h200 --tokens 32768
 	$(BIN)/kvplan explain qwen3-32b --tokens 32768
 
 lint: $(VENV)/.test
