@@ -138,3 +138,24 @@ def test_near_misses_are_suggested() -> None:
 def test_an_unknown_newer_version_warns_and_uses_the_newest_rules() -> None:
     answer = kvplan.size(LLAMA, engine="vllm@9.9", tokens=4096)
     assert any("9.9" in warning for warning in answer.warnings)
+
+
+def test_the_textbook_takes_state_dtypes_too() -> None:
+    """2 · 2,097,152 B of Mamba-2 state an element size, and the conv state beside it."""
+    mamba = {
+        "model_type": "mamba2",
+        "num_hidden_layers": 1,
+        "num_heads": 128,
+        "head_dim": 64,
+        "state_size": 128,
+        "n_groups": 8,
+        "conv_kernel": 4,
+        "hidden_size": 4096,
+    }
+    conv, state = 3 * (8192 + 2 * 8 * 128), 128 * 64 * 128
+    for dtypes, expected in (
+        ({}, 2 * conv + 4 * state),
+        ({"mamba_ssm_cache_dtype": "bfloat16"}, 2 * conv + 2 * state),
+        ({"mamba_cache_dtype": "float32"}, 4 * conv + 4 * state),
+    ):
+        assert kvplan.size(mamba, engine="generic", tokens=10, **dtypes).total.kv_bytes == expected

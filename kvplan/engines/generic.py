@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from kvplan.dtypes import kv_dtype
+from kvplan.dtypes import kv_dtype, scalar
 from kvplan.engines.base import (
     StoreFor,
     encoder_length,
@@ -32,6 +32,8 @@ from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, Siz
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 from kvplan.units import ceil_div
+
+_STATE_SETTINGS = ("mamba_cache_dtype", "mamba_ssm_cache_dtype")
 
 
 @record(eq=False)
@@ -53,7 +55,8 @@ class Generic:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
         tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
-        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, tp, pp)
+        states = (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype)
+        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, states, tp, pp)
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         own_tokens = ceil_div(tokens, settings.decode_context_parallel_size)
@@ -70,6 +73,7 @@ class Generic:
             settings={
                 "dtype": plan.base.dtype.name,
                 "kv_cache_dtype": plan.base.kv.name,
+                **{name: word for name, word in zip(_STATE_SETTINGS, states, strict=True) if word != "auto"},
                 "tensor_parallel_size": tp,
                 "pipeline_parallel_size": pp,
                 "decode_context_parallel_size": settings.decode_context_parallel_size,
@@ -85,16 +89,17 @@ class Generic:
 
 
 @lru_cache(maxsize=256)
-def _plan(model: Model, dtype: str, kv_cache_dtype: str, tp: int, pp: int) -> _Plan:
+def _plan(model: Model, dtype: str, kv_cache_dtype: str, states: tuple[str, str], tp: int, pp: int) -> _Plan:
     element = served_dtype(model, Settings(dtype=dtype))
+    conv, recurrent = (None if word == "auto" else scalar(word) for word in states)
     base = Store(
         kv=kv_dtype(element.name if kv_cache_dtype == "auto" else kv_cache_dtype),
         dtype=element,
-        conv_state=element,
+        conv_state=conv or element,
     )
 
     def store_for(part: Part) -> Store:
-        return replace(base, recurrent_state=named_or_float32(part))
+        return replace(base, recurrent_state=recurrent or named_or_float32(part))
 
     stages = tuple(_stage_terms(layers, store_for, tp) for layers in split_evenly(model.layers(), pp))
     return _Plan(base, layer_answers(model, store_for), stages)
