@@ -200,3 +200,9 @@ def test_layers_without_a_manager(card: str) -> None:
 def test_blocks_are_powers_of_two() -> None:
     with pytest.raises(KvplanError, match="power of two"):
         ask(SMALL, tokens=10, block_size=48)
+
+
+def test_context_parallelism_is_refused() -> None:
+    with pytest.raises(KvplanError) as caught:
+        kvplan.size("llama-3.1-8b", engine="trtllm", decode_context_parallel_size=2)
+    assert caught.value.code == "unsupported-setting"

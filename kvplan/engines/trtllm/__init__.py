@@ -69,6 +69,12 @@ class TrtLlm:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks and state slots of the requests; with kv_cache_memory the pools and who fits."""
+        if settings.decode_context_parallel_size > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                "how TensorRT-LLM divides a request over context-parallel ranks is not known here",
+                help="leave decode_context_parallel_size at 1",
+            )
         compiled = _compile(model, version, _max_seq_len(model, settings), planned_values(settings))
         plan, refusal = compiled.plan, compiled.refusal
         tokens = settings.tokens if settings.tokens is not None else compiled.max_seq_len
