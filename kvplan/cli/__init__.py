@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Optional
@@ -18,6 +19,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - rea
 
         sys.stdout.write(f"kvplan {__version__}\n")
         return 0
-    from kvplan.cli.run import run
+    # Nothing that a command makes outlives it: looking for cycles while modules load only takes time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        from kvplan.cli.run import run
 
-    return run(asked)
+        return run(asked)
+    finally:
+        if collecting:
+            gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -131,6 +132,8 @@ def _pieces(
     from kvplan.comparison.watch import Watcher
     from kvplan.readers.metrics import sample
     from kvplan.report.watch import head_screen, lost_screen, moment_screen
+
+    gc.enable()  # main turned it off for short commands; this one may run for days
 
     watcher, begun, lost, number = Watcher(), time.monotonic(), 0, 0
     latest = first

@@ -30,7 +30,6 @@ from kvplan.readers.card_config import CardConfig
 from kvplan.readers.card_pattern import expand
 from kvplan.readers.located_reader import LocatedReader
 from kvplan.readers.yaml_marks import Located, Path
-from kvplan.readers.yaml_validation import unknown_key
 
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
 _KNOWN = frozenset(
@@ -126,6 +125,8 @@ class _Reader(LocatedReader):
             if key == "family":
                 continue
             if key not in known:
+                from kvplan.readers.yaml_validation import unknown_key
+
                 raise unknown_key(self.located, (*path, key), {"family", *known} - set(map(str, entry)))
             values[str(key)] = self.parameter((*path, key), known[str(key)][0], known[str(key)][1])
         for key, (_, required) in known.items():

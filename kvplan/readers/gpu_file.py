@@ -12,7 +12,6 @@ from typing import Any
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.readers.yaml_marks import Key, Located
-from kvplan.readers.yaml_validation import unknown_key
 
 _TEXTS = ("slug", "name", "vendor", "arch")
 _LISTS = ("aliases", "nvml_names", "default_for")
@@ -172,6 +171,8 @@ class _Reader:
     def only(self, entry: dict[Key, Any], known: set[str], path: tuple[Key, ...]) -> None:
         for key in entry:
             if key not in known:
+                from kvplan.readers.yaml_validation import unknown_key
+
                 raise unknown_key(self.located, (*path, key), known - set(map(str, entry)))
 
     def wrong(self, path: tuple[Key, ...], message: str) -> KvplanError:
