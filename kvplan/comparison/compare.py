@@ -28,6 +28,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.observation import Observation
 from kvplan.results import Budget, EngineRef, ModelRef
+from kvplan.units import gib
 
 TOLERANCE = Fraction(2, 100)
 BUDGETED = ("vllm",)
@@ -169,7 +170,11 @@ class _Run:
         first = next(iter(pool_figures(self.observation).items()), None)
         if expected is None or first is None or narrow(self.predictor, expected, *first) is not None:
             return expected
-        return infer_axis(self.predictor, self.observation) or expected
+        told = infer_axis(self.predictor, self.observation)
+        if told is not None:
+            ends = f"{gib(expected.low)} … {gib(expected.high)}"
+            self.notes.append(f"the pool of the memory budget, {ends}, does not hold the reported figures")
+        return told or expected
 
     def _pool(self, axis: Axis) -> list[ComparedRow]:
         rows = pool_rows(self.predictor, axis, self.observation)
@@ -212,8 +217,9 @@ class _Run:
         worst = max(off, key=ComparedRow.off_by)
         if not beyond:
             return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
-        if any(row.name == "starts" for row in beyond):
-            return Verdict.DIFFERS, "the engine starts" if beyond[0].reported else "the engine does not start"
+        starts = next((row for row in beyond if row.name == "starts"), None)
+        if starts is not None:
+            return Verdict.DIFFERS, "the engine starts" if starts.reported else "the engine does not start"
         if worst.off_by() <= self.tolerance:
             return Verdict.DIFFERS, f"{beyond[0].label} is outside the interval of the memory budget"
         return Verdict.DIFFERS, f"{worst.label} is off by {_percent(worst.off_by())}, more than {percent}"

@@ -28,7 +28,8 @@ Fit = Callable[[Model, Choice, Settings], SizeResult]
 
 POOL = "available_kv_bytes"
 _LINES = (
-    ("weights_bytes", ("weights", "draft"), ("weights_bytes",)),
+    # The printed weights hold the tables of rotary angles and the layers of a drafter too.
+    ("weights_bytes", ("weights", "rotary", "draft"), ("weights_bytes",)),
     ("activation_peak_bytes", ("activation",), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     # What the budget takes off is the estimate before the capture.
@@ -45,9 +46,10 @@ def budget_of(
     """The budget of the engine that the log is of, and what is to be said of it; None: and why not.
 
     gpu: the one of the log, where its memory tells only the size. Nothing is said where the engine printed
-    none of the figures.
+    none of the figures, or runs on a CPU.
     """
-    if not any(observation.count(name) is not None for name in _FIGURES):
+    on_cpu = observation.setting("device") == "cpu"
+    if on_cpu or not any(observation.count(name) is not None for name in _FIGURES):
         return None, ()
     settings = recognised.settings
     card = settings.gpu or gpu
@@ -75,8 +77,6 @@ def pool_unknown(recognised: Recognised, observation: Observation) -> str | None
     """Why the printed pool is not the one that a budget leaves; None where it is."""
     if recognised.settings.kv_cache_memory is not None or observation.setting("kv_cache_memory_bytes"):
         return "the pool was asked for by its size"
-    if observation.setting("device") == "cpu":
-        return "the pool lies in the CPU's memory"
     name = "gpu_memory_utilization"
     # Arguments that were printed leave out the ones with their default.
     printed = any(setting.source == "args" for setting in observation.settings.values())

@@ -131,6 +131,20 @@ def test_flags_tell_the_gpu() -> None:
     assert smaller.verdict is Verdict.DIFFERS
 
 
+def _no_pool(tokens: str) -> Comparison:
+    log = vllm_log(version="0.19.0", length=8192, pools=(), tokens=tokens, concurrency=None)
+    return compare(observation=observed(log + GEMMA[1]), gpu="h100", gpu_memory_utilization="0.9", tp=1)
+
+
+def test_without_a_printed_pool_the_budget_decides_where_it_can() -> None:
+    held = _no_pool("443,600")
+    assert held.row("kv_tokens").agrees
+    assert "the memory budget is an estimate" in str(held.row("kv_tokens").explanation)
+    other = _no_pool("100,000")
+    assert other.row("kv_tokens").predicted is None
+    assert any("does not hold the reported figures" in note for note in other.notes)
+
+
 def test_without_a_gpu_or_weights_a_note_says_why() -> None:
     alone = compare(observation=_gemma())
     assert alone.row("available_kv_bytes").predicted is None
