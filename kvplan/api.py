@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
+from kvplan.fitting import choose, fitted
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings
-from kvplan.units import parse_bytes, parse_tokens
+from kvplan.units import GIB, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
     from kvplan.comparison import Comparison
@@ -138,12 +138,17 @@ def compare(
     overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
     names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}
     gpu = asked.gpu if "gpu" in names else gpu_of(observation)
+    printed = observation.count("total_memory_bytes")
+    unlisted = gpu is None and printed is not None and printed.value > 0
+    card = load_gpu(f"{printed.value / GIB:.2f}GiB") if unlisted and printed is not None else None
     return compare_with(
         chosen,
         observation,
         {name: getattr(asked, name) for name in names},
         engine=engine,
         gpu=gpu,
+        card=card,
+        fit=fitted,
         tolerance=Fraction(str(tolerance)),
     )
 

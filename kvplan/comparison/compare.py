@@ -10,15 +10,16 @@ from typing import Any
 from kvplan.comparison.explain import explained, unseen_rank, why
 from kvplan.comparison.figures import (
     MEMORY_REFUSALS,
-    budget_rows,
     cache_rows,
     infer_axis,
     layout_rows,
+    pool_figures,
     pool_rows,
     refusal_rows,
     unpredicted,
 )
-from kvplan.comparison.predict import PICKS, Axis, Predictor, axis_of
+from kvplan.comparison.memory import BUDGET_ROWS, POOL, Fit, budget_of, budget_rows, pool_unknown
+from kvplan.comparison.predict import PICKS, Axis, Predictor, axis_of, narrow
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
@@ -26,9 +27,12 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.observation import Observation
-from kvplan.results import EngineRef, ModelRef
+from kvplan.results import Budget, EngineRef, ModelRef
+from kvplan.units import gib
 
 TOLERANCE = Fraction(2, 100)
+BUDGETED = ("vllm",)
+"""Engines whose memory budget is known."""
 _SOFT = ("attention_backend",)
 """Settings of a log without which the question can still be asked."""
 _SAID = (
@@ -47,14 +51,17 @@ def compare(
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
-    budget: object | None = None,
+    card: Gpu | None = None,
+    fit: Fit | None = None,
+    budget: Budget | None = None,
     tolerance: Fraction = TOLERANCE,
 ) -> Comparison:
     """Every figure of the observation beside the engine's rules.
 
     overrides: parsed settings by name (kvplan.settings.Settings) that count before the log's. engine: rules
-    to use (``vllm@0.19``), else those of the printed version. gpu: told by the printed memory. budget: a
-    memory budget whose lines are compared too. tolerance: share by which a figure may be off.
+    to use (``vllm@0.19``), else those of the printed version. gpu: told by the printed memory; card: one of
+    that memory where several kinds have it. fit: makes the engine's memory budget, whose lines are compared
+    too; budget: one made before. tolerance: share by which a figure may be off.
     Raises KvplanError for settings that nobody knows.
     """
     if observation.engine not in ENGINES:
@@ -67,8 +74,9 @@ def compare(
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
         return _cannot(model, observation, error.message, recognised)
-    # A GPU and the weights' size make the engine's answer hold a budget of its own.
-    budget = budget if budget is not None else getattr(predictor.result, "budget", None)
+    if budget is None and fit is not None and observation.engine in BUDGETED:
+        budget, said = budget_of(model, recognised, observation, fit, gpu or card)
+        recognised = replace(recognised, notes=(*recognised.notes, *said))
     return _Run(model, observation, recognised, predictor, budget, tolerance).comparison()
 
 
@@ -95,7 +103,7 @@ class _Run:
         observation: Observation,
         recognised: Recognised,
         predictor: Predictor,
-        budget: object | None,
+        budget: Budget | None,
         tolerance: Fraction,
     ) -> None:
         self.model, self.observation, self.tolerance = model, observation, tolerance
@@ -126,12 +134,11 @@ class _Run:
 
     def _rows(self) -> list[ComparedRow]:
         observation = self.observation
-        axis = axis_of(observation, self.recognised.settings, self.budget)
-        axis = axis or infer_axis(self.predictor, observation)
+        budget, known = self._budget()
+        axis = self._axis(known)
         pool = self._pool(axis) if axis is not None else unpredicted(observation, tuple(PICKS))
-        budget = [] if self.budget is None else list(budget_rows(self.budget, observation))
-        named = {row.name for row in budget}
-        said = [name for name in _SAID if name not in named and not (name == "available_kv_bytes" and named)]
+        named = {POOL if row.name == "kv_pool_bytes" else row.name for row in budget}
+        said = [name for name in _SAID if name not in named]
         return [
             *budget,
             *(row for row in unpredicted(observation, tuple(said))),
@@ -142,6 +149,32 @@ class _Run:
                 self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
             ),
         ]
+
+    def _budget(self) -> tuple[list[ComparedRow], Budget | None]:
+        """The rows of the budget, and the budget where the engine's pool is what it leaves."""
+        if self.budget is None:
+            return [], None
+        unknown = pool_unknown(self.recognised, self.observation)
+        if unknown is not None and self.observation.count(POOL) is not None:
+            self.notes.append(f"the pool is not compared with the budget: {unknown}")
+        rows = budget_rows(self.budget, self.observation, self.tolerance, pool=unknown is None)
+        return list(rows), self.budget if unknown is None else None
+
+    def _axis(self, budget: Budget | None) -> Axis | None:
+        """The printed pool; without one the budget's where it prints the first figure, else that figure's."""
+        settings = self.recognised.settings
+        printed = axis_of(self.observation, settings)
+        if printed is not None or budget is None:
+            return printed or infer_axis(self.predictor, self.observation)
+        expected = axis_of(self.observation, settings, budget)
+        first = next(iter(pool_figures(self.observation).items()), None)
+        if expected is None or first is None or narrow(self.predictor, expected, *first) is not None:
+            return expected
+        told = infer_axis(self.predictor, self.observation)
+        if told is not None:
+            ends = f"{gib(expected.low)} … {gib(expected.high)}"
+            self.notes.append(f"the pool of the memory budget, {ends}, does not hold the reported figures")
+        return told or expected
 
     def _pool(self, axis: Axis) -> list[ComparedRow]:
         rows = pool_rows(self.predictor, axis, self.observation)
@@ -173,15 +206,22 @@ class _Run:
 
     def _verdict(self, compared: list[ComparedRow]) -> tuple[Verdict, str]:
         off = [row for row in compared if not row.agrees]
-        beyond = [row for row in off if row.off_by() > self.tolerance or row.name == "starts"]
+        # A row of the budget has its tolerance in its interval, and none where the release is uncalibrated.
+        strict = {"starts"} | (BUDGET_ROWS if self.budget is not None else frozenset())
+        beyond = [row for row in off if row.off_by() > self.tolerance or row.name in strict]
         percent = _percent(self.tolerance)
         if not off:
-            return Verdict.AGREES, "every figure is the one that the rules print"
+            estimated = any(row.name in BUDGET_ROWS for row in compared)
+            within = ", or lies in the interval of the memory budget" if estimated else ""
+            return Verdict.AGREES, f"every figure is the one that the rules print{within}"
         worst = max(off, key=ComparedRow.off_by)
         if not beyond:
             return Verdict.AGREES, f"all within {percent}; {worst.label} is off by {_percent(worst.off_by())}"
-        if any(row.name == "starts" for row in beyond):
-            return Verdict.DIFFERS, "the engine starts" if beyond[0].reported else "the engine does not start"
+        starts = next((row for row in beyond if row.name == "starts"), None)
+        if starts is not None:
+            return Verdict.DIFFERS, "the engine starts" if starts.reported else "the engine does not start"
+        if worst.off_by() <= self.tolerance:
+            return Verdict.DIFFERS, f"{beyond[0].label} is outside the interval of the memory budget"
         return Verdict.DIFFERS, f"{worst.label} is off by {_percent(worst.off_by())}, more than {percent}"
 
     def _why_not(self, rows: list[ComparedRow]) -> str:

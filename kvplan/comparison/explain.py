@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvplan.comparison.figures import pool_figures, pool_rows
-from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, narrow, ranks_of
+from kvplan.comparison.predict import BLOCKS, BUDGET, PICKS, Axis, Predictor, narrow, ranks_of
 from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines import choose_engine
@@ -58,14 +58,15 @@ def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Ob
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _padding(row, predictor, axis)
     if row.predicted != row.reported and not _prints(row, predictor, axis):
+        rounded = "an estimate" if axis.source == BUDGET else "rounded"
         low, high = (
             PICKS[row.name](predictor.at(axis.kind, axis.low)),
             PICKS[row.name](predictor.at(axis.kind, axis.high)),
         )
         if row.name != "max_concurrency":
-            yield f"{axis.source} is rounded: {low:,} … {high:,} {row.unit}"
+            yield f"{axis.source} is {rounded}: {low:,} … {high:,} {row.unit}"
         else:
-            yield f"{axis.source} is rounded: {float(low):,.2f} … {float(high):,.2f}"
+            yield f"{axis.source} is {rounded}: {float(low):,.2f} … {float(high):,.2f}"
 
 
 def _prints(row: ComparedRow, predictor: Predictor, axis: Axis) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated_bytes, narrow
-from kvplan.comparison.results import ComparedRow, Number, row_of
+from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.observation import Count, Figure, Observation, total
 from kvplan.results import SizeResult
 
@@ -144,29 +144,6 @@ def padding_layers(predictor: Predictor) -> list[int]:
     for group in pool.groups:
         kinds[group.kind] = kinds.get(group.kind, 0) + width - group.layers
     return [missing for missing in kinds.values() if missing]
-
-
-_BUDGET = (
-    ("weights_bytes", "weights", ("weights_bytes",)),
-    ("activation_peak_bytes", "activation", ("activation_peak_bytes",)),
-    ("non_torch_bytes", "non-torch", ("non_torch_bytes",)),
-    ("cuda_graph_bytes", "cuda graph", ("cuda_graph_bytes", "cuda_graph_estimated_bytes")),
-)
-
-
-def budget_rows(budget: object, observation: Observation) -> Iterator[ComparedRow]:
-    """The lines of a memory budget beside those of the log. The likely figure and its interval count."""
-    lines = {line.name.lower(): line for line in getattr(budget, "lines", ())}
-    for name, begins, figures in _BUDGET:
-        line = next((line for key, line in lines.items() if key.startswith(begins)), None)
-        reported = next((count for each in figures if (count := observation.count(each)) is not None), None)
-        if line is not None and reported is not None:
-            yield row_of(name, "bytes", reported, line.bytes, line.low_bytes, line.high_bytes)
-    pool = observation.count("available_kv_bytes")
-    likely = getattr(budget, "kv_pool_bytes", None)
-    if pool is not None and likely is not None:
-        ends: list[Number] = [getattr(budget, f"kv_pool{end}_bytes", likely) for end in ("_low", "_high")]
-        yield row_of("kv_pool_bytes", "bytes", pool, likely, *ends)
 
 
 def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> Iterator[ComparedRow]:

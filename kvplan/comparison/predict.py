@@ -21,6 +21,8 @@ from kvplan.settings import Settings
 
 Number = int | Fraction
 BYTES, BLOCKS = "bytes", "blocks"
+BUDGET = "the memory budget"
+"""The source of a pool that no engine printed."""
 ENDLESS = 10**15
 """More bytes, or blocks, than any pool has."""
 
@@ -168,7 +170,7 @@ def axis_of(observation: Observation, settings: Settings, budget: object | None 
         return Axis(BYTES, printed.low, printed.value, printed.high, f"the printed {printed.printed}")
     if budget is not None:
         parts = [getattr(budget, f"kv_pool{part}_bytes") for part in ("_low", "", "_high")]
-        return Axis(BYTES, parts[0], parts[1], parts[2], "the memory budget")
+        return Axis(BYTES, parts[0], parts[1], parts[2], BUDGET)
     return None
 
 

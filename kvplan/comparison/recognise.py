@@ -99,7 +99,8 @@ def recognise(
                 own[name] = value
         if value is not None:
             where = setting.source or observation.source
-            shown[name] = f"{value} ({where}, line {setting.line})" if setting.line else f"{value} ({where})"
+            text = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
+            shown[name] = f"{text} ({where}, line {setting.line})" if setting.line else f"{text} ({where})"
     for name, value in _cache_types(observation).items():
         if name in options:
             own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
@@ -129,7 +130,8 @@ def recognise(
     own.update(dict(given.pop("engine_options", ())))
     values.update(given)
     for name, value in given.items():
-        shown[name] = f"{getattr(value, 'slug', value)} ({GIVEN})"
+        text = f"{float(value):g}" if isinstance(value, Fraction) else str(getattr(value, "slug", value))
+        shown[name] = f"{text} ({GIVEN})"
     if own and "engine_options" in _SETTINGS:
         values["engine_options"] = tuple(sorted(own.items()))
     stated = set(shown) | ({"version"} if told else set())

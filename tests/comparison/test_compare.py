@@ -353,34 +353,6 @@ def test_the_gpu_is_known_by_its_memory(memory: str, gpu: str) -> None:
     assert gpu in str(compare("llama-3.1-8b", observation=observation).settings["gpu"]).lower()
 
 
-class _Line:
-    def __init__(self, name: str, low: int, value: int, high: int) -> None:
-        self.name, self.low_bytes, self.bytes, self.high_bytes = name, low, value, high
-
-
-class _Budget:
-    lines = (_Line("weights", 100, 100, 100), _Line("activation peak", 90, 100, 110))
-    kv_pool_low_bytes, kv_pool_bytes, kv_pool_high_bytes = 15 * 2**30, 16 * 2**30, 17 * 2**30
-
-
-def test_a_budget_stands_beside_the_log() -> None:
-    from kvplan.api import load_model
-    from kvplan.comparison import compare as compare_with
-
-    row = Row(
-        weights_bytes=exact_count(120),
-        activation_peak_bytes=exact_count(95),
-        kv_tokens=exact_count(131072),
-        max_concurrency=parse_ratio("1.00"),
-    )
-    observation = Observation("vllm", engine_version="0.32.0", rows=(row,))
-    found = compare_with(load_model("llama-3.1-8b"), observation, budget=_Budget())
-    assert not found.row("weights_bytes").agrees
-    assert found.row("activation_peak_bytes").agrees
-    assert found.row("kv_tokens").agrees
-    assert found.verdict is Verdict.DIFFERS
-
-
 @given(
     blocks=st.integers(min_value=600, max_value=200_000),
     version=st.sampled_from(["0.10.0", "0.19.0", "0.21.0", "0.27.0", "0.32.0", "0.33.0"]),
