@@ -24,6 +24,7 @@ BUDGETS = {
     "vllm": "kvplan.fitting.vllm",
     "sglang": "kvplan.fitting.sglang",
     "trtllm": "kvplan.fitting.trtllm",
+    "llamacpp": "kvplan.fitting.llamacpp",
 }
 """Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
 _WITH_AUTO = ("vllm",)
