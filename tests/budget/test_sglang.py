@@ -41,6 +41,16 @@ def test_the_slack_is_a_part_of_what_was_free_before_the_weights() -> None:
     validate_size(result.model_dump())
 
 
+def test_a_recorded_start_lies_in_the_interval() -> None:
+    """16.46 GiB and 367,404 tokens on 4 H100 with a fraction of 0.93 (vllm-project/vllm #21348)."""
+    result = sized("Qwen/Qwen3-235B-A22B-FP8", gpu="h100", tp=4, mem_fraction_static="0.93")
+    budget = budget_of(result)
+    assert budget.kv_pool_low_bytes < 16.46 * GIB < budget.kv_pool_high_bytes
+    assert abs(budget.kv_pool_bytes - 16.46 * GIB) < 16.46 * GIB * 0.05
+    assert result.pool is not None
+    assert abs(result.pool.kv_tokens - 367_404) < 367_404 * 0.05
+
+
 def test_the_fraction_as_given() -> None:
     result = sized(mem_fraction_static="0.8")
     assert result.settings["mem_fraction_static"] == 0.8
