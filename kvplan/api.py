@@ -73,7 +73,7 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
     short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
     lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
-    the answer has the GPU's ``budget`` and the ``pool`` that it leaves (engine vllm). An engine that would
+    the answer has the GPU's ``budget`` and the ``pool`` that it leaves. An engine that would
     refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
     choice = choose(engine)

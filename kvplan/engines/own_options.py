@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from kvplan.engines.options import EngineOption
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
@@ -38,6 +40,11 @@ LLAMACPP = (
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 DSA_BACKENDS = ("flashmla_sparse", "flashmla_kv", "fa3", "tilelang", "trtllm", "flashinfer_sparse_mla")
 SGLANG = (
+    EngineOption(
+        "mem_fraction_static",
+        "share",
+        "Part of the memory for weights and cache (default: by the GPU's memory).",
+    ),
     EngineOption(
         "swa_full_tokens_ratio",
         "share",
@@ -77,6 +84,12 @@ SGLANG = (
 )
 
 TRTLLM = (
+    EngineOption(
+        "free_gpu_memory_fraction",
+        "share",
+        "Part of the memory that the start-up run leaves, for the cache.",
+        default=Fraction(9, 10),
+    ),
     EngineOption(
         "max_attention_window", "counts", "Window of each layer, repeated over the layers (default: none)."
     ),

@@ -20,18 +20,29 @@ from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import gib
 
-BUDGETS = {"vllm": "kvplan.fitting.vllm"}
+BUDGETS = {
+    "vllm": "kvplan.fitting.vllm",
+    "sglang": "kvplan.fitting.sglang",
+    "trtllm": "kvplan.fitting.trtllm",
+    "llamacpp": "kvplan.fitting.llamacpp",
+}
 """Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
+_WITH_AUTO = ("vllm",)
+"""Engines whose length may be ``auto``."""
 _WAYS = (2, 4, 8, 16)
 
 
 class Fit(NamedTuple):
-    """A budget, the weights in it and the settings that decided it; without a budget the warnings say why."""
+    """A budget, the weights in it and the settings that decided it; without a budget the warnings say why.
+
+    help: the engine's own way out where nothing is left.
+    """
 
     budget: Budget | None
     weights: ModelWeights | None
     warnings: tuple[str, ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
+    help: tuple[str, ...] = ()
 
 
 class _Module(Protocol):
@@ -48,7 +59,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     engine, version = choice.engine, choice.version
     module = BUDGETS.get(engine.name)
     longest = settings.max_model_len == LONGEST
-    if longest and module is None:
+    if longest and (module is None or engine.name not in _WITH_AUTO):
         raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
         return engine.size(model, _with_longest(model, choice, settings) if longest else settings, version)
@@ -62,7 +73,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     if fit.budget.kv_pool_bytes == 0:
         result = engine.size(model, plain, version)
         if result.refusal is None:
-            result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit.budget))
+            result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit))
     else:
         with_pool = replace(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
         result = engine.size(
@@ -95,15 +106,17 @@ def _with_longest(model: Model, choice: Choice, settings: Settings) -> Settings:
     return replace(settings, max_model_len=None if refusal is None else refusal.largest_max_model_len)
 
 
-def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings, budget: Budget) -> Refusal:
+def _nothing_left(module: str, model: Model, choice: Choice, settings: Settings, fit: Fit) -> Refusal:
     """vLLM's "No available memory for the cache blocks"; every way out was computed."""
+    budget = fit.budget
+    assert budget is not None
     needed = sum(line.bytes for line in budget.lines)
     usable = budget.total_bytes - budget.unused_bytes
     return Refusal(
         "no-memory-for-cache",
         f"weights, activations and the rest take {gib(needed)}; {gib(usable)} of {gib(budget.total_bytes)}"
         " may be used, so nothing is left for the cache",
-        help=tuple(_ways_out(module, model, choice, settings)),
+        help=(*_ways_out(module, model, choice, settings), *fit.help),
     )
 
 

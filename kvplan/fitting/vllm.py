@@ -8,13 +8,14 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from kvplan.budget.lines import about, exact
+from kvplan.budget.lines import exact
 from kvplan.budget.vllm import Load, Shape, vllm_budget
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.fitting import Fit
+from kvplan.fitting.parts import memory_of, no_pool
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
@@ -61,7 +62,7 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
     started = choice.engine.size(model, settings, choice.version)
     if started.refusal is not None:
         return Fit(None, None)
-    memory, reserved, warnings = _memory_of(gpu)
+    memory, reserved, warnings = memory_of(gpu)
     if memory is None:
         return Fit(None, None, warnings)
     parallel = Parallel(
@@ -81,7 +82,7 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
-        return Fit(None, None, (_no_pool(error),))
+        return Fit(None, None, (no_pool(error),))
     load = Load(
         max_num_seqs=int(started.settings["max_num_seqs"]),
         max_num_batched_tokens=int(started.settings["max_num_batched_tokens"]),
@@ -106,44 +107,6 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         )
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
-
-
-def _no_pool(error: KvplanError) -> str:
-    ways = "; ".join(error.help) or "--weights 15GiB"
-    return f"no pool was computed: {error.message}. Ways out: {ways}"
-
-
-def _memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
-    """The total as the runtime reports it, or what nvidia-smi shows with what the runtime may keep of it."""
-    warnings: list[str] = []
-    if gpu.arch == "unlisted":
-        warnings.append(
-            f"{gpu.name}: taken for a current NVIDIA GPU (compute capability"
-            f" {'.'.join(map(str, gpu.compute_capability or (9, 0)))}); the batch defaults follow its memory"
-        )
-    if gpu.is_unified_memory:
-        warnings.append(
-            f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
-            " differ by several GiB; --kv-cache-memory pins the cache"
-        )
-    total = gpu.memory_total_bytes or gpu.memory_nvml_bytes
-    if total is None:
-        return None, (), (
-            f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
-            " Ways out: --gpu 79.2GiB (its size); --kv-cache-memory 16GiB",
-        )  # fmt: skip
-    reserved: list[BudgetLine] = []
-    if gpu.memory_total_bytes is None:
-        warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
-        if not gpu.is_mig_slice:
-            margin = total // 200
-            reserved.append(about("kept by the driver", margin, margin, "up to 1 % of what nvidia-smi shows"))
-    if gpu.is_unified_memory:
-        held = total // 50
-        reserved.append(
-            about("page cache, loaders", held, 2 * held, "unified memory; differs between starts")
-        )
-    return total, tuple(reserved), tuple(warnings)
 
 
 def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage: int) -> Budget:

@@ -45,9 +45,9 @@ def read_header(path: Path) -> Header:
             _check_start(stream.read(24), size, path)
     except OSError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
-    reader_class = _reader_class()
+    made = reader_class()
     try:
-        reader = reader_class(str(path))
+        reader = made(str(path))
         return _collect(reader, path)
     except KvplanError:
         raise
@@ -116,7 +116,7 @@ class _CutError(Exception):
     """The file ends here."""
 
 
-def _reader_class() -> Any:
+def reader_class() -> Any:
     """gguf.GGUFReader made fit for files that are cut off or hostile. Raises CannotRunHere(missing-extra)."""
     try:
         import numpy as np

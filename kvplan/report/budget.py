@@ -11,6 +11,8 @@ from kvplan.units import gib
 _BAR = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _POOL = "KV cache"
+_SHARES = {"gpu_memory_utilization": "util", "free_gpu_memory_fraction": "fraction"}
+"""Settings whose rest stays unused."""
 
 
 def bar(amount: int, whole: int, width: int = _BAR) -> str:
@@ -48,8 +50,9 @@ def memory_lines(result: SizeResult, budget: Budget) -> Screen:
     for entry in budget.lines:
         add(entry.name, entry.bytes, entry.low_bytes, entry.high_bytes)
     add(_POOL, budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes, "bold")
-    utilization = result.settings.get("gpu_memory_utilization")
-    add(f"not used (util {utilization})", budget.unused_bytes, 0, 0)
+    for name, word in _SHARES.items():
+        if name in result.settings:
+            add(f"not used ({word} {result.settings[name]})", budget.unused_bytes, 0, 0)
     rows.append(["total", "", gib(whole), "100.0 %"])
     return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
 

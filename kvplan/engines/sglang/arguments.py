@@ -68,6 +68,7 @@ class Arguments:
     draft_layers: int
     conv_dtype: Packing
     ssm_dtype: Packing | None
+    mem_fraction_static: Fraction | None = None
 
 
 def resolve_arguments(model: Model, settings: Settings, options: Options, context_len: int) -> Arguments:
@@ -133,7 +134,17 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         ssm_dtype=None
         if settings.mamba_ssm_cache_dtype == "auto"
         else scalar(settings.mamba_ssm_cache_dtype),
+        mem_fraction_static=_fraction(options),
     )
+
+
+def _fraction(options: Options) -> Fraction | None:
+    given = options.share("mem_fraction_static")
+    if given is not None and not 0 < given < 1:
+        raise KvplanError(
+            "bad-setting", f"mem_fraction_static is {float(given):g}", help="it lies between 0 and 1"
+        )
+    return given
 
 
 def _speculation(model: Model, settings: Settings, options: Options) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
         "disable_radix_cache": not arguments.radix,
         "disable_overlap_schedule": not arguments.overlap,
         "gpu": arguments.device.name,
-        "mem_fraction_static": float(automatic_fraction(model, arguments)),
+        "mem_fraction_static": float(fraction_of(model, arguments)),
     }
     if has_window_pool(model) or has_kind(model, Kind.COMPRESSED):
         shown["hybrid_swa_memory"] = arguments.window_pool
@@ -66,8 +66,10 @@ def shown_sizes(arguments: Arguments, sizes: Sizes) -> dict[str, Any]:
     return shown
 
 
-def automatic_fraction(model: Model, arguments: Arguments) -> Fraction:
-    """--mem-fraction-static where it is not given, before any image encoder."""
+def fraction_of(model: Model, arguments: Arguments, vision: tuple[int, int] | None = None) -> Fraction:
+    """--mem-fraction-static as given, else the automatic one; vision: an image encoder's layers and width."""
+    if arguments.mem_fraction_static is not None:
+        return arguments.mem_fraction_static
     serving = Serving(
         tp=arguments.tp,
         pp=arguments.pp,
@@ -76,6 +78,7 @@ def automatic_fraction(model: Model, arguments: Arguments) -> Fraction:
         max_total_tokens=arguments.max_total_tokens,
         mla=has_kind(model, Kind.MLA),
         attn_dp=arguments.attn_dp if arguments.attn_dp > 1 else 0,
+        vision=vision,
     )
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)
 

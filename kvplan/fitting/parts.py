@@ -1,0 +1,111 @@
+"""What the budgets of all engines have in common: the GPU's memory, the weights, what the context takes."""
+
+from __future__ import annotations
+
+from kvplan.budget.lines import about, exact
+from kvplan.dtypes import Packing
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.readers.model_weights import served_sources
+from kvplan.results import BudgetLine
+from kvplan.settings import Settings
+from kvplan.units import GIB, ceil_div
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.ranks import Parallel
+
+UNCALIBRATED = "estimate, uncalibrated"
+_REPACKED = 20
+_CONTEXT = (GIB * 7 // 10, GIB // 2)
+_CONTEXT_SEVERAL = (GIB * 3 // 2, GIB * 6 // 5)
+
+
+def no_pool(error: KvplanError) -> str:
+    """Why there is no pool, and the ways out, as one sentence."""
+    ways = "; ".join(error.help) or "--weights 15GiB"
+    return f"no pool was computed: {error.message}. Ways out: {ways}"
+
+
+def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
+    """The total as the runtime reports it, or what nvidia-smi shows with what the runtime may keep of it."""
+    warnings: list[str] = []
+    if gpu.arch == "unlisted":
+        warnings.append(
+            f"{gpu.name}: taken for a current NVIDIA GPU (compute capability"
+            f" {'.'.join(map(str, gpu.compute_capability or (9, 0)))}); the batch defaults follow its memory"
+        )
+    if gpu.is_unified_memory:
+        warnings.append(
+            f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
+            " differ by several GiB; --kv-cache-memory pins the cache"
+        )
+    total = gpu.memory_total_bytes or gpu.memory_nvml_bytes
+    if total is None:
+        return None, (), (
+            f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
+            " Ways out: --gpu 79.2GiB (its size); --kv-cache-memory 16GiB",
+        )  # fmt: skip
+    reserved: list[BudgetLine] = []
+    if gpu.memory_total_bytes is None:
+        warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
+        if not gpu.is_mig_slice:
+            margin = total // 200
+            reserved.append(about("kept by the driver", margin, margin, "up to 1 % of what nvidia-smi shows"))
+    if gpu.is_unified_memory:
+        held = total // 50
+        reserved.append(
+            about("page cache, loaders", held, 2 * held, "unified memory; differs between starts")
+        )
+    return total, tuple(reserved), tuple(warnings)
+
+
+def context_line(ranks: int) -> BudgetLine:
+    """The CUDA context, and with several ranks NCCL's buffers. Nobody's logs stand behind the figures."""
+    amount, margin = _CONTEXT if ranks == 1 else _CONTEXT_SEVERAL
+    what = "CUDA context" if ranks == 1 else "CUDA context, NCCL"
+    return about("context, buffers", amount, margin, f"{what}; {UNCALIBRATED}")
+
+
+def facts_of(model: Model, settings: Settings, gpu: Gpu, dtype: Packing) -> WeightFacts:
+    """Weights of each rank, as stated or as read. Raises KvplanError(no-weights | bad-setting …).
+
+    Data parallelism makes replicas here: experts are divided over the tensor-parallel ranks alone.
+    """
+    parallel = Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        compute_capability=gpu.compute_capability,
+    )
+    if settings.weights is not None:
+        return weights_per_rank(WeightSources(stated_bytes=settings.weights), parallel, dtype)
+    return weights_per_rank(served_sources(model, settings.quantization), parallel, dtype)
+
+
+def weight_lines(facts: WeightFacts, model: Model, settings: Settings) -> tuple[BudgetLine, ...]:
+    """Weights of the fullest rank, what kernels may add as they load, and the draft's own layers.
+
+    Stages that are not equal may be divided elsewhere than the figure assumes: a layer more or less.
+    Raises RefusedError(no-weights) for a draft whose weights nobody stated.
+    """
+    source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
+    amount, stated = facts.bytes_per_gpu, settings.weights is not None
+    stages, tp = settings.pipeline_parallel_size, settings.tensor_parallel_size
+    uneven = not stated and model.num_layers % stages
+    margin = ceil_div(facts.total_bytes, model.num_layers * tp) if uneven else 0
+    lines = [about("weights", amount, margin, source) if margin else exact("weights", amount, source)]
+    if not stated:
+        lines.append(
+            BudgetLine(
+                "repacked weights", 0, 0, amount // _REPACKED, "what kernels add as they load; not known"
+            )
+        )
+        if settings.speculative_method is not None:
+            if not facts.draft_bytes:
+                raise RefusedError(
+                    "no-weights",
+                    f"the weights of the draft model beside {model.id} are not known",
+                    help="give the weights of one GPU, draft included: --weights 15GiB",
+                )
+            lines.append(exact("draft layers (MTP)", ceil_div(facts.draft_bytes, tp), facts.source))
+    return tuple(lines)

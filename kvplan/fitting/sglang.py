@@ -1,0 +1,114 @@
+"""SGLang: what is free before loading, times ``mem_fraction_static``, less the weights.
+
+sgl-project/sglang 0.5.23 mem_cache/kv_cache_configurator.py (_profile_available_bytes): free memory after the
+weights, less pre_model_load · (1 − mem_fraction_static), less what images reserve; the least of all ranks
+counts. Nothing is measured by a forward pass: activations and graphs must fit in the slack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+from kvplan.budget.lines import exact, left_over
+from kvplan.dtypes import scalar
+from kvplan.engines.base import Choice
+from kvplan.engines.options import resolve
+from kvplan.engines.own_options import SGLANG
+from kvplan.engines.sglang.arguments import resolve_arguments
+from kvplan.engines.sglang.shown import fraction_of
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.fitting import Fit
+from kvplan.fitting.parts import context_line, facts_of, memory_of, no_pool, weight_lines
+from kvplan.model import Model
+from kvplan.readers.activation_shape import shape_of
+from kvplan.readers.card_config import split_quant
+from kvplan.results import BudgetLine, ModelWeights
+from kvplan.settings import Settings
+from kvplan.units import MIB
+
+VLM_CACHE = 100 * MIB
+"""SGLANG_VLM_CACHE_SIZE_MB."""
+_VISION = (24, 1024)
+"""Layers and width that the engine assumes where the image encoder's config has no such keys."""
+
+
+def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+    """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
+    asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
+    return _fit(model, replace(choice, fit=None), asked)
+
+
+@lru_cache(maxsize=4096)
+def _fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+    gpu = settings.gpu
+    assert gpu is not None
+    started = choice.engine.size(model, replace(settings, tokens=1), choice.version)
+    if started.refusal is not None:
+        return Fit(None, None)
+    total, reserved, warnings = memory_of(gpu)
+    if total is None:
+        return Fit(None, None, warnings)
+    options = resolve(SGLANG, dict(settings.engine_options), choice.engine.name)
+    arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
+    dtype = scalar(str(started.settings["dtype"]))
+    try:
+        if arguments.attn_dp > 1 and settings.weights is None:
+            raise RefusedError(
+                "no-weights",
+                "how --enable-dp-attention divides the weights is not known",
+                help="give the weights of one GPU yourself: --weights 15GiB",
+            )
+        facts = facts_of(model, settings, gpu, dtype)
+        loaded = weight_lines(facts, model, settings)
+    except KvplanError as error:
+        if error.code == "bad-setting":
+            raise
+        return Fit(None, None, (no_pool(error),))
+    shape = shape_of(model, dtype.bytes)
+    vision = _vision(model)
+    fraction = fraction_of(model, arguments, vision)
+    context = context_line(arguments.tp * arguments.pp)
+    before = total - sum(line.bytes for line in (context, *reserved))
+    lines = [*loaded, context, *reserved]
+    if shape.rotary_bytes:
+        lines.append(
+            exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
+        )
+    if vision is not None:
+        lines.append(exact("image cache", VLM_CACHE, "SGLANG_VLM_CACHE_SIZE_MB, 100 MiB by default"))
+    lines.append(_slack(before, fraction, given=arguments.mem_fraction_static is not None))
+    budget = left_over(gpu.slug, total, total, tuple(lines), calibrated=False)
+    taken = sum(line.bytes for line in lines[:-1]) - context.bytes - sum(line.bytes for line in reserved)
+    smallest = Fraction(ceil(Fraction(taken * 1000, before)) if before > 0 else 1000, 1000)
+    help_ = (f"--mem-fraction-static {float(smallest):g}",) if fraction < smallest < 1 else ()
+    weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
+    warnings += ("SGLang's memory before the weights is uncalibrated: mind the interval of the pool",)
+    return Fit(budget, weights, warnings, (("mem_fraction_static", round(float(fraction), 6)),), help_)
+
+
+def _slack(before: int, fraction: Fraction, *, given: bool) -> BudgetLine:
+    """ceil(before · (1 − fraction)); at the likely context, so that the pool's interval is a little wide."""
+    how = "as given" if given else "automatic"
+    return exact(
+        "activations, graphs",
+        max(0, ceil(before * (1 - fraction))),
+        f"slack: memory before the weights · (1 − mem_fraction_static {float(fraction):.3f}, {how})",
+    )
+
+
+def _vision(model: Model) -> tuple[int, int] | None:
+    """Layers and width of the image encoder, by the keys that the engine asks for; None without one."""
+    raw = split_quant(model.config)[0] if model.config else {}
+    vision = raw.get("vision_config")
+    if not isinstance(vision, Mapping):
+        return None
+    found = (vision.get("num_hidden_layers"), vision.get("hidden_size"))
+    layers, width = (
+        value if isinstance(value, int) and value > 0 else default
+        for value, default in zip(found, _VISION, strict=True)
+    )
+    return layers, width

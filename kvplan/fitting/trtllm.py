@@ -1,0 +1,109 @@
+"""TensorRT-LLM: (total − peak) · free_gpu_memory_fraction, peak being weights, activations and context.
+
+NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/pyexecutor/_util.py (KvCacheCreator): a start-up run of context
+requests with max_num_tokens tokens beside a small temporary cache gives the peak (torch and the rest); the
+temporary cache is given back. Its activations are estimated here by the forward pass of
+kvplan.budget.vllm with the newest coefficients; nobody's logs stand behind it, so the interval is wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from kvplan.budget.lines import about, exact
+from kvplan.budget.vllm import Load, activation_peak
+from kvplan.dtypes import scalar
+from kvplan.engines.base import Choice
+from kvplan.engines.options import resolve
+from kvplan.engines.own_options import TRTLLM
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.fitting import Fit
+from kvplan.fitting.parts import UNCALIBRATED, context_line, facts_of, memory_of, no_pool, weight_lines
+from kvplan.model import Model
+from kvplan.readers.activation_shape import shape_of
+from kvplan.readers.coefficients import vllm_coefficients
+from kvplan.results import Budget, BudgetLine, ModelWeights
+from kvplan.settings import Settings
+from kvplan.units import GIB
+
+_NEWEST = (10**6,)
+
+
+def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+    """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
+    asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
+    return _fit(model, replace(choice, fit=None), asked)
+
+
+@lru_cache(maxsize=4096)
+def _fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+    gpu = settings.gpu
+    assert gpu is not None
+    started = choice.engine.size(model, replace(settings, tokens=1), choice.version)
+    if started.refusal is not None:
+        return Fit(None, None)
+    total, reserved, warnings = memory_of(gpu)
+    if total is None:
+        return Fit(None, None, warnings)
+    options = resolve(TRTLLM, dict(settings.engine_options), choice.engine.name)
+    fraction = options.share("free_gpu_memory_fraction")
+    assert fraction is not None
+    if not fraction:
+        raise KvplanError("bad-setting", "free_gpu_memory_fraction is 0", help="it lies above 0")
+    dtype = scalar(str(started.settings["dtype"]))
+    try:
+        if options.flag("enable_attention_dp") and settings.weights is None:
+            raise RefusedError(
+                "no-weights",
+                "how --enable-attention-dp divides the weights is not known",
+                help="give the weights of one GPU yourself: --weights 15GiB",
+            )
+        facts = facts_of(model, settings, gpu, dtype)
+        loaded = weight_lines(facts, model, settings)
+    except KvplanError as error:
+        if error.code == "bad-setting":
+            raise
+        return Fit(None, None, (no_pool(error),))
+    load = Load(
+        max_num_seqs=int(started.settings["max_batch_size"]),
+        max_num_batched_tokens=int(started.settings["max_num_tokens"]),
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        gpu_memory_utilization=Fraction(1),
+        enable_expert_parallel=settings.enable_expert_parallel,
+        samples=False,  # context requests alone: a row of logits each
+    )
+    shape = shape_of(model, dtype.bytes)
+    peak = activation_peak(shape, load, vllm_coefficients(_NEWEST))
+    lines = [*loaded, context_line(settings.tensor_parallel_size * settings.pipeline_parallel_size)]
+    if shape.rotary_bytes:
+        lines.append(
+            exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
+        )
+    how = f"context requests of {load.max_num_batched_tokens:,} tokens together; {UNCALIBRATED}"
+    lines += [about("activation peak", peak, peak + GIB, how), *reserved]
+    budget = _budget(gpu.slug, total, tuple(lines), fraction)
+    weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
+    warnings += ("TensorRT-LLM's peak at start-up is uncalibrated: mind the interval of the pool",)
+    return Fit(budget, weights, warnings, (("free_gpu_memory_fraction", float(fraction)),))
+
+
+def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction) -> Budget:
+    """⌊max(0, total − lines) · fraction⌋; the rest of what is free stays unused."""
+
+    def pool(taken: int) -> int:
+        return int(max(0, total - taken) * fraction)
+
+    taken = sum(line.bytes for line in lines)
+    return Budget(
+        gpu=gpu,
+        total_bytes=total,
+        lines=lines,
+        kv_pool_bytes=pool(taken),
+        kv_pool_low_bytes=pool(sum(line.high_bytes for line in lines)),
+        kv_pool_high_bytes=pool(sum(line.low_bytes for line in lines)),
+        unused_bytes=max(0, total - taken) - pool(taken),
+        calibrated=False,
+    )

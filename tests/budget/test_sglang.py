@@ -1,0 +1,107 @@
+"""SGLang's budget: pre · fraction − weights − images, with an interval."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.errors import KvplanError
+from kvplan.report.schema import validate_size
+from kvplan.results import Budget, SizeResult
+from kvplan.units import GIB, MIB
+from tests.budget.test_fitting import TINY
+
+
+def sized(model: Any = "qwen3-32b", **options: Any) -> SizeResult:
+    return kvplan.size(model, **{"engine": "sglang", "gpu": "h200", **options})
+
+
+def budget_of(result: SizeResult) -> Budget:
+    assert result.budget is not None
+    return result.budget
+
+
+def lines(result: SizeResult) -> dict[str, int]:
+    return {entry.name: entry.bytes for entry in budget_of(result).lines}
+
+
+def test_the_slack_is_a_part_of_what_was_free_before_the_weights() -> None:
+    result = sized()
+    found, budget = lines(result), budget_of(result)
+    before = budget.total_bytes - found["context, buffers"]
+    assert found["activations, graphs"] == ceil(before * (1 - Fraction(903, 1000)))
+    assert sum(found.values()) + budget.kv_pool_bytes == budget.total_bytes
+    assert budget.kv_pool_low_bytes < budget.kv_pool_bytes < budget.kv_pool_high_bytes
+    assert result.pool is not None
+    assert result.pool.bytes == budget.kv_pool_bytes
+    validate_size(result.model_dump())
+
+
+def test_a_recorded_start_lies_in_the_interval() -> None:
+    """16.46 GiB and 367,404 tokens on 4 H100 with a fraction of 0.93 (vllm-project/vllm #21348)."""
+    result = sized("Qwen/Qwen3-235B-A22B-FP8", gpu="h100", tp=4, mem_fraction_static="0.93")
+    budget = budget_of(result)
+    assert budget.kv_pool_low_bytes < 16.46 * GIB < budget.kv_pool_high_bytes
+    assert abs(budget.kv_pool_bytes - 16.46 * GIB) < 16.46 * GIB * 0.05
+    assert result.pool is not None
+    assert abs(result.pool.kv_tokens - 367_404) < 367_404 * 0.05
+
+
+def test_the_fraction_as_given() -> None:
+    result = sized(mem_fraction_static="0.8")
+    assert result.settings["mem_fraction_static"] == 0.8
+    found = lines(result)
+    before = budget_of(result).total_bytes - found["context, buffers"]
+    assert found["activations, graphs"] == ceil(before * Fraction(2, 10))
+    for wrong in ("0", "1", "1.5", "x"):
+        with pytest.raises(KvplanError) as caught:
+            sized(mem_fraction_static=wrong)
+        assert caught.value.code == "bad-setting"
+
+
+def test_too_small_a_fraction_names_the_smallest_that_works() -> None:
+    result = sized(mem_fraction_static="0.4")
+    assert result.refusal is not None
+    assert result.refusal.code == "no-memory-for-cache"
+    smallest = result.refusal.help[-1]
+    assert smallest.startswith("--mem-fraction-static 0.4")
+    fraction = Fraction(smallest.split()[1])
+    assert budget_of(sized(mem_fraction_static=fraction)).kv_pool_bytes > 0
+    assert budget_of(sized(mem_fraction_static=fraction - Fraction(1, 1000))).kv_pool_bytes == 0
+
+
+def test_images_lower_the_fraction_and_have_a_cache() -> None:
+    vision = {"vision_config": {"num_hidden_layers": 48, "hidden_size": 1024}}
+    plain, seeing = sized(TINY, weights="1GiB"), sized({**TINY, **vision}, weights="1GiB")
+    assert lines(seeing)["image cache"] == 100 * MIB
+    assert "image cache" not in lines(plain)
+    # 24 layers more than the engine's usual encoder: 0.95 · (1 − 0.1)
+    assert seeing.settings["mem_fraction_static"] == pytest.approx(0.903 * 0.95 * 0.9, abs=1e-6)
+
+
+def test_data_parallel_attention_needs_stated_weights() -> None:
+    asked: dict[str, Any] = {"gpu": "h200", "tp": 8, "dp": 8, "enable_dp_attention": True}
+    unknown = sized("deepseek-v3.2", **asked)
+    assert unknown.budget is None
+    assert any("--weights 15GiB" in text for text in unknown.warnings)
+    assert lines(sized("deepseek-v3.2", weights="90GiB", **asked))["weights"] == 90 * GIB
+
+
+def test_a_draft_with_unknown_weights() -> None:
+    asked: dict[str, Any] = {"speculative_method": "eagle", "num_speculative_tokens": 3, "draft_layers": 1}
+    assert sized(**asked).budget is None
+    assert sized(**asked, weights="63GiB").budget is not None
+
+
+def test_several_ranks_have_more_buffers() -> None:
+    assert lines(sized(tp=2))["context, buffers"] > lines(sized())["context, buffers"]
+    assert lines(sized(tp=2))["weights"] < lines(sized())["weights"] * 0.51
+
+
+def test_there_is_no_automatic_length() -> None:
+    with pytest.raises(KvplanError, match="no --max-model-len auto"):
+        sized(max_model_len="auto")
