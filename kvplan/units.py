@@ -34,8 +34,9 @@ def parse_bytes(value: int | str) -> int:
     """A size in bytes from an int (bytes already) or a text with a unit.
 
     ``"80GiB"`` is 80 * 2**30 and ``"80GB"`` is 80 * 10**9. A text without a unit, or with a bare
-    ``G``, could mean either and is refused. Fractions are exact: ``"1.5GiB"``; what is left of a
-    byte is dropped. Raises KvplanError(bad-size).
+    ``G``, could mean either and is refused; only a whole number of at least a MiB can be nothing but
+    bytes, as the engines' own ``--kv-cache-memory-bytes`` takes them. Fractions are exact (``"1.5GiB"``);
+    what is left of a byte is dropped. Raises KvplanError(bad-size).
     """
     if isinstance(value, bool):
         raise _bad_size(str(value), "a size is a number with a unit")
@@ -47,6 +48,8 @@ def parse_bytes(value: int | str) -> int:
     if match is None:
         raise _bad_size(value, "a size is a number with a unit")
     whole, fraction, unit = match[1], match[2] or "", match[3].lower()
+    if not unit and not fraction and int(whole) >= MIB:
+        return int(whole)
     if unit in ("", "k", "m", "g", "t"):
         letter = unit.upper() or "G"
         shown = match[1] + (f".{fraction}" if fraction else "")

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("0.1GB", GB // 10),
         ("512MiB", 512 * MIB),
         ("17b", 17),
+        ("68719476736", 64 * GIB),
         (123, 123),
         (0, 0),
     ],
@@ -35,7 +36,8 @@ def test_sizes(text: int | str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["80", "80G", "80g", "80 K", "GiB", "", "-5GiB", "1e9", "80GiBs", "1,5GiB", "٣GiB", -1, True]
+    "text",
+    ["80", "1048575", "80G", "80g", "80 K", "GiB", "", "-5GiB", "1e9", "80GiBs", "1,5GiB", "٣GiB", -1, True],
 )
 def test_sizes_that_could_mean_two_things_or_nothing_are_refused(text: int | str) -> None:
     with pytest.raises(KvplanError) as caught:
