@@ -18,7 +18,7 @@ from kvplan.questions import ask
 from kvplan.record import field_names
 from kvplan.results import SizeResult
 from kvplan.settings import LONGEST, Settings
-from kvplan.units import GIB, parse_bytes, parse_tokens
+from kvplan.units import gib, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
     from kvplan.comparison import Comparison
@@ -140,7 +140,7 @@ def compare(
     gpu = asked.gpu if "gpu" in names else gpu_of(observation)
     printed = observation.count("total_memory_bytes")
     unlisted = gpu is None and printed is not None and printed.value > 0
-    card = load_gpu(f"{printed.value / GIB:.2f}GiB") if unlisted and printed is not None else None
+    card = load_gpu(gib(printed.value).replace(" ", "")) if unlisted and printed is not None else None
     return compare_with(
         chosen,
         observation,

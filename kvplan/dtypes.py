@@ -31,7 +31,6 @@ FLOAT32 = Packing("float32", 1, 4)
 BFLOAT16 = Packing("bfloat16", 1, 2)
 FLOAT16 = Packing("float16", 1, 2)
 INT64 = Packing("int64", 1, 8)
-UINT8 = Packing("uint8", 1, 1)
 
 SCALARS = {
     "float32": FLOAT32,

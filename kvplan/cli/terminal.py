@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -79,7 +78,3 @@ def color_choice(arguments: list[str]) -> str:
         if argument.startswith("--color=") and argument[8:] in COLOR_WORDS:
             return argument[8:]
     return "auto"
-
-
-def stdout_and_stderr() -> tuple[TextIO, TextIO]:
-    return sys.stdout, sys.stderr

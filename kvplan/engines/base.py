@@ -13,7 +13,7 @@ from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
-from kvplan.model import EncoderInput, Layer, Model
+from kvplan.model import EncoderInput, Model
 from kvplan.record import field_names, record
 from kvplan.results import LayerTerms, SizeResult
 from kvplan.settings import Settings
@@ -120,13 +120,6 @@ def held_by(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> Held:
         else:
             fixed += amount
     return Held(total, growth, fixed)
-
-
-def held_by_layer(layer: Layer, store_for: StoreFor, tp: int, tokens: int, encoder_tokens: int) -> Held:
-    held = NOTHING
-    for part in layer.parts:
-        held += held_by(rank_terms(part, store_for(part), tp), tokens, encoder_tokens)
-    return held
 
 
 def request_tokens(model: Model, settings: Settings) -> int:

@@ -83,7 +83,7 @@ class Family:
         return None
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        """The terms of one layer under this storage; none by default."""
+        """The terms of one layer under this storage; every family has its own."""
         raise NotImplementedError
 
 

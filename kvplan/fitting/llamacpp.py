@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from kvplan.budget.lines import about, exact, left_over
@@ -19,7 +18,7 @@ from kvplan.engines.options import resolve
 from kvplan.engines.own_options import LLAMACPP
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import UNCALIBRATED, context_line, memory_of, no_pool
+from kvplan.fitting.parts import UNCALIBRATED, context_line, memory_of, no_pool, once_a_start
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.gguf_weights import tensor_bytes
@@ -35,14 +34,9 @@ _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
 
 
+@once_a_start
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
-    asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
-    return _fit(model, replace(choice, fit=None), asked)
-
-
-@lru_cache(maxsize=1024)
-def _fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     gpu = settings.gpu
     assert gpu is not None
     if choice.engine.size(model, replace(settings, tokens=1), choice.version).refusal is not None:

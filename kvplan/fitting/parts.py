@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, wraps
+
 from kvplan.budget.lines import about, exact
 from kvplan.dtypes import Packing
+from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.fitting import Fit
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.model_weights import served_sources
@@ -18,6 +24,20 @@ UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20
 _CONTEXT = (GIB * 7 // 10, GIB // 2)
 _CONTEXT_SEVERAL = (GIB * 3 // 2, GIB * 6 // 5)
+
+
+def once_a_start(
+    compute: Callable[[Model, Choice, Settings], Fit],
+) -> Callable[[Model, Choice, Settings], Fit]:
+    """A budget is remembered by what decides it: a request's shape does not."""
+    kept = lru_cache(maxsize=4096)(compute)
+
+    @wraps(compute)
+    def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+        asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
+        return kept(model, replace(choice, fit=None), asked)
+
+    return fit
 
 
 def no_pool(error: KvplanError) -> str:

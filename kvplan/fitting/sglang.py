@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 
 from kvplan.budget.lines import exact, left_over
@@ -22,7 +21,7 @@ from kvplan.engines.sglang.arguments import resolve_arguments
 from kvplan.engines.sglang.shown import fraction_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import context_line, facts_of, memory_of, no_pool, weight_lines
+from kvplan.fitting.parts import context_line, facts_of, memory_of, no_pool, once_a_start, weight_lines
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.card_config import split_quant
@@ -36,14 +35,9 @@ _VISION = (24, 1024)
 """Layers and width that the engine assumes where the image encoder's config has no such keys."""
 
 
+@once_a_start
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
-    asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
-    return _fit(model, replace(choice, fit=None), asked)
-
-
-@lru_cache(maxsize=4096)
-def _fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     gpu = settings.gpu
     assert gpu is not None
     started = choice.engine.size(model, replace(settings, tokens=1), choice.version)

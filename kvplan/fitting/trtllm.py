@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
 
 from kvplan.budget.lines import about, exact
 from kvplan.budget.vllm import Load, activation_peak
@@ -20,7 +19,15 @@ from kvplan.engines.options import resolve
 from kvplan.engines.own_options import TRTLLM
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import UNCALIBRATED, context_line, facts_of, memory_of, no_pool, weight_lines
+from kvplan.fitting.parts import (
+    UNCALIBRATED,
+    context_line,
+    facts_of,
+    memory_of,
+    no_pool,
+    once_a_start,
+    weight_lines,
+)
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
@@ -31,14 +38,9 @@ from kvplan.units import GIB
 _NEWEST = (10**6,)
 
 
+@once_a_start
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
-    asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
-    return _fit(model, replace(choice, fit=None), asked)
-
-
-@lru_cache(maxsize=4096)
-def _fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     gpu = settings.gpu
     assert gpu is not None
     started = choice.engine.size(model, replace(settings, tokens=1), choice.version)

@@ -55,7 +55,6 @@ class Arguments:
     graph_max_batch: int
     window_pool: bool
     swa_ratio: Fraction
-    ratio_given: bool
     radix: bool
     overlap: bool
     strategy: str
@@ -119,7 +118,6 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         graph_max_batch=graph_max_batch(device.memory_mib, tp, settings.max_num_seqs),
         window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
-        ratio_given=ratio is not None,
         radix=not options.flag("disable_radix_cache"),
         overlap=strategy != "no_buffer" and not options.flag("disable_overlap_schedule"),
         strategy=strategy,

@@ -13,7 +13,6 @@ from kvplan.engines.base import Version, parse_version
 from kvplan.record import record
 
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
-CONFORMANCE = "0.32"
 
 
 @record()
