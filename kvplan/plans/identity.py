@@ -1,0 +1,59 @@
+"""What makes a plan this very plan: a hash of what decides its memory, not of names, comments or layout."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.plans.plan import Plan
+from kvplan.plans.receipt import digest_of
+from kvplan.record import field_names
+from kvplan.results import exact, term_dump
+from kvplan.settings import Settings
+
+
+def model_digest(model: Model, terms: Any) -> str:
+    """A hash of the model's id and of the terms that its layers store (``SizeResult.layers``)."""
+    layers = [
+        {
+            "count": entry.count,
+            "family": entry.layer.family,
+            "terms": [term_dump(term) for term in entry.terms],
+        }
+        for entry in terms
+    ]
+    return digest_of({"id": model.id, "layers": layers})
+
+
+def plan_hash(plan: Plan, digest: str) -> str:
+    """A hash of model (its digest), engine, GPUs, every setting, the load and what is required.
+
+    Names, paths, comments, tolerance and evidence are left out: they change nothing on the GPU.
+    """
+    workload, require = plan.workload, plan.require
+    return digest_of(
+        {
+            "model": digest,
+            "engine": plan.engine,
+            "gpus": plan.gpus,
+            "settings": _plain(plan.settings),
+            "workload": None if workload is None else _plain(workload, "trace"),
+            "require": _plain(require, "max_cost_per_hour"),
+        }
+    )
+
+
+def _plain(value: Any, *without: str) -> Any:
+    if isinstance(value, Gpu):
+        return value.slug
+    if isinstance(value, Fraction):
+        return exact(value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    if isinstance(value, Settings) or hasattr(type(value), "_hashed_names"):
+        return {
+            name: _plain(getattr(value, name)) for name in field_names(type(value)) if name not in without
+        }
+    return value

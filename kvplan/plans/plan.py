@@ -1,0 +1,95 @@
+"""One capacity plan: a model, an engine, GPUs, the engine's flags, the load, and what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from fractions import Fraction
+
+from kvplan.plans.workload import Workload
+from kvplan.record import record
+from kvplan.settings import Settings
+
+PLAN_FORMAT = "plan/v1"
+QUALITIES = ("lossless", "safe", "aggressive")
+LIKELY, SAFE = "likely", "safe"
+DEFAULT_TOLERANCE = Fraction(2, 100)
+DEFAULT_MAX_AGE_DAYS = 180
+
+
+@record()
+class Mark:
+    """Where a value of a plan was written: file (as typed), line and column from 1, and the line itself."""
+
+    path: str
+    line: int
+    column: int
+    end_column: int
+    shown: str
+
+
+@record()
+class Requirements:
+    """What must hold. None = not asked for.
+
+    requests of tokens each: over the whole plan, in the pool. headroom: share of the pool that stays free
+    beside them. max_model_len: the engine must serve at least this. max_cost_per_hour: in the currency of
+    the fleet's prices. prefix_cache_bytes: room in the pool of one GPU for prompts kept for reuse.
+    host_memory_bytes: a tier in host memory, over all GPUs of the plan. pool: which figure of the pool must
+    do, ``likely`` or ``safe``.
+    """
+
+    requests: int | None = None
+    tokens: int | None = None
+    headroom: Fraction = Fraction(0)
+    max_model_len: int | None = None
+    max_cost_per_hour: Fraction | None = None
+    prefix_cache_bytes: int = 0
+    host_memory_bytes: int = 0
+    pool: str = LIKELY
+
+
+@record()
+class Evidence:
+    """A receipt that belongs to the plan. path: as written, against the plan's directory."""
+
+    path: str
+    max_age_days: int = DEFAULT_MAX_AGE_DAYS
+
+
+@record()
+class Plan:
+    """A plan as it stands after ``extends`` and the environment's overlay.
+
+    model: as written, a path already resolved against the file. engine: ``name@version``. gpus: all GPUs of
+    the plan, over all replicas. settings: what ``serve`` comes to, with the GPU; ``serve`` keeps the flags
+    as they were written. path: the file as typed. marks: where each value stands, by dotted path
+    (``require.requests``).
+    """
+
+    name: str
+    model: str
+    engine: str
+    gpus: int
+    settings: Settings
+    serve: tuple[tuple[str, object], ...] = ()
+    workload: Workload | None = None
+    require: Requirements = Requirements()
+    quality: str = "safe"
+    tolerance: Fraction = DEFAULT_TOLERANCE
+    price_per_gpu_hour: Fraction | None = None
+    evidence: tuple[Evidence, ...] = ()
+    environment: str | None = None
+    path: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict, hash=False)
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of one engine: tensor × pipeline × data parallel."""
+        settings = self.settings
+        return settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+
+    @property
+    def replicas(self) -> int:
+        """Whole engines that the GPUs make up; 0 where they are too few for one."""
+        return self.gpus // self.gpus_per_replica

@@ -1,0 +1,68 @@
+"""The requests that a plan serves: how long, how many at once, how fast they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from kvplan.record import record
+
+
+@record()
+class Shape:
+    """Requests of one shape; ``weight`` of them among those of the mix. output_tokens are generated."""
+
+    input_tokens: int
+    output_tokens: int
+    weight: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """The request's length when it ends."""
+        return self.input_tokens + self.output_tokens
+
+
+@record()
+class Workload:
+    """A mix of request shapes and the load that they make.
+
+    requests_in_flight: running at once over the whole plan. requests_per_second with ttft_seconds and
+    tpot_seconds (targets) is the other way to say how much. shared_prefix_tokens: tokens at the head of
+    every prompt that are the same. samples: parallel samples (or beams) of one prompt. trace: the file that
+    the shapes were read from.
+    """
+
+    shapes: tuple[Shape, ...]
+    requests_in_flight: int | None = None
+    requests_per_second: Fraction | None = None
+    ttft_seconds: Fraction | None = None
+    tpot_seconds: Fraction | None = None
+    shared_prefix_tokens: int = 0
+    samples: int = 1
+    trace: str | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request when it ends."""
+        return max(shape.tokens for shape in self.shapes)
+
+    def mean(self, *, name: str = "tokens") -> Fraction:
+        """The mean of ``tokens``, ``input_tokens`` or ``output_tokens`` over the mix."""
+        total = sum(shape.weight for shape in self.shapes)
+        return Fraction(sum(getattr(shape, name) * shape.weight for shape in self.shapes), total)
+
+    def dealt(self, requests: int) -> tuple[tuple[Shape, int], ...]:
+        """So many requests in the proportions of the mix, as whole numbers (largest remainder first)."""
+        return tuple(zip(self.shapes, apportion(requests, [s.weight for s in self.shapes]), strict=True))
+
+
+def apportion(amount: int, weights: Sequence[int]) -> list[int]:
+    """``amount`` in proportion to the weights as whole numbers that sum to it: the largest remainders get
+    one more, earlier ones first. Weights are positive somewhere."""
+    total = sum(weights)
+    shares = [divmod(amount * weight, total) for weight in weights]
+    counts = [whole for whole, _ in shares]
+    order = sorted(range(len(shares)), key=lambda index: (-shares[index][1], index))
+    for index in order[: amount - sum(counts)]:
+        counts[index] += 1
+    return counts
