@@ -1,0 +1,82 @@
+"""Levers that are settings of the engine: the engine is asked again with each, nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.engines.base import has_kind
+from kvplan.families import Kind
+from kvplan.planning.levers.results import Effect, Lever, exactly
+from kvplan.planning.levers.situation import Situation
+from kvplan.questions import kv_dtypes_to_compare
+
+_WINDOWS_OFF: dict[str, dict[str, object]] = {
+    "vllm": {"disable_hybrid_kv_cache_manager": True},
+    "sglang": {"engine_options": (("disable_hybrid_swa_memory", True),)},
+    "llamacpp": {"engine_options": (("swa_full", True),)},
+}
+"""What turns an engine's window pools off, to see what they save."""
+
+
+def kv_formats(seen: Situation, allowed: Sequence[str] | None = None) -> Lever:
+    """Requests of the typical length in each KV format that the GPU and the engine take, among those
+    allowed (None: all)."""
+    now = seen.requests_with()
+    found: list[Effect] = []
+    current = str(seen.result.settings.get("kv_cache_dtype"))
+    for dtype in kv_dtypes_to_compare(seen.model):
+        if dtype in ("auto", current) or (allowed is not None and dtype not in allowed):
+            continue
+        count = seen.requests_with(kv_cache_dtype=dtype)
+        if count is not None:
+            found.append(exactly(dtype, count, "requests"))
+    if not found or now is None:
+        return Lever("KV format", "the engine takes no other KV format here", applies=False)
+    best = max(found, key=lambda one: one.value)
+    summary = f"{best.name} holds {int(best.value):,} requests of {seen.typical.tokens:,} tokens, not {now:,}"
+    applies = best.value > now
+    if not applies:
+        summary = f"no other KV format holds more than {now:,} requests of {seen.typical.tokens:,} tokens"
+    return Lever("KV format", summary, tuple(found), (_QUALITY,), applies, "kv_cache_dtype")
+
+
+_QUALITY = "memory only: what a format does to the answers is for --quality to judge"
+
+
+def windows(seen: Situation) -> Lever:
+    """What the engine's window pools save, against keeping every token in every layer."""
+    changes = _WINDOWS_OFF.get(seen.choice.engine.name)
+    if not has_kind(seen.model, Kind.SLIDING, Kind.CHUNKED) or changes is None:
+        return Lever("windows", "no layer of the model forgets tokens in this engine", applies=False)
+    own = tuple(one for one in seen.settings.engine_options if one[0] not in dict(_options(changes)))
+    asked = {**changes, "engine_options": (*own, *_options(changes))}
+    tokens = seen.typical.tokens
+    full = seen.ask(tokens, **asked).per_gpu.kv_bytes_per_request
+    held = seen.held_bytes(tokens)
+    effects = (exactly("with windows", held, "bytes"), exactly("without", full, "bytes"))
+    summary = f"a request of {tokens:,} tokens holds {held / full:.0%} of what it would without windows"
+    return Lever("windows", summary, effects, applies=held < full)
+
+
+def _options(changes: dict[str, object]) -> tuple[tuple[str, object], ...]:
+    found = changes.get("engine_options", ())
+    return found if isinstance(found, tuple) else ()
+
+
+def decode_context_parallel(seen: Situation) -> Lever:
+    """Requests with every decode context parallel size that divides the tensor parallel ranks."""
+    tp, now = seen.settings.tensor_parallel_size, seen.requests_with()
+    found = []
+    for size in (2, 4, 8, 16):
+        if tp % size == 0 and size > seen.settings.decode_context_parallel_size:
+            count = seen.requests_with(decode_context_parallel_size=size)
+            if count is not None:
+                found.append(exactly(f"dcp {size}", count, "requests"))
+    if not found or now is None or max(one.value for one in found) <= now:
+        why = "it spreads tokens over ranks that hold the same cache, and here no ranks do"
+        return Lever("decode context parallelism", why, tuple(found), applies=False)
+    best = max(found, key=lambda one: one.value)
+    summary = f"{best.name} holds {int(best.value):,} requests of {seen.typical.tokens:,} tokens, not {now:,}"
+    return Lever(
+        "decode context parallelism", summary, tuple(found), (), True, "decode_context_parallel_size"
+    )

@@ -1,0 +1,171 @@
+"""How many requests are preempted and computed again when the load is larger than the pool.
+
+vllm-project/vllm v1/core/sched/scheduler.py (0.33): no room is kept for output. A running request that finds
+no block preempts the newest one (blocks freed, computed from nothing later, at the head of the queue); a
+waiting one is admitted while its whole prompt fits, unless the step preempted. Replayed here with a closed
+load: as soon as one request ends the next arrives. Lengths come in the mix's proportions, in an order
+without chance (multiples of the golden ratio), so the same plan gives the same answer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from kvplan.planning.levers.results import Effect, Lever
+from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
+from kvplan.plans.workload import Shape
+
+_GOLDEN = 2654435769
+"""2**32 divided by the golden ratio."""
+_WORD = 2**32
+_FINISHED = 600
+_MOST_STEPS = 200_000
+_NEVER = {
+    "trtllm": "GUARANTEED_NO_EVICT keeps room for the whole output",
+    "llamacpp": "every slot has its own room",
+}
+
+
+class Run:
+    """One request: ``length`` computed tokens; ``done`` when it reaches shape.tokens."""
+
+    __slots__ = ("generated", "length", "preempted", "shape")
+
+    def __init__(self, shape: Shape, generated: int = 0) -> None:
+        self.shape, self.generated = shape, generated
+        self.length = shape.input_tokens + generated
+        self.preempted = False
+
+
+class Tally:
+    """What a replay counted. tokens: computed in all; again: of these, computed before."""
+
+    def __init__(self) -> None:
+        self.finished = self.preempted = self.preemptions = self.tokens = self.again = 0
+
+    @property
+    def share(self) -> float:
+        """Of the requests that ended, how many had been preempted."""
+        return self.preempted / self.finished if self.finished else 0.0
+
+
+def preemption(seen: Situation) -> Lever:
+    """The share of requests preempted at the plan's load, and with a tenth less and more."""
+    never = _NEVER.get(seen.choice.engine.name)
+    if never is not None:
+        return Lever("preemption", f"none: {never}", applies=False)
+    if not seen.is_one_pool:
+        return Lever("preemption", SEVERAL_POOLS, applies=False)
+    wanted = min(seen.requests, seen.pool.max_num_seqs)
+    tallies = [_replayed(seen, max(1, wanted * part // 10)) for part in (10, 9, 11)]
+    now = tallies[0]
+    if now.finished == 0:
+        return Lever("preemption", "not one request of the mix fits the pool", applies=False)
+    shares = sorted(one.share for one in tallies)
+    again = sorted(one.again / max(1, one.tokens) for one in tallies)
+    effects = (
+        Effect("requests preempted", now.share, "share", shares[0], shares[-1]),
+        Effect("tokens computed again", now.again / max(1, now.tokens), "share", again[0], again[-1]),
+    )
+    summary = f"{now.share:.0%} of the requests are preempted with {wanted:,} in flight"
+    return Lever("preemption", summary, effects, (_ASSUMED,), now.preempted > 0 or shares[-1] > 0)
+
+
+_ASSUMED = "a closed load; prompts take no time; no prompt is found in the cache; ± 10 % of the load"
+
+
+def _replayed(seen: Situation, in_flight: int) -> Tally:
+    return replay(
+        seen.workload.shapes, in_flight, seen.usable_bytes, seen.held_bytes, seen.block_size,
+        seen.pool.max_num_seqs,
+    )  # fmt: skip
+
+
+def replay(
+    shapes: Sequence[Shape],
+    in_flight: int,
+    usable: int,
+    held: Callable[[int], int],
+    stride: int,
+    max_num_seqs: int,
+    finished: int = _FINISHED,
+) -> Tally:
+    """Run the scheduler in steps of ``stride`` tokens until so many requests have ended.
+
+    held: bytes of a request of a length. The first requests start spread over their lives, and those that
+    start before anything has ended in turn are not counted.
+    """
+    tally, arrivals = Tally(), _arrivals(shapes)
+    running: list[Run] = []
+    waiting: deque[Run] = deque()
+    for index in range(in_flight):
+        shape = next(arrivals)
+        waiting.append(Run(shape, shape.output_tokens * index // in_flight))
+    used, ended, warm = 0, 0, in_flight
+    for _ in range(_MOST_STEPS):
+        stuck = not running
+        used, freed = _grow(running, waiting, used, usable, held, stride, tally)
+        for run in [one for one in running if one.generated >= one.shape.output_tokens]:
+            running.remove(run)
+            used -= held(run.length)
+            ended += 1
+            if ended > warm:
+                tally.finished += 1
+                tally.preempted += run.preempted
+            waiting.append(Run(next(arrivals)))
+        if tally.finished >= finished:
+            return tally
+        while waiting and not freed and len(running) < max_num_seqs:
+            need = held(waiting[0].length)
+            if used + need > usable:
+                break
+            run = waiting.popleft()
+            running.append(run)
+            used += need
+            tally.tokens += run.length
+            tally.again += run.length if run.preempted else 0
+        if stuck and not running:
+            return tally
+    return tally
+
+
+def _grow(
+    running: list[Run],
+    waiting: deque[Run],
+    used: int,
+    usable: int,
+    held: Callable[[int], int],
+    stride: int,
+    tally: Tally,
+) -> tuple[int, bool]:
+    """Every running request grows, oldest first; the newest goes where there is no room."""
+    freed, index = False, 0
+    while index < len(running):
+        run = running[index]
+        step = min(stride, run.shape.output_tokens - run.generated)
+        more = held(run.length + step) - held(run.length)
+        if used + more > usable:
+            last = running.pop()
+            used -= held(last.length)
+            last.preempted = freed = True
+            tally.preemptions += 1
+            waiting.appendleft(last)
+            continue
+        used += more
+        run.length += step
+        run.generated += step
+        tally.tokens += step
+        index += 1
+    return used, freed
+
+
+def _arrivals(shapes: Sequence[Shape]) -> Iterator[Shape]:
+    """Shapes in the proportions of their weights, spread evenly, for ever."""
+    bounds = list(accumulate(shape.weight for shape in shapes))
+    place = 0
+    while True:
+        place = (place + _GOLDEN) % _WORD
+        yield shapes[bisect_right(bounds, place * bounds[-1] // _WORD)]

@@ -1,0 +1,57 @@
+"""A lever: something that changes what fits or how fast it comes, with its effect on this very plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.record import record
+
+
+@record()
+class Effect:
+    """One figure. unit: requests, bytes, tokens, share (0 … 1), seconds or bytes_per_second.
+
+    Bytes, tokens and requests are ints. low and high enclose an estimate; equal to value where it is exact.
+    """
+
+    name: str
+    value: float
+    unit: str
+    low: float
+    high: float
+
+
+def exactly(name: str, value: float, unit: str) -> Effect:
+    """A figure that follows from the engine's rules."""
+    return Effect(name, value, unit, value, value)
+
+
+@record()
+class Lever:
+    """What one lever would do here. applies: False where it would do nothing, and ``summary`` says why.
+
+    setting: the engine's flag that pulls it, where there is one.
+    """
+
+    name: str
+    summary: str
+    effects: tuple[Effect, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    applies: bool = True
+    setting: str | None = None
+
+    def effect(self, name: str) -> float | None:
+        """The value of the effect of that name."""
+        return next((one.value for one in self.effects if one.name == name), None)
+
+    def model_dump(self) -> dict[str, Any]:
+        """The lever as JSON."""
+        names = ("name", "value", "unit", "low", "high")
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "applies": self.applies,
+            "setting": self.setting,
+            "effects": [{name: getattr(one, name) for name in names} for one in self.effects],
+            "assumptions": list(self.assumptions),
+        }

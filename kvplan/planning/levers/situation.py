@@ -1,0 +1,129 @@
+"""What every lever looks at: one replica's model, engine, settings, pool and load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from kvplan.engines.base import Choice, request_tokens
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.plans.workload import Shape, Workload
+from kvplan.questions import ask, max_requests
+from kvplan.record import record
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+
+_RESERVED_BLOCKS = {"vllm": 1}
+"""Blocks of the pool that no request gets: vLLM's null block (v1/core/block_pool.py)."""
+
+
+SEVERAL_POOLS = "the engine fixes the sizes of several pools beforehand: not computed for it"
+
+
+@record()
+class Link:
+    """A way for bytes to travel. low and high enclose the likely rate; seconds: before the first byte."""
+
+    name: str
+    bytes_per_second: int
+    low: int
+    high: int
+    seconds: float = 0.0
+    source: str = ""
+
+
+@record()
+class Seconds:
+    """An estimated time and what encloses it."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Situation:
+    """One replica under one load. Answers are asked of the engine and remembered by length.
+
+    requests: in flight on this replica. Raises KvplanError(no-pool) where the engine leaves no pool.
+    """
+
+    def __init__(
+        self, model: Model, choice: Choice, settings: Settings, workload: Workload, requests: int
+    ) -> None:
+        self.model, self.choice, self.settings = model, choice, settings
+        self.workload, self.requests = workload, requests
+        self.result = self.ask(workload.longest)
+        if self.result.refusal is not None or self.result.pool is None:
+            said = (
+                self.result.refusal.message if self.result.refusal else "the engine answered without a pool"
+            )
+            raise KvplanError(
+                "no-pool", said, help="name a GPU that holds the weights, or give --kv-cache-memory"
+            )
+        self.pool = self.result.pool
+        self._bytes: dict[int, int] = {}
+
+    def ask(self, tokens: int, **changes: object) -> SizeResult:
+        """The engine's answer for one request of so many tokens."""
+        return ask(self.model, self.choice, replace(self.settings, tokens=tokens, requests=1, **changes))  # type: ignore[arg-type]
+
+    def held_bytes(self, tokens: int) -> int:
+        """What one request of so many tokens holds on the fullest GPU, by the engine's own rule."""
+        known = self._bytes.get(tokens)
+        if known is None:
+            known = self._bytes[tokens] = self.ask(tokens).per_gpu.kv_bytes_per_request
+        return known
+
+    @property
+    def usable_bytes(self) -> int:
+        """Bytes of the pool that requests can have."""
+        reserved = _RESERVED_BLOCKS.get(self.choice.engine.name, 0)
+        return max(0, self.pool.num_blocks - reserved) * self.pool.bytes_per_block
+
+    @property
+    def is_one_pool(self) -> bool:
+        """Whether the pool's bytes decide: False where the engine fixes the sizes of several pools
+        beforehand (SGLang's window and state pools), so that one of them may be full alone."""
+        tokens = self.typical.tokens
+        pool = self.ask(tokens).pool
+        return pool is not None and pool.requests_that_fit == self.usable_bytes // self.held_bytes(tokens)
+
+    @property
+    def longest_len(self) -> int:
+        """The longest request that the engine takes, in tokens."""
+        stated = self.result.settings.get("max_model_len")
+        own = request_tokens(self.model, replace(self.settings, tokens=None))
+        return max(int(stated or own), self.workload.longest)
+
+    @property
+    def bytes_per_token(self) -> Fraction:
+        """What one token more takes on the fullest GPU once windows are full."""
+        return self.result.per_gpu.bytes_per_token
+
+    @property
+    def copies(self) -> Fraction:
+        """Bytes on all GPUs of the replica per byte on the fullest one."""
+        return Fraction(self.result.total.kv_bytes_per_request, self.result.per_gpu.kv_bytes_per_request or 1)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of the largest unit in which a prompt is shared: every group's block."""
+        return max(group.block_size for group in self.pool.groups)
+
+    @property
+    def typical(self) -> Shape:
+        """A request of mean prompt and mean output."""
+        workload = self.workload
+        return Shape(
+            max(1, round(workload.mean(name="input_tokens"))), round(workload.mean(name="output_tokens"))
+        )
+
+    def requests_with(self, **changes: object) -> int | None:
+        """Requests of the typical length that fit with other settings; None: the engine would not start."""
+        asked = replace(self.settings, tokens=self.typical.tokens, requests=1, **changes)  # type: ignore[arg-type]
+        try:
+            result = ask(self.model, self.choice, asked)
+            return None if result.refusal else max_requests(self.model, self.choice, asked, result)
+        except KvplanError:
+            return None
