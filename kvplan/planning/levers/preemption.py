@@ -98,11 +98,11 @@ def replay(
     held: bytes of a request of a length. The first requests start spread over their lives, and those that
     start before anything has ended in turn are not counted.
     """
-    tally, arrivals = Tally(), _arrivals(shapes)
+    tally, coming = Tally(), arrivals(shapes)
     running: list[Run] = []
     waiting: deque[Run] = deque()
     for index in range(in_flight):
-        shape = next(arrivals)
+        shape = next(coming)
         waiting.append(Run(shape, shape.output_tokens * index // in_flight))
     used, ended, warm = 0, 0, in_flight
     for _ in range(_MOST_STEPS):
@@ -115,7 +115,7 @@ def replay(
             if ended > warm:
                 tally.finished += 1
                 tally.preempted += run.preempted
-            waiting.append(Run(next(arrivals)))
+            waiting.append(Run(next(coming)))
         if tally.finished >= finished:
             return tally
         while waiting and not freed and len(running) < max_num_seqs:
@@ -162,7 +162,7 @@ def _grow(
     return used, freed
 
 
-def _arrivals(shapes: Sequence[Shape]) -> Iterator[Shape]:
+def arrivals(shapes: Sequence[Shape]) -> Iterator[Shape]:
     """Shapes in the proportions of their weights, spread evenly, for ever."""
     bounds = list(accumulate(shape.weight for shape in shapes))
     place = 0
