@@ -36,8 +36,8 @@ class Finding:
 
 @record()
 class Fact:
-    """One predicted figure of a plan. unit: bytes, requests, tokens, blocks, gpus, or share (numerator of
-    10,000)."""
+    """One predicted figure of a plan. unit: bytes, requests, tokens, blocks, gpus, share (numerator of
+    10,000) or millionths (of the currency, for a cost)."""
 
     name: str
     value: int
@@ -58,6 +58,11 @@ class CheckedPlan:
     mark: Mark | None = None
 
     @property
+    def key(self) -> tuple[str, str, str | None]:
+        """What makes it the same plan in another state of the files."""
+        return self.path, self.name, self.environment
+
+    @property
     def passed(self) -> bool:
         """Whether nothing in it is an error."""
         return self.error is None and all(one.severity is not Severity.ERROR for one in self.findings)
@@ -73,6 +78,14 @@ class CheckReport:
 
     plans: tuple[CheckedPlan, ...]
     baseline: tuple[CheckedPlan, ...] = ()
+
+    def pairs(self) -> tuple[tuple[CheckedPlan | None, CheckedPlan | None], ...]:
+        """(before, after) of every plan: None where it is new or gone. In the order of the plans, then of the
+        baseline. The same plan: path, name and environment are equal."""
+        earlier = {one.key: one for one in self.baseline}
+        found = [(earlier.get(one.key), one) for one in self.plans]
+        now = {one.key for one in self.plans}
+        return (*found, *((one, None) for one in self.baseline if one.key not in now))
 
     @property
     def exit_code(self) -> int:

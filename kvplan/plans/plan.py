@@ -64,7 +64,8 @@ class Plan:
     model: as written, a path already resolved against the file. engine: ``name@version``. gpus: all GPUs of
     the plan, over all replicas. settings: what ``serve`` comes to, with the GPU; ``serve`` keeps the flags
     as they were written. path: the file as typed. marks: where each value stands, by dotted path
-    (``require.requests``).
+    (``require.requests``; ``""``: the plan). environments: those that the file has overlays for. files: all
+    that decided it (bases, trace, receipts, model file), as paths. notes: what the reader filled in.
     """
 
     name: str
@@ -82,12 +83,34 @@ class Plan:
     environment: str | None = None
     path: str = ""
     marks: Mapping[str, Mark] = field(default_factory=dict, hash=False)
+    environments: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def gpus_per_replica(self) -> int:
-        """GPUs of one engine: tensor × pipeline × data parallel."""
+        """GPUs of one engine: tensor × pipeline × data parallel; SGLang's attention groups lie inside
+        tensor parallelism."""
         settings = self.settings
-        return settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+        ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+        return ranks if self._has("enable_dp_attention") else ranks * settings.data_parallel_size
+
+    @property
+    def pools_per_replica(self) -> int:
+        """Pools with requests of their own: one a data-parallel rank; one a GPU of a stage where attention
+        itself is data-parallel (TensorRT-LLM's ``enable_attention_dp``)."""
+        ways = self.settings.data_parallel_size
+        return ways * self.settings.tensor_parallel_size if self._has("enable_attention_dp") else ways
+
+    def mark(self, field_name: str | None) -> Mark | None:
+        """Where a value stands, else what it lies in, else where the plan begins."""
+        name = field_name or ""
+        while name and name not in self.marks:
+            name = name.rpartition(".")[0]
+        return self.marks.get(name)
+
+    def _has(self, option: str) -> bool:
+        return any(name == option and value is True for name, value in self.settings.engine_options)
 
     @property
     def replicas(self) -> int:
