@@ -218,15 +218,19 @@ def make_settings(**options: Any) -> Settings:
             value, count = gpus_of(value)
         values[name] = value
     if count > 1:
-        _spread_over(count, values)
+        _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
 
 
-def _spread_over(count: int, values: dict[str, Any]) -> None:
-    """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave."""
-    others = int(values.get("pipeline_parallel_size", 1)) * int(values.get("data_parallel_size", 1))
+def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:
+    """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave.
+
+    dp_inside: SGLang's attention groups, which lie inside tensor parallelism and take no GPUs of their own.
+    """
+    others = int(values.get("pipeline_parallel_size", 1))
+    others *= 1 if dp_inside else int(values.get("data_parallel_size", 1))
     tensor = values.get("tensor_parallel_size")
     if tensor is None and others and count % others == 0:
         values["tensor_parallel_size"] = count // others

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.api import make_settings
 from kvplan.errors import KvplanError
 
 LLAMA: dict[str, Any] = {
@@ -159,3 +160,10 @@ def test_the_textbook_takes_state_dtypes_too() -> None:
         ({"mamba_cache_dtype": "float32"}, 4 * conv + 4 * state),
     ):
         assert kvplan.size(mamba, engine="generic", tokens=10, **dtypes).total.kv_bytes == expected
+
+
+def test_attention_groups_lie_inside_tensor_parallelism() -> None:
+    settings = make_settings(gpu="h200x8", dp=8, enable_dp_attention=True)
+    assert (settings.tensor_parallel_size, settings.data_parallel_size) == (8, 8)
+    with pytest.raises(KvplanError, match="take 64 GPUs"):
+        make_settings(gpu="h200x8", dp=8, tp=8)
