@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit conformance vllm live bench accuracy data golden clean
+.PHONY: help demo test lint unit conformance vllm live bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv and size a real model"
@@ -18,6 +18,7 @@ help:
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
+	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
 
 $(BIN)/kvplan: pyproject.toml
@@ -70,6 +71,10 @@ REPORTS ?= ../shared/data/field_reports.yaml
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write
 	$(BIN)/python -m scripts.accuracy $(REPORTS)
+
+speed: $(VENV)/.test
+	$(BIN)/python -m scripts.speed_fit --write
+	$(BIN)/python -m scripts.speed_accuracy --write
 
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data

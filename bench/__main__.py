@@ -103,6 +103,22 @@ def budget_rate() -> Figure:
     )
 
 
+def speed_rate() -> Figure:
+    """estimate() of a made profile against aiconfigurator's search, or json.dumps where it is absent."""
+    from bench.speed import CASES, estimator, peer_seconds
+
+    ours = rate(estimator())
+    aim, detail = "< 50 µs", f"{1e6 / ours:.0f} µs an estimate"
+    search = peer_seconds()
+    if search is None:
+        theirs = rate(lambda: json.dumps({"tpot": 0.01, "ttft": 0.1}))
+        return Figure("estimate() calls a second", "json.dumps of two numbers", ours / theirs, aim, detail)
+    detail += f"; {CASES:,} of them {CASES / ours:.1f} s against a search of {search:.1f} s"
+    return Figure(
+        f"{CASES:,} speed estimates", "aiconfigurator cli default", CASES / ours / search, aim, detail
+    )
+
+
 def card_rate() -> Figure:
     """Finding and reading one card out of all, nothing remembered, against reading every card."""
     from kvplan.readers import cards
@@ -150,6 +166,7 @@ def main() -> None:
         size_rate("generic"),
         size_rate("vllm"),
         budget_rate(),
+        speed_rate(),
         card_rate(),
     ]
     if arguments.json:

@@ -12,6 +12,7 @@ STEPS = (
     ("scripts.make_cards", "--index"),
     ("scripts.make_schemas",),
     ("scripts.make_docs",),
+    ("scripts.speed_accuracy", "--write"),
 )
 
 

@@ -1,0 +1,199 @@
+"""Speed of a deployment under a load: TTFT, TPOT, tokens per second, queueing and cost, with intervals.
+
+It ranks and filters deployments; it is no benchmark. How far published measurements lie from it is in
+docs/speed.md.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf, sqrt
+
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.planning.speed.figures import Figure, Spread
+from kvplan.planning.speed.profile import SpeedProfile
+from kvplan.planning.speed.steps import Contexts, mixed_seconds, prefill_seconds, step_seconds
+from kvplan.record import record
+
+HOUR = 3600
+MILLION = 10**6
+
+
+@record()
+class Load:
+    """What a replica is asked: ``requests`` running at a time, each of ``prompt`` tokens of which ``cached``
+    are in the prefix cache, answered with ``output`` tokens.
+
+    contexts: the mix of lengths while decoding, where it is not prompt + output / 2.
+    """
+
+    requests: int
+    prompt: int
+    output: int
+    cached: int = 0
+    contexts: Contexts = ()
+    encoder_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.requests < 1 or self.prompt < 1 or self.output < 1:
+            raise KvplanError("bad-load", "a load has at least one request, prompt token and output token")
+        if not 0 <= self.cached < self.prompt:
+            raise KvplanError(
+                "bad-load",
+                f"{self.cached:,} of {self.prompt:,} prompt tokens are cached",
+                help="at least the last token of a prompt is computed",
+            )
+        shares = sum(share for _, share in self.contexts)
+        if self.contexts and (abs(shares - 1) > 1e-6 or min(share for _, share in self.contexts) < 0):
+            raise KvplanError("bad-load", f"the shares of the context lengths sum to {shares:g}, not 1")
+
+    @property
+    def mix(self) -> Contexts:
+        return self.contexts or ((self.prompt + self.output // 2, 1.0),)
+
+    def with_requests(self, requests: int) -> Load:
+        """The same load with another number of running requests."""
+        return Load(requests, self.prompt, self.output, self.cached, self.contexts, self.encoder_tokens)
+
+
+@record()
+class Estimate:
+    """Speed of one replica. Times are seconds.
+
+    step: one decode step without prompts. tpot: time per output token of a request, prompts of others
+    included. ttft: from arrival to first token. request_tokens_per_second: of one request while it decodes;
+    tokens_per_second: output of the whole replica; requests_per_second: finished by it.
+    """
+
+    step: Figure
+    tpot: Figure
+    ttft: Figure
+    request_tokens_per_second: Figure
+    tokens_per_second: Figure
+    requests_per_second: Figure
+
+    def cost_per_million(self, price_per_gpu_hour: float, gpus: int) -> Figure:
+        """Of a million output tokens, in the price's currency: price · GPUs / (tokens/s · 3600) · 10**6."""
+        if price_per_gpu_hour < 0 or gpus < 1:
+            raise KvplanError("bad-price", f"{price_per_gpu_hour} for {gpus} GPUs is no price")
+        hourly = price_per_gpu_hour * gpus * MILLION / HOUR
+        rate = self.tokens_per_second
+        return Figure(hourly / rate.value, hourly / rate.high, hourly / rate.low, "price", rate.assumptions)
+
+
+@record()
+class Queue:
+    """A replica under Poisson arrivals.
+
+    utilisation: arrivals over capacity. running: requests in flight. wait: time in the queue. speed: the
+    estimate at that number of running requests.
+    """
+
+    utilisation: Figure
+    running: int
+    wait: Figure
+    speed: Estimate
+
+
+def estimate(profile: SpeedProfile, load: Load) -> Estimate:
+    """All figures of one load. TPOT and TTFT never fall as requests rise, nor as prompts lengthen."""
+    step, tpot, ttft, total = _times(profile, load)
+    decode, first = spread(profile, "decode"), spread(profile, "prefill")
+    finished = load.requests / total
+    return Estimate(
+        decode.around(step, "s"),
+        decode.around(tpot, "s"),
+        first.around(ttft, "s"),
+        decode.around_rate(1.0 / tpot, "tokens/s"),
+        decode.around_rate(finished * load.output, "tokens/s"),
+        decode.around_rate(finished, "requests/s"),
+    )
+
+
+def spread(profile: SpeedProfile, phase: str) -> Spread:
+    """The interval of ``decode`` or ``prefill`` figures, as shares of the value."""
+    low, high = profile.table[f"spread.{phase}.low"], profile.table[f"spread.{phase}.high"]
+    return Spread(low.value, high.value, (*profile.assumptions, low, high))
+
+
+def _times(profile: SpeedProfile, load: Load) -> tuple[float, float, float, float]:
+    """(decode step, TPOT, TTFT, time in flight), seconds."""
+    own = ceil(load.requests / profile.deployment.data_parallel_size)
+    mix, encoder = load.mix, load.encoder_tokens
+    step = step_seconds(profile, own, mix, encoder_tokens=encoder)
+    tpot = mixed_seconds(profile, own, mix, load.prompt, load.cached, load.output, encoder)
+    alone = prefill_seconds(profile, load.prompt, load.cached, encoder_tokens=encoder)
+    ttft = alone
+    if own > 1:
+        beside = prefill_seconds(
+            profile, load.prompt, load.cached, beside=own - 1, contexts=mix, encoder_tokens=encoder
+        )
+        # One step is under way, and those of the others that are at their prompts come before: half of
+        # them on average. A request's turns are counted in tokens, a step as so many prompt tokens.
+        new = load.prompt - load.cached
+        turn = profile.table["prompt_tokens_per_step"].value
+        ttft = beside * (1 + (own - 1) * new / (new + turn * load.output) / 2) + step / 2
+    ttft += profile.frontend_seconds
+    return step, tpot, ttft, profile.frontend_seconds + alone + (load.output - 1) * tpot
+
+
+def most_requests(
+    profile: SpeedProfile, load: Load, *, tpot: float = inf, ttft: float = inf, limit: int = 4096
+) -> int:
+    """The most running requests, up to ``limit``, whose TPOT and TTFT stay within the targets; 0 for none."""
+
+    def holds(requests: int) -> bool:
+        _, each, first, _ = _times(profile, load.with_requests(requests))
+        return each <= tpot and first <= ttft
+
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def queue(profile: SpeedProfile, load: Load, arrivals_per_second: float) -> Queue:
+    """The replica when requests arrive at random, at most ``load.requests`` run and the others wait.
+
+    Running requests by Little's law: the least number whose throughput keeps up. Waiting time by
+    Sakasegawa's approximation for c servers, ρ^(√(2(c+1)) − 1) / (c (1 − ρ)) · service time, halved because
+    lengths are fixed (Allen and Cunneen); the interval goes from no waiting to twice that, which is what
+    lengths as random as exponential would give. Raises RefusedError(saturated).
+    """
+    if not arrivals_per_second > 0:
+        raise KvplanError("bad-load", f"an arrival rate of {arrivals_per_second} requests/s")
+    most = estimate(profile, load)
+    capacity = most.requests_per_second
+    rho = arrivals_per_second / capacity.value
+    if rho >= 1:
+        raise RefusedError(
+            "saturated",
+            f"{arrivals_per_second:g} requests/s arrive and a replica finishes about {capacity.value:.3g} "
+            f"({capacity.low:.3g} to {capacity.high:.3g}) with {load.requests:,} running",
+            help=f"take at least {ceil(rho * 1.25)} replicas, or allow more requests to run",
+        )
+    low, high = 1, load.requests
+    while low < high:
+        middle = (low + high) // 2
+        if _finished(profile, load, middle) >= arrivals_per_second:
+            high = middle
+        else:
+            low = middle + 1
+    speed = estimate(profile, load.with_requests(low))
+    servers = load.requests
+    service = servers / capacity.value
+    wait = rho ** (sqrt(2 * (servers + 1)) - 1) / (servers * (1 - rho)) * service / 2
+    used = capacity.assumptions
+    return Queue(
+        Figure(rho, arrivals_per_second / capacity.high, arrivals_per_second / capacity.low, "share", used),
+        low,
+        Figure(wait, 0.0, 2 * wait, "s", used),
+        speed,
+    )
+
+
+def _finished(profile: SpeedProfile, load: Load, requests: int) -> float:
+    return requests / _times(profile, load.with_requests(requests))[3]

@@ -1,0 +1,134 @@
+"""What is known of a deployment's ranks once its profile is made; `build` makes it.
+
+Matrices of one arithmetic and one format have one intensity, so a stage's matrices are summed by the peak
+that they compute in, and the roofline of the sum is the sum of their rooflines. Experts, the output head and
+each kind of attention stay apart, because each meets memory and arithmetic at another batch size.
+"""
+
+from __future__ import annotations
+
+from kvplan.assumption import Assumption, Assumptions
+from kvplan.planning.speed.attention import CacheRead
+from kvplan.record import record
+from kvplan.settings import Settings
+
+TOKEN_BUDGET = 8192
+"""max_num_batched_tokens where nobody says one: what engines default to on data-centre GPUs."""
+
+
+@record()
+class Deployment:
+    """How a model is served: what of the settings decides its speed.
+
+    network: the link between nodes, where ranks span them. weight_bytes_per_rank: what the fullest GPU
+    holds, where it is known better than from the tensors (GGUF, ``--weights``); the tensors then keep
+    their proportions.
+    """
+
+    engine: str = "vllm"
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+    dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    enforce_eager: bool = False
+    max_num_batched_tokens: int = TOKEN_BUDGET
+    network: str | None = None
+    weight_bytes_per_rank: int | None = None
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
+
+
+def deployment_of(settings: Settings, engine: str, *, network: str | None = None) -> Deployment:
+    """The part of the settings that decides speed."""
+    return Deployment(
+        engine=engine,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        decode_context_parallel_size=settings.decode_context_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        dtype=settings.dtype,
+        kv_cache_dtype=settings.kv_cache_dtype,
+        enforce_eager=settings.enforce_eager,
+        max_num_batched_tokens=settings.max_num_batched_tokens or TOKEN_BUDGET,
+        network=network,
+        weight_bytes_per_rank=settings.weights,
+    )
+
+
+@record()
+class Matrices:
+    """Weights of one arithmetic on one rank: bytes, operations for one token, and the seconds of both."""
+
+    bytes: int
+    flops_per_token: float
+    read_seconds: float
+    token_seconds: float
+
+
+@record()
+class Experts:
+    """Routed experts on one rank: `Matrices` of all of them; a token uses ``per_token`` of ``count``."""
+
+    all: Matrices
+    count: int
+    per_token: int
+
+
+@record()
+class Stage:
+    """One pipeline stage on its fullest rank.
+
+    fixed_seconds: kernels' own times and collectives' latencies, whatever the batch. prompt_seconds: what
+    launching a step with prompt tokens takes at least. token_seconds: what
+    collectives add for each token of the batch.
+    """
+
+    dense: tuple[Matrices, ...]
+    experts: tuple[Experts, ...]
+    head: tuple[Matrices, ...]
+    caches: tuple[CacheRead, ...]
+    fixed_seconds: float
+    prompt_seconds: float
+    token_seconds: float
+
+    @property
+    def weight_bytes(self) -> int:
+        """What is read of weights where every expert is hit."""
+        parts = (*self.dense, *self.head, *(experts.all for experts in self.experts))
+        return sum(part.bytes for part in parts)
+
+
+@record(eq=False)
+class SpeedProfile:
+    """A deployment, ready for any number of loads. Compared and hashed by identity.
+
+    byte_seconds and flop_seconds: of the cache's bytes and attention's operations. send_seconds: one
+    pipeline send (fixed, per token). host: (a step, a running request). frontend_seconds: the server's own
+    work before and after the engine's, once a request. assumptions: all that it rests on.
+    """
+
+    deployment: Deployment
+    stages: tuple[Stage, ...]
+    byte_seconds: float
+    flop_seconds: float
+    send_seconds: tuple[float, float]
+    host: tuple[float, float]
+    frontend_seconds: float
+    table: Assumptions
+    assumptions: tuple[Assumption, ...]
+
+    def weight_bytes(self) -> int:
+        """Weights that a decode step reads on the fullest rank of the fullest stage, all experts hit."""
+        return max(stage.weight_bytes for stage in self.stages)
+
+    def cache_bytes(self, tokens: int, encoder_tokens: int = 0) -> int:
+        """What one request of this length holds on one rank, all stages together: the sum of its terms."""
+        return sum(
+            cache.held_bytes(tokens, encoder_tokens) for stage in self.stages for cache in stage.caches
+        )

@@ -1,0 +1,161 @@
+"""Published measurements (scripts/speed_rows.yaml) and what kvplan estimates in their place."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kvplan
+from kvplan.assumption import Assumptions
+from kvplan.fitting.speed import speed_inputs
+from kvplan.planning.speed import (
+    Chunk,
+    Deployment,
+    Load,
+    SpeedProfile,
+    estimate,
+    prefill_seconds,
+    speed_profile,
+    step_seconds,
+)
+from kvplan.readers.strict_yaml import load_yaml_file
+
+FILE = Path(__file__).parent / "speed_rows.yaml"
+FIGURES = (
+    *("tpot_ms", "itl_ms", "ttft_ms", "first_ms", "output_tps", "gpu_tps", "batch_gpu_tps"),
+    *("batch_seconds", "step_tps", "prefill_tps"),
+)
+RATES = frozenset({"output_tps", "gpu_tps", "batch_gpu_tps", "step_tps", "prefill_tps"})
+PREFILL = frozenset({"ttft_ms", "first_ms", "prefill_tps"})
+MEMORY_SHARE = 0.9
+"""Of a GPU's memory that weights and cache may take where a row runs as many requests as memory holds."""
+MOST_REQUESTS = 2048
+"""TensorRT-LLM's max_batch_size."""
+
+
+class Row(NamedTuple):
+    """One measured figure."""
+
+    raw: dict[str, Any]
+    figure: str
+    measured: float
+
+    @property
+    def model(self) -> str:
+        return str(self.raw["model"])
+
+    @property
+    def phase(self) -> str:
+        return "prefill" if self.figure in PREFILL else "decode"
+
+    @property
+    def tensor_parallel_size(self) -> int:
+        return int(self.raw.get("tp", 1))
+
+    @property
+    def measured_time(self) -> float:
+        """The figure as something that grows when serving is slower."""
+        return 1 / self.measured if self.figure in RATES else self.measured
+
+
+class Source(NamedTuple):
+    where: str
+    date: str
+
+
+def read_sources(path: Path = FILE) -> dict[str, Source]:
+    """Where the figures stand."""
+    data: Any = load_yaml_file(path, name=path.name).data
+    return {name: Source(entry["where"], str(entry["date"])) for name, entry in data["sources"].items()}
+
+
+def read_rows(path: Path = FILE) -> list[Row]:
+    """One entry for each measured figure, in the file's order."""
+    data: Any = load_yaml_file(path, name=path.name).data
+    rows = []
+    for entry in data["rows"]:
+        if entry["source"] not in data["sources"]:
+            raise ValueError(f"no source {entry['source']}")
+        found = [Row(entry, figure, float(entry[figure])) for figure in FIGURES if figure in entry]
+        if not found:
+            raise ValueError(f"a row without a figure: {entry}")
+        rows += found
+    return rows
+
+
+def is_fitted(row: Row, models: list[str]) -> bool:
+    """Whether the row's model is of the half that the constants were fitted to: every second by name."""
+    return models.index(row.model) % 2 == 0
+
+
+def models_of(rows: list[Row]) -> list[str]:
+    return sorted({row.model for row in rows})
+
+
+@cache
+def _loaded(model: str, quantization: str | None) -> Any:
+    found = kvplan.load_model(model)
+    return found, *speed_inputs(found, quantization)
+
+
+def profile_of(row: Row, table: Assumptions | None = None) -> SpeedProfile:
+    """The deployment that the row describes."""
+    raw = row.raw
+    model, inventory, per_token, packaged = _loaded(raw["model"], raw.get("quantization"))
+    gpu = kvplan.load_gpu(raw["gpu"])
+    deployment = Deployment(
+        engine=raw["engine"],
+        tensor_parallel_size=row.tensor_parallel_size,
+        enable_expert_parallel=bool(raw.get("ep", False)),
+        kv_cache_dtype=raw.get("kv_cache_dtype", "auto"),
+        weight_bytes_per_rank=raw.get("weight_bytes"),
+    )
+    return speed_profile(model, gpu, inventory, per_token, deployment, table or packaged)
+
+
+def requests_of(row: Row, profile: SpeedProfile) -> int:
+    """As stated, or as many as memory holds at the average length."""
+    stated = row.raw["requests"]
+    if stated != "memory":
+        return int(stated)
+    gpu = kvplan.load_gpu(row.raw["gpu"])
+    memory = gpu.memory_total_bytes or 0
+    length = int(row.raw["input"]) + int(row.raw["output"]) // 2
+    left = int(memory * MEMORY_SHARE) - profile.weight_bytes()
+    return max(1, min(MOST_REQUESTS, left // profile.cache_bytes(length)))
+
+
+def estimated(row: Row, table: Assumptions | None = None) -> float:
+    """kvplan's figure for the row, in the row's unit."""
+    profile = profile_of(row, table)
+    prompt, output = int(row.raw["input"]), int(row.raw["output"])
+    requests = requests_of(row, profile)
+    load = Load(requests, prompt, output)
+    figure = row.figure
+    if figure == "first_ms":
+        return 1000 * prefill_seconds(profile, prompt)
+    if figure == "prefill_tps":
+        return prompt / prefill_seconds(profile, prompt)
+    if figure in ("itl_ms", "step_tps"):
+        step = step_seconds(profile, requests, load.mix)
+        return 1000 * step if figure == "itl_ms" else requests / step
+    if figure in ("batch_seconds", "batch_gpu_tps"):
+        prompts = Chunk(float(requests * prompt), prompt)
+        whole = step_seconds(profile, 0, load.mix, prompts)
+        whole += (output - 1) * step_seconds(profile, requests, load.mix)
+        if figure == "batch_seconds":
+            return whole
+        return requests * output / whole / row.tensor_parallel_size
+    found = estimate(profile, load)
+    if figure == "output_tps":
+        return found.tokens_per_second.value
+    if figure == "gpu_tps":
+        return found.tokens_per_second.value / row.tensor_parallel_size
+    return 1000 * (found.ttft if figure == "ttft_ms" else found.tpot).value
+
+
+def ratio(row: Row, table: Assumptions | None = None) -> float:
+    """Measured time / estimated time: above 1 where serving was slower than estimated."""
+    value = estimated(row, table)
+    return row.measured_time * value if row.figure in RATES else row.measured_time / value
