@@ -17,7 +17,7 @@ from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.record import field_names
 from kvplan.results import SizeResult
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import LONGEST, MEDIA, Settings
 from kvplan.units import gib, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
@@ -73,14 +73,22 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
     short forms ``tp``, ``pp``, ``dp``, ``dcp`` are taken too. Sizes are ints (bytes) or texts ("16GiB"),
     lengths ints or texts ("32k"), ``gpu`` a Gpu or a name: where it is given and ``kv_cache_memory`` is not,
-    the answer has the GPU's ``budget`` and the ``pool`` that it leaves. An engine that would
+    the answer has the GPU's ``budget`` and the ``pool`` that it leaves. ``images``, ``image_size``
+    ("1280x720"), ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the
+    model's own processor. An engine that would
     refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     """
     choice = choose(engine)
+    media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
     if settings.engine_options:
         check_options((choice.engine,), settings)
-    return ask(load_model(model), choice, settings)
+    loaded = load_model(model)
+    if media:
+        from kvplan.readers.media import with_media
+
+        settings = with_media(loaded, settings, media)
+    return ask(loaded, choice, settings)
 
 
 def observe(
@@ -216,12 +224,24 @@ def make_settings(**options: Any) -> Settings:
             value = parser(value)
         elif name == "gpu":
             value, count = gpus_of(value)
+        elif name == "speculative_model":
+            value = load_model(value)
+            if options.get("speculative_method") is None:
+                values["speculative_method"] = method_of(value)
         values[name] = value
     if count > 1:
         _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
+
+
+def method_of(draft: Model) -> str:
+    """The method by the draft's name or class, as vLLM tells it (vllm/config/speculative.py)."""
+    words = f"{draft.id} {draft.architecture or ''}".lower()
+    if "eagle3" in words:
+        return "eagle3"
+    return "eagle" if "eagle-" in words or "eagleforcausal" in words else "draft_model"
 
 
 def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:
@@ -249,7 +269,7 @@ _OPTION_NAMES = field_names(Settings)
 def _unknown_option(name: str) -> KvplanError:
     from kvplan.errors import did_you_mean
 
-    names = [*_OPTION_NAMES, *OWN_OPTIONS]
+    names = [*_OPTION_NAMES, *OWN_OPTIONS, *MEDIA]
     near = did_you_mean(name, names)
     return KvplanError(
         "unknown-option",

@@ -29,6 +29,8 @@ PLENTY = 10**17
 def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer, with the warning that goes with the choice of its version."""
     result = choice.size(model, own_settings(choice.engine, settings))
+    if settings.media:
+        result = replace(result, settings={**result.settings, **dict(settings.media)})
     return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
 
 

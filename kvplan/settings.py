@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.model import Model
 from kvplan.record import record
 
 
@@ -16,7 +17,8 @@ class Settings:
     tokens counts decoder positions; encoder_tokens what cross attention reads. dtype is the model's
     dtype, kv_cache_dtype the cache's ("auto": the engine decides). max_model_len may be LONGEST: the
     longest that fits. weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
-    weights, as the engine counts them.
+    weights, as the engine counts them. speculative_model: a draft model of its own beside the target.
+    media: what images, video and audio add, for the answer's settings; tokens has them already.
     """
 
     tokens: int | None = None
@@ -37,6 +39,7 @@ class Settings:
     enable_prefix_caching: bool | None = None
     speculative_method: str | None = None
     num_speculative_tokens: int = 0
+    speculative_model: Model | None = None
     disable_hybrid_kv_cache_manager: bool = False
     num_gpu_blocks_override: int | None = None
     kv_cache_memory: int | None = None
@@ -52,6 +55,7 @@ class Settings:
     enable_expert_parallel: bool = False
     cpu_offload_gb: Fraction = Fraction(0)
     engine_options: tuple[tuple[str, object], ...] = ()
+    media: tuple[tuple[str, object], ...] = ()
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
@@ -69,10 +73,18 @@ class Settings:
             )
         if not 0 <= self.cpu_offload_gb <= MOST_GIB:
             raise KvplanError("bad-setting", f"cpu_offload_gb is {float(self.cpu_offload_gb):g}")
+        if self.speculative_model is not None and not self.num_speculative_tokens:
+            raise KvplanError(
+                "bad-setting",
+                "a draft model was named, and not how many tokens it proposes",
+                help="--speculative draft_model:5",
+            )
         if self.usage not in ("server", "llm"):
             raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
 
 
+MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")
+"""Options for what a request carries beside its text; a reader turns them into tokens."""
 LONGEST = -1
 """max_model_len ``auto``: the longest that fits, at most the model's own (vLLM's -1)."""
 MOST_GIB = 10**6

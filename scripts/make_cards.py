@@ -32,6 +32,7 @@ from kvplan.readers.card_schema import card_json_schema
 from kvplan.readers.card_writer import card_text
 from kvplan.readers.config import read_config
 from kvplan.readers.config_subset import size_relevant
+from kvplan.readers.media.rules import media_keys
 from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
 from kvplan.readers.weights_rules import inventory_of
 from scripts.card_sources import Manifest, Origin
@@ -169,6 +170,7 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
         (
             lambda config: inventory_of(config, hf_quant_config=quant),
             lambda config: activation_shape(config, model, 2),
+            media_keys,
         ),
     )
     return kept if quant is None else {**kept, QUANT_KEY: quant}

@@ -71,7 +71,10 @@ class Coefficients:
 
 @record()
 class Load:
-    """The settings of the profile run, resolved. samples: whether this pipeline stage is the last."""
+    """The settings of the profile run, resolved. samples: whether this pipeline stage is the last.
+
+    has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -81,6 +84,7 @@ class Load:
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
     samples: bool = True
+    has_adapters: bool = False
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -167,5 +171,9 @@ def vllm_budget(
         )
     if known.graphs_inside and not load.enforce_eager:
         graphs = shape.num_layers * known.graph_layer_bytes
-        lines.append(about("CUDA graphs", graphs, known.graph_margin + graphs, f"layers · a constant; {how}"))
+        line = about("CUDA graphs", graphs, known.graph_margin + graphs, f"layers · a constant; {how}")
+        if load.has_adapters:
+            source = f"{line.source}; up to twice: captured with adapters and without"
+            line = BudgetLine(line.name, graphs, line.low_bytes, line.high_bytes + graphs, source)
+        lines.append(line)
     return left_over(gpu, total_bytes, usable, tuple(lines), calibrated=known.calibrated)

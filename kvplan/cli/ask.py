@@ -17,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.model import Model
 from kvplan.questions import kv_dtypes_to_compare
-from kvplan.settings import Settings
+from kvplan.settings import MEDIA, Settings
 
 ALL = "all"
 
@@ -51,12 +51,19 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     models = [load_model(name) for name in names]
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
+    media = {name: values.pop(name) for name in MEDIA if name in values}
     base = make_settings(**values)
     check_options([choice.engine for choice in choices], base)
     variants = [
         _with(base, kv_cache_dtype=dtype, tokens=tokens, requests=requests)
         for dtype, tokens, requests in product(dtypes, lengths, counts)
     ]
+    if media:
+        if len(models) > 1:
+            raise KvplanError("bad-usage", "images, video and audio are counted for one model at a time")
+        from kvplan.readers.media import with_media
+
+        variants = [with_media(models[0], settings, media) for settings in variants]
     return Question(
         names,
         models,

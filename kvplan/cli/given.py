@@ -56,7 +56,10 @@ def gather(flags: Mapping[str, Any], environment: Mapping[str, str] | None = Non
 def _spread(values: dict[str, Any]) -> dict[str, Any]:
     pair = values.pop("speculative", None)
     if pair is not None:
-        values["speculative_method"], values["num_speculative_tokens"] = pair
+        method, values["num_speculative_tokens"], model = pair
+        values["speculative_method"] = method
+        if model is not None:
+            values["speculative_model"] = model
     return values
 
 

@@ -6,15 +6,15 @@ Every value is read as text and parsed by the same function wherever it came fro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from kvplan.cli.speculative import speculative
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
-from kvplan.settings import LONGEST
+from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens
 
 Parser = Callable[[str], Any]
@@ -74,34 +74,6 @@ def share_of_hundred(text: str) -> Fraction:
     return Fraction(int(whole + decimals), 100 * 10 ** len(decimals))
 
 
-def speculative(text: str) -> tuple[str, int]:
-    """``mtp:1``, or vLLM's JSON with method and num_speculative_tokens. Raises KvplanError(bad-setting)."""
-    if text.lstrip().startswith("{"):
-        try:
-            value = json.loads(text)
-            method, tokens = value["method"], value["num_speculative_tokens"]
-        except (ValueError, KeyError, RecursionError) as error:
-            raise _bad_speculative(text) from error
-        if not isinstance(method, str) or isinstance(tokens, bool) or not isinstance(tokens, int):
-            raise _bad_speculative(text)
-    else:
-        method, colon, number = text.strip().partition(":")
-        if not method or not colon:
-            raise _bad_speculative(text)
-        tokens = whole_number(number)
-    if tokens < 1:
-        raise _bad_speculative(text)
-    return method, tokens
-
-
-def _bad_speculative(text: str) -> KvplanError:
-    return KvplanError(
-        "bad-setting",
-        f"{text!r} does not say which method and how many tokens",
-        help='write mtp:1, or {"method": "mtp", "num_speculative_tokens": 1}',
-    )
-
-
 def longest_or(text: str) -> int:
     """A length, or ``auto`` for the longest that fits."""
     return LONGEST if text.strip().lower() in ("auto", "-1") else parse_tokens(text)
@@ -135,7 +107,7 @@ _VLLM = "The engine's own settings"
 QUESTION = "The question"
 OUTPUT = "Output and help"
 
-_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM"}
 _METAVARS = {
     "count": "NUMBER",
     "share": "SHARE",
@@ -144,6 +116,7 @@ _METAVARS = {
     "word": "WORD",
     "counts": "NUMBERS",
     "shares": "SHARES",
+    "words": "NAMES",
 }
 
 
@@ -173,6 +146,17 @@ _SHARED: tuple[Option, ...] = (
            "How many requests run at once; a comma list makes a grid.", _REQUEST, many=True),
     Option("encoder_tokens", ("--encoder-tokens",), "LENGTH", parse_tokens,
            "Positions that cross attention reads.", _REQUEST),
+    Option("images", ("--images",), "NUMBER", whole_number,
+           "Images in one request, counted by the model's own processor.", _REQUEST),
+    Option("image_size", ("--image-size",), "WIDTHxHEIGHT", word,
+           "Size of the images, or of the video's frames, such as 1280x720.", _REQUEST),
+    Option("video_frames", ("--video-frames",), "NUMBER", whole_number,
+           "Frames of one video in the request, as they are sampled.", _REQUEST),
+    Option("audio_seconds", ("--audio-seconds",), "SECONDS", word, "Audio in the request.", _REQUEST),
+    Option("min_pixels", ("--min-pixels",), "NUMBER", whole_number,
+           "Least pixels of an image, where the server's processor differs.", _REQUEST),
+    Option("max_pixels", ("--max-pixels",), "NUMBER", whole_number,
+           "Most pixels of an image, where the server's processor differs.", _REQUEST),
     Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
            "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
@@ -220,7 +204,10 @@ _SHARED: tuple[Option, ...] = (
     Option("enable_prefix_caching", ("--enable-prefix-caching",), "", switch,
            "Keep finished prompts for reuse.", _VLLM, off_flags=("--no-enable-prefix-caching",)),
     Option("speculative", ("--speculative", "--speculative-config"), "METHOD:TOKENS", speculative,
-           "Speculative decoding: mtp:1, or vLLM's JSON.", _VLLM),
+           "Speculative decoding: mtp:1, draft_model:5, or vLLM's JSON with method or model.", _VLLM),
+    Option("speculative_model", ("--speculative-model", "--speculative-draft-model-path"), "MODEL", word,
+           "The draft model, beside --speculative draft_model:5: its weights and its cache count.", _VLLM,
+           complete="models"),
     Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "", switch,
            "Every layer keeps all tokens, as vLLM does with this flag.", _VLLM,
            off_flags=("--no-disable-hybrid-kv-cache-manager",)),
@@ -247,7 +234,7 @@ COMPARISONS = (
            QUESTION),
 )  # fmt: skip
 
-_NOT_COMPARED = ("tokens", "requests", "encoder_tokens", "cache_implementation")
+_NOT_COMPARED = ("tokens", "requests", "encoder_tokens", "cache_implementation", *MEDIA)
 OBSERVED = (
     Option("log", ("--log",), "FILE", word, "Start-up log of the engine (- for standard input).", QUESTION),
     Option("url", ("--url",), "URL", word,

@@ -28,8 +28,8 @@ Fit = Callable[[Model, Choice, Settings], SizeResult]
 
 POOL = "available_kv_bytes"
 _LINES = (
-    # The printed weights hold the tables of rotary angles and the layers of a drafter too.
-    ("weights_bytes", ("weights", "rotary", "draft"), ("weights_bytes",)),
+    # The printed weights hold rotary tables, adapters' buffers and the layers of a drafter too.
+    ("weights_bytes", ("weights", "rotary", "draft", "lora"), ("weights_bytes",)),
     ("activation_peak_bytes", ("activation",), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     # What the budget takes off is the estimate before the capture.

@@ -76,13 +76,16 @@ def rank_terms(part: Part, store: Store, tensor_parallel_size: int) -> tuple[Ter
     return tuple(term.on_rank(tensor_parallel_size) for term in part_terms(part, store))
 
 
-def layer_answers(model: Model, store_for: StoreFor) -> tuple[LayerTerms, ...]:
-    """The layers of the answer: each distinct layer with its unsharded terms."""
+def layer_answers(model: Model, store_for: StoreFor, draft: Model | None = None) -> tuple[LayerTerms, ...]:
+    """The layers of the answer: each distinct layer with its unsharded terms, a separate draft's too."""
+    counts = model.distinct()
+    for layer, count in draft.distinct().items() if draft is not None else ():
+        counts[layer] = counts.get(layer, 0) + count
     return tuple(
         LayerTerms(
             layer, count, tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
         )
-        for layer, count in model.distinct().items()
+        for layer, count in counts.items()
     )
 
 
@@ -173,7 +176,7 @@ def has_kind(model: Model, *kinds: Kind) -> bool:
 
 
 # What does not change the plan, only the question asked of it.
-_QUESTION = ("tokens", "encoder_tokens", "requests", "kv_cache_memory", "cache_implementation")
+_QUESTION = ("tokens", "encoder_tokens", "requests", "kv_cache_memory", "cache_implementation", "media")
 _PLANNED = tuple(name for name in field_names(Settings) if name not in _QUESTION)
 planned_values = attrgetter(*_PLANNED)
 """The settings that decide an engine's plan, as a key for its cache."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
 
-Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...]
+Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...] | tuple[str, ...]
 
 
 @record()
@@ -16,7 +16,7 @@ class EngineOption:
     """An option of one engine.
 
     kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more);
-    counts and shares are lists with commas. flags: short forms beside ``--name-with-hyphens``.
+    counts, shares and words are lists with commas. flags: short forms beside ``--name-with-hyphens``.
     """
 
     name: str
@@ -44,6 +44,9 @@ class EngineOption:
             ]
         if self.kind == "word":
             return _known(str(value).lower(), self.choices)
+        if self.kind == "words":
+            listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
+            return tuple(_name(piece) for piece in listed)
         if self.kind in ("counts", "shares"):
             pieces = value if isinstance(value, (tuple, list)) else str(value).split(",")
             if self.kind == "counts":
@@ -73,6 +76,7 @@ class EngineOption:
             "ratio": f"{self.name} is 0 or more",
             "counts": f"{self.name} is a list of whole numbers, such as 512,32768",
             "shares": f"{self.name} is a list of parts of 1, such as 0.4,0.6",
+            "words": f"{self.name} is a list of names, such as q_proj,v_proj",
         }[self.kind]
 
 
@@ -81,6 +85,13 @@ def _share(value: object, most: int | None) -> Fraction:
     if share < 0 or (most is not None and share > most):
         raise ValueError
     return share
+
+
+def _name(piece: object) -> str:
+    word = str(piece).strip()
+    if not word or len(word) > 200 or not all(sign.isalnum() or sign in "._-" for sign in word):
+        raise ValueError(word)
+    return word
 
 
 def _known(word: str, choices: Iterable[str]) -> str:
@@ -118,6 +129,12 @@ class Options:
         value = self.values[name]
         assert value is None or isinstance(value, tuple)
         return tuple(Fraction(entry) for entry in value or ())
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """The names of a list; none where it was not given."""
+        value = self.values[name]
+        assert value is None or isinstance(value, tuple)
+        return tuple(str(entry) for entry in value or ())
 
 
 def resolve(options: tuple[EngineOption, ...], given: Mapping[str, object], engine: str) -> Options:

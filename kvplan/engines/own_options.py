@@ -37,6 +37,29 @@ LLAMACPP = (
     EngineOption("kv_offload", "flag", "Keep the cache on the GPUs; off: in host memory.", default=True),
 )
 
+_LORA = (
+    EngineOption("enable_lora", "flag", "Room for LoRA adapters beside the weights.", default=False),
+    EngineOption("max_lora_rank", "count", "Largest rank of an adapter (vLLM's default: 16)."),
+    EngineOption(
+        "lora_target_modules",
+        "words",
+        "Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default).",
+    ),
+)
+VLLM = (
+    *_LORA,
+    EngineOption("max_loras", "count", "Adapters in one batch: slots on the GPU (default: 1)."),
+    EngineOption(
+        "lora_dtype",
+        "word",
+        "Dtype of the adapters (default: the model's).",
+        choices=("auto", "float16", "bfloat16"),
+    ),
+    EngineOption(
+        "fully_sharded_loras", "flag", "Both matrices of an adapter divided among the GPUs.", default=False
+    ),
+)
+
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 DSA_BACKENDS = ("flashmla_sparse", "flashmla_kv", "fa3", "tilelang", "trtllm", "flashinfer_sparse_mla")
 SGLANG = (
@@ -81,6 +104,8 @@ SGLANG = (
     EngineOption(
         "enable_dp_attention", "flag", "Attention data-parallel over --dp inside --tp.", default=False
     ),
+    *_LORA,
+    EngineOption("max_loras_per_batch", "count", "Adapters in one batch: slots on the GPU (default: 8)."),
 )
 
 TRTLLM = (
@@ -109,4 +134,9 @@ TRTLLM = (
     ),
 )
 
-OPTIONS_OF: dict[str, tuple[EngineOption, ...]] = {"sglang": SGLANG, "trtllm": TRTLLM, "llamacpp": LLAMACPP}
+OPTIONS_OF: dict[str, tuple[EngineOption, ...]] = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "trtllm": TRTLLM,
+    "llamacpp": LLAMACPP,
+}

@@ -34,7 +34,9 @@ def once_a_start(
 
     @wraps(compute)
     def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
-        asked = replace(settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None)
+        asked = replace(
+            settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None, media=()
+        )
         return kept(model, replace(choice, fit=None), asked)
 
     return fit
@@ -102,7 +104,18 @@ def facts_of(model: Model, settings: Settings, gpu: Gpu, dtype: Packing) -> Weig
     return weights_per_rank(served_sources(model, settings.quantization), parallel, dtype)
 
 
-def weight_lines(facts: WeightFacts, model: Model, settings: Settings) -> tuple[BudgetLine, ...]:
+def separate_draft(model: Model, settings: Settings, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
+    """The weights of a draft model; None without one. Raises KvplanError(no-weights | cannot-shard)."""
+    if settings.speculative_model is None:
+        return None
+    from kvplan.fitting.drafts import draft_line
+
+    return draft_line(model, settings, parallel, dtype)
+
+
+def weight_lines(
+    facts: WeightFacts, model: Model, settings: Settings, dtype: Packing
+) -> tuple[BudgetLine, ...]:
     """Weights of the fullest rank, what kernels may add as they load, and the draft's own layers.
 
     Stages that are not equal may be divided elsewhere than the figure assumes: a layer more or less.
@@ -114,18 +127,26 @@ def weight_lines(facts: WeightFacts, model: Model, settings: Settings) -> tuple[
     uneven = not stated and model.num_layers % stages
     margin = ceil_div(facts.total_bytes, model.num_layers * tp) if uneven else 0
     lines = [about("weights", amount, margin, source) if margin else exact("weights", amount, source)]
+    draft = settings.speculative_model
+    if draft is not None:
+        ranks = Parallel(tensor_parallel_size=tp, enable_expert_parallel=settings.enable_expert_parallel)
+        line = separate_draft(model, settings, ranks, dtype)
+        lines += [line] if line is not None else []
     if not stated:
         lines.append(
             BudgetLine(
                 "repacked weights", 0, 0, amount // _REPACKED, "what kernels add as they load; not known"
             )
         )
-        if settings.speculative_method is not None:
+        if settings.speculative_method is not None and draft is None:
             if not facts.draft_bytes:
                 raise RefusedError(
                     "no-weights",
                     f"the weights of the draft model beside {model.id} are not known",
-                    help="give the weights of one GPU, draft included: --weights 15GiB",
+                    help=(
+                        "name it: --speculative-model llama-3.2-1b",
+                        "give the weights of one GPU, draft included: --weights 15GiB",
+                    ),
                 )
             lines.append(exact("draft layers (MTP)", ceil_div(facts.draft_bytes, tp), facts.source))
     return tuple(lines)

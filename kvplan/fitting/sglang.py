@@ -13,9 +13,9 @@ from fractions import Fraction
 from math import ceil
 
 from kvplan.budget.lines import exact, left_over
-from kvplan.dtypes import scalar
+from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
-from kvplan.engines.options import resolve
+from kvplan.engines.options import Options, resolve
 from kvplan.engines.own_options import SGLANG
 from kvplan.engines.sglang.arguments import resolve_arguments
 from kvplan.engines.sglang.shown import fraction_of
@@ -25,9 +25,11 @@ from kvplan.fitting.parts import context_line, facts_of, memory_of, no_pool, onc
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.card_config import split_quant
+from kvplan.readers.model_weights import sources_of
 from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import MIB
+from kvplan.weights.ranks import Parallel
 
 VLM_CACHE = 100 * MIB
 """SGLANG_VLM_CACHE_SIZE_MB."""
@@ -57,7 +59,10 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
                 help="give the weights of one GPU yourself: --weights 15GiB",
             )
         facts = facts_of(model, settings, gpu, dtype)
-        loaded = weight_lines(facts, model, settings)
+        loaded = (
+            *weight_lines(facts, model, settings, dtype),
+            *_adapter_lines(model, settings, options, dtype),
+        )
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -81,7 +86,29 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     help_ = (f"--mem-fraction-static {float(smallest):g}",) if fraction < smallest < 1 else ()
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     warnings += ("SGLang's memory before the weights is uncalibrated: mind the interval of the pool",)
-    return Fit(budget, weights, warnings, (("mem_fraction_static", round(float(fraction), 6)),), help_)
+    shown: tuple[tuple[str, object], ...] = (("mem_fraction_static", round(float(fraction), 6)),)
+    if options.flag("enable_lora"):
+        given = settings.engine_options
+        names = ("enable_lora", "max_lora_rank", "max_loras_per_batch")
+        shown += tuple((name, value) for name, value in given if name in names)
+    return Fit(budget, weights, warnings, shown, help_)
+
+
+def _adapter_lines(
+    model: Model, settings: Settings, options: Options, dtype: Packing
+) -> tuple[BudgetLine, ...]:
+    """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
+    if not options.flag("enable_lora"):
+        return ()
+    from kvplan.engines.sglang.adapters import pool_bytes, slots_of
+
+    slots = slots_of(options, dtype)
+    if slots is None:
+        return ()
+    parallel = Parallel(tensor_parallel_size=settings.tensor_parallel_size)
+    amount = pool_bytes(model, sources_of(model).inventory, slots, parallel)
+    source = f"{slots.count} adapters of rank {slots.rank} for {', '.join(slots.targets)}"
+    return (exact("LoRA adapters", amount, source),)
 
 
 def _slack(before: int, fraction: Fraction, *, given: bool) -> BudgetLine:

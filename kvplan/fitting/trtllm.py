@@ -63,7 +63,7 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
                 help="give the weights of one GPU yourself: --weights 15GiB",
             )
         facts = facts_of(model, settings, gpu, dtype)
-        loaded = weight_lines(facts, model, settings)
+        loaded = weight_lines(facts, model, settings, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise

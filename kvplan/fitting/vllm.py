@@ -13,14 +13,14 @@ from kvplan.budget.vllm import Load, Shape, vllm_budget
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import memory_of, no_pool
+from kvplan.fitting.parts import memory_of, no_pool, separate_draft
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
-from kvplan.readers.model_weights import served_sources
+from kvplan.readers.model_weights import served_sources, sources_of
 from kvplan.record import field_names, record
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings
@@ -29,7 +29,8 @@ from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.ranks import Parallel, block_bytes
 
 _QUESTION = frozenset(
-    "tokens encoder_tokens requests kv_cache_memory num_gpu_blocks_override cache_implementation gpu".split()
+    "tokens encoder_tokens requests kv_cache_memory num_gpu_blocks_override cache_implementation gpu"
+    " media".split()
 )
 """Settings that do not change the budget."""
 _DECIDES = tuple(name for name in field_names(Settings) if name not in _QUESTION)
@@ -48,6 +49,8 @@ class Known:
     load: Load
     memory: int
     reserved: tuple[BudgetLine, ...]
+    adapters: tuple[BudgetLine, ...]
+    draft: BudgetLine | None
 
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
@@ -79,6 +82,8 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         else:
             sources = served_sources(model, settings.quantization)
         facts = weights_per_rank(sources, parallel, dtype)
+        adapters = _adapter_lines(model, settings, choice, parallel, dtype)
+        draft = separate_draft(model, settings, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -91,9 +96,10 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         gpu_memory_utilization=_utilization(settings, choice.version),
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
+        has_adapters=bool(adapters),
     )
     shape = shape_of(model, dtype.bytes)
-    known = Known(facts, sources, parallel, dtype, shape, load, memory, reserved)
+    known = Known(facts, sources, parallel, dtype, shape, load, memory, reserved, adapters, draft)
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
     if len({stage.kv_pool_bytes for stage in stages}) > 1:
@@ -118,7 +124,11 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
         shape=known.shape,
         load=replace(known.load, samples=last),
         known=vllm_coefficients(parse_version(choice.asked or choice.version)),
-        extra=(*(_draft_lines(settings, known) if last else ()), *known.reserved),
+        extra=(
+            *known.adapters[stage : stage + 1],
+            *(_draft_lines(settings, known) if last else ()),
+            *known.reserved,
+        ),
     )
 
 
@@ -130,8 +140,37 @@ def _weights_line(facts: WeightFacts, amount: int, settings: Settings) -> Budget
     return exact("weights", amount - moved, f"{source}; {gib(moved)} more in the CPU's memory")
 
 
+def _adapter_lines(
+    model: Model, settings: Settings, choice: Choice, parallel: Parallel, dtype: Packing
+) -> tuple[BudgetLine, ...]:
+    """The buffers of LoRA adapters, one line a stage; none without --enable-lora. Raises RefusedError."""
+    if not settings.engine_options:
+        return ()
+    from kvplan.engines.vllm.adapters import slots_of, wrapped_of
+    from kvplan.weights.adapters import vllm_bytes
+
+    slots = slots_of(settings, dtype)
+    if slots is None:
+        return ()
+    wrapped = wrapped_of(model, choice.asked or choice.version)
+    # As trained: adapters have the shapes of the matrices, however these are stored.
+    inventory = sources_of(model).inventory
+    if inventory is None:
+        raise RefusedError(
+            "lora",
+            f"the matrices of {model.id}, which adapters are made for, are not known",
+            help=("--kv-cache-memory 16GiB", "leave out --enable-lora"),
+        )
+    source = f"{slots.count} adapters of rank {slots.rank}: A and B of every wrapped matrix"
+    return tuple(
+        exact("LoRA adapters", amount, source) for amount in vllm_bytes(inventory, wrapped, slots, parallel)
+    )
+
+
 def _draft_lines(settings: Settings, known: Known) -> tuple[BudgetLine, ...]:
-    """Multi-token-prediction layers, which lie on the last stage."""
+    """A draft model, or multi-token-prediction layers: they lie on the last stage."""
+    if known.draft is not None:
+        return (known.draft,)
     facts, inventory = known.facts, known.sources.inventory
     if settings.speculative_method != "mtp" or not facts.draft_bytes:
         return ()

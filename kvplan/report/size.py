@@ -82,11 +82,17 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
 
 
 def _length(result: SizeResult) -> str:
-    """``448 tokens``, with the encoder's where it has some."""
+    """``448 tokens``, with the encoder's where it has some, and what of them is text."""
     encoder = (
         f" (and {result.request.encoder_tokens:,} encoder tokens)" if result.request.encoder_tokens else ""
     )
-    return count(result.request.tokens, "token") + encoder
+    kinds = [
+        f"{result.settings[f'{kind}_tokens']:,} of {word}"
+        for kind, word in (("text", "text"), ("image", "images"), ("video", "video"), ("audio", "audio"))
+        if f"{kind}_tokens" in result.settings
+    ]
+    parts = f" ({', '.join(kinds)})" if kinds else ""
+    return count(result.request.tokens, "token") + encoder + parts
 
 
 def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:

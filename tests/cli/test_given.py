@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from kvplan.cli.given import config_path, gather
-from kvplan.cli.options import OPTIONS, speculative, whole_number
+from kvplan.cli.options import OPTIONS, whole_number
+from kvplan.cli.speculative import speculative
 from kvplan.engines import ENGINES, OWN_OPTIONS
 from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
-from kvplan.settings import Settings
+from kvplan.settings import MEDIA, Settings
 from tests.cli.conftest import Run
 
 
@@ -98,10 +99,9 @@ def test_the_command_line_uses_them(run: Run, file: Path) -> None:
 
 
 def test_every_option_is_a_setting_of_the_library() -> None:
-    names = {option.name for option in OPTIONS} - {"engine", "speculative"} - set(OWN_OPTIONS)
-    assert names | {"speculative_method", "num_speculative_tokens", "engine_options"} == set(
-        field_names(Settings)
-    )
+    names = {option.name for option in OPTIONS} - {"engine", "speculative", *MEDIA} - set(OWN_OPTIONS)
+    made = {"speculative_method", "num_speculative_tokens", "engine_options", "media"}
+    assert names | made == set(field_names(Settings))
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}
 
 
@@ -122,7 +122,13 @@ def test_flags_are_unique_and_long_names_are_flags() -> None:
 
 @pytest.mark.parametrize("text", ["mtp:1", '{"method": "mtp", "num_speculative_tokens": 1}'])
 def test_speculative(text: str) -> None:
-    assert speculative(text) == ("mtp", 1)
+    assert speculative(text) == ("mtp", 1, None)
+
+
+def test_a_draft_model_may_decide_the_method() -> None:
+    text = '{"model": "llama-3.2-1b", "num_speculative_tokens": 5}'
+    assert speculative(text) == (None, 5, "llama-3.2-1b")
+    assert speculative("draft_model:5") == ("draft_model", 5, None)
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,91 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str]]:
         with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"), _meta_device():
             kept = [initialize_model(vllm_config=config)]
             drafter = config.speculative_config
-            if drafter is not None and drafter.method == "mtp":
+            if drafter is not None and drafter.method == "draft_model":
+                kept.append(_draft_model(config))
+            elif drafter is not None:
                 kept.append(initialize_model(vllm_config=config, model_config=drafter.draft_model_config))
         current_platform.update_block_size_for_backend(config)
         runner = types.SimpleNamespace(vllm_config=config, shared_kv_cache_layers={})
         specs = GPUModelRunner.get_kv_cache_spec(runner)
         layouts = WorkerBase.get_supported_kv_cache_layouts(types.SimpleNamespace(vllm_config=config))
     return specs, layouts
+
+
+def _draft_model(config: Any) -> Any:
+    """The draft as DraftModelProposer loads it: its own config, and a prefix that tells its layers apart."""
+    from vllm.config import set_current_vllm_config
+    from vllm.config.utils import replace
+    from vllm.model_executor.model_loader.utils import initialize_model
+
+    drafter = config.speculative_config
+    own = replace(
+        config,
+        quant_config=None,
+        parallel_config=replace(drafter.draft_parallel_config, rank=config.parallel_config.rank),
+        model_config=drafter.draft_model_config,
+    )
+    with set_current_vllm_config(own, check_compile=False):
+        return initialize_model(vllm_config=own, prefix="draft_model")
+
+
+def _adapter_bytes(config: Any) -> int:
+    """The buffers that vLLM's LoRA manager makes on one rank, before any adapter is loaded."""
+    import torch
+    import vllm.lora.model_manager as manager
+    from vllm.config import set_current_vllm_config
+    from vllm.lora.layers import fused_moe
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    class Idle:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return lambda *args, **kwargs: None
+
+    def without_kernels(self: Any, base_layer: Any) -> None:
+        """FusedMoEWithLoRA.__init__ less its kernels, which are made as weights are loaded."""
+        torch.nn.Module.__init__(self)
+        self.base_layer, self.moe_config = base_layer, base_layer.moe_config
+        self._shared_experts = base_layer._shared_experts
+        self.tp_size = self.moe_config.moe_parallel_config.tp_size
+        self.tp_rank, self.device = 0, torch.device("meta")
+        self._w13_slices = 2 if self.moe_config.is_act_and_mul else 1
+        self.enable_moe_shared_loras = False
+        self.n_slices = self.local_num_experts * (self._w13_slices + 1)
+
+    manager.get_punica_wrapper = lambda *args, **kwargs: Idle()
+    fused_moe.FusedMoEWithLoRA.__init__ = without_kernels
+    fused_moe.FusedMoEWithLoRA.set_mapping = lambda self, wrapper: None
+    config.compilation_config.static_forward_context.clear()
+    with (
+        set_current_vllm_config(config, check_compile=False),
+        set_default_torch_dtype(config.model_config.dtype),
+        torch.device("meta"),
+        _meta_device(),
+    ):
+        model = initialize_model(vllm_config=config)
+        made = manager.LoRAModelManager(
+            model,
+            config.scheduler_config.max_num_seqs,
+            config.scheduler_config.max_num_batched_tokens,
+            config.model_config.get_vocab_size(),
+            config.lora_config,
+            torch.device("meta"),
+            config,
+        )
+        stored: dict[int, Any] = {}
+        for module in made.modules.values():
+            kept = [value for name, value in vars(module).items() if not name.startswith("_")]
+            while kept:
+                value = kept.pop()
+                if isinstance(value, (list, tuple)):
+                    kept.extend(value)
+                elif isinstance(value, torch.Tensor):
+                    storage = value.untyped_storage()
+                    stored[storage._cdata] = storage
+    return sum(int(storage.nbytes()) for storage in stored.values())
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +212,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="stage-"))
     (folder / "config.json").write_text(json.dumps(case["config"]))
     args = dict(case.get("args", {}))
+    if "draft" in case:
+        own = Path(tempfile.mkdtemp(prefix="draft-"))
+        (own / "config.json").write_text(json.dumps(case["draft"]))
+        args["speculative_config"] = {**args["speculative_config"], "model": str(own)}
     tp, pp = args.get("tensor_parallel_size", 1), args.get("pipeline_parallel_size", 1)
     dcp = args.get("decode_context_parallel_size", 1)
     usage = UsageContext.LLM_CLASS if case.get("usage") == "llm" else UsageContext.OPENAI_API_SERVER
@@ -146,6 +228,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         **args,
     )
     stages: list[dict[str, Any]] = []
+    adapters: list[int] = []
     layouts: list[str] = []
     configs: list[Any] = []
     for stage in range(pp):
@@ -155,6 +238,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         configs[-1].parallel_config.rank = stage * tp
         specs, layouts = _stage_specs(configs[-1])
         stages.append(specs)
+        if args.get("enable_lora"):
+            adapters.append(_adapter_bytes(configs[-1]))
     config = max(configs, key=lambda one: one.cache_config.block_size)
     register_all_kvcache_specs(config)
     resolve_kv_cache_layout(config, [layouts] * pp, [spec for one in stages for spec in one.values()])
@@ -181,6 +266,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         "max_model_len": config.model_config.max_model_len,
         "block_size": config.cache_config.block_size,
         "groups": groups,
+        **({"adapters": adapters} if adapters else {}),
     }
 
 

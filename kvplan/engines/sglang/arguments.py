@@ -150,12 +150,14 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     if settings.speculative_method is None:
         return 0, 0
     given = options.count("draft_layers")
-    layers = given if given is not None else len(model.draft_layers)
+    draft = settings.speculative_model
+    own = len(model.draft_layers) if draft is None else draft.num_layers
+    layers = given if given is not None else own
     if not layers:
         raise KvplanError(
             "no-draft",
             f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
-            help="--draft-layers 1 (an EAGLE head has one)",
+            help=("--speculative-model llama-3.2-1b", "--draft-layers 1 (an EAGLE head has one)"),
         )
     return settings.num_speculative_tokens + 1, layers
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kvplan.engines.base import encoder_length, layer_answers
 from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import VLLM as OPTIONS
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
@@ -54,6 +55,7 @@ _QUESTION = (
     "quantization",
     "enforce_eager",
     "cpu_offload_gb",
+    "media",
 )
 _PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
 # Methods whose drafter is a checkpoint of its own.
@@ -81,7 +83,7 @@ class Vllm:
 
     name: str = "vllm"
     versions: tuple[str, ...] = VERSIONS
-    options: tuple[EngineOption, ...] = ()
+    options: tuple[EngineOption, ...] = OPTIONS
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Blocks of one request on the fullest GPU; with kv_cache_memory, the pool and its capacity.
@@ -198,7 +200,9 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         plan,
         refusal,
         MappingProxyType(_shown(resolved, built, settings)),
-        layer_answers(model, lambda part: served.store(built.kv if built else resolved.kv)),
+        layer_answers(
+            model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
+        ),
         _warnings(model, settings, resolved, built, version),
         resolved.lengths.max_model_len,
         resolved.tp,
@@ -236,6 +240,12 @@ def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[
     if resolved.spec_tokens:
         shown["speculative_method"] = settings.speculative_method
         shown["num_speculative_tokens"] = resolved.spec_tokens
+        if settings.speculative_model is not None:
+            shown["speculative_model"] = settings.speculative_model.id
+    if settings.engine_options:
+        from kvplan.engines.vllm.adapters import shown_options
+
+        shown.update(shown_options(settings))
     return shown
 
 
@@ -257,9 +267,10 @@ def _warnings(
             "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
             " FLASHINFER_MLA (blocks of 32): --attention-backend"
         )
-    if resolved.spec_tokens and settings.speculative_method in OWN_DRAFTERS:
+    unnamed = settings.speculative_model is None
+    if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
         method = settings.speculative_method
-        found.append(f"{method}: the drafter's own layers are not counted, its config is not known")
+        found.append(f"{method}: the drafter's own layers are not counted: name it with --speculative-model")
     if (resolved.hybrid or resolved.state_only) and not rules_of(version).mamba_blocks:
         raise KvplanError(
             "unknown-rule",

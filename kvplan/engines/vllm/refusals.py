@@ -54,7 +54,16 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _parallel(model, resolved)
         or _context_parallel(model, resolved)
         or _drafts(model, settings)
+        or _adapters(model, settings)
     )
+
+
+def _adapters(model: Model, settings: Settings) -> Refusal | None:
+    if not settings.engine_options:
+        return None
+    from kvplan.engines.vllm.adapters import lora_refusal
+
+    return lora_refusal(model, settings)
 
 
 def _architecture(model: Model, version: str) -> Refusal | None:
@@ -225,6 +234,20 @@ def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
 
 
 def _drafts(model: Model, settings: Settings) -> Refusal | None:
+    draft = settings.speculative_model
+    same = draft is None or settings.speculative_method != "draft_model"
+    if not same and draft is not None and draft.vocab_size != model.vocab_size:
+        return Refusal(
+            "speculative",
+            f"target and draft must have the same vocabulary: {model.vocab_size:,} tokens, and"
+            f" {draft.vocab_size:,} of {draft.id}",
+        )
+    if draft is not None and draft.num_attention_heads % settings.tensor_parallel_size:
+        return Refusal(
+            "speculative",
+            f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
+            f" {settings.tensor_parallel_size} tensor-parallel ranks",
+        )
     if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
         return None
     if not model.draft_layers or model.model_type in NO_DRAFTS:

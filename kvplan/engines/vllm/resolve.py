@@ -24,7 +24,7 @@ from kvplan.families import (
     Part,
     SparseIndexer,
 )
-from kvplan.model import Model
+from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.settings import Settings
 
@@ -53,6 +53,9 @@ OTHER_WORDS = {
     "turboquant_4bit": "turboquant_4bit_nc",
     "turboquant_3bit": "turboquant_3bit_nc",
 }
+DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
+NO_LAYERS = ("ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
+"""Methods that use none of the model's own prediction layers."""
 EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
@@ -77,6 +80,7 @@ class Resolved:
     pooling: bool
     disable_hybrid: bool
     spec_tokens: int
+    draft_layers: tuple[Layer, ...]
     retained: int
     tp: int
     pp: int
@@ -135,6 +139,7 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         pooling=pooling,
         disable_hybrid=_hybrid_disabled(model, settings, rules, kinds),
         spec_tokens=draft,
+        draft_layers=draft_layers_of(model, settings),
         retained=_retained(model, settings),
         tp=settings.tensor_parallel_size,
         pp=settings.pipeline_parallel_size,
@@ -143,6 +148,35 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
     )
+
+
+def draft_layers_of(model: Model, settings: Settings) -> tuple[Layer, ...]:
+    """Layers that speculation adds to the cache: a separate draft's, or the model's own prediction layers.
+
+    vllm/v1/spec_decode/: a draft model's attention layers are registered beside the target's. Raises
+    KvplanError(unknown-rule) for drafts that do not keep K and V of every head.
+    """
+    if not settings.num_speculative_tokens or settings.speculative_method is None:
+        return ()
+    draft = settings.speculative_model
+    if draft is None:
+        return () if settings.speculative_method in NO_LAYERS else model.draft_layers
+    layers = tuple(draft.layers())
+    kinds = {part.kind for layer in layers for part in layer.parts}
+    if settings.pipeline_parallel_size > 1 and settings.speculative_method == "draft_model":
+        raise KvplanError(
+            "unknown-rule",
+            "what vLLM keeps of a draft model beside a pipeline is not known: it divides the draft too",
+            help="--pp 1",
+        )
+    latent = Kind.MLA in kinds and not (keeps_latent(model) and keeps_latent(draft))
+    if latent or not kinds <= DRAFT_KINDS:
+        raise KvplanError(
+            "unknown-rule",
+            f"how vLLM lays out the cache of {draft.id} beside {model.id} is not known",
+            help="give a draft of plain attention layers",
+        )
+    return layers
 
 
 def _is_pooling(model: Model) -> bool:

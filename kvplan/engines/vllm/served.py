@@ -63,8 +63,7 @@ class Served:
         layers, unit = self.model.layers(), ATTENTION_BLOCKS.get(self.model.model_type, 1)
         bounds = stage_bounds(len(layers) // unit, self.resolved.pp)
         stages = [[(i, layers[i]) for i in range(first * unit, last * unit)] for first, last in bounds]
-        if self.resolved.spec_tokens:
-            stages[-1] += enumerate(self.model.draft_layers, len(layers))
+        stages[-1] += enumerate(self.resolved.draft_layers, len(layers))
         return stages
 
     def as_served(self, part: Part) -> Part:

@@ -1,0 +1,166 @@
+"""A separate draft model: its weights as a line, its layers in the cache, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.api import make_settings
+from kvplan.errors import KvplanError
+from kvplan.results import BudgetLine, SizeResult
+
+HEAD = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 1,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": 128256,
+}
+EAGLE = {**HEAD, "architectures": ["LlamaForCausalLM"]}
+EAGLE3 = {**HEAD, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000}
+EMBEDDING = 128256 * 4096 * 2
+
+
+def draft_line(result: SizeResult) -> BudgetLine:
+    assert result.budget is not None, result.warnings
+    (line,) = (line for line in result.budget.lines if line.name == "draft model")
+    return line
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "tp", "expected"),
+    [
+        # vLLM 0.32 built these drafts; the sums of their parameters' bytes on one rank.
+        ("llama-3.1-8b", "llama-3.2-1b", 1, 2_471_628_800),
+        ("llama-3.1-70b", "llama-3.2-1b", 4, 618_008_576),
+        ("qwen3-32b", "qwen3-0.6b", 2, 596_115_456),
+    ],
+)
+@pytest.mark.parametrize("engine", ["vllm@0.32", "sglang"])
+def test_weights_of_a_whole_draft(target: str, draft: str, tp: int, expected: int, engine: str) -> None:
+    result = kvplan.size(
+        target, engine=engine, gpu="h200", tp=tp, speculative_model=draft, num_speculative_tokens=5
+    )
+    assert draft_line(result).bytes == expected
+    plain = kvplan.size(target, engine=engine, gpu="h200", tp=tp)
+    assert result.budget is not None
+    assert plain.budget is not None
+    if engine != "sglang":  # SGLang's slack changes with speculation too
+        assert plain.budget.kv_pool_bytes - result.budget.kv_pool_bytes == expected
+    assert result.per_gpu.kv_bytes_per_request > plain.per_gpu.kv_bytes_per_request
+
+
+@pytest.mark.parametrize(
+    ("head", "method", "tp", "with_embedding"),
+    [(EAGLE3, "eagle3", 1, 1_900_308_480), (EAGLE, "eagle", 2, 810_557_440)],
+)
+def test_heads_borrow_the_embedding(head: dict[str, Any], method: str, tp: int, with_embedding: int) -> None:
+    """vLLM 0.32 builds the head with an embedding and shares the target's where the checkpoint has none."""
+    line = draft_line(
+        kvplan.size(
+            "llama-3.1-8b",
+            engine="vllm@0.32",
+            gpu="h100",
+            tp=tp,
+            max_model_len=2048,
+            speculative_model=head,
+            speculative_method=method,
+            num_speculative_tokens=3,
+        )
+    )
+    assert line.high_bytes == with_embedding
+    assert line.bytes == line.low_bytes == with_embedding - EMBEDDING // tp
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_headers_tell_whether_the_embedding_is_shared(tmp_path: Path, own: bool) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(EAGLE3))
+    entries: dict[str, Any] = {
+        "midlayer.hidden_norm.weight": {"dtype": "F16", "shape": [4096], "data_offsets": [0, 8192]}
+    }
+    size = 8192
+    if own:
+        entries["embed_tokens.weight"] = {
+            "dtype": "F16",
+            "shape": [1, 4096],
+            "data_offsets": [8192, 16384],
+        }
+        size = 16384
+    header = json.dumps(entries).encode()
+    body = len(header).to_bytes(8, "little") + header + bytes(size)
+    (tmp_path / "model.safetensors").write_bytes(body)
+    line = draft_line(
+        kvplan.size(
+            "llama-3.1-8b",
+            engine="vllm@0.32",
+            gpu="h100",
+            max_model_len=2048,
+            speculative_model=tmp_path,
+            speculative_method="eagle3",
+            num_speculative_tokens=3,
+        )
+    )
+    assert line.bytes == line.high_bytes == 849_635_328 + (EMBEDDING if own else 0)
+
+
+def test_the_method_follows_from_the_draft() -> None:
+    for draft, method in ((EAGLE3, "eagle3"), ("llama-3.2-1b", "draft_model")):
+        settings = make_settings(speculative_model=draft, num_speculative_tokens=2)
+        assert settings.speculative_method == method
+    named = make_settings(
+        speculative_model="llama-3.2-1b", speculative_method="eagle", num_speculative_tokens=2
+    )
+    assert named.speculative_method == "eagle"
+
+
+def test_refusals() -> None:
+    with pytest.raises(KvplanError, match="how many tokens it proposes"):
+        kvplan.size("llama-3.1-8b", speculative_model="llama-3.2-1b")
+    other = kvplan.size("llama-3.1-8b", speculative_model="qwen3-0.6b", num_speculative_tokens=2)
+    assert other.refusal is not None
+    assert "same vocabulary" in other.refusal.message
+    with pytest.raises(KvplanError, match="is not known"):
+        kvplan.size(
+            "qwen3-32b", speculative_model="mamba-130m", speculative_method="eagle", num_speculative_tokens=2
+        )
+    with pytest.raises(KvplanError, match="beside a pipeline"):
+        kvplan.size("llama-3.1-70b", pp=2, speculative_model="llama-3.2-1b", num_speculative_tokens=2)
+    strange = {**EAGLE3, "architectures": ["SomethingEagle3"]}
+    unknown = kvplan.size(
+        "llama-3.1-8b", gpu="h100", max_model_len=2048, speculative_model=strange, num_speculative_tokens=2
+    )
+    assert unknown.budget is None
+    assert any("eagle3 head" in text for text in unknown.warnings)
+
+
+def test_lookup_adds_no_layers() -> None:
+    """N-grams and suffixes need no model: the target's own prediction layers stay on the disk."""
+    plain = kvplan.size("deepseek-v3", tp=8)
+    lookup = kvplan.size("deepseek-v3", tp=8, speculative_method="ngram", num_speculative_tokens=4)
+    own = kvplan.size("deepseek-v3", tp=8, speculative_method="mtp", num_speculative_tokens=1)
+    assert lookup.per_gpu.kv_bytes_per_request == plain.per_gpu.kv_bytes_per_request
+    assert own.per_gpu.kv_bytes_per_request > plain.per_gpu.kv_bytes_per_request
+
+
+def test_sglang_counts_the_draft_by_its_layers() -> None:
+    """Cell of the target's mean layer, times the draft's layers (pool_configurator.py)."""
+    draft = kvplan.size(
+        "llama-3.1-8b",
+        engine="sglang",
+        tokens=4096,
+        speculative_model="llama-3.2-1b",
+        num_speculative_tokens=3,
+    )
+    plain = kvplan.size("llama-3.1-8b", engine="sglang", tokens=4096)
+    assert draft.settings["draft_layers"] == 16
+    ratio = draft.per_gpu.kv_bytes_per_request / plain.per_gpu.kv_bytes_per_request
+    assert ratio == pytest.approx((32 + 16) / 32, rel=0.01)
