@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit conformance vllm live bench accuracy speed data golden clean
+.PHONY: help demo test lint unit conformance vllm live live-llamacpp bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv and size a real model"
@@ -16,6 +16,7 @@ help:
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
+	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
@@ -42,7 +43,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m "not vllm and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not vllm and not llamacpp and not gpu" $(PYTEST_ARGS)
 
 test: lint unit
 
@@ -61,6 +62,17 @@ vllm: .venv-vllm/.ready
 
 live: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/live $(PYTEST_ARGS)
+
+# mtmd and the tools are not needed, and CMake takes minutes for them.
+.venv-llamacpp/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-llamacpp
+	CMAKE_ARGS="-DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF" .venv-llamacpp/bin/python -m pip install --quiet \
+		'llama-cpp-python[server]==0.3.36'
+	.venv-llamacpp/bin/python -m pip install --quiet pytest hypothesis gguf --editable .
+	@touch $@
+
+live-llamacpp: .venv-llamacpp/.ready
+	.venv-llamacpp/bin/python -m pytest -m llamacpp tests/live $(PYTEST_ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench
@@ -83,4 +95,4 @@ golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cli --update-golden
 
 clean:
-	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .venv-vllm .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

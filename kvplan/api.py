@@ -145,7 +145,8 @@ def compare(
     asked = make_settings(**options)
     overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
     names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}
-    gpu = asked.gpu if "gpu" in names else gpu_of(observation)
+    seen = None if "gpu" in names else gpu_of(observation)
+    gpu = asked.gpu if seen is None else seen.gpu
     printed = observation.count("total_memory_bytes")
     unlisted = gpu is None and printed is not None and printed.value > 0
     card = load_gpu(gib(printed.value).replace(" ", "")) if unlisted and printed is not None else None
@@ -155,6 +156,7 @@ def compare(
         {name: getattr(asked, name) for name in names},
         engine=engine,
         gpu=gpu,
+        gpu_words=None if seen is None else seen.words,
         card=card,
         fit=fitted,
         tolerance=Fraction(str(tolerance)),

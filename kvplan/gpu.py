@@ -56,6 +56,10 @@ class Gpu:
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    def __hash__(self) -> int:
+        # Settings with a GPU are the key of every engine's memory; two GPUs of one name are compared.
+        return hash((self.slug, self.memory_total_bytes))
+
     @property
     def is_mig_slice(self) -> bool:
         """True for a part of a GPU that acts as a device of its own."""

@@ -166,6 +166,7 @@ class Row:
     kv_tokens: Count | None = None
     full_tokens: Count | None = None
     swa_tokens: Count | None = None
+    running_requests: Count | None = None
     max_concurrency: Ratio | None = None
     max_concurrency_tokens: Count | None = None
     bytes_per_token: Count | None = None

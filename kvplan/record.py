@@ -61,6 +61,15 @@ _VALUE: dict[str, Any] = {"__eq__": _equal, "__hash__": _hashed, "__repr__": _sh
 _IDENTITY: dict[str, Any] = {"__repr__": _shown}
 
 
+def changed(value: T, **changes: Any) -> T:
+    """``dataclasses.replace`` for values that are known to be right: nothing is checked again."""
+    kind = type(value)
+    made = object.__new__(kind)
+    for name in kind.__dataclass_fields__:  # type: ignore[attr-defined]
+        setattr(made, name, changes[name] if name in changes else getattr(value, name))
+    return made
+
+
 def field_names(kind: type[Any]) -> tuple[str, ...]:
     """The names of a record's fields, in order."""
     return tuple(kind.__dataclass_fields__)

@@ -38,7 +38,9 @@ from kvplan.readers.weights_rules import inventory_of
 from scripts.card_sources import Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]
-FACTS, NUMBERS = (Path(__file__).with_name(name) for name in ("card_facts.yaml", "card_numbers.yaml"))
+FACTS, NUMBERS, EVIDENCE = (
+    Path(__file__).with_name(f"card_{name}.yaml") for name in ("facts", "numbers", "evidence")
+)
 SCHEMA = "card.schema.json"
 NO_LENGTH, ODD = 4096, 1000
 MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
@@ -104,10 +106,12 @@ def write_all(out: Path, manifest: Manifest) -> list[str]:
     refused: list[str] = []
     facts: dict[str, Any] = load_yaml_file(FACTS).data
     numbers: dict[str, Any] = load_yaml_file(NUMBERS).data
+    evidence: dict[str, Any] = load_yaml_file(EVIDENCE).data
     written: set[str] = set()
     for slug, entry in facts.items():
         try:
-            card = make_card(slug, {**entry, "expect": numbers.get(slug, ())}, manifest, refused)
+            known = {"expect": numbers.get(slug, ()), "evidence": evidence.get(slug, ())}
+            card = make_card(slug, {**entry, **known}, manifest, refused)
         except KvplanError as error:
             refused.append(f"{slug}: {error.message}")
             continue
@@ -140,7 +144,8 @@ def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: 
             refused.append(f"{slug}: {item['id']}: {error.message}")
     expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
     aliases = tuple(entry.get("aliases", ()))
-    return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, ())
+    evidence = tuple(Expectation(**one) for one in entry["evidence"])
+    return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, evidence)
 
 
 def model_of(origin: Origin, name: str) -> Model:

@@ -51,6 +51,7 @@ def compare(
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
+    gpu_words: str | None = None,
     card: Gpu | None = None,
     fit: Fit | None = None,
     budget: Budget | None = None,
@@ -59,15 +60,15 @@ def compare(
     """Every figure of the observation beside the engine's rules.
 
     overrides: parsed settings by name (kvplan.settings.Settings) that count before the log's. engine: rules
-    to use (``vllm@0.19``), else those of the printed version. gpu: told by the printed memory; card: one of
-    that memory where several kinds have it. fit: makes the engine's memory budget, whose lines are compared
-    too; budget: one made before. tolerance: share by which a figure may be off.
+    to use (``vllm@0.19``), else those of the printed version. gpu: told by the log, gpu_words:
+    how; card: one of the printed memory where several kinds have it. fit: makes the engine's memory budget,
+    whose lines are compared too; budget: one made before. tolerance: share by which a figure may be off.
     Raises KvplanError for settings that nobody knows.
     """
     if observation.engine not in ENGINES:
         reason = f"the cache rules of {observation.engine} are not known"
         return _cannot(model, observation, reason)
-    recognised = recognise(observation, overrides or {}, engine=engine, gpu=gpu)
+    recognised = recognise(observation, overrides or {}, engine=engine, gpu=gpu, gpu_words=gpu_words)
     try:
         recognised, predictor = _predictor(model, recognised)
     except KvplanError as error:
@@ -136,7 +137,11 @@ class _Run:
         observation = self.observation
         budget, known = self._budget()
         axis = self._axis(known)
-        pool = self._pool(axis) if axis is not None else unpredicted(observation, tuple(PICKS))
+        # The context decides llama.cpp's cells, no pool does.
+        by_length = observation.engine == "llamacpp"
+        pool = [] if by_length else unpredicted(observation, tuple(PICKS))
+        if axis is not None:
+            axis, pool = self._pool(axis)
         named = {POOL if row.name == "kv_pool_bytes" else row.name for row in budget}
         said = [name for name in _SAID if name not in named]
         return [
@@ -176,27 +181,29 @@ class _Run:
             self.notes.append(f"the pool of the memory budget, {ends}, does not hold the reported figures")
         return told or expected
 
-    def _pool(self, axis: Axis) -> list[ComparedRow]:
+    def _pool(self, axis: Axis) -> tuple[Axis, list[ComparedRow]]:
+        """The rows of the pool, and the pool: another one where a hypothesis explains every figure."""
         rows = pool_rows(self.predictor, axis, self.observation)
         if all(row.agrees or row.predicted is None for row in rows):
-            return self._reasoned(rows, axis)
+            return axis, self._reasoned(rows, axis)
         found = explained(self.model, self.recognised, axis, self.observation)
         if found is not None:
-            guess, predictor, theirs = found
+            guess, predictor, anew, theirs = found
             if not set(guess.names) & self.recognised.stated:
                 text = f"with {guess.text}, which the {self.observation.source} does not say"
                 self.predictor = predictor
-                return [replace(row, explanation=text) for row in theirs]
+                return anew, [replace(row, explanation=text) for row in theirs]
             text = f"these are the figures of {guess.text}"
         else:
             settings = self.recognised.settings
             ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
             told = unseen_rank(self.predictor, axis, self.observation, ranks)
             if told is None:
-                return self._reasoned(rows, axis)
+                return axis, self._reasoned(rows, axis)
             text = told
         first = next(row for row in rows if row.predicted is not None and not row.agrees)
-        return [replace(row, explanation=text) if row is first else row for row in self._reasoned(rows, axis)]
+        reasoned = self._reasoned(rows, axis)
+        return axis, [replace(row, explanation=text) if row is first else row for row in reasoned]
 
     def _reasoned(self, rows: list[ComparedRow], axis: Axis) -> list[ComparedRow]:
         return [

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvplan.comparison.figures import pool_figures, pool_rows
-from kvplan.comparison.predict import BLOCKS, BUDGET, PICKS, Axis, Predictor, narrow, ranks_of
+from kvplan.comparison.figures import infer_axis, pool_figures, pool_rows
+from kvplan.comparison.predict import BLOCKS, BUDGET, BYTES, PICKS, Axis, Predictor, narrow, ranks_of
 from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines import choose_engine
@@ -55,6 +55,8 @@ def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Ob
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _override(row, predictor, axis)
     yield from _smallest_rank(row, predictor, axis, observation)
+    if row.name == "running_requests":
+        yield from _slots(row, predictor, axis)
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _padding(row, predictor, axis)
     if row.predicted != row.reported and not _prints(row, predictor, axis):
@@ -131,6 +133,14 @@ def _smallest_rank(
         yield f"the smallest rank decides: {who} has {least[1].printed}, others up to {most[1].printed}"
 
 
+def _slots(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
+    """Fewer requests may run than slots are there: SGLang keeps states of finished ones for reuse."""
+    slots = predictor.at(axis.kind, axis.value).slots
+    each = predictor.result.settings.get("state_slots_per_request", 1)
+    if each > 1 and row.predicted == slots // each:
+        yield f"a running request takes {each} of the {slots:,} state slots"
+
+
 def _padding(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
     """Groups that pay for layers that the model does not have."""
     pool = predictor.sized(axis.kind, axis.value).pool
@@ -159,6 +169,12 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
         yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
     for size in (1, 2, 4, 8, 16):
         yield from one("tensor_parallel_size", size)
+    if observation.engine == "sglang":
+        older = dict(settings.engine_options) | {"mamba_padding_slot": False}
+        text = "no state slot set aside for padding, as before July 2026"
+        yield Hypothesis(
+            ("mamba_padding_slot",), text, choice, (("engine_options", tuple(sorted(older.items()))),)
+        )
     if observation.engine != "vllm":
         return
     printed = choose(observation, None)[0]
@@ -201,22 +217,25 @@ def _dtype(name: str) -> str:
 
 def explained(
     model: Model, recognised: Recognised, axis: Axis, observation: Observation
-) -> tuple[Hypothesis, Predictor, list[ComparedRow]] | None:
+) -> tuple[Hypothesis, Predictor, Axis, list[ComparedRow]] | None:
     """The first hypothesis under which every figure of the pool is the reported one; None where none is.
 
-    Nothing is tried where the pool is open by more than a hundredth: too much would fit by chance.
+    Nothing is tried where the pool is open by more than a hundredth: too much would fit by chance; nor where
+    its bytes were inferred from the only figure there is. Inferred bytes are inferred anew.
     """
-    if not axis.tight:
+    anew = axis.inferred and axis.kind == BYTES
+    if not axis.tight or (anew and len(pool_figures(observation)) < 2):
         return None
     for guess in hypotheses(model, recognised, observation):
         try:
             predictor = Predictor(model, guess.choice, replace(recognised.settings, **dict(guess.changes)))
-            rows = pool_rows(predictor, axis, observation)
+            theirs = infer_axis(predictor, observation) if anew else axis
+            rows = [] if theirs is None else pool_rows(predictor, theirs, observation)
         except KvplanError:
             continue
         compared = [row for row in rows if row.predicted is not None]
-        if compared and all(row.agrees for row in compared):
-            return guess, predictor, rows
+        if theirs is not None and compared and all(row.agrees for row in compared):
+            return guess, predictor, theirs, rows
     return None
 
 

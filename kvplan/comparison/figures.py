@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated_bytes, narrow
+from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.observation import Count, Figure, Observation, total
 from kvplan.results import SizeResult
 
-UNITS = {"num_blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "×"}
+UNITS = {
+    "num_blocks": "blocks",
+    "kv_tokens": "tokens",
+    "max_concurrency": "×",
+    "mamba_slots": "slots",
+    "swa_tokens": "tokens",
+    "running_requests": "requests",
+}
+ALLOCATED = ("kv_bytes", "mamba_conv_bytes", "mamba_ssm_bytes")
 MEMORY_REFUSALS = ("kv-cache-too-small", "no-memory-for-blocks", "too-few-state-blocks")
 """Refusals that follow from the pool; others (a busy GPU, out of memory) do not."""
 
@@ -30,15 +38,27 @@ def infer_axis(predictor: Predictor, observation: Observation) -> Axis | None:
     if observation.engine == "llamacpp":
         return None
     kind = BLOCKS if observation.engine == "vllm" else BYTES
-    for name, figure in pool_figures(observation).items():
+    figures = pool_figures(observation)
+    for name, figure in figures.items():
         whole = Axis(kind, 0, ENDLESS, ENDLESS, f"the reported {WORDS[name]}", inferred=True)
-        found = narrow(predictor, whole, name, figure)
+        # Where one more slot of states begins, tokens fall: only between two such points do they grow.
+        slots = figures.get("mamba_slots")
+        with_slots = None if slots is None else narrow(predictor, whole, "mamba_slots", slots)
+        found = None if with_slots is None else narrow(predictor, with_slots, name, figure)
+        found = found or narrow(predictor, whole, name, figure)
         if found is not None:
             return replace(found, value=found.low)
     return None
 
 
-WORDS = {"num_blocks": "blocks", "kv_tokens": "tokens", "max_concurrency": "concurrency"}
+WORDS = {
+    "num_blocks": "blocks",
+    "kv_tokens": "tokens",
+    "max_concurrency": "concurrency",
+    "mamba_slots": "state slots",
+    "swa_tokens": "window tokens",
+    "running_requests": "requests",
+}
 
 
 def pool_rows(predictor: Predictor, axis: Axis, observation: Observation) -> list[ComparedRow]:
@@ -148,16 +168,23 @@ def padding_layers(predictor: Predictor) -> list[int]:
 
 def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> Iterator[ComparedRow]:
     """The bytes of the caches, where length or tokens decide them: llama.cpp and SGLang."""
-    reported = observation.count("kv_bytes")
-    if reported is None or observation.engine not in ("llamacpp", "sglang"):
-        return
     if observation.engine == "llamacpp":
-        whole = total(part for part in (reported, observation.count("state_bytes")) if part is not None)
-        yield row_of("kv_bytes", "bytes", whole or reported, predictor.result.total.kv_bytes)
-    elif axis is not None:
-        allocated = allocated_bytes(predictor, axis.value)
-        if allocated is not None:
-            yield row_of("kv_bytes", "bytes", reported, allocated)
+        for name, amount in cells(predictor).items():
+            printed = observation.count(name)
+            if printed is not None:
+                yield row_of(name, "cells", printed, amount)
+        parts = (observation.count("kv_bytes"), observation.count("state_bytes"))
+        whole = total(part for part in parts if part is not None)
+        if whole is not None:
+            yield row_of("kv_bytes", "bytes", whole, predictor.result.total.kv_bytes)
+    elif axis is not None and observation.engine == "sglang":
+        for name, figure in pool_figures(observation).items():
+            axis = narrow(predictor, axis, name, figure) or axis
+        predicted = allocated(predictor, axis.value)
+        for name in ALLOCATED:
+            reported = observation.count(name)
+            if reported is not None and name in predicted:
+                yield row_of(name, "bytes", reported, predicted[name])
 
 
 def unpredicted(observation: Observation, names: tuple[str, ...]) -> list[ComparedRow]:

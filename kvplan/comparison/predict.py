@@ -1,17 +1,19 @@
 """What an engine's rules say of a pool whose bytes are known up to the rounding of a log.
 
-Tokens, blocks and concurrency never fall as memory grows, so the values that a rounded figure leaves open
-are those between its two ends, and whether a printed figure is one of them is found by bisection.
+Tokens, blocks and concurrency never fall as memory grows (SGLang's tokens: as long as its state slots are
+the same), so the values that a rounded figure leaves open are those between its two ends, and whether a
+printed figure is one of them is found by bisection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 
 from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.observation import Count, Figure, Observation, Rank
 from kvplan.questions import ask
@@ -50,13 +52,21 @@ class Axis:
 
 @record()
 class Figures:
-    """One answer of the rules: tokens and concurrency as the release prints them, unrounded."""
+    """One answer of the rules: tokens and concurrency as the release prints them, unrounded.
+
+    slots, window_tokens, requests: of state and window pools and who may run, where the engine names them
+    in its settings (SGLang).
+    """
 
     blocks: int
     tokens: int
     concurrency: Fraction
+    slots: int = 0
+    window_tokens: int = 0
+    requests: int = 0
 
 
+_SIZES = ("max_mamba_cache_size", "swa_max_total_num_tokens", "max_running_requests")
 NOTHING = Figures(0, 0, Fraction(0))
 
 
@@ -93,7 +103,8 @@ class Predictor:
         result = self.sized(kind, amount)
         pool, refusal = result.pool, result.refusal
         if pool is not None:
-            return Figures(pool.num_blocks, pool.kv_tokens, _as_printed(pool.max_concurrency))
+            named = [result.settings.get(name, 0) for name in _SIZES]
+            return Figures(pool.num_blocks, pool.kv_tokens, _as_printed(pool.max_concurrency), *named)
         if refusal is None or not refusal.largest_max_model_len:
             return NOTHING
         # Too small for one request of full length: the pool is the one of a shorter length.
@@ -106,17 +117,35 @@ class Predictor:
         return Figures(pool.num_blocks, pool.kv_tokens, Fraction(held, whole) if whole else Fraction(0))
 
 
-def allocated_bytes(predictor: Predictor, memory: int) -> int | None:
-    """What the engine really allocates for a pool of that size, where its rules tell it apart from the pool.
+def allocated(predictor: Predictor, memory: int) -> Mapping[str, int]:
+    """What the engine really allocates for a pool of that size, by the names of an observation's figures.
 
-    An engine's package may offer ``allocations(model, settings)``: entries with name, k_bytes and v_bytes.
+    An engine's package may offer ``allocations(model, settings)``: for every pipeline stage entries with
+    name, k_bytes and v_bytes. Of each figure the smallest stage's counts, as of the ranks of a log.
     """
     allocations = getattr(import_module(type(predictor.choice.engine).__module__), "allocations", None)
     if allocations is None:
-        return None
-    found = allocations(predictor.model, replace(predictor.settings, kv_cache_memory=memory))
-    own = (entry for entry in found if not entry.name.startswith("draft"))
-    return sum(int(entry.k_bytes) + int(entry.v_bytes) for entry in own)
+        return {}
+    stages: list[dict[str, int]] = []
+    try:
+        found = allocations(predictor.model, replace(predictor.settings, kv_cache_memory=memory))
+    except KvplanError:
+        return {}
+    for stage in found:
+        stages.append(dict.fromkeys(("kv_bytes", "mamba_conv_bytes", "mamba_ssm_bytes"), 0))
+        for entry in stage:
+            if entry.name == "state":
+                stages[-1]["mamba_conv_bytes"] += int(entry.k_bytes)
+                stages[-1]["mamba_ssm_bytes"] += int(entry.v_bytes)
+            else:
+                stages[-1]["kv_bytes"] += int(entry.k_bytes) + int(entry.v_bytes)
+    return {name: min(stage[name] for stage in stages) for name in stages[0]}
+
+
+def cells(predictor: Predictor) -> Mapping[str, int]:
+    """Tokens of the caches where the context decides them; an engine's package may offer it (llama.cpp)."""
+    found = getattr(import_module(type(predictor.choice.engine).__module__), "cells", None)
+    return {} if found is None else found(predictor.model, predictor.settings)
 
 
 Pick = Callable[[Figures], Number]
@@ -124,7 +153,11 @@ PICKS: dict[str, Pick] = {
     "num_blocks": lambda figures: figures.blocks,
     "kv_tokens": lambda figures: figures.tokens,
     "max_concurrency": lambda figures: figures.concurrency,
+    "mamba_slots": lambda figures: figures.slots,
+    "swa_tokens": lambda figures: figures.window_tokens,
+    "running_requests": lambda figures: figures.requests,
 }
+"""What is read of an answer, in the order in which a pool is inferred from the figures."""
 
 
 def narrow(predictor: Predictor, axis: Axis, name: str, figure: Figure) -> Axis | None:

@@ -42,12 +42,11 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     # Where the layers lie (n_gpu_layers) is left out: the log's caches are those of all devices.
     "llamacpp": {"n_ctx": "ctx_size", "max_num_seqs": "parallel", "n_ubatch": "ubatch_size"},
 }
-_ASKED_FOR = ("args", "server info")
-"""Sources of settings that somebody chose, as against lines that print what came of them."""
 _SETTINGS = frozenset(item.name for item in fields(Settings))
 _BUILD_NUMBERS = ("llamacpp",)
 """Engines whose log prints a build number, not a release: one set of rules for all of them."""
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
+_SWITCHES["full-size"] = True  # llama.cpp's word for --swa-full
 
 
 @record()
@@ -70,10 +69,11 @@ def recognise(
     *,
     engine: str | None = None,
     gpu: Gpu | None = None,
+    gpu_words: str | None = None,
 ) -> Recognised:
     """The rules and settings behind an observation; overrides (parsed values by name) win.
 
-    gpu: the one that the printed memory tells, where the user names none.
+    gpu: the one that the log tells, where the user names none; gpu_words: how it tells.
     Raises KvplanError(unknown-engine | bad-version | bad-setting).
     """
     choice, told, notes = choose(observation, engine)
@@ -85,8 +85,6 @@ def recognise(
     for printed, setting in observation.settings.items():
         name = names.get(printed, printed)
         if name == "block_size" and observation.engine == "vllm" and not _chosen_by_user(observation):
-            continue
-        if printed == "max_running_requests" and setting.source not in _ASKED_FOR:
             continue
         value: Any = None
         if name in _SETTINGS:
@@ -125,7 +123,7 @@ def recognise(
         shown["device"] = "cpu (config)"
     if gpu is not None:
         values["gpu"] = gpu
-        shown["gpu"] = f"{gpu.slug} (its memory)"
+        shown["gpu"] = gpu_words or f"{gpu.slug} (its memory)"
     given = dict(overrides)
     own.update(dict(given.pop("engine_options", ())))
     values.update(given)

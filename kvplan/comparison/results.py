@@ -28,6 +28,11 @@ LABELS = {
     "num_blocks": "blocks",
     "kv_tokens": "tokens",
     "max_concurrency": "max concurrency",
+    "mamba_slots": "state slots",
+    "swa_tokens": "window tokens",
+    "running_requests": "max requests",
+    "mamba_conv_bytes": "conv states",
+    "mamba_ssm_bytes": "recurrent states",
     "needed_kv_bytes": "one full request",
     "estimated_max_model_len": "longest that fits",
     "starts": "starts",
@@ -48,8 +53,9 @@ class ComparedRow:
     """One figure. predicted is from the nearest value of what was printed; low … high is what its rounding,
     or an estimate, leaves open.
 
-    unit: "bytes", "tokens", "blocks", "layers", "×" or "" (a yes or no). predicted None: nothing to compare
-    with. agrees: one and the same pool prints this and every other figure that agrees.
+    unit: "bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×" or "" (a yes or no).
+    predicted None: nothing to compare with. agrees: one and the same pool prints this and every other figure
+    that agrees.
     """
 
     name: str

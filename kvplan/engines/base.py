@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter
@@ -15,7 +15,17 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import EncoderInput, Model
 from kvplan.record import field_names, record
-from kvplan.results import LayerTerms, SizeResult
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Pool,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+)
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 
@@ -173,6 +183,50 @@ def served_dtype(model: Model, settings: Settings) -> Packing:
 
 def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
+
+
+class Compiled(Protocol):
+    """What an engine knows of (model, settings, version) before a request is asked for."""
+
+    @property
+    def model(self) -> ModelRef: ...
+    @property
+    def engine(self) -> EngineRef: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def layers(self) -> tuple[LayerTerms, ...]: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+def answer_of(
+    compiled: Compiled,
+    request: Request,
+    held: tuple[PerGpu, Total],
+    pool: Pool | None,
+    refusal: Refusal | None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    warnings: tuple[str | None, ...] = (),
+) -> SizeResult:
+    """The answer for one request. settings: as shown, where not those compiled; warnings: further ones."""
+    return SizeResult(
+        compiled.model,
+        compiled.engine,
+        compiled.settings if settings is None else settings,
+        request,
+        held[0],
+        held[1],
+        compiled.layers,
+        pool,
+        refusal,
+        (*compiled.warnings, *(text for text in warnings if text)),
+    )
+
+
+NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))
+"""Of a model that the engine refuses."""
 
 
 # What does not change the plan, only the question asked of it.

@@ -91,6 +91,12 @@ SGLANG = (
         default="auto",
         choices=STRATEGIES,
     ),
+    EngineOption(
+        "mamba_padding_slot",
+        "flag",
+        "The slot for padding comes out of the budget; off: before July 2026 (sglang#32184).",
+        default=True,
+    ),
     EngineOption("max_mamba_cache_size", "count", "Slots of states, whatever the memory."),
     EngineOption("max_total_tokens", "count", "Upper bound of the pool's tokens."),
     EngineOption(
@@ -124,6 +130,18 @@ TRTLLM = (
         "Part of the memory of each window size, smallest first (default: equal).",
     ),
     EngineOption("max_tokens", "count", "Upper bound of the pool's tokens; not for several windows."),
+    EngineOption(
+        "use_kv_cache_manager_v2",
+        "flag",
+        "The prototype that shares pools between windows whose blocks are alike.",
+        default=False,
+    ),
+    EngineOption(
+        "max_util_for_resume",
+        "share",
+        "Part of the pool up to which requests resume, for the prototype.",
+        default=Fraction(95, 100),
+    ),
     EngineOption(
         "mamba_state_cache_interval",
         "count",

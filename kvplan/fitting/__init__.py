@@ -16,6 +16,7 @@ from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.record import changed
 from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import gib
@@ -75,11 +76,11 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         if result.refusal is None:
             result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit))
     else:
-        with_pool = replace(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
+        with_pool = changed(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
         result = engine.size(
             model, _with_longest(model, choice, with_pool) if longest else with_pool, version
         )
-    return replace(
+    return changed(
         result,
         settings={**result.settings, **dict(fit.settings)},
         budget=fit.budget,

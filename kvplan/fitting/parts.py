@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, wraps
+from typing import Any
 
 from kvplan.budget.lines import about, exact
 from kvplan.dtypes import Packing
-from kvplan.engines.base import Choice
+from kvplan.engines.base import Choice, planned_settings, planned_values
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
 from kvplan.gpu import Gpu
@@ -30,14 +30,15 @@ def once_a_start(
     compute: Callable[[Model, Choice, Settings], Fit],
 ) -> Callable[[Model, Choice, Settings], Fit]:
     """A budget is remembered by what decides it: a request's shape does not."""
-    kept = lru_cache(maxsize=4096)(compute)
+
+    @lru_cache(maxsize=4096)
+    def kept(model: Model, rules: tuple[Any, ...], values: tuple[Any, ...]) -> Fit:
+        engine, version, asked = rules
+        return compute(model, Choice(engine, version, asked=asked), planned_settings(values))
 
     @wraps(compute)
     def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
-        asked = replace(
-            settings, tokens=None, encoder_tokens=None, requests=1, kv_cache_memory=None, media=()
-        )
-        return kept(model, replace(choice, fit=None), asked)
+        return kept(model, (choice.engine, choice.version, choice.asked), planned_values(settings))
 
     return fit
 

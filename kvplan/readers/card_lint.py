@@ -133,8 +133,10 @@ def _parameters(path: Path, located: Located, card: Card) -> Iterator[Finding]:
 
 
 def _numbers(path: Path, located: Located, card: Card, size: SizeOf) -> Iterator[Finding]:
-    for index, entry in enumerate(card.expect):
-        where = located.where(("expect", index, "value"))
+    entries = [("expect", index, entry) for index, entry in enumerate(card.expect)]
+    entries += [("evidence", index, entry) for index, entry in enumerate(card.evidence)]
+    for key, index, entry in entries:
+        where = located.where((key, index, "value"))
         try:
             value = answer(card, entry, size)
         except KvplanError as error:
@@ -144,7 +146,8 @@ def _numbers(path: Path, located: Located, card: Card, size: SizeOf) -> Iterator
             yield Finding(
                 str(path),
                 "wrong-number",
-                f"{entry.engine} {entry.field} is {value}, not {entry.value}",
+                f"{entry.engine} {entry.field} is {value}, not {entry.value}"
+                + (", which the engine printed" if key == "evidence" else ""),
                 where,
             )
 

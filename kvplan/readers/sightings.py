@@ -5,10 +5,11 @@ from __future__ import annotations
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.observation import Observation
+from kvplan.observation import Count, Observation
 from kvplan.readers.card_index import find_targets
 from kvplan.readers.cards import load_card
-from kvplan.readers.gpus import list_gpus
+from kvplan.readers.gpus import key_of, list_gpus, list_keys, load_gpu
+from kvplan.record import record
 from kvplan.units import GIB
 
 MEMORY_SPREAD = GIB // 50
@@ -61,17 +62,47 @@ def _names(observation: Observation) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-def gpu_of(observation: Observation) -> Gpu | None:
-    """The GPU whose total memory the engine printed; None where none, or several kinds, have it."""
+@record()
+class SeenGpu:
+    """A GPU that an engine's words tell, and how: ``h100-sxm (its name)``, ``a or b (their memory)``."""
+
+    gpu: Gpu
+    words: str
+
+
+def gpu_of(observation: Observation) -> SeenGpu | None:
+    """The GPU that the engine named, else one whose total memory it printed.
+
+    None where neither is said, or where several kinds (architectures) have that memory. A name whose memory
+    is not the printed one (a slice of that GPU, say) is not taken.
+    """
     printed = observation.count("total_memory_bytes")
+    named = _named(observation)
+    if named is not None and (printed is None or _has(named, printed)):
+        return SeenGpu(named, f"{named.slug} (its name)")
     if printed is None:
         return None
-    fitting = [
-        gpu
-        for gpu in list_gpus()
-        if gpu.memory_total_bytes is not None
-        and printed.low - MEMORY_SPREAD <= gpu.memory_total_bytes <= printed.high + MEMORY_SPREAD
-    ]
+    fitting = [gpu for gpu in list_gpus() if _has(gpu, printed)]
     whole = [gpu for gpu in fitting if not gpu.is_mig_slice] or fitting
     kinds = {(gpu.vendor, gpu.arch, gpu.compute_capability) for gpu in whole}
-    return whole[0] if len(kinds) == 1 else None
+    if len(kinds) != 1:
+        return None
+    # First the one that a family's name means: h100 is the SXM card.
+    whole.sort(key=lambda gpu: (not gpu.default_for, gpu.slug))
+    slugs = [gpu.slug for gpu in whole]
+    return SeenGpu(whole[0], f"{' or '.join(slugs)} ({'their' if len(slugs) > 1 else 'its'} memory)")
+
+
+def _has(gpu: Gpu, printed: Count) -> bool:
+    """True where the GPU has the printed total, as far as drivers differ."""
+    total = gpu.memory_total_bytes
+    return total is not None and printed.low - MEMORY_SPREAD <= total <= printed.high + MEMORY_SPREAD
+
+
+def _named(observation: Observation) -> Gpu | None:
+    """By its whole name, as the driver or the name of a kernel's configuration file has it."""
+    name = observation.setting("gpu_name")
+    if not isinstance(name, str):
+        return None
+    key = key_of(name.strip().removesuffix(".json"))
+    return load_gpu(key) if key in list_keys() else None

@@ -15,7 +15,9 @@ class RowEntry(_Strict):
     """One figure."""
 
     name: str
-    unit: Literal["bytes", "tokens", "blocks", "layers", "×", ""] = Field(description="empty: a yes or no")
+    unit: Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×", ""] = Field(
+        description="empty: a yes or no"
+    )
     predicted: Optional[Number] = Field(description="null: nothing to compare with")  # noqa: UP045
     predicted_low: Optional[Number] = Field(description="what rounding or an estimate leaves open")  # noqa: UP045
     predicted_high: Optional[Number]  # noqa: UP045

@@ -82,6 +82,18 @@ llama_kv_cache: size = {window} MiB ({cells} cells,  12 layers,  1/1 seqs), K (f
 @pytest.mark.parametrize(("ubatch", "cells", "window"), [(512, 768, "18.00"), (2048, 2304, "54.00")])
 def test_llama_cpp(ubatch: int, cells: int, window: str) -> None:
     found = _compare("llamacpp", "gpt-oss-20b", _llamacpp("3072.00", window, cells, ubatch=ubatch))
-    assert _exactly(found, "kv_bytes")
+    assert _exactly(found, "kv_bytes", "kv_tokens", "swa_tokens")
     other = _compare("llamacpp", "gpt-oss-20b", _llamacpp("1536.00", window, cells, ubatch=ubatch))
     assert other.verdict is Verdict.DIFFERS
+
+
+def test_llama_cpp_with_windows_of_full_size() -> None:
+    """What llama-cpp-python does unless told otherwise, and what its log says then."""
+    text = _llamacpp("3072.00", "3072.00", 131072)
+    first = "llama_kv_cache_iswa: creating non-SWA"
+    said = "llama_kv_cache_iswa: using full-size SWA cache (ref: https://github.com/ggml-org/llama.cpp)\n"
+    found = _compare("llamacpp", "gpt-oss-20b", text.replace(first, said + first))
+    assert _exactly(found, "kv_bytes", "kv_tokens", "swa_tokens")
+    assert found.recognised["swa_full"].startswith("True")
+    without = _compare("llamacpp", "gpt-oss-20b", text)
+    assert not without.row("swa_tokens").agrees

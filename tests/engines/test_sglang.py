@@ -59,7 +59,7 @@ def ask(model: Any, **options: Any) -> SizeResult:
 def test_diffusion_gemma() -> None:
     """30 layers, page 256: full 70,656 tokens with K 0.68 GB, window 56,320 tokens with K 5.40 GB."""
     model = load_model(gemma4("DiffusionGemmaForBlockDiffusion", 30, 25))
-    found = allocations(
+    (found,) = allocations(
         model, make_settings(kv_cache_memory="40GiB", block_size=256, max_total_tokens=70_656 + 100)
     )
     assert [(one.name, one.tokens, one.words().split(",")[1].strip()) for one in found] == [
@@ -85,7 +85,7 @@ def test_dspark_draft_pool() -> None:
         "num_attention_heads": 64,
         "head_dim": 128,
     }
-    (found,) = allocations(
+    ((found,),) = allocations(
         load_model(config), make_settings(tp=2, kv_cache_memory="24GiB", max_total_tokens=2_125_056)
     )
     assert found.words() == "#tokens: 2125056, K size: 10.13 GB, V size: 10.13 GB"

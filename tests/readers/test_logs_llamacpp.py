@@ -54,6 +54,7 @@ def test_windows_devices_and_settings() -> None:
     assert (observation.engine, observation.engine_version) == ("llamacpp", "6543")
     values = {name: setting.value for name, setting in observation.settings.items()}
     assert values == {
+        "gpu_name": "Some Card",
         "model": "/models/a b/tiny.gguf",
         "quantization": "Q4_K - Medium",
         "n_ctx_train": 131072,

@@ -54,7 +54,7 @@ def test_a_dense_model_on_two_ranks() -> None:
     assert values["tensor_parallel_size"] == 2
     assert values["mem_fraction_static"] == Fraction(7, 8)
     assert values["max_model_len"] == 131072  # the resolved length, printed after the argument's None
-    assert values["max_running_requests"] == 2048
+    assert printed(observation, "running_requests") == "2048"
     assert {row.rank.label: row.rank.tp for row in observation.rows} == {"TP0": 0, "TP1": 1}
     assert printed(observation, "weights_bytes") == "8.25 GiB"
     assert printed(observation, "free_before_bytes") == "78.25 GiB"

@@ -119,8 +119,8 @@ def test_no_source_is_a_refusal_with_the_ways_out() -> None:
         weights_per_rank(WeightSources(), ALONE, BFLOAT16)
     assert caught.value.code == "no-weights"
     assert any("--weights" in line for line in caught.value.help)
-    sources = sources_of_config({**TINY_LLAMA, "model_type": "t5"})
-    with pytest.raises(KvplanError, match="weights of 't5' cannot be derived"):
+    sources = sources_of_config({**TINY_LLAMA, "model_type": "rwkv5"})
+    with pytest.raises(KvplanError, match="weights of 'rwkv5' cannot be derived"):
         weights_per_rank(sources, ALONE, BFLOAT16)
 
 

@@ -17,9 +17,9 @@ from tests.weights.checkpoints import TINY_LLAMA, llama_tensors
 pytest.importorskip("torch", reason="the extra gpu is not installed")
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 
-TINY_T5: dict[str, Any] = {
-    "model_type": "t5",
-    "architectures": ["T5ForConditionalGeneration"],
+TINY_MT5: dict[str, Any] = {
+    "model_type": "mt5",
+    "architectures": ["MT5ForConditionalGeneration"],
     "d_model": 64,
     "d_ff": 128,
     "d_kv": 8,
@@ -35,9 +35,9 @@ def test_the_library_names_a_llama_as_its_checkpoints_do() -> None:
 
 
 def test_a_type_without_a_rule_is_counted_and_divided_by_names() -> None:
-    built = tensors_on_meta(TINY_T5)
-    model = read_config(TINY_T5, id="t5", source="dict")
-    sources = sources_of_config(TINY_T5, found=built, model=model)
+    built = tensors_on_meta(TINY_MT5)
+    model = read_config(TINY_MT5, id="mt5", source="dict")
+    sources = sources_of_config(TINY_MT5, found=built, model=model)
     whole = weights_per_rank(sources, ALONE, BFLOAT16)
     assert whole.source == "parameter count"
     assert whole.total_bytes == 2 * sum(tensor.elements for tensor in built.tensors)

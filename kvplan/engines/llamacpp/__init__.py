@@ -14,13 +14,15 @@ from functools import lru_cache
 from typing import Any
 
 from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_of,
     encoder_length,
     layer_answers,
     planned_settings,
     planned_values,
     request_tokens,
 )
-from kvplan.engines.llamacpp.memory import Context, caches_of, layout_of
+from kvplan.engines.llamacpp.memory import Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, machine_of
 from kvplan.engines.llamacpp.store import store_for
@@ -52,31 +54,24 @@ class LlamaCpp:
         refusal, pool = compiled.refusal, None
         if refusal is None:
             refusal, pool = answer(machine, context, options, model, settings, tokens)
-        per_gpu, total = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0)
+        held = NOTHING_HELD
         if compiled.refusal is None:
-            per_gpu, total = _held(machine, context, settings.requests, tokens)
+            held = _held(machine, context, settings.requests, tokens)
         host = machine.host_bytes(context)
-        return SizeResult(
-            compiled.model,
-            compiled.engine,
-            {
+        return answer_of(
+            compiled,
+            Request(tokens, encoder_tokens, settings.requests),
+            held,
+            pool,
+            refusal,
+            settings={
                 **compiled.settings,
                 "n_ctx": context.n_ctx,
                 "n_ctx_seq": context.cells,
                 "n_seq_max": context.slots,
                 "host_kv_bytes": host,
             },
-            Request(tokens, encoder_tokens, settings.requests),
-            per_gpu,
-            total,
-            compiled.layers,
-            pool,
-            refusal,
-            (
-                *compiled.warnings,
-                *([warning] if warning else []),
-                *([f"{host:,} bytes of the cache lie in host memory"] if host else []),
-            ),
+            warnings=(warning, f"{host:,} bytes of the cache lie in host memory" if host else None),
         )
 
 
@@ -115,16 +110,34 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
 
 def log_lines(model: Model, settings: Settings) -> list[str]:
     """The size lines that llama.cpp prints, one a cache: ``size = 68.00 MiB (8192 cells, 8 layers)``."""
+    context, caches = _caches(model, settings)
+    return [
+        f"size = {_mib(cache.tensor.bytes(context))} MiB"
+        f" ({_cells(cache, context)} cells, {cache.layers} layers)"
+        for cache in caches
+    ]
+
+
+def cells(model: Model, settings: Settings) -> dict[str, int]:
+    """Cells of the full cache (kv_tokens) and of the windows' (swa_tokens), as the size lines print them."""
+    context, caches = _caches(model, settings)
+    names = {"full": "kv_tokens", "window": "swa_tokens"}
+    return {
+        names[cache.tensor.group]: _cells(cache, context) for cache in caches if cache.tensor.group in names
+    }
+
+
+def _caches(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
     options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
     store = store_for(model, settings, options)
     context = context_for(options, request_tokens(model, settings), settings.requests)
-    layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
-    lines = []
-    for cache in caches_of(layout, model.distinct()):
-        one = cache.tensor
-        cells = context.slots if one.group == "state" else one.cells(context)
-        lines.append(f"size = {_mib(one.bytes(context))} MiB ({cells} cells, {cache.layers} layers)")
-    return lines
+    return context, caches_of(
+        layout_of(model, store, flash_attn=options.flag("flash_attn")), model.distinct()
+    )
+
+
+def _cells(cache: Cache, context: Context) -> int:
+    return context.slots if cache.tensor.group == "state" else cache.tensor.cells(context)
 
 
 def _mib(amount: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.base import part_terms
@@ -33,8 +34,7 @@ PAD = 256
 """Cells are padded to this (GGML_PAD in src/llama-context.cpp)."""
 
 
-@record()
-class Context:
+class Context(NamedTuple):
     """slots: n_seq_max; streams: 1 when unified, else slots; cells: n_ctx_seq, of one stream."""
 
     slots: int

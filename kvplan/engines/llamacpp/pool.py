@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.options import Options
@@ -31,7 +32,7 @@ def context_for(options: Options, tokens: int, requests: int) -> Context:
     return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.flag("swa_full"))
 
 
-@record()
+@record(eq=False)
 class Machine:
     """Which caches lie where: on each GPU, and in host memory. on_gpu, on_host: numbers of layers."""
 
@@ -40,18 +41,24 @@ class Machine:
     on_gpu: int
     on_host: int
 
-    def per_gpu(self, context: Context) -> list[int]:
-        return [sum(cache.tensor.bytes(context) for cache in stage) for stage in self.stages]
+    def per_gpu(self, context: Context) -> tuple[int, ...]:
+        return _per_gpu(self, context)
 
     def most(self, context: Context) -> int:
-        return max(self.per_gpu(context))
+        return max(_per_gpu(self, context))
 
     def fullest(self, context: Context) -> tuple[Cache, ...]:
-        gpus = self.per_gpu(context)
+        gpus = _per_gpu(self, context)
         return self.stages[gpus.index(max(gpus))]
 
     def host_bytes(self, context: Context) -> int:
         return sum(cache.tensor.bytes(context) for cache in self.host)
+
+
+@lru_cache(maxsize=4096)
+def _per_gpu(machine: Machine, context: Context) -> tuple[int, ...]:
+    """Remembered: one question asks for the same context several times."""
+    return tuple(sum(cache.tensor.bytes(context) for cache in stage) for stage in machine.stages)
 
 
 def machine_of(model: Model, store: Store, settings: Settings, options: Options) -> Machine:

@@ -9,12 +9,13 @@ name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_of,
     encoder_length,
     layer_answers,
     planned_settings,
@@ -23,7 +24,7 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.own_options import SGLANG as OPTIONS
-from kvplan.engines.sglang.answer import held, pool_of
+from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.models import refusal_of
@@ -33,7 +34,7 @@ from kvplan.engines.sglang.stages import PoolError, Pools
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal, Request, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB
 
@@ -59,10 +60,9 @@ class Sglang:
                 largest_max_model_len=arguments.context_len,
                 help=(f"--tokens {arguments.context_len}",),
             )
-        per_gpu, total, pool = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None
-        shown = compiled.settings
+        held, pool, shown = NOTHING_HELD, None, compiled.settings
         if pools is not None:
-            per_gpu, total = held(pools, tokens, settings.requests)
+            held = held_by_requests(pools, tokens, settings.requests)
             if settings.kv_cache_memory is not None and refusal is None:
                 try:
                     sizes = solve(pools, settings.kv_cache_memory)
@@ -70,18 +70,8 @@ class Sglang:
                     shown = {**shown, **shown_sizes(arguments, sizes)}
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
-        return SizeResult(
-            compiled.model,
-            compiled.engine,
-            shown,
-            Request(tokens, encoder_tokens, settings.requests),
-            per_gpu,
-            total,
-            compiled.layers,
-            pool,
-            refusal,
-            (*compiled.warnings, warning) if warning else compiled.warnings,
-        )
+        request = Request(tokens, encoder_tokens, settings.requests)
+        return answer_of(compiled, request, held, pool, refusal, settings=shown, warnings=(warning,))
 
 
 @record()
@@ -120,7 +110,8 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
 class Allocation:
     """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``.
 
-    Bytes of one GPU.
+    Bytes of one GPU. name: full, window or state; of states tokens are slots, K the conv states and V the
+    recurrent ones (``Mamba Cache is allocated. max_mamba_cache_size: N, conv_state size: xGB, …``).
     """
 
     name: str
@@ -134,34 +125,34 @@ class Allocation:
         return f"#tokens: {self.tokens}, K size: {_gib(self.k_bytes)} GB, V size: {_gib(self.v_bytes)} GB"
 
 
-def allocations(model: Model, settings: Settings) -> list[Allocation]:
-    """The tensors really allocated: each pool has one page more than its tokens. Raises KvplanError."""
+def allocations(model: Model, settings: Settings) -> list[list[Allocation]]:
+    """The tensors really allocated by every pipeline stage, the fullest first.
+
+    Each pool has one page more than its tokens, the states one slot more. Raises KvplanError.
+    """
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
     pools = _compile(model, Sglang.versions[-1], _context(model, settings), planned_values(settings)).pools
     if pools is None:
         raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
-    sizes, page = solve(pools, settings.kv_cache_memory), pools.arguments.page_size
-    stage = max(pools.stages, key=lambda stage: stage.full + stage.window)
-    cell, found = stage.target, []
-    if cell.full:
-        rows = sizes.max_total_num_tokens + page
-        found.append(
-            Allocation(
-                "full", sizes.max_total_num_tokens, cell.full_k * rows, (cell.full - cell.full_k) * rows
+    page = pools.arguments.page_size
+    try:
+        sizes = solve(pools, settings.kv_cache_memory)
+    except PoolError as error:
+        raise KvplanError("not-enough-memory", str(error)) from error
+    stages = sorted(pools.stages, key=lambda stage: stage.full + stage.window, reverse=True)
+    return [
+        [
+            Allocation(name, entries, key * (entries + more), rest * (entries + more))
+            for name, entries, more, key, rest in (
+                ("full", sizes.max_total_num_tokens, page, cell.full_k, cell.full - cell.full_k),
+                ("window", sizes.window_tokens, page, cell.window_k, cell.window - cell.window_k),
+                ("state", sizes.state_slots, 1, cell.conv, cell.ssm),
             )
-        )
-    if cell.window:
-        rows = sizes.window_tokens + page
-        found.append(
-            Allocation(
-                "window", sizes.window_tokens, cell.window_k * rows, (cell.window - cell.window_k) * rows
-            )
-        )
-    if cell.slot:
-        slots = sizes.state_slots + 1
-        found.append(Allocation("state", sizes.state_slots, cell.conv * slots, cell.ssm * slots))
-    return found
+            if key + rest
+        ]
+        for cell in (stage.target for stage in stages)
+    ]
 
 
 def _gib(amount: int) -> str:

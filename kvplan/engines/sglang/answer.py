@@ -40,7 +40,7 @@ def _stage_bytes(pools: Pools, stage: Stage, tokens: int) -> tuple[int, Fraction
     return held_bytes, Fraction(stage.full, arguments.dcp) + growing, fixed
 
 
-def held(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
+def held_by_requests(pools: Pools, tokens: int, requests: int) -> tuple[PerGpu, Total]:
     """Pages of the full pool, the tail that the window pool keeps, and the request's state slots."""
     stages = [_stage_bytes(pools, stage, tokens) for stage in pools.stages]
     most, growth, fixed = max(stages, key=lambda stage: stage[0])

@@ -60,6 +60,7 @@ class Arguments:
     strategy: str
     slots_per_request: int
     state_ratio: Fraction
+    padding_slot: int
     max_slots: int | None
     max_total_tokens: int | None
     max_running_requests: int | None
@@ -123,6 +124,7 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         strategy=strategy,
         slots_per_request=_slots_per_request(strategy, options),
         state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
+        padding_slot=int(options.flag("mamba_padding_slot")),
         max_slots=options.count("max_mamba_cache_size"),
         max_total_tokens=options.count("max_total_tokens"),
         max_running_requests=running,

@@ -164,13 +164,13 @@ def _request_cap(pools: Pools) -> int | None:
 def _states(pools: Pools, memory: int) -> tuple[int, int]:
     """(slots, bytes left for tokens): the states take ratio / (1 + ratio) of the memory, first.
 
-    One slot more than usable is allocated (padding). Speculation adds intermediate states: draft tokens for
-    each request that may run, and one.
+    One slot more than usable is allocated (padding), and taken from the budget since sgl-project/sglang
+    #32184. Speculation adds intermediate states: draft tokens for each request that may run, and one.
     """
     arguments, slot = pools.arguments, pools.slot_bytes
     if not slot:
         return 0, memory
-    draft, per = arguments.draft_tokens, arguments.slots_per_request
+    draft, per, padding = arguments.draft_tokens, arguments.slots_per_request, arguments.padding_slot
     requests = None
     if arguments.max_running_requests is not None:
         requests = max(1, arguments.max_running_requests // arguments.attn_dp)
@@ -178,18 +178,18 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     if arguments.max_slots is not None:
         slots = arguments.max_slots // arguments.attn_dp
         if draft and requests is not None:
-            rest -= slot * (min(requests, slots // per) + 1) * draft
+            rest -= slot * (min(requests, slots // per) + padding) * draft
     elif not arguments.radix and requests is not None:
         slots = requests
-        rest -= slot * (slots + 1) * draft
+        rest -= slot * (slots + padding) * draft
     else:
         share = memory * arguments.state_ratio / (1 + arguments.state_ratio)
         if draft:
             assert requests is not None
-            slots = int((share - slot * (1 + draft)) // (slot * (1 + Fraction(draft, per))))
-            rest -= slot * (min(requests, max(slots, 0) // per) + 1) * draft
+            slots = int((share - slot * padding * (1 + draft)) // (slot * (1 + Fraction(draft, per))))
+            rest -= slot * (min(requests, max(slots, 0) // per) + padding) * draft
         else:
-            slots = int((share - slot) // slot)
+            slots = int((share - slot * padding) // slot)
     if slots <= 0:
         raise PoolError(f"{memory:,} bytes are too few for the states of one request ({slot:,} bytes a slot)")
-    return slots, rest - (slots + 1) * slot
+    return slots, rest - (slots + padding) * slot

@@ -16,6 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_of,
     encoder_length,
     layer_answers,
     planned_settings,
@@ -24,6 +26,7 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.own_options import TRTLLM as OPTIONS
+from kvplan.engines.trtllm import v2
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,
@@ -37,6 +40,7 @@ from kvplan.engines.trtllm.plan import (
     windows_of,
 )
 from kvplan.engines.trtllm.store import part_store, store_for
+from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
 from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Store
 from kvplan.model import Model
@@ -81,23 +85,19 @@ class TrtLlm:
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         if refusal is None and tokens > compiled.max_seq_len:
             refusal = _too_long(tokens, compiled.max_seq_len)
-        per_gpu, total, pool = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0), None
+        held, pool = NOTHING_HELD, None
         if plan is not None:
-            per_gpu, total = _held(plan, tokens, settings)
-            if settings.kv_cache_memory is not None and refusal is None:
-                refusal, pool = _answer(plan, tokens, settings.kv_cache_memory)
-        return SizeResult(
-            compiled.model,
-            compiled.engine,
-            compiled.settings,
-            Request(tokens, encoder_tokens, settings.requests),
-            per_gpu,
-            total,
-            compiled.layers,
-            pool,
-            refusal,
-            (*compiled.warnings, warning) if warning else compiled.warnings,
-        )
+            memory = settings.kv_cache_memory
+            if isinstance(plan, PlanV2):
+                held = v2.held(plan, tokens, settings)
+                if memory is not None and refusal is None:
+                    refusal, pool = v2.answer(plan, tokens, memory)
+            else:
+                held = _held(plan, tokens, settings)
+                if memory is not None and refusal is None:
+                    refusal, pool = _answer(plan, tokens, memory)
+        request = Request(tokens, encoder_tokens, settings.requests)
+        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
 
 
 @record()
@@ -106,7 +106,7 @@ class Compiled:
 
     model: ModelRef
     engine: EngineRef
-    plan: Plan | None
+    plan: Plan | PlanV2 | None
     refusal: Refusal | None
     max_seq_len: int
     settings: Mapping[str, Any]
@@ -119,8 +119,11 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
     store, refusal = store_for(model, settings), _unsupported(model)
-    plan = make_plan(model, store, settings, options, max_seq_len) if refusal is None else None
-    slots = state_slots(plan) if plan is not None and plan.fullest.state else None
+    make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
+    plan: Plan | PlanV2 | None = None
+    if refusal is None:
+        plan = make(model, store, settings, options, max_seq_len)
+    slots = state_slots(plan) if isinstance(plan, Plan) and plan.fullest.state else None
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(TrtLlm.name, version),
@@ -139,8 +142,8 @@ def allocated_words(model: Model, settings: Settings) -> str:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
     version = TrtLlm.versions[-1]
     plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
-    if plan is None:
-        raise KvplanError("unsupported-model", f"TensorRT-LLM does not serve {model.id}")
+    if not isinstance(plan, Plan):
+        raise KvplanError("unsupported-model", f"TensorRT-LLM has no such line for {model.id}")
     pools = pool_blocks(plan, settings.kv_cache_memory)
     amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)
     hundredths = (amount * 200 + GIB) // (2 * GIB)
@@ -253,6 +256,8 @@ def _shown(
         "pipeline_parallel_size": settings.pipeline_parallel_size,
         "enable_attention_dp": options.flag("enable_attention_dp"),
     }
+    if options.flag("use_kv_cache_manager_v2"):
+        shown["use_kv_cache_manager_v2"] = True
     if slots is not None:
         shown["mamba_cache_dtype"] = store.conv_state.name
         shown["mamba_ssm_cache_dtype"] = settings.mamba_ssm_cache_dtype

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from kvplan.engines.base import encoder_length, layer_answers
+from kvplan.engines.base import NOTHING_HELD, answer_of, encoder_length, layer_answers
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import VLLM as OPTIONS
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
@@ -104,25 +103,15 @@ class Vllm:
             )
         pool = None
         if plan is None:
-            per_gpu, total = PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0)
+            held = NOTHING_HELD
         else:
-            per_gpu, total, held = _request_bytes(plan, compiled.ranks, request)
+            per_gpu, total, blocks = _request_bytes(plan, compiled.ranks, request)
             if settings.kv_cache_memory is not None and refusal is None and plan.groups:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
-                    pool = _pool(plan, settings, held)
-        return SizeResult(
-            compiled.model,
-            compiled.engine,
-            compiled.settings,
-            request,
-            per_gpu,
-            total,
-            compiled.layers,
-            pool,
-            refusal,
-            (*compiled.warnings, warning) if warning else compiled.warnings,
-        )
+                    pool = _pool(plan, settings, blocks)
+            held = per_gpu, total
+        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
 
 
 def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:

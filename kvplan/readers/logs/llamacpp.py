@@ -63,7 +63,12 @@ RULES: tuple[Rule, ...] = (
         )
     ),
     rule("n_ctx_per_seq = {max_model_len:n}", kind="settings", text="context"),
-    rule("using device {device:device} ({:any}) - {free_before_bytes:MiB} MiB free", weight=2),
+    rule(
+        "using device {device:device} ({gpu_name:path})[[ ({:any})]] - {free_before_bytes:MiB} MiB free",
+        anchor="using device ",
+        text="device",
+        weight=2,
+    ),
     # Buffers, one line for each device.
     rule(
         "{device:device} model buffer size = {weights_bytes:MiB} MiB",
@@ -84,6 +89,8 @@ RULES: tuple[Rule, ...] = (
         "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor="output buffer size", weight=2
     ),
     # Caches.
+    # With --swa-full, which is llama-cpp-python's default and not llama-server's.
+    rule("using {swa_full:word} SWA cache", kind="settings", anchor=" SWA cache", text="context"),
     rule("creating {label:label}KV cache, size =", kind="name", anchor="KV cache, size ="),
     rule(
         "size = {bytes:MiB} MiB ( {tokens:n} cells, {layers:n} layers, {sequences:n}[[/{:any}]] seqs), "
@@ -138,7 +145,14 @@ def _finish(observation: Observation) -> Observation:
     if not sums["kv_bytes"]:
         caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
         sums["kv_bytes"] = summed(caches, "bytes")
-    whole = dataclasses.replace(whole, pools=pools, kv_tokens=main.tokens if main else None, **sums)
+    window = next((pool for pool in pools if pool.name == "swa"), None)
+    whole = dataclasses.replace(
+        whole,
+        pools=pools,
+        kv_tokens=main.tokens if main else None,
+        swa_tokens=window.tokens if window else None,
+        **sums,
+    )
     return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
 
 

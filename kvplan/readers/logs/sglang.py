@@ -33,6 +33,7 @@ _ALLOCATED = (
 RULES: tuple[Rule, ...] = (
     rule("server_args=", kind="boot", anchor="server_args=", weight=3),
     rule("server_args=", kind="items", anchor="server_args=", text="args", weight=0),
+    rule("device_name={gpu_name:word}", kind="settings", text="kernels", weight=0),
     rule("Load weight begin. avail mem={free_before_bytes:GiB} GB", weight=3),
     rule(
         "Load weight end. {:any}avail mem={free_after_weights_bytes:GiB} GB"
@@ -71,7 +72,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "max_total_num_tokens={kv_tokens:n}[[, chunked_prefill_size={chunked_prefill_size:opt}]]"
         "[[, max_prefill_tokens={max_prefill_tokens:opt}]]"
-        "[[, max_running_requests={max_running_requests:opt}]]"
+        "[[, max_running_requests={running_requests:opt}]]"
         "[[, context_len={max_model_len:opt}]]",
         weight=3,
     ),

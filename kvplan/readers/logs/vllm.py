@@ -74,6 +74,8 @@ RULES: tuple[Rule, ...] = (
         text="override",
         when=_really_overridden,
     ),
+    # The file of tuned kernels that was looked for.
+    rule("device_name={gpu_name:word}", kind="settings", text="kernels"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),
     rule("Model loading took {weights_bytes:GiB} G", weight=3),

@@ -20,7 +20,7 @@ from kvplan.weights.quantisation import quantised
 
 _FILES = (
     *("dense_table", "older_table", "mla", "hybrids", "delta_nets", "special", "gemma", "novel"),
-    *("towers", "towers_more", "speech"),
+    *("towers", "towers_more", "speech", "edge", "step"),
 )
 
 
