@@ -139,6 +139,46 @@ def card_rate() -> Figure:
     )
 
 
+def check_rate() -> Figure:
+    """kvplan check of 200 plans in a fresh process's first call, against reading the same YAML files."""
+    import tempfile
+    from pathlib import Path
+
+    import yaml
+
+    import kvplan
+
+    models = {"llama-3.1-8b": 1, "qwen3-32b": 2, "llama-3.3-70b": 8, "gemma-3-27b": 2, "deepseek-v3": 16}
+    gpus = ("h100", "h200", "a100", "l40s", "b200")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in range(200):
+            model, ways = list(models.items())[number % 5]
+            (folder / f"{number:03}.yaml").write_text(
+                f"kvplan: plan/v1\nmodel: {model}\nengine: vllm@0.32\ngpu: {gpus[number // 5 % 5]}\n"
+                f"gpus: {2 * ways}\nserve:\n  tensor_parallel_size: {ways}\n"
+                f"  max_model_len: {16384 + number // 25 * 16}\n"
+                "workload:\n  input_tokens: {p50: 800, p90: 3000, p99: 8000, max: 12000}\n"
+                "  output_tokens: {p50: 200, max: 2000}\n  requests_in_flight: 4\n"
+                "require: {requests: 2, tokens: 8192, headroom: 5%}\n",
+                encoding="utf-8",
+            )
+        start = perf_counter()
+        report = kvplan.check(folder)
+        ours = perf_counter() - start
+        start = perf_counter()
+        for path in folder.iterdir():
+            yaml.safe_load(path.read_text(encoding="utf-8"))
+        theirs = perf_counter() - start
+    return Figure(
+        f"kvplan check, {len(report.plans)} plans",
+        "yaml.safe_load of the files",
+        ours / theirs,
+        "< 2 s",
+        f"{ours:.2f} s against {theirs:.2f} s",
+    )
+
+
 def main() -> None:
     """Print the table (or JSON with --json)."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -168,6 +208,7 @@ def main() -> None:
         budget_rate(),
         speed_rate(),
         card_rate(),
+        check_rate(),
     ]
     if arguments.json:
         print(json.dumps([figure.__dict__ for figure in figures], indent=1))

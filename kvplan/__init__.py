@@ -14,10 +14,12 @@ from kvplan.units import parse_bytes
 from kvplan.version import __version__
 
 if TYPE_CHECKING:
-    from kvplan.api import compare, load_gpu, load_model, observe, size
+    from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
+    from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
+    from kvplan.plans.plan import Plan
     from kvplan.results import Pool, Refusal, SizeResult
 
 # Loaded on first use, so that `import kvplan` costs next to nothing.
@@ -27,6 +29,12 @@ _WHERE = {
     "size": "kvplan.api",
     "observe": "kvplan.api",
     "compare": "kvplan.api",
+    "check": "kvplan.api",
+    "load_plans": "kvplan.api",
+    "CheckReport": "kvplan.plans.findings",
+    "CheckedPlan": "kvplan.plans.findings",
+    "Finding": "kvplan.plans.findings",
+    "Plan": "kvplan.plans.plan",
     "Comparison": "kvplan.comparison",
     "Gpu": "kvplan.gpu",
     "Model": "kvplan.model",
@@ -38,19 +46,25 @@ _WHERE = {
 }
 
 __all__ = [
+    "CheckReport",
+    "CheckedPlan",
     "Comparison",
+    "Finding",
     "Gpu",
     "KvplanError",
     "Layer",
     "LayerRun",
     "Model",
+    "Plan",
     "Pool",
     "Refusal",
     "SizeResult",
     "__version__",
+    "check",
     "compare",
     "load_gpu",
     "load_model",
+    "load_plans",
     "observe",
     "parse_bytes",
     "size",

@@ -21,8 +21,12 @@ from kvplan.settings import LONGEST, MEDIA, Settings
 from kvplan.units import gib, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from kvplan.comparison import Comparison
     from kvplan.observation import Observation
+    from kvplan.plans.findings import CheckReport
+    from kvplan.plans.plan import Plan
 
 ModelLike = Model | str | Path | Mapping[str, Any]
 
@@ -161,6 +165,44 @@ def compare(
         fit=fitted,
         tolerance=Fraction(str(tolerance)),
     )
+
+
+def check(
+    paths: str | Path | Iterable[str | Path],
+    *,
+    environment: str | None = None,
+    baseline: str | Path | None = None,
+    changed_only: bool = False,
+    today: date | None = None,
+) -> CheckReport:
+    """Hold plan files against what their engines would do.
+
+    paths: plan files and folders of them. environment: an overlay's name, or ``all``. baseline: a file or
+    folder with the plans as they were, or a git revision; then the report has them too, and changed_only
+    leaves out what did not change. today: against which the age of receipts counts; None: it does not count.
+    What is wrong with a plan is in the report (`CheckReport.exit_code`); a wrong question raises
+    KvplanError(no-plans | unknown-environment | unknown-revision | bad-usage).
+    """
+    from kvplan.checking import check_paths
+
+    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    return check_paths(
+        listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today
+    )
+
+
+def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Plan, ...]:
+    """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
+    first plan that is wrong."""
+    from kvplan.checking.load import Loader, files_of, known_environment
+    from kvplan.readers.plan_file import together
+
+    readings = Loader().readings(files_of([path]), environment)
+    known_environment(readings, environment)
+    for reading in readings:
+        if reading.plan is None:
+            raise together(reading.errors)
+    return tuple(reading.plan for reading in readings if reading.plan is not None)
 
 
 _SHORT = {

@@ -24,6 +24,7 @@ import kvplan
 from kvplan.families import FAMILIES
 from kvplan.readers.strict_yaml import load_yaml_file
 from kvplan.units import GB, GIB
+from scripts import plan_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -124,6 +125,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "guides": guides_table,
     "versions": versions_table,
     "counts": counts_table,
+    "plan-keys": lambda: table(["key", "takes", "meaning"], plan_tables.plan_rows()),
+    "fleet-keys": lambda: table(["key", "takes", "meaning"], plan_tables.fleet_rows()),
+    "plan-flags": lambda: table(["engine", "decide memory", "only kept"], plan_tables.flag_rows()),
+    "mistakes": lambda: table(["code", "what the plan does"], plan_tables.mistake_rows()),
 }
 
 

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 def schemas() -> dict[str, dict[str, Any]]:
     """Path in the repository → schema."""
     from kvplan.readers.cards import card_json_schema
+    from kvplan.readers.fleet_file import fleet_schema
     from kvplan.readers.gpu_schema import gpu_spec_schema
+    from kvplan.readers.plan_schema import plan_schema
+    from kvplan.readers.receipts import receipt_schema
     from kvplan.report.comparison_schema import comparison_schema
     from kvplan.report.schema import size_schema
 
@@ -22,6 +25,9 @@ def schemas() -> dict[str, dict[str, Any]]:
         "schemas/size.schema.json": size_schema(),
         "schemas/compare.schema.json": comparison_schema(),
         "schemas/gpu.schema.json": gpu_spec_schema(),
+        "schemas/plan.schema.json": plan_schema(),
+        "schemas/fleet.schema.json": fleet_schema(),
+        "schemas/receipt.schema.json": receipt_schema(),
         "model_cards/card.schema.json": card_json_schema(),
     }
 

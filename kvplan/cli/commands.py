@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from kvplan.cli.answer import Answer
+from kvplan.cli.check_options import CHECKED
 from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
 
 Given = Mapping[str, "str | bool | None"]
@@ -73,12 +74,27 @@ Examples:
   kvplan compare --log server.log           model and settings from the log
   kvplan compare llama-3.1-8b --log server.log --tolerance 1%
   docker logs vllm 2>&1 | kvplan compare -  the log on standard input
+  kvplan compare plan.yaml --log server.log  model and settings from the plan
   kvplan compare ./config.json --url http://localhost:8000
   kvplan compare --url http://localhost:8000 --watch 5
 
 \b
 Settings that the log or server names are used; options given here count
 before them. Exit code 1: a figure is off by more than --tolerance.
+"""
+_CHECK = """\
+\b
+Examples:
+  kvplan check plans/                       every plan of a folder
+  kvplan check plans/ --env all             each environment of each plan
+  kvplan check plan.yaml --format json
+  kvplan check plans/ --baseline origin/main --changed-only
+  kvplan check plans/ --format junit --output report.xml
+  kvplan check - < plan.yaml
+
+\b
+Exit code 1: a plan fails, or its engine would refuse to start; 2: a plan
+cannot be read, or asks for what kvplan does not know.
 """
 _DOCTOR = """\
 \b
@@ -121,6 +137,9 @@ Examples:
   kvplan schema compare             what `kvplan compare --json` prints
   kvplan schema card                a model card
   kvplan schema gpu                 a GPU file
+  kvplan schema plan                a plan file
+  kvplan schema fleet               a fleet file
+  kvplan schema receipt             a receipt of a validation
 """
 
 COMMANDS: dict[str, Command] = {
@@ -146,9 +165,17 @@ COMMANDS: dict[str, Command] = {
             "compare",
             "What the rules predict beside what a running engine, or its log, says.",
             "kvplan.cli.compare:run",
-            Argument("[MODEL] [-]", most=3, complete="models"),
+            Argument("[MODEL|PLAN] [-]", most=3, complete="models"),
             (*OBSERVED, *COMMON),
             _COMPARE,
+        ),
+        Command(
+            "check",
+            "Hold plan files against what their engines would do.",
+            "kvplan.cli.check:run",
+            Argument("PATH...", least=1),
+            (*CHECKED, *COMMON),
+            _CHECK,
         ),
         Command(
             "models",
@@ -213,9 +240,9 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "schema",
-            "The JSON Schema of the answers, of a model card, or of a GPU file.",
+            "The JSON Schema of the answers, and of the files that kvplan reads.",
             "kvplan.cli.schema:run",
-            Argument("[size|compare|card|gpu]", most=1, complete="schemas"),
+            Argument("[NAME]", most=1, complete="schemas"),
             COMMON,
             _SCHEMA,
         ),
@@ -223,7 +250,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = ("size", "explain", "compare", "models", "gpus", "cards", "doctor", "schema")
+TOP_LEVEL = ("size", "explain", "compare", "check", "models", "gpus", "cards", "doctor", "schema")
 
 
 def is_given(given: Given, name: str) -> bool:

@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
@@ -17,7 +18,12 @@ from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.cli.options import share_of_hundred, whole_number
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.readers.logs import blocks
+from kvplan.record import field_names
 from kvplan.report.layout import Screen
+from kvplan.settings import Settings
+
+if TYPE_CHECKING:
+    from kvplan.plans.plan import Plan
 
 TOKEN_VARIABLE = "KVPLAN_TOKEN"
 WATCH_SECONDS = 2
@@ -61,7 +67,9 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     from kvplan.readers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
-    engine = flags.pop("engine", None)
+    plan = _plan(name) if name is not None and is_plan_file(name) else None
+    planned = {} if plan is None else planned_options(plan)
+    engine = flags.pop("engine", None if plan is None else plan.engine)
     tolerance = text_of(given, "tolerance")
     observation = observe(
         url=url,
@@ -75,13 +83,14 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
         for option, value in _one_each(gather({})).items()
         if option not in {*observation.settings, *said, "engine", *flags}
     }
-    model = load_model(name) if name is not None else None
+    usual = TOLERANCE if plan is None else plan.tolerance
+    model = load_model(plan.model if plan is not None else name) if name is not None else None
     found = compare(
         model,
         observation=observation,
         engine=engine,
-        tolerance=TOLERANCE if tolerance is None else _share(tolerance),
-        **{**kept, **flags},
+        tolerance=usual if tolerance is None else _share(tolerance),
+        **{**kept, **planned, **flags},
     )
     code = {Verdict.AGREES: EXIT_OK, Verdict.DIFFERS: EXIT_NO}.get(found.verdict, EXIT_CANNOT_ANSWER)
     if is_given(given, "json"):
@@ -89,7 +98,40 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     from kvplan.report.comparison import comparison_screen
 
     other = other_model(observation, model) if model is not None else None
-    return Answer(comparison_screen(found, observation, other_model=other, typed=name), code=code)
+    return Answer(
+        comparison_screen(found, observation, other_model=other, typed=name if plan is None else plan.model),
+        code=code,
+    )
+
+
+def is_plan_file(name: str) -> bool:
+    """Whether a word names a plan file and no model card."""
+    if not name.lower().endswith((".yaml", ".yml")):
+        return False
+    from kvplan.checking.load import is_plan
+
+    return is_plan(Path(name))
+
+
+def _plan(name: str) -> Plan:
+    """The one plan of a file. Raises KvplanError(bad-usage) where there are several."""
+    from kvplan.api import load_plans
+
+    plans = load_plans(name)
+    if len(plans) != 1:
+        raise KvplanError("bad-usage", f"{name} holds {len(plans)} plans, and one is compared at a time")
+    return plans[0]
+
+
+def planned_options(plan: Plan) -> dict[str, Any]:
+    """The settings that a plan makes, as keywords of ``kvplan.compare``."""
+    settings, default = plan.settings, Settings()
+    options: dict[str, Any] = {
+        name: getattr(settings, name)
+        for name in field_names(Settings)
+        if name != "engine_options" and getattr(settings, name) != getattr(default, name)
+    }
+    return {**options, **dict(settings.engine_options)}
 
 
 def _share(text: str) -> Fraction:

@@ -36,7 +36,15 @@ def _families() -> Iterable[str]:
 
 
 def _schemas() -> Iterable[str]:
-    return ("size", "compare", "card", "gpu")
+    from kvplan.cli.schema import SCHEMAS
+
+    return SCHEMAS
+
+
+def _formats() -> Iterable[str]:
+    from kvplan.report.check import REPORTERS
+
+    return REPORTERS
 
 
 _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
@@ -46,6 +54,7 @@ _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "dtypes": _dtypes,
     "families": _families,
     "schemas": _schemas,
+    "formats": _formats,
 }
 
 

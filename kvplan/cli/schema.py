@@ -35,11 +35,32 @@ def _gpu() -> dict[str, Any]:
     return gpu_spec_schema()
 
 
+def _plan() -> dict[str, Any]:
+    from kvplan.readers.plan_schema import plan_schema
+
+    return plan_schema()
+
+
+def _fleet() -> dict[str, Any]:
+    from kvplan.readers.fleet_file import fleet_schema
+
+    return fleet_schema()
+
+
+def _receipt() -> dict[str, Any]:
+    from kvplan.readers.receipts import receipt_schema
+
+    return receipt_schema()
+
+
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "size": _size,
     "compare": _compare,
     "card": _card,
     "gpu": _gpu,
+    "plan": _plan,
+    "fleet": _fleet,
+    "receipt": _receipt,
 }
 
 
@@ -52,6 +73,6 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError(
             "unknown-schema",
             f"there is no schema {name!r}",
-            help=f"did you mean {near}?" if near else "size, compare, card or gpu",
+            help=f"did you mean {near}?" if near else ", ".join(SCHEMAS),
         )
     return Answer(data=SCHEMAS[name]())

@@ -6,7 +6,7 @@ column of each part, so that a later complaint about a value can show the line w
 Refused, each with a help line: keys given twice, ``yes``/``no``/``on``/``off``, octal, hexadecimal and
 base-60 numbers, dates without quotes, NaN and infinities, tags, anchors and aliases, merge keys, more than
 `MAX_DEPTH` levels, more than `MAX_BYTES` bytes or `MAX_NODES` values, text that is not UTF-8, a second
-document.
+document (`load_yaml_documents` takes several).
 
 Values are built from PyYAML's events (libyaml's where it is compiled in) in a loop, not by recursion: neither
 depth nor aliases can exhaust memory before they are refused. This module does not import pydantic.
@@ -30,6 +30,7 @@ _FOREIGN_BREAKS = "\x85\u2028\u2029"
 MAX_BYTES = 8 * MIB
 MAX_DEPTH = 200
 MAX_NODES = 500_000
+MAX_DOCUMENTS = 1000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -63,6 +64,22 @@ def load_yaml(text: str | bytes, *, name: str) -> Located:
             help="put each document in a file of its own",
         )
     return first
+
+
+def load_yaml_documents(text: str | bytes, *, name: str) -> list[Located]:
+    """Every document of a text that has something in it, in order. At most `MAX_DOCUMENTS`.
+
+    Raises:
+        KvplanError: as `load_yaml`; ``yaml-documents`` where there are too many.
+    """
+    found: list[Located] = []
+    for one in _documents(Source(name, _decode(text, name))):
+        if one.data is None:
+            continue
+        if len(found) >= MAX_DOCUMENTS:
+            raise one.error("yaml-documents", f"more than {MAX_DOCUMENTS:,} documents in {name}")
+        found.append(one)
+    return found
 
 
 def load_yaml_file(path: Path | str, *, name: str | None = None) -> Located:

@@ -35,7 +35,7 @@ def explain_validation(
         code: the code of errors about values; unknown keys have ``unknown-key``, absent ones ``missing-key``.
     """
     found: list[tuple[tuple[int, int], KvplanError]] = []
-    for item in error.errors(include_url=False, include_context=False):
+    for item in error.errors(include_url=False):
         path, rest = _walk(located, item["loc"])
         one = _explain(item, path, rest, located, model, code)
         node = located.node(path)
@@ -86,7 +86,8 @@ def _explain(
     kind = item["type"]
     if kind == "missing":
         name = path_text((*path, *rest[-1:]))
-        return located.error("missing-key", f"the key `{name}` is missing", path, help=f"add `{rest[-1]}:`")
+        wanted = (*path, *rest)[-1]  # a key that stands there without a value is missing too
+        return located.error("missing-key", f"the key `{name}` is missing", path, help=f"add `{wanted}:`")
     if kind == "extra_forbidden":
         node = located.node(path[:-1])
         present = set(node.children) if node is not None else set()
@@ -96,7 +97,7 @@ def _explain(
     text = located.text(path)
     message = str(item["msg"])
     message = message[:1].lower() + message[1:]
-    helps: list[str] = []
+    helps: list[str] = [str(line) for line in (item.get("ctx") or {}).get("help", ())]
     if kind == "string_type" and text is not None and isinstance(item.get("input"), int | float):
         helps.append(f'put it in quotes: "{text}"')
     if kind in {"literal_error", "enum"} and isinstance(text, str):

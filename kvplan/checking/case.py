@@ -1,0 +1,137 @@
+"""A plan under the check: what its engine starts with, and what the mix of its workload takes of a pool."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import NamedTuple
+
+from kvplan.checking.start import MOST, Started
+from kvplan.plans.workload import Shape
+from kvplan.units import ceil_div
+
+_FULL = ("full_attention", "mla_attention")
+"""Groups whose blocks depend on the tokens before them alone, so that equal heads of prompts share them."""
+_SCALE_BITS = 512
+
+
+class Load(NamedTuple):
+    """What some requests take of one pool: the share of its memory, and how many run at once."""
+
+    share: Fraction
+    sequences: int
+
+
+class Case(Started):
+    """A plan under the check. Raises KvplanError where kvplan cannot answer (no weights, no budget …)."""
+
+    @cached_property
+    def shares_prompts(self) -> bool:
+        """Whether equal heads of prompts lie in the pool once: prefixes are kept, no layer drops them."""
+        if self.result is None or self.result.pool is None:
+            return False
+        groups = self.result.pool.groups
+        return bool(self.result.settings.get("enable_prefix_caching")) and all(
+            group.kind in _FULL for group in groups
+        )
+
+    def load(self, requests: int) -> Load | None:
+        """What so many requests of the mix take of one pool at full length; None where one never fits.
+
+        Whole blocks of a shared prefix, and of the prompt of several samples, count once where the engine
+        shares them.
+        """
+        workload = self.plan.workload
+        assert workload is not None
+        parts, scale = self._parts
+        total = 0
+        for (_, count), part in zip(workload.dealt(requests), parts):
+            if count:
+                if part is None:
+                    return None
+                total += count * part
+        prefix = self._whole(workload.shared_prefix_tokens) if requests else 0
+        return Load(Fraction(total, scale) + prefix, requests * workload.samples)
+
+    @cached_property
+    def _parts(self) -> tuple[list[int | None], int]:
+        """(what a request of each shape takes, in parts of the pool; how many parts a pool has).
+
+        Shares have one denominator where a pool is blocks; where their common one would be huge, they are
+        rounded up to parts of 2^64.
+        """
+        workload = self.plan.workload
+        shares = [self._part(shape) for shape in workload.shapes] if workload is not None else []
+        scale = lcm(*(share.denominator for share in shares if share is not None))
+        if scale.bit_length() > _SCALE_BITS:
+            scale = 2**64
+        return [
+            None if share is None else ceil_div(share.numerator * scale, share.denominator)
+            for share in shares
+        ], scale
+
+    def _part(self, shape: Shape) -> Fraction | None:
+        """The share of one request of the shape, without what it shares with others."""
+        workload = self.plan.workload
+        assert workload is not None
+        one = self.share(shape.tokens)
+        if one is None:
+            return None
+        more = workload.samples - 1
+        saved = self._whole(shape.input_tokens) * more if more else 0
+        return (
+            one * workload.samples
+            - saved
+            - self._whole(min(workload.shared_prefix_tokens, shape.input_tokens))
+        )
+
+    def _whole(self, tokens: int) -> Fraction:
+        """The share of the whole blocks of so many tokens, where equal ones are shared; else 0."""
+        if not tokens or not self.shares_prompts:
+            return Fraction(0)
+        assert self.result is not None
+        assert self.result.pool is not None
+        block = max(group.block_size for group in self.result.pool.groups)
+        return self.share(tokens // block * block) or Fraction(0)
+
+    def holds(self, requests: int) -> bool:
+        """Whether so many requests of the mix, over the whole plan, are held beside what is reserved."""
+        workload = self.plan.workload
+        assert workload is not None
+        if not self.pools:
+            return False
+        load = self.load(ceil_div(requests, self.pools))
+        if load is None or load.share + self.reserved > 1:
+            return False
+        return self.max_num_seqs is None or load.sequences <= self.max_num_seqs
+
+    @cached_property
+    def most_of_mix(self) -> int:
+        """How many requests of the mix the plan holds: bisection from what the mean request takes."""
+        pools = self.pools
+        if not pools or not self.holds(1):
+            return 0
+        guess = max(self._guess(), 1)
+        low, high = 1, guess + 1
+        while high < MOST and self.holds(high * pools):
+            low, high = high, high * 2
+        step = 1
+        while low == 1 and high - step > 1 and not self.holds((high - step) * pools):
+            high, step = high - step, step * 4
+        low = max(low, high - step) if self.holds(max(low, high - step) * pools) else low
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.holds(middle * pools) else (low, middle)
+        return low * pools
+
+    def _guess(self) -> int:
+        """Requests of one pool, were each as long as the mean one."""
+        workload = self.plan.workload
+        assert workload is not None
+        parts, scale = self._parts
+        total = sum(shape.weight for shape in workload.shapes)
+        taken = sum(shape.weight * (part or 0) for shape, part in zip(workload.shapes, parts))
+        fitting = int((1 - self.reserved) * scale * total / taken) if taken else MOST
+        seqs = self.max_num_seqs
+        return min(fitting, MOST if seqs is None else seqs // workload.samples)

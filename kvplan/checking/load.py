@@ -1,0 +1,206 @@
+"""The plans behind some paths: files found, read once, with their models and receipts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from kvplan.checking.check import check_plan, placed
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.model import Model
+from kvplan.plans.findings import CheckedPlan
+from kvplan.plans.plan import Mark, Plan
+from kvplan.plans.serve import flags_of
+from kvplan.readers.plan_file import ALL, Reading, read_plan_file, read_plan_text, together
+from kvplan.readers.plan_merge import Bring, Files, nothing
+from kvplan.readers.receipts import ReadReceipt, read_receipt
+from kvplan.readers.sources import open_model
+
+SUFFIXES = (".yaml", ".yml")
+STDIN = "-"
+MAX_FILES = 100_000
+_HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
+_HEAD_BYTES = 64 * 1024
+_PLACE = re.compile(r"(.+):(\d+):(\d+)", re.DOTALL)
+
+
+def find_plans(path: Path) -> list[Path]:
+    """The plan files of a folder, sorted: ``.yaml`` and ``.yml`` with a line ``kvplan: plan/…`` in the head.
+
+    Hidden folders are passed over; a folder that a link leads back to is read once. Raises
+    KvplanError(too-many-files | unreadable-file).
+    """
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    waiting = [path]
+    looked = 0
+    while waiting:
+        folder = waiting.pop()
+        try:
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            if folder == path:
+                raise KvplanError("unreadable-file", f"cannot read {path}: {error.strerror}") from None
+            continue
+        for entry in listed:
+            looked += 1
+            if looked > MAX_FILES:
+                raise KvplanError("too-many-files", f"more than {MAX_FILES:,} files in {path}")
+            if entry.name.startswith("."):
+                continue
+            child = folder / entry.name
+            if _is(entry, "dir"):
+                waiting.append(child)
+            elif entry.name.lower().endswith(SUFFIXES) and _is(entry, "file") and is_plan(child):
+                found.append(child)
+    return sorted(found)
+
+
+def _is(entry: os.DirEntry[str], what: str) -> bool:
+    try:
+        return entry.is_dir() if what == "dir" else entry.is_file()
+    except OSError:  # a link in a circle
+        return False
+
+
+def is_plan(path: Path) -> bool:
+    """Whether the head of a file has ``kvplan: plan/…``."""
+    try:
+        with path.open("rb") as stream:
+            return _HEAD.search(stream.read(_HEAD_BYTES)) is not None
+    except OSError:
+        return False
+
+
+class Found(NamedTuple):
+    """One plan file: where it is, and what the user would call it."""
+
+    path: Path
+    shown: str
+
+
+def files_of(paths: Sequence[str | Path]) -> list[Found]:
+    """Every plan file that the paths name, in their order, each once.
+
+    Raises KvplanError(no-plans): a folder without a plan, no path at all.
+    """
+    listed: dict[str, Found] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = find_plans(path)
+            if not inside:
+                raise KvplanError(
+                    "no-plans", f"there is no plan in {given}", help="a plan begins with kvplan: plan/v1"
+                )
+            for one in inside:
+                listed.setdefault(os.path.normpath(one), Found(one, os.path.normpath(one)))
+        else:
+            listed.setdefault(os.path.normpath(path), Found(path, str(given)))
+    if not listed:
+        raise KvplanError("no-plans", "no path was given", help="kvplan check plans/")
+    return list(listed.values())
+
+
+class Loader:
+    """Reads plans, models and receipts, each file once for the whole run."""
+
+    def __init__(self, bring: Bring = nothing) -> None:
+        self.files = Files(bring)
+        self._models: dict[str, Model | KvplanError] = {}
+
+    def readings(self, found: Iterable[Found], environment: str | None) -> list[Reading]:
+        return [
+            reading
+            for one in found
+            for reading in read_plan_file(
+                one.path, engine_of=flags_of, shown=one.shown, environment=environment, files=self.files
+            )
+        ]
+
+    def text(self, content: bytes | str, environment: str | None) -> list[Reading]:
+        return read_plan_text(content, engine_of=flags_of, environment=environment)
+
+    def model(self, name: str) -> Model:
+        """The model, loaded once. Raises KvplanError."""
+        if name not in self._models:
+            try:
+                self._models[name] = open_model(name)
+            except KvplanError as error:
+                self._models[name] = error
+        found = self._models[name]
+        if isinstance(found, KvplanError):
+            raise found
+        return found
+
+    def receipts(self, plan: Plan) -> dict[str, ReadReceipt | KvplanError]:
+        """The plan's receipts by path, or what reading one gave."""
+        return {entry.path: _receipt(Path(entry.path)) for entry in plan.evidence}
+
+
+def _receipt(path: Path) -> ReadReceipt | KvplanError:
+    try:
+        return read_receipt(path)
+    except KvplanError as error:
+        return error
+
+
+def known_environment(readings: Sequence[Reading], environment: str | None) -> None:
+    """Raises KvplanError(unknown-environment) where no plan has the environment that was asked for."""
+    if environment in (None, ALL) or any(reading.environment == environment for reading in readings):
+        return
+    names = sorted({name for reading in readings for name in reading.environments})
+    if not names and any(reading.plan is None for reading in readings):
+        return  # what cannot be read says so itself
+    near = did_you_mean(str(environment), names)
+    help_line = f"did you mean {near}?" if near else "environments: " + ", ".join(names) if names else ()
+    raise KvplanError("unknown-environment", f"no plan has an environment {environment}", help=help_line)
+
+
+def unread(reading: Reading) -> CheckedPlan:
+    """A plan that could not be read, as a result."""
+    error = together(reading.errors)
+    return CheckedPlan(
+        reading.name, reading.path, reading.environment, error=error, mark=_mark_of(reading.errors[0])
+    )
+
+
+def _mark_of(error: KvplanError) -> Mark | None:
+    """The place that an error's text begins with."""
+    if not error.where:
+        return None
+    first, *rest = error.where.split("\n")
+    match = _PLACE.fullmatch(first)
+    if match is None:
+        return None
+    shown = rest[0].partition(" | ")[2] if rest else ""
+    carets = rest[1].count("^") if len(rest) > 1 else 1
+    column = int(match[3])
+    return Mark(match[1], int(match[2]), column, column + max(carets, 1), shown)
+
+
+def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:
+    """Every reading checked; one plan's error hides no other."""
+    done = []
+    for reading in readings:
+        plan = reading.plan
+        if plan is None:
+            done.append(unread(reading))
+            continue
+        try:
+            model = loader.model(plan.model)
+        except KvplanError as error:
+            mark, shown = plan.mark("model"), placed(error, plan)
+            done.append(CheckedPlan(plan.name, plan.path, plan.environment, error=shown, mark=mark))
+            continue
+        done.append(check_plan(plan, model, receipts=loader.receipts(plan), today=today))
+    return done

@@ -1,0 +1,178 @@
+"""Check the plans behind some paths, alone or beside the same plans as they were before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from kvplan.checking.git import Revision
+from kvplan.checking.load import (
+    STDIN,
+    SUFFIXES,
+    Found,
+    Loader,
+    checked,
+    files_of,
+    is_plan,
+    known_environment,
+)
+from kvplan.errors import KvplanError
+from kvplan.plans.findings import CheckedPlan, CheckReport
+from kvplan.readers.plan_file import Reading
+
+
+def check_paths(
+    paths: Sequence[str | Path],
+    *,
+    environment: str | None = None,
+    baseline: str | Path | None = None,
+    changed_only: bool = False,
+    today: date | None = None,
+    stdin: bytes | None = None,
+) -> CheckReport:
+    """Every plan of the paths, in their order; a folder's plans sorted by name.
+
+    environment: an overlay's name, or ``all``. baseline: a file or folder with the plans as they were, or a
+    git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
+    trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``.
+
+    Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
+    has, a baseline that is not there. What is wrong with one plan is in the report.
+    """
+    if changed_only and baseline is None:
+        raise KvplanError(
+            "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
+        )
+    loader = Loader()
+    named = [path for path in paths if str(path) != STDIN]
+    found = files_of(named) if named or len(paths) == 0 else []
+    readings = loader.readings(found, environment)
+    if len(named) < len(paths):
+        readings += loader.text(stdin or b"", environment)
+    known_environment(readings, environment)
+    if baseline is None:
+        return CheckReport(tuple(checked(readings, loader, today)))
+    with TemporaryDirectory(prefix="kvplan-") as folder:
+        before = _before(named, found, baseline, Path(folder))
+        earlier_loader = Loader(before.bring)
+        earlier = earlier_loader.readings(before.found, environment)
+        if changed_only:
+            readings = [one for one in readings if before.differs(one)]
+            kept = {(one.path, one.name, one.environment) for one in readings}
+            here = {one.shown for one in found}
+            earlier = [
+                one for one in earlier
+                if (one.path, one.name, one.environment) in kept or one.path not in here
+            ]  # fmt: skip
+        return CheckReport(
+            tuple(checked(readings, loader, today)),
+            _paired(tuple(checked(earlier, earlier_loader, today)), readings),
+        )
+
+
+class _Before(NamedTuple):
+    """The baseline's plan files, each called as its counterpart of today, and how to tell what differs."""
+
+    found: list[Found]
+    revision: Revision | None
+    pairs: tuple[tuple[Path, Path], ...] = ()
+
+    def bring(self, path: Path) -> None:
+        if self.revision is not None:
+            self.revision.bring(path)
+
+    def differs(self, reading: Reading) -> bool:
+        """Whether a file that decides the plan is not what it was."""
+        if self.revision is not None:
+            changed = self.revision.changed_names
+            return any(self.revision.inside(Path(file)) in changed for file in reading.files)
+        return any(self._changed(Path(file)) for file in reading.files)
+
+    def _changed(self, file: Path) -> bool:
+        full = file.resolve()
+        for now, before in self.pairs:
+            top = now.resolve()
+            if full == top:
+                return _content(full) != _content(before)
+            if top in full.parents:
+                return _content(full) != _content(before / full.relative_to(top))
+        return False
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _before(named: Sequence[str | Path], found: Sequence[Found], baseline: str | Path, copy: Path) -> _Before:
+    other = Path(baseline)
+    if other.exists():
+        return _folder(named, other)
+    revision = Revision(str(baseline), [Path(one) for one in named], copy)
+    wanted: dict[str, str] = {}
+    for given in named:
+        name = revision.inside(Path(given))
+        if name is None:
+            continue
+        if name in revision.entries:
+            wanted[name] = str(given)
+        prefix = "" if name == "." else name + "/"
+        for entry in revision.entries:
+            parts = entry[len(prefix) :].split("/")
+            if (
+                entry.startswith(prefix)
+                and entry.lower().endswith(SUFFIXES)
+                and not any(part.startswith(".") for part in parts)
+            ):
+                wanted.setdefault(entry, os.path.normpath(Path(given) / entry[len(prefix) :]))
+    revision.bring_all(wanted)
+    kept = [
+        Found(revision.copy / name, shown)
+        for name, shown in sorted(wanted.items(), key=lambda pair: pair[1])
+        if is_plan(revision.copy / name)
+    ]
+    return _Before(kept, revision)
+
+
+def _folder(named: Sequence[str | Path], other: Path) -> _Before:
+    """A file or folder as baseline: its plans are those of the paths by their place in the folder."""
+    pairs: list[tuple[Path, Path]] = []
+    found: list[Found] = []
+    for given in named:
+        path = Path(given)
+        before = other / path.name if other.is_dir() and not path.is_dir() else other
+        pairs.append((path, before))
+        if not before.exists():
+            continue
+        if before.is_dir():
+            for one in files_of([before]):
+                shown = os.path.normpath(path / Path(os.path.relpath(one.path, before)))
+                found.append(Found(one.path, shown))
+        else:
+            found.append(Found(before, str(given)))
+    return _Before(found, None, tuple(pairs))
+
+
+def _paired(earlier: tuple[CheckedPlan, ...], readings: Sequence[Reading]) -> tuple[CheckedPlan, ...]:
+    """A plan that moved is paired by its name, where only one before and one today has it."""
+    keys = {(one.path, one.name, one.environment) for one in readings}
+    taken = {one.key for one in earlier}
+    moved: list[CheckedPlan] = []
+    for one in earlier:
+        here = [
+            reading
+            for reading in readings
+            if (reading.name, reading.environment) == (one.name, one.environment)
+            and (reading.path, reading.name, reading.environment) not in taken
+        ]
+        same = [other for other in earlier if (other.name, other.environment) == (one.name, one.environment)]
+        lost = one.key not in keys
+        moved.append(replace(one, path=here[0].path) if lost and len(here) == 1 and len(same) == 1 else one)
+    return tuple(moved)

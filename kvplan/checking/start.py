@@ -1,0 +1,225 @@
+"""One plan, its model and its engine: whether it starts, and what a request takes of its pool.
+
+Everything is the engine's own answer (`kvplan.questions.ask`): a share of a pool is what a request takes of
+it by the engine's allocator, and a pool is what the budget of the named GPU leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.fitting import BUDGETS, choose
+from kvplan.model import Model
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.serve import HOST_TIERS, flags_of
+from kvplan.questions import ask
+from kvplan.results import Budget, Refusal, SizeResult
+from kvplan.settings import LONGEST, Settings
+from kvplan.units import ceil_div
+
+REFUSED = ("unsupported-dtype", "bad-setting", "cannot-shard", "engine-gpu", "no-draft", "unknown-dtype")
+"""Codes with which the rules say that the engine would not take a setting. Others say that kvplan does not
+know, which is no verdict on the plan."""
+MOST = 10**9
+
+
+@lru_cache(maxsize=64)
+def chosen(spec: str) -> Choice:
+    """The engine and version of a plan, remembered."""
+    return choose(spec)
+
+
+class Started:
+    """A plan and the engine's start with it. Raises KvplanError where kvplan cannot answer."""
+
+    def __init__(self, plan: Plan, model: Model) -> None:
+        self.plan, self.model = plan, model
+        self.choice = chosen(plan.engine)
+        self.refusal: Refusal | None = None
+        self.result: SizeResult | None = None
+        self.memory: int | None = None
+        self.safe_memory: int | None = None
+        self._asking: dict[bool, Settings] = {}
+        self._shares: dict[tuple[int, bool], Fraction | None] = {}
+        self._start()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The plan's settings with its question: what one pool is asked for."""
+        plan = self.plan
+        lengths = [plan.workload.longest] if plan.workload is not None else []
+        tokens = plan.require.tokens or max(lengths, default=0) or None
+        if flags_of(plan.engine).spread is None:
+            return replace(plan.settings, tokens=None, requests=1)
+        # llama.cpp's context is as long as its requests together: they belong to its start.
+        return replace(plan.settings, tokens=tokens, requests=max(self.asked_of_a_pool, 1))
+
+    @property
+    def pools(self) -> int:
+        """Pools with requests of their own, over the whole plan; 0 where the GPUs make up no engine."""
+        return self.plan.replicas * self.plan.pools_per_replica
+
+    @property
+    def asked_of_a_pool(self) -> int:
+        """Requests of the fullest pool: what is required or in flight, dealt evenly."""
+        plan = self.plan
+        flying = (plan.workload.requests_in_flight or 0) if plan.workload is not None else 0
+        return ceil_div(max(plan.require.requests or 0, flying), max(self.pools, 1))
+
+    def _start(self) -> None:
+        """The engine's start with the pool that is asked for; a refusal, or a result with a pool."""
+        try:
+            result = ask(self.model, self.choice, self.settings)
+        except KvplanError as error:
+            if error.code not in REFUSED:
+                raise
+            self.refusal = Refusal(error.code, error.message)
+            return
+        self.result = result
+        given, budget = self.plan.settings.kv_cache_memory, result.budget
+        if given is not None:
+            self.memory = self.safe_memory = given
+        elif budget is not None:
+            self.memory, self.safe_memory = budget.kv_pool_bytes, budget.kv_pool_low_bytes
+            if self.plan.require.pool == SAFE:
+                self.memory = self.safe_memory
+        self.refusal = result.refusal
+        if self.refusal is not None:
+            return
+        if self.memory is None and self.choice.engine.name not in BUDGETS:
+            raise KvplanError(
+                "no-budget",
+                f"how {self.choice.engine.name} divides a GPU's memory is not known: nothing can be checked",
+                help="engine: " + ", ".join(BUDGETS),
+            )
+        if self.memory is None:
+            raise KvplanError(
+                "no-pool",
+                f"what {self.plan.settings.gpu.name if self.plan.settings.gpu else 'the GPU'} leaves for the"
+                f" cache of {self.plan.engine} is not known",
+                detail=result.warnings,
+                help="weights: 15GiB states the weights on each GPU" if budget is None else (),
+            )
+        if self.plan.require.pool == SAFE and budget is not None:
+            if not self.memory:
+                self.refusal = Refusal("no-memory-for-cache", "the safe figure of the pool is 0 bytes")
+            else:
+                self.result = replace(
+                    ask(self.model, self.choice, self.pooled()),
+                    budget=budget,
+                    weights=result.weights,
+                    warnings=result.warnings,
+                )
+                self.refusal = self.result.refusal
+
+    def pooled(self, *, safe: bool = False) -> Settings:
+        """The settings with the pool's bytes in the place of a budget, and the length as it came out."""
+        memory = self.safe_memory if safe else self.memory
+        length = self.settings.max_model_len
+        if length == LONGEST and self.result is not None:
+            length = self.max_model_len
+        return replace(self.settings, kv_cache_memory=memory, max_model_len=length)
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The length that the engine is started for."""
+        assert self.result is not None
+        shown = self.result.settings
+        for name in ("max_model_len", "max_seq_len", "context_len", "context_length"):
+            if isinstance(shown.get(name), int):
+                return int(shown[name])
+        return self.plan.settings.max_model_len or self.model.max_model_len
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """Requests that one engine runs at once, whatever the memory."""
+        return None if self.result is None or self.result.pool is None else self.result.pool.max_num_seqs
+
+    def answer(self, tokens: int, *, safe: bool = False) -> SizeResult:
+        """The engine's answer for a request of this length in the plan's pool."""
+        if safe not in self._asking:
+            self._asking[safe] = self.pooled(safe=safe)
+        return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens))
+
+    def share(self, tokens: int, *, safe: bool = False) -> Fraction | None:
+        """The share of one pool that a request takes; None where the engine does not take it at all.
+
+        vLLM: its blocks over the usable ones (block 0 is never handed out). Engines with several pools: one
+        over the number that fits, which is never less than the true share.
+        """
+        key = (tokens, safe)
+        if key not in self._shares:
+            self._shares[key] = self._share(tokens, safe=safe)
+        return self._shares[key]
+
+    def _share(self, tokens: int, *, safe: bool) -> Fraction | None:
+        if tokens == 0:
+            return Fraction(0)
+        try:
+            result = self.answer(tokens, safe=safe)
+        except KvplanError:
+            return None
+        pool = result.pool
+        if pool is None or result.refusal is not None:
+            return None
+        if result.engine.name == "vllm" and pool.bytes_per_block:
+            usable = pool.num_blocks - 1
+            blocks = result.per_gpu.kv_bytes_per_request // pool.bytes_per_block
+            return Fraction(blocks, usable) if usable > 0 else None
+        return Fraction(1, pool.requests_that_fit) if pool.requests_that_fit else None
+
+    @cached_property
+    def reserved(self) -> Fraction:
+        """The share of one pool that is kept free: headroom and prompts kept for reuse."""
+        kept = Fraction(self.plan.require.prefix_cache_bytes, self.memory) if self.memory else Fraction(0)
+        return self.plan.require.headroom + kept
+
+    def most(self, tokens: int, *, safe: bool = False, reserve: bool = True) -> int:
+        """Requests of this length that the whole plan holds beside what is reserved."""
+        share = self.share(tokens, safe=safe)
+        if share is None:
+            return 0
+        free = 1 - (self.reserved if reserve else 0)
+        fitting = max(int(free / share), 0) if share else MOST
+        seqs = self.max_num_seqs
+        return min(fitting, seqs if seqs is not None else fitting) * self.pools
+
+    def longest(self, requests: int) -> int:
+        """The longest length of which so many requests fit; 0 where none does."""
+        low, high = 0, self.max_model_len or 0
+        while high - low > 0:
+            middle = (low + high + 1) // 2
+            if self.most(middle) >= requests:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def too_long(self, tokens: int) -> bool:
+        """Whether the engine is started for less than a request of this length."""
+        return self.max_model_len is not None and tokens > self.max_model_len
+
+    @cached_property
+    def unstated_budget(self) -> Budget | None:
+        """The GPU's budget where the pool's bytes are stated by the plan; None where it is not known."""
+        try:
+            return ask(self.model, self.choice, replace(self.settings, kv_cache_memory=None)).budget
+        except KvplanError:
+            return None
+
+    @property
+    def host_tier_bytes(self) -> int | None:
+        """The host-memory tier that the flags give, over all GPUs; None where the engine has none here."""
+        tier = HOST_TIERS.get(self.choice.engine.name)
+        if tier is None:
+            return None
+        stated = dict(self.plan.serve).get(tier.flag)
+        if not isinstance(stated, (int, float)) or isinstance(stated, bool):
+            return 0
+        plan = self.plan
+        times = plan.gpus if tier.each_gpu else plan.replicas * plan.settings.data_parallel_size
+        return int(Fraction(str(stated)) * tier.unit_bytes) * times

@@ -1,0 +1,111 @@
+"""``kvplan check``."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.plans.findings import CheckReport
+from kvplan.readers.json_input import read_stream
+from kvplan.report.check import REPORTERS, render
+from kvplan.report.check.text import screen
+from kvplan.report.layout import Screen, line
+
+STDIN = "-"
+EPOCH = "SOURCE_DATE_EPOCH"
+_LONGEST_TIME = 12
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """Check the plans; the report in its form, to stdout or a file."""
+    check_color(given)
+    if words.count(STDIN) > 1:
+        raise KvplanError("bad-usage", "standard input can be read once only")
+    form = _form(given)
+    from kvplan.checking import check_paths
+
+    report = check_paths(
+        words,
+        environment=text_of(given, "env"),
+        baseline=text_of(given, "baseline"),
+        changed_only=is_given(given, "changed_only"),
+        today=today(os.environ),
+        stdin=read_stream(sys.stdin.buffer, name="standard input") if STDIN in words else None,
+    )
+    code = report.exit_code
+    if code == EXIT_NO and is_given(given, "exit_zero"):
+        code = EXIT_OK
+    return _answer(report, form, text_of(given, "output"), code)
+
+
+def _form(given: Given) -> str:
+    form = text_of(given, "format")
+    if is_given(given, "json"):
+        if form not in (None, "json"):
+            raise KvplanError("bad-usage", f"--json and --format {form}: one of them")
+        return "json"
+    if form is not None and form not in REPORTERS:
+        render(CheckReport(()), form)  # says which there are
+    return form or "text"
+
+
+def _answer(report: CheckReport, form: str, output: str | None, code: int) -> Answer:
+    """Under GitHub Actions annotations stand below the text, and the summary of the step is written."""
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    if output is not None:
+        write_whole(Path(output), render(report, form))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if on_github and summary:
+        _append(Path(summary), render(report, "markdown"))
+    if form != "text" and output is None:
+        return Answer(text=render(report, form), code=code)
+    shown: Screen = screen(report)
+    if on_github:
+        shown = [*shown, *(line(row) for row in render(report, "github").splitlines())]
+    return Answer(shown, code=code)
+
+
+def today(environment: Mapping[str, str]) -> datetime.date:
+    """The day against which receipts age: SOURCE_DATE_EPOCH (seconds) where it is set, else now, UTC.
+
+    Raises KvplanError(bad-setting).
+    """
+    given = environment.get(EPOCH)
+    if not given:
+        return datetime.datetime.now(datetime.timezone.utc).date()
+    if not given.isascii() or not given.isdigit() or len(given) > _LONGEST_TIME - 1:
+        raise KvplanError("bad-setting", f"{EPOCH} is {given!r}, no number of seconds")
+    return datetime.datetime.fromtimestamp(int(given), datetime.timezone.utc).date()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all. Raises KvplanError(cannot-write)."""
+    name = None
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        raise KvplanError("cannot-write", f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise KvplanError(
+            "cannot-write", f"the step summary {path} cannot be written: {error.strerror or error}"
+        ) from None

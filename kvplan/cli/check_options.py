@@ -1,0 +1,19 @@
+"""The options of ``kvplan check``."""
+
+from __future__ import annotations
+
+from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
+
+CHECKED = (
+    Option("env", ("--env",), "NAME|all", word, "The overlay of an environment, or each of them.", QUESTION),
+    Option("baseline", ("--baseline",), "REF|PATH", word,
+           "The plans as they were (git revision, folder, file): what a change costs.", QUESTION),
+    Option("changed_only", ("--changed-only",), "", switch,
+           "Only plans that differ from the baseline, or whose base, trace, receipt or model file does.",
+           QUESTION),
+    Option("format", ("--format", "-f"), "FORMAT", word,
+           "text, json, github, junit, sarif or markdown.", OUTPUT, complete="formats"),
+    Option("output", ("--output", "-o"), "FILE", word, "Write the report to a file; the text stays here.",
+           OUTPUT),
+    Option("exit_zero", ("--exit-zero",), "", switch, "Exit with 0 although plans fail.", OUTPUT),
+)  # fmt: skip

@@ -1,0 +1,129 @@
+"""Receipt files: the JSON that a validation wrote, held against its layout and its digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kvplan.errors import KvplanError
+from kvplan.plans.receipt import (
+    CONFIRMED,
+    PROOF,
+    RECEIPT_FORMAT,
+    REFUTED,
+    REHEARSAL,
+    STOPPED,
+    Figure,
+    Receipt,
+    digest_of,
+)
+from kvplan.readers.json_input import parse_json, read_limited
+from kvplan.units import MIB
+
+MAX_BYTES = 4 * MIB
+_Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+_Number = Annotated[int, Field(ge=-(10**18), le=10**18)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class FigureEntry(_Strict):
+    """One figure, predicted and measured."""
+
+    name: str
+    unit: Literal["bytes", "blocks", "requests", "tokens", "bytes_per_second", "count"]
+    predicted: _Number | None
+    measured: _Number | None
+    allowed_ppm: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        description="how far the measurement may be off, in millionths of the prediction"
+    )
+    stage: str
+    rank: Annotated[int, Field(ge=0)] | None = Field(description="null: of the whole plan")
+
+
+class ReceiptModel(_Strict):
+    """The model that was served."""
+
+    id: str
+    digest: _Digest
+
+
+class ReceiptEngine(_Strict):
+    """The engine that served it."""
+
+    name: str
+    version: str
+
+
+class ReceiptFile(_Strict):
+    """One validation of one plan."""
+
+    kvplan: Literal[RECEIPT_FORMAT]  # type: ignore[valid-type]
+    plan_hash: _Digest
+    plan_name: str
+    model: ReceiptModel
+    engine: ReceiptEngine
+    kvplan_version: str
+    kind: Literal[PROOF, REHEARSAL] = Field(  # type: ignore[valid-type]
+        description="a rehearsal ran in host memory and proves no capacity"
+    )
+    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$", description="UTC")
+    hardware: dict[str, Any]
+    settings: dict[str, Any]
+    figures: list[FigureEntry]
+    verdict: Literal[CONFIRMED, REFUTED, STOPPED]  # type: ignore[valid-type]
+    stopped_at: str | None
+    notes: list[str]
+    digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
+
+
+class ReadReceipt(NamedTuple):
+    """A receipt, and whether its digest is that of its content."""
+
+    receipt: Receipt
+    intact: bool
+
+
+def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
+    """The receipt in a file. Raises KvplanError(no-such-file | not-a-file | bad-json | bad-receipt …)."""
+    shown = name if name is not None else str(path)
+    data = parse_json(read_limited(path, MAX_BYTES), name=shown)
+    try:
+        file = ReceiptFile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise KvplanError(
+            "bad-receipt", f"{shown} is not a receipt: {place or 'the file'}: {first['msg']}"
+        ) from None
+    receipt = Receipt(
+        plan_hash=file.plan_hash,
+        plan_name=file.plan_name,
+        model_id=file.model.id,
+        model_digest=file.model.digest,
+        engine=file.engine.name,
+        engine_version=file.engine.version,
+        kvplan_version=file.kvplan_version,
+        kind=file.kind,
+        created=file.created,
+        hardware=file.hardware,
+        settings=file.settings,
+        figures=tuple(Figure(**entry.model_dump()) for entry in file.figures),
+        verdict=file.verdict,
+        stopped_at=file.stopped_at,
+        notes=tuple(file.notes),
+    )
+    return ReadReceipt(receipt, digest_of(data) == file.digest)
+
+
+def receipt_schema() -> dict[str, Any]:
+    """The JSON Schema of a receipt file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **ReceiptFile.model_json_schema(),
+        "title": "kvplan receipt",
+    }

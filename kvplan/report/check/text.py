@@ -1,0 +1,187 @@
+"""The check on a terminal: the verdict in one sentence, then every plan, failures with their lines."""
+
+from __future__ import annotations
+
+from kvplan.errors import EXIT_NO, KvplanError
+from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
+from kvplan.plans.plan import Mark
+from kvplan.report.layout import BLANK, INDENT, WIDTH, Line, Screen, Span, line, plain, table, wrapped
+from kvplan.report.words import count
+from kvplan.units import human_bytes
+
+_STYLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "dim"}
+_ROOM = WIDTH - 12
+"""Columns that a line of a file may take."""
+
+
+def render(report: CheckReport) -> str:
+    """The screen without colour."""
+    return plain(screen(report))
+
+
+def screen(report: CheckReport) -> Screen:
+    """Verdict, plans, what changed, what to type next. Notes are shown where one plan is checked."""
+    alone = len(report.plans) == 1
+    rows: Screen = [_verdict(report), BLANK]
+    passing: Screen = []
+    for one in report.plans:
+        shown = [finding for finding in one.findings if alone or finding.severity is not Severity.NOTE]
+        if one.passed and not shown:
+            passing += _head(one)
+            continue
+        rows += [*_plan(one, shown), BLANK]
+    if passing:
+        rows += [*passing, BLANK]
+    if report.baseline:
+        rows += [*_changes(report), BLANK]
+    rows += _next(report, alone)
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows
+
+
+def _verdict(report: CheckReport) -> Line:
+    counts = report.counts()
+    total, failed, unread = counts["plans"], counts["failed"], counts["unreadable"]
+    if not total:
+        return line(Span("No plan has changed.", "good"))
+    if not failed and not unread:
+        text = "The plan passes." if total == 1 else f"All {total:,} plans pass."
+        return line(Span(text, "good"))
+    parts = []
+    if failed:
+        parts.append(f"{failed:,} fail{'s' if failed == 1 else ''}")
+    if unread:
+        parts.append(f"{unread:,} could not be judged")
+    if total == 1:
+        return line(Span("The plan fails." if failed else "The plan could not be judged.", "bad"))
+    parts.insert(0, f"{counts['passed']:,} of {total:,} plans pass")
+    return line(Span(", ".join(parts) + ".", "bad"))
+
+
+def _name(one: CheckedPlan) -> str:
+    return one.name if one.environment is None else f"{one.name} ({one.environment})"
+
+
+def _head(one: CheckedPlan) -> Screen:
+    word, style = ("ok", "good") if one.passed else ("FAIL", "bad")
+    if one.error is not None and one.error.exit_code != EXIT_NO:
+        word = "????"
+    about = f"{_name(one)}: {one.summary}" if one.passed and one.summary else f"{_name(one)}  {one.path}"
+    first, *rest = wrapped(about, first=" " * 6)
+    return [line(Span(f"{word:<4}", style), "  ", first[0].text[6:]), *rest]
+
+
+def _plan(one: CheckedPlan, shown: list[Finding]) -> Screen:
+    rows = _head(one)
+    if one.error is not None:
+        return [*rows, *_error(one.error)]
+    if one.summary and not one.passed:
+        rows += wrapped(one.summary + ".", indent=1)
+    for finding in shown:
+        rows += _finding(finding)
+    return rows
+
+
+def _error(error: KvplanError) -> Screen:
+    return [
+        line(Span(text[: WIDTH * 3], "bad" if not at else "")) for at, text in enumerate(_indented(error))
+    ]
+
+
+def _indented(error: KvplanError) -> list[str]:
+    rows: list[str] = []
+    for text in error.format().split("\n"):
+        lead = INDENT + " " * (len(text) - len(text.lstrip()))
+        if " | " in text:
+            rows.append(INDENT + text)
+        else:
+            rows += [
+                "".join(piece.text for piece in row)
+                for row in wrapped(text.strip(), first=lead, hang=len(lead) + 2)
+            ]
+    return rows
+
+
+def _finding(finding: Finding) -> Screen:
+    rows = wrapped(
+        f"{finding.severity.value}[{finding.code}]: {finding.message}",
+        style=_STYLES[finding.severity],
+        first=INDENT,
+        hang=4,
+    )
+    if finding.severity is Severity.ERROR and finding.mark is not None:
+        rows += [line(INDENT, INDENT, text) for text in caret(finding.mark)]
+    for text in finding.detail:
+        rows += wrapped(text, style="dim", first=INDENT * 2)
+    for text in finding.help:
+        rows += wrapped(text, first=INDENT + "help: ", hang=8)
+    return rows
+
+
+def caret(mark: Mark) -> list[str]:
+    """``path:line:column``, the line, and a caret; a long line is cut to what stands around the caret."""
+    shown, begin, end = mark.shown.replace("\t", " "), mark.column - 1, mark.end_column - 1
+    if len(shown) > _ROOM:
+        cut = max(0, min(begin - 8, len(shown) - _ROOM))
+        shown, begin, end = shown[cut : cut + _ROOM], begin - cut, end - cut
+    end = min(end, len(shown))
+    gutter = str(mark.line)
+    return [
+        f"{mark.path}:{mark.line}:{mark.column}",
+        f"{gutter} | {shown}",
+        f"{' ' * len(gutter)} | {' ' * begin}{'^' * max(end - begin, 1)}",
+    ]
+
+
+def amount(value: int, unit: str) -> str:
+    """A figure as people read it: ``53.56 GiB``, ``12,345``, ``7.20``."""
+    if unit == "bytes":
+        return human_bytes(value) if value >= 0 else f"-{human_bytes(-value)}"
+    if unit == "millionths":
+        cents = round(abs(value) / 10_000)
+        return f"{'-' if value < 0 else ''}{cents // 100:,}.{cents % 100:02d}"
+    if unit == "share":
+        return f"{value / 100:.2f} %"
+    return f"{value:,}"
+
+
+def _changes(report: CheckReport) -> Screen:
+    """What differs from the baseline, a table a plan."""
+    rows: Screen = []
+    same = 0
+    for before, after in report.pairs():
+        one = after or before
+        assert one is not None
+        if before is None or after is None:
+            rows += wrapped(f"{_name(one)}: {'new' if before is None else 'gone'}", first=INDENT, hang=4)
+            continue
+        cells = []
+        names = dict.fromkeys((fact.name, fact.unit) for side in (before, after) for fact in side.facts)
+        for name, unit in names:
+            old, new = before.fact(name), after.fact(name)
+            if old == new:
+                continue
+            difference = amount(new - old, unit) if old is not None and new is not None else ""
+            if difference and not difference.startswith("-"):
+                difference = f"+{difference}"
+            shown = [amount(value, unit) if value is not None else "none" for value in (old, new)]
+            cells.append((name.replace("_", " "), *shown, difference))
+        if before.passed != after.passed:
+            word = {True: "passes", False: "fails"}
+            cells.append(("check", word[before.passed], word[after.passed], ""))
+        if not cells:
+            same += 1
+            continue
+        rows += wrapped(_name(one), first=INDENT, hang=4)
+        rows += table([("", "before", "now", "difference"), *cells], "lrrr", indent=2, gap="  ")
+    if same:
+        rows.append(line(INDENT, Span(f"{count(same, 'plan')} unchanged", "dim")))
+    return [line("Against the baseline"), *rows] if rows else []
+
+
+def _next(report: CheckReport, alone: bool) -> Screen:
+    notes = sum(finding.severity is Severity.NOTE for one in report.plans for finding in one.findings)
+    if alone or not notes:
+        return []
+    return [line(Span(f"{count(notes, 'note')} not shown: check one plan, or --format json", "dim"))]

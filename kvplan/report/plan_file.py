@@ -1,0 +1,210 @@
+"""A plan as the YAML text that `kvplan.readers.plan_file` reads back to the same plan."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
+from kvplan.plans.serve import flags_of, serve_of
+from kvplan.plans.workload import Shape, Workload
+from kvplan.readers.plan_values import decimal_text, share_text
+from kvplan.readers.yaml_scalars import read_plain
+
+SCHEMA_LINE = "# yaml-language-server: $schema={}"
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)
+_COMMENT_WIDTH = 78
+
+
+def plan_text(
+    plan: Plan,
+    *,
+    comments: Sequence[str] = (),
+    reasons: Mapping[str, str] | None = None,
+    schema: str | None = None,
+    directory: Path | None = None,
+) -> str:
+    """The plan file. comments: lines at the top. reasons: dotted path (``serve.max_num_seqs``) → why, above
+    that line. schema: address or path of the plan schema for editors. directory: where the file will lie, for
+    the paths in it.
+
+    Raises KvplanError(unwritable) for what no plan file can say: a joint distribution of lengths without its
+    trace, a figure without a short decimal form.
+    """
+    why = dict(reasons or {})
+    rows = [SCHEMA_LINE.format(schema)] if schema else []
+    rows += _comment(comments)
+    rows += [f"kvplan: {PLAN_FORMAT}", f"name: {scalar(plan.name)}"]
+    rows += _block(_entries(plan, directory), why)
+    return "\n".join(rows) + "\n"
+
+
+def _comment(lines: Sequence[str], indent: str = "") -> list[str]:
+    out = []
+    for text in lines:
+        clean = "".join(char if char.isprintable() else " " for char in text)
+        out += textwrap.wrap(
+            clean,
+            _COMMENT_WIDTH,
+            initial_indent=f"{indent}# ",
+            subsequent_indent=f"{indent}# ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [f"{indent}#"]
+    return out
+
+
+def _block(
+    entries: Mapping[str, Any], why: Mapping[str, str], path: str = "", indent: str = ""
+) -> Iterator[str]:
+    """One line a value; mappings at the top, and those that hold others, open a block."""
+    for key, value in entries.items():
+        name = f"{path}.{key}" if path else key
+        if name in why:
+            yield from _comment([why[name]], indent)
+        if isinstance(value, dict) and value and not path:
+            yield f"{indent}{scalar(key)}:"
+            yield from _block(value, why, name, indent + "  ")
+        else:
+            yield f"{indent}{scalar(key)}: {flow(value)}"
+
+
+def scalar(value: Any) -> str:
+    """One value, in quotes where a YAML reader could take it for something else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, (float, Fraction)):
+        return decimal_text(Fraction(str(value)))
+    text = str(value)
+    if _PLAIN.fullmatch(text) and read_plain(text) == text:
+        return text
+    return '"' + "".join(_escaped(char) for char in text) + '"'
+
+
+def _escaped(char: str) -> str:
+    """A character between double quotes: as it is where it can be seen, else by its number."""
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 2**16 else f"\\U{ord(char):08x}"
+
+
+def flow(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{scalar(key)}: {flow(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(flow(one) for one in value) + "]"
+    return scalar(value)
+
+
+def _entries(plan: Plan, directory: Path | None) -> dict[str, Any]:
+    """The keys of the file in its usual order, without what is the default."""
+    settings = plan.settings
+    gpu = settings.gpu
+    if gpu is None:
+        raise KvplanError("unwritable", "a plan without a GPU cannot be written")
+    name = gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
+    model = _from(plan.model, directory) if Path(plan.model).exists() else plan.model
+    entries: dict[str, Any] = {"model": model, "engine": plan.engine, "gpu": name, "gpus": plan.gpus}
+    if flags_of(plan.engine).spread is not None:
+        entries["replicas"] = plan.replicas
+    if settings.weights is not None:
+        entries["weights"] = settings.weights
+    serve = dict(plan.serve) or dict(serve_of(settings, plan.engine))
+    if serve:
+        entries["serve"] = serve
+    if plan.workload is not None:
+        entries["workload"] = _workload(plan.workload)
+    require = _require(plan.require)
+    if require:
+        entries["require"] = require
+    if plan.quality != "safe":
+        entries["quality"] = plan.quality
+    if plan.tolerance != DEFAULT_TOLERANCE:
+        entries["tolerance"] = share_text(plan.tolerance)
+    if plan.price_per_gpu_hour is not None:
+        entries["price_per_gpu_hour"] = plan.price_per_gpu_hour
+    if plan.evidence:
+        entries["evidence"] = [
+            _from(one.path, directory)
+            if one.max_age_days == DEFAULT_MAX_AGE_DAYS
+            else {"path": _from(one.path, directory), "max_age": f"{one.max_age_days}d"}
+            for one in plan.evidence
+        ]
+    return entries
+
+
+def _from(path: str, directory: Path | None) -> str:
+    """A path as it is meant in a file of that folder."""
+    return path if directory is None else Path(os.path.relpath(path, directory)).as_posix()
+
+
+def _require(require: Requirements) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    for name in ("requests", "tokens"):
+        if getattr(require, name) is not None:
+            entries[name] = getattr(require, name)
+    if require.headroom:
+        entries["headroom"] = share_text(require.headroom)
+    for name in ("max_model_len", "max_cost_per_hour"):
+        if getattr(require, name) is not None:
+            entries[name] = getattr(require, name)
+    sizes = {"prefix_cache": require.prefix_cache_bytes, "host_memory": require.host_memory_bytes}
+    entries.update({key: amount for key, amount in sizes.items() if amount})
+    if require.pool != LIKELY:
+        entries["pool"] = require.pool
+    return entries
+
+
+def _workload(workload: Workload) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    if workload.trace is not None:
+        entries["trace"] = workload.trace
+    else:
+        entries["input_tokens"], entries["output_tokens"] = _sides(workload.shapes)
+    if workload.requests_in_flight is not None:
+        entries["requests_in_flight"] = workload.requests_in_flight
+    if workload.requests_per_second is not None:
+        entries["requests_per_second"] = workload.requests_per_second
+    for key, seconds in (("ttft", workload.ttft_seconds), ("tpot", workload.tpot_seconds)):
+        if seconds is not None:
+            entries[key] = f"{decimal_text(seconds * 1000)}ms"
+    if workload.shared_prefix_tokens:
+        entries["shared_prefix_tokens"] = workload.shared_prefix_tokens
+    if workload.samples != 1:
+        entries["samples"] = workload.samples
+    return entries
+
+
+def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
+    """Histograms of both lengths whose product the shapes are; plain numbers where there is one length."""
+    sides: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for shape in shapes:
+        for side, length in zip(sides, (shape.input_tokens, shape.output_tokens)):
+            side[length] = side.get(length, 0) + shape.weight
+    total = sum(shape.weight for shape in shapes)
+    found = {(shape.input_tokens, shape.output_tokens): shape.weight for shape in shapes}
+    for tokens, weight in sides[0].items():
+        for more, other in sides[1].items():
+            if found.get((tokens, more), 0) * total != weight * other:
+                raise KvplanError(
+                    "unwritable", "prompts and answers depend on each other: name the trace that says how"
+                )
+    inputs, outputs = (_histogram(side) for side in sides)
+    return inputs, outputs
+
+
+def _histogram(side: Mapping[int, int]) -> Any:
+    if len(side) == 1:
+        return next(iter(side))
+    return {"histogram": [[length, weight] for length, weight in sorted(side.items())]}
