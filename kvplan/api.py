@@ -269,6 +269,8 @@ def make_settings(**options: Any) -> Settings:
         elif name == "gpu":
             value, count = gpus_of(value)
         elif name == "speculative_model":
+            from kvplan.readers.drafts import method_of
+
             value = load_model(value)
             if options.get("speculative_method") is None:
                 values["speculative_method"] = method_of(value)
@@ -278,14 +280,6 @@ def make_settings(**options: Any) -> Settings:
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
-
-
-def method_of(draft: Model) -> str:
-    """The method by the draft's name or class, as vLLM tells it (vllm/config/speculative.py)."""
-    words = f"{draft.id} {draft.architecture or ''}".lower()
-    if "eagle3" in words:
-        return "eagle3"
-    return "eagle" if "eagle-" in words or "eagleforcausal" in words else "draft_model"
 
 
 def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:

@@ -21,11 +21,11 @@ KINDS = {
     "switch": "true or false",
     "word": "a word",
     "list": "a list of numbers",
-    "speculative": "{method: mtp, num_speculative_tokens: 1}",
+    "speculative": "{method: mtp, num_speculative_tokens: 1}, or with model: in place of method",
     "kept": "a word, a number, true or false",
 }
 """Kind of a flag → what a right value is."""
-_METHOD, _TOKENS = "method", "num_speculative_tokens"
+_METHOD, _MODEL, _TOKENS = "method", "model", "num_speculative_tokens"
 
 
 @record()
@@ -75,7 +75,7 @@ class EngineFlags:
 
 
 def parse_flag(flag: Flag, value: Any) -> Any:
-    """The value of ``flag`` as Settings takes it; (method, tokens) for speculation.
+    """The value of ``flag`` as Settings takes it; (method, tokens, model's name) for speculation.
 
     Raises KvplanError(bad-flag).
     """
@@ -142,14 +142,15 @@ def _list(value: Any) -> tuple[Any, ...]:
     return tuple(pieces)
 
 
-def _speculative(value: Any) -> tuple[str, int]:
+def _speculative(value: Any) -> tuple[str | None, int, str | None]:
     entry = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(entry, dict) or set(entry) != {_METHOD, _TOKENS}:
+    if not isinstance(entry, dict) or not set(entry) <= {_METHOD, _MODEL, _TOKENS} or len(entry) < 2:
         raise TypeError
-    tokens = _count(entry[_TOKENS])
+    tokens = _count(entry.get(_TOKENS))
     if tokens < 1:
         raise ValueError
-    return _word(entry[_METHOD]), tokens
+    method, model = entry.get(_METHOD), entry.get(_MODEL)
+    return None if method is None else _word(method), tokens, None if model is None else _word(model)
 
 
 def _kept(value: Any) -> object:

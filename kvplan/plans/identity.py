@@ -48,6 +48,8 @@ def plan_hash(plan: Plan, digest: str) -> str:
 def _plain(value: Any, *without: str) -> Any:
     if isinstance(value, Gpu):
         return value.slug
+    if isinstance(value, Model):
+        return value.id
     if isinstance(value, Fraction):
         return exact(value)
     if isinstance(value, (tuple, list)):

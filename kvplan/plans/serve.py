@@ -19,7 +19,7 @@ from kvplan.settings import LONGEST, Settings
 from kvplan.units import GB, GIB
 
 _QUESTION = """tokens encoder_tokens requests gpu usage weights engine_options cache_implementation
-speculative_method num_speculative_tokens kv_cache_memory""".split()
+speculative_method num_speculative_tokens speculative_model media kv_cache_memory""".split()
 """Settings that are no flag of a server, or have a flag of another name."""
 _COMMON = [name for name in field_names(Settings) if name not in _QUESTION]
 _KIND_OF = {
@@ -30,7 +30,7 @@ _KIND_OF = {
     "speculative": "speculative",
 }
 _OWN_KINDS = {"count": "count", "flag": "switch", "word": "word", "share": "number", "ratio": "number",
-              "counts": "list", "shares": "list"}  # fmt: skip
+              "counts": "list", "shares": "list", "words": "list"}  # fmt: skip
 _PLAIN = ("dtype", "kv_cache_dtype", "quantization")
 _SHORT = {
     "tp": "tensor_parallel_size",
@@ -206,5 +206,10 @@ def written(value: object) -> object:
 def _speculation(settings: Settings) -> str | None:
     if settings.speculative_method is None:
         return None
-    entry = {"method": settings.speculative_method, "num_speculative_tokens": settings.num_speculative_tokens}
+    entry: dict[str, object] = {
+        "method": settings.speculative_method,
+        "num_speculative_tokens": settings.num_speculative_tokens,
+    }
+    if settings.speculative_model is not None:
+        entry["model"] = settings.speculative_model.id
     return json.dumps(entry, sort_keys=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
-from kvplan.model import Layer
+from kvplan.model import Layer, Model
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import MAX_LAYERS, ConfigView
 from kvplan.record import record
@@ -121,3 +121,11 @@ def _step3p5(view: ConfigView, layers: list[Layer], count: int, full: Layer) -> 
     window = next((layer for layer in layers if any(p.kind is Kind.SLIDING for p in layer.parts)), full)
     extra: Mapping[int, object] = dict(enumerate(kinds[len(layers) : len(layers) + count]))
     return tuple(window if extra.get(i) == "sliding_attention" else full for i in range(count))
+
+
+def method_of(draft: Model) -> str:
+    """The method by the draft's name or class, as vLLM tells it (vllm/config/speculative.py)."""
+    words = f"{draft.id} {draft.architecture or ''}".lower()
+    if "eagle3" in words:
+        return "eagle3"
+    return "eagle" if "eagle-" in words or "eagleforcausal" in words else "draft_model"

@@ -19,6 +19,7 @@ from kvplan.plans.plan import (
     Requirements,
 )
 from kvplan.plans.workload import Workload
+from kvplan.readers.drafts import method_of
 from kvplan.readers.gpus import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.readers.plan_schema import (
     EvidenceEntry,
@@ -26,6 +27,7 @@ from kvplan.readers.plan_schema import (
 )
 from kvplan.readers.plan_values import MOST_GPUS
 from kvplan.readers.plan_workload import WorkloadParts
+from kvplan.readers.sources import open_model
 from kvplan.readers.yaml_marks import Path as Place
 from kvplan.settings import Settings
 
@@ -110,7 +112,10 @@ class Builder(WorkloadParts):
                 continue
             found = {flag.setting: parsed}
             if flag.setting == _SPECULATIVE:
-                found = dict(zip(("speculative_method", "num_speculative_tokens"), parsed))
+                speculation = self.attempt(lambda parsed=parsed: self.speculation(*parsed), place)  # type: ignore[misc]
+                if speculation is None:
+                    continue
+                found = speculation
             if flag.setting in values or flag.setting in own:
                 self.fail(
                     KvplanError("bad-flag", f"`{name}` sets what another flag sets"), place, at_key=True
@@ -124,6 +129,15 @@ class Builder(WorkloadParts):
         if self.file.weights is not None:
             values["weights"] = self.file.weights
         return Settings(gpu=gpu, engine_options=tuple(sorted(own.items())), **values)
+
+    def speculation(self, method: str | None, tokens: int, model: str | None) -> dict[str, Any]:
+        """The settings of ``speculative_config``; a draft model is read as the plan's model is."""
+        found: dict[str, Any] = {"speculative_method": method, "num_speculative_tokens": tokens}
+        if model is not None:
+            path = self.beside(model, ("serve",))
+            draft = open_model(str(path) if _exists(path) else model)
+            found |= {"speculative_model": draft, "speculative_method": method or method_of(draft)}
+        return found
 
     def counted(self, plan: Plan, flags: EngineFlags) -> Plan:
         """The plan with all its GPUs; an engine that spreads over what it sees gets a replica's share."""

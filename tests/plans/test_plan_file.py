@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.plans.identity import plan_hash
 from kvplan.plans.plan import DEFAULT_TOLERANCE
 from kvplan.plans.workload import Shape
 from kvplan.settings import LONGEST
@@ -332,3 +333,13 @@ def test_attention_groups_lie_inside_tensor_parallelism() -> None:
         "serve: {tp_size: 8, dp_size: 8, enable_dp_attention: true}\n"
     )
     assert (found.gpus_per_replica, found.pools_per_replica, found.replicas) == (8, 8, 1)
+
+
+def test_a_draft_model_is_read() -> None:
+    head = HEAD + SMALL + "serve:\n  speculative_config: "
+    found = plan(head + "{model: qwen3-0.6b, num_speculative_tokens: 4}\n")
+    assert found.settings.speculative_model is not None
+    assert found.settings.speculative_model.id == "Qwen/Qwen3-0.6B"
+    assert (found.settings.speculative_method, found.settings.num_speculative_tokens) == ("draft_model", 4)
+    other = plan(head + "{method: ngram, num_speculative_tokens: 4}\n")
+    assert plan_hash(found, "a") != plan_hash(other, "a")
