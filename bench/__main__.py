@@ -10,24 +10,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
+
+from bench.figures import Figure
+from bench.fill import fill_rates
 
 IMPORTS = [sys.executable, "-c", "import typer, rich.console, pydantic, yaml"]
 BARE = [sys.executable, "-c", "pass"]
 CARD = "llama-3.1-8b"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One line of the report: how ``what`` compares with ``baseline``, and what we aim at."""
-
-    what: str
-    baseline: str
-    ratio: float
-    aim: str
-    detail: str
 
 
 def seconds(command: list[str]) -> float:
@@ -209,6 +200,7 @@ def main() -> None:
         speed_rate(),
         card_rate(),
         check_rate(),
+        *fill_rates(),
     ]
     if arguments.json:
         print(json.dumps([figure.__dict__ for figure in figures], indent=1))

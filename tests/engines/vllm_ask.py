@@ -266,8 +266,30 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         "max_model_len": config.model_config.max_model_len,
         "block_size": config.cache_config.block_size,
         "groups": groups,
+        **({"views": [placed(config, plan) for plan in plans[::tp]]} if case.get("views") else {}),
         **({"adapters": adapters} if adapters else {}),
     }
+
+
+def placed(config: Any, plan: Any) -> list[Any]:
+    """[size of the one allocation, then for every layer's view: shape, strides and offset in bytes]."""
+    import torch
+    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs, create_kv_cache_views
+
+    layout = config.cache_config.get_resolved_kv_cache_layout()
+    found: list[Any] = [layout.name, max((tensor.size for tensor in plan.kv_cache_tensors), default=0)]
+    for tensor in plan.kv_cache_tensors:
+        group = next(one for one in plan.kv_cache_groups if tensor.layers[0] in one.layer_names)
+        spec = group.kv_cache_spec
+        if isinstance(spec, UniformTypeKVCacheSpecs):
+            spec = spec.kv_cache_specs[tensor.layers[0]]
+        raw = torch.empty(tensor.size, dtype=torch.int8, device="meta")
+        for view in create_kv_cache_views(raw, spec, plan.num_blocks, layout, tensor):
+            size = view.element_size()
+            strides = [stride * size for stride in view.stride()[:-1]]
+            shape = [*view.shape[:-1], view.shape[-1] * size]
+            found.append([shape, strides, view.storage_offset() * size])
+    return found
 
 
 def ask_all(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -61,15 +61,18 @@ def _per_gpu(machine: Machine, context: Context) -> tuple[int, ...]:
     return tuple(sum(cache.tensor.bytes(context) for cache in stage) for stage in machine.stages)
 
 
-def machine_of(model: Model, store: Store, settings: Settings, options: Options) -> Machine:
-    layers = model.layers()
+def devices_of(model: Model, settings: Settings, options: Options) -> list[int | None]:
+    """The GPU of each layer's cache (None: host memory); a draft's layers may follow."""
     # A GGUF file counts its prediction layers; their cache belongs to the draft's own context.
     behind = len(model.draft_layers) if model.architecture is None else 0
+    if not options.flag("kv_offload"):
+        return [None] * model.num_layers
     given = options.count("n_gpu_layers")
-    if options.flag("kv_offload"):
-        devices = place(len(layers) + behind, settings.pipeline_parallel_size, given)
-    else:
-        devices = [None] * len(layers)
+    return place(model.num_layers + behind, settings.pipeline_parallel_size, given)
+
+
+def machine_of(model: Model, store: Store, settings: Settings, options: Options) -> Machine:
+    layers, devices = model.layers(), devices_of(model, settings, options)
     stages: list[Counter[Layer]] = [Counter() for _ in range(settings.pipeline_parallel_size)]
     host: Counter[Layer] = Counter()
     for layer, device in zip(layers, devices, strict=False):

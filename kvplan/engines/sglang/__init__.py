@@ -125,6 +125,11 @@ class Allocation:
         return f"#tokens: {self.tokens}, K size: {_gib(self.k_bytes)} GB, V size: {_gib(self.v_bytes)} GB"
 
 
+def pools_of(model: Model, settings: Settings, version: str) -> Pools | None:
+    """The pools of each pipeline stage; None where the model is refused."""
+    return _compile(model, version, _context(model, settings), planned_values(settings)).pools
+
+
 def allocations(model: Model, settings: Settings) -> list[list[Allocation]]:
     """The tensors really allocated by every pipeline stage, the fullest first.
 
@@ -132,7 +137,7 @@ def allocations(model: Model, settings: Settings) -> list[list[Allocation]]:
     """
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    pools = _compile(model, Sglang.versions[-1], _context(model, settings), planned_values(settings)).pools
+    pools = pools_of(model, settings, Sglang.versions[-1])
     if pools is None:
         raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
     page = pools.arguments.page_size

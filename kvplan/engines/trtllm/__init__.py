@@ -136,13 +136,18 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
     )
 
 
+def plan_of(model: Model, settings: Settings, version: str) -> Plan | None:
+    """The plan behind the answer; None where the model is refused, and for KVCacheManagerV2."""
+    plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
+    return plan if isinstance(plan, Plan) else None
+
+
 def allocated_words(model: Model, settings: Settings) -> str:
     """The engine's line: ``Allocated 7.31 GiB for max tokens in paged KV cache (273792).``"""
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    version = TrtLlm.versions[-1]
-    plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
-    if not isinstance(plan, Plan):
+    plan = plan_of(model, settings, TrtLlm.versions[-1])
+    if plan is None:
         raise KvplanError("unsupported-model", f"TensorRT-LLM has no such line for {model.id}")
     pools = pool_blocks(plan, settings.kv_cache_memory)
     amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)

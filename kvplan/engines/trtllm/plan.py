@@ -39,9 +39,11 @@ class Rank:
 
 @record()
 class Plan:
-    """What does not depend on memory."""
+    """What does not depend on memory. pattern: the windows that repeat over the layers."""
 
     ranks: tuple[Rank, ...]
+    tensor_parallel_size: int
+    pattern: tuple[int, ...]
     block: int
     max_seq_len: int
     max_batch_size: int
@@ -86,6 +88,8 @@ def make_plan(model: Model, store: Store, settings: Settings, options: Options, 
         pattern = (max_seq_len,)
     plan = Plan(
         tuple(_rank(stage, store, settings.mamba_ssm_cache_dtype, tp, pattern) for stage in stages),
+        tp,
+        pattern,
         settings.block_size or TOKENS_PER_BLOCK,
         max_seq_len,
         settings.max_num_seqs or MAX_BATCH_SIZE,

@@ -41,10 +41,11 @@ MLA_HYBRID_STEP = 128
 
 @record()
 class LayerSpec:
-    """A spec and the pipeline stage on which it lies."""
+    """A spec, the pipeline stage on which it lies and the number of its layer."""
 
     stage: int
     spec: Spec
+    layer: int
 
 
 @record()
@@ -84,7 +85,7 @@ def build(served: Served) -> Built:
                 key = (part, served.kv_word(index), layer, sizes)
                 if key not in cache:
                     cache[key] = _specs_of(served, *key)
-                specs += [LayerSpec(stage, spec) for spec in cache[key]]
+                specs += [LayerSpec(stage, spec, index) for spec in cache[key]]
     if served.model.model_type in ATTENTION_FIRST:
         specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA)
     kv = served.resolved.kv

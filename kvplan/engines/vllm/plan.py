@@ -142,11 +142,7 @@ class Plan:
 
 def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
-    specs: dict[int, Spec] = {}
-    for number, entry in enumerate(built.specs):
-        specs[number] = entry.spec
-    groups = make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
-    stages = _stages(built, resolved.pp)
+    groups, stages = groups_of(resolved, built), stages_of(built, resolved.pp)
     scheduling = Scheduling(
         in_flight=resolved.in_flight,
         retained=resolved.retained,
@@ -164,6 +160,14 @@ def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
         rules=rules,
         dcp=resolved.dcp,
     )
+
+
+def groups_of(resolved: Resolved, built: Built) -> list[Group]:
+    """The groups of the whole model; their layers are numbers of built.specs. Raises CannotGroupError."""
+    specs: dict[int, Spec] = {}
+    for number, entry in enumerate(built.specs):
+        specs[number] = entry.spec
+    return make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
 
 
 def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> PlanGroup:
@@ -185,7 +189,7 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> 
     )
 
 
-def _stages(built: Built, count: int) -> list[frozenset[int]]:
+def stages_of(built: Built, count: int) -> list[frozenset[int]]:
     """The specs (by number) of each pipeline stage."""
     return [
         frozenset(index for index, entry in enumerate(built.specs) if entry.stage == stage)

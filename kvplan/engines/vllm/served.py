@@ -87,8 +87,11 @@ class Served:
         return replace(part, **changed) if changed else part
 
     def parts(self, layer: Layer) -> list[Part]:
-        """The parts that take memory."""
-        return [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
+        """The parts that take memory, in the order in which the classes register them: an indexer before the
+        latent that it serves (vllm/model_executor/models/deepseek_v2.py)."""
+        parts = [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
+        latent = any(isinstance(part, MultiHeadLatentAttention) for part in parts)
+        return sorted(parts, key=lambda part: latent and part.kind is not Kind.INDEXER)
 
     def _unquantized_layers(self) -> frozenset[int]:
         """TurboQuant leaves the first two and last two layers of a dense model in 16 bit."""

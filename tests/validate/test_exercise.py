@@ -1,0 +1,169 @@
+"""Every family under every engine: bytes as predicted, requests as predicted, everything read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvplan.errors import KvplanError
+from kvplan.families import FAMILIES
+from kvplan.validate.exercise import exercise
+from kvplan.validate.findings import Exercise
+from kvplan.validate.layouts import Layout, Rank
+from tests.validate.models import CARDS, MORE_CARDS, OPTIONS, SYNTHETIC, small, smallest
+
+NAMES = (*CARDS, *MORE_CARDS, *SYNTHETIC)
+# What the engines do not serve, or kvplan's rules for them do not describe.
+REFUSED: dict[str, set[str]] = {
+    "vllm": {"mamba2", "lightning_attention", "rg_lru", "rwkv4", "rwkv5", "xlstm", "index beside heads"},
+    "sglang": {"compressed_attention", "mamba1", "mamba2", "lightning_attention", "rg_lru", "rwkv4", "rwkv5"},
+    "trtllm": {"compressed_attention", "mamba1", "kda", "lightning_attention", "short_convolution", "rg_lru"},
+    "llamacpp": {"rg_lru", "rwkv4", "rwkv5", "xlstm", "cross_attention", "whisper", "index beside heads"},
+    "transformers": set(),
+    "generic": set(),
+}
+REFUSED["sglang"] |= {"xlstm", "cross_attention", "whisper", "mamba1+attention", "index beside heads"}
+REFUSED["sglang"] |= {"no_cache"}  # five states of this model do not fit into the largest pool tried
+REFUSED["trtllm"] |= {"rwkv4", "rwkv5", "xlstm", "cross_attention", "whisper", "mamba1+attention"}
+for _engine in ("vllm", "sglang", "trtllm", "llamacpp"):
+    REFUSED[_engine] |= set(SYNTHETIC)
+REFUSED["llamacpp"] -= {"ngram_embedding"}
+
+
+def options_for(engine: str, name: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"tokens": 300, **OPTIONS[engine]}
+    if name == "compressed_attention" and engine == "vllm":
+        options["kv_cache_dtype"] = "fp8"
+    if name in ("cross_attention", "whisper") and engine == "vllm":
+        options["max_model_len"] = 448
+    return options
+
+
+def passes(layout: Layout) -> Exercise:
+    """Everything as predicted, and something was really done."""
+    found = exercise(layout)
+    assert found.bytes_allocated == found.bytes_predicted == layout.bytes
+    assert found.requests_admitted == found.requests_predicted >= 1
+    assert found.tensors_wrong == ()
+    assert found.mismatches == ()
+    assert (found.states_wrong, found.states_missing) == (0, 0)
+    assert found.extra_refused
+    assert found.undisturbed
+    assert found.all_freed
+    assert found.reserved_untouched
+    assert all(one.ok and not one.note for one in found.attention), found.attention
+    assert found.states_verified >= found.requests_admitted
+    assert found.ok
+    return found
+
+
+def test_every_family_is_here() -> None:
+    assert set(FAMILIES) == {*CARDS, *SYNTHETIC}
+
+
+@pytest.mark.parametrize("engine", OPTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_family(engine: str, name: str) -> None:
+    model, options = small(name), options_for(engine, name)
+    if name in REFUSED[engine]:
+        with pytest.raises(KvplanError) as refused:
+            smallest(model, engine, **options)
+        assert refused.value.code in ("engine-refuses", "unknown-layer-type", "unknown-rule")
+        return
+    passes(smallest(model, engine, **options))
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "options"),
+    [
+        ("vllm", "full_attention", {"kv_cache_dtype": "fp8"}),
+        ("vllm", "full_attention", {"kv_cache_dtype": "int8_per_token_head"}),
+        ("vllm", "full_attention", {"kv_cache_dtype": "int4_per_token_head"}),
+        ("vllm", "full_attention", {"kv_cache_dtype": "nvfp4", "gpu": "b200"}),
+        ("vllm", "full_attention", {"kv_cache_dtype": "turboquant_k3v4_nc"}),
+        ("vllm", "full_attention", {"gpu": "b200", "attention_backend": "FLASHINFER"}),
+        ("vllm", "sparse_indexer", {"kv_cache_dtype": "fp8_ds_mla"}),
+        ("vllm", "sliding_window", {"disable_hybrid_kv_cache_manager": True}),
+        ("vllm", "sliding_window", {"tensor_parallel_size": 2}),
+        ("vllm", "gated_delta_net", {"enable_prefix_caching": False}),
+        ("sglang", "full_attention", {"kv_cache_dtype": "fp8_e5m2", "block_size": 16}),
+        ("sglang", "full_attention", {"kv_cache_dtype": "nvfp4", "gpu": "b200"}),
+        ("sglang", "full_attention", {"kv_cache_dtype": "mxfp8", "gpu": "b200"}),
+        ("sglang", "sparse_indexer", {"kv_cache_dtype": "fp8_e4m3"}),
+        ("sglang", "sliding_window", {"block_size": 64, "tensor_parallel_size": 2}),
+        ("trtllm", "full_attention", {"kv_cache_dtype": "fp8"}),
+        ("trtllm", "full_attention", {"kv_cache_dtype": "nvfp4", "gpu": "b200"}),
+        ("trtllm", "full_attention", {"engine_options": {"max_attention_window": "128,512"}}),
+        ("llamacpp", "full_attention", {"kv_cache_dtype": "q8_0"}),
+        ("llamacpp", "full_attention", {"kv_cache_dtype": "q4_0"}),
+        ("llamacpp", "sliding_window", {"engine_options": {"kv_unified": "on"}}),
+        ("llamacpp", "sliding_window", {"engine_options": {"flash_attn": "off"}}),
+        ("llamacpp", "sliding_window", {"engine_options": {"flash_attn": "off", "kv_unified": "on"}}),
+        ("llamacpp", "sliding_window", {"engine_options": {"swa_full": "on"}}),
+        ("transformers", "sliding_window", {"cache_implementation": "static", "max_model_len": 512}),
+        ("generic", "full_attention", {"kv_cache_dtype": "int4_g32"}),
+        ("generic", "full_attention", {"kv_cache_dtype": "kivi2_g32"}),
+        ("generic", "mla", {"kv_cache_dtype": "nvfp4"}),
+    ],
+)
+def test_formats_and_settings(engine: str, name: str, options: dict[str, Any]) -> None:
+    given = {**options_for(engine, name), **options}
+    own = given.pop("engine_options", {})
+    passes(smallest(small(name), engine, **given, **own))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "llamacpp", "generic"])
+@pytest.mark.parametrize("name", ["full_attention", "sliding_window", "mla"])
+def test_every_pipeline_stage(engine: str, name: str) -> None:
+    for stage in range(2):
+        given = {**options_for(engine, name), "pipeline_parallel_size": 2}
+        passes(smallest(small(name), engine, rank=Rank(stage=stage), **given))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_every_context_rank_holds_its_tokens(engine: str) -> None:
+    written = []
+    for context in range(2):
+        given = {
+            **options_for(engine, "mla"),
+            "tokens": 301,
+            "tensor_parallel_size": 2,
+            "decode_context_parallel_size": 2,
+        }
+        layout = smallest(small("mla"), engine, rank=Rank(context=context), **given)
+        found = passes(layout)
+        written.append(found.states_written)
+        assert layout.groups[0].shards == 2
+    # 301 tokens: the first rank holds one more of every request.
+    assert written[0] > written[1]
+
+
+def test_a_short_request_and_a_long_one() -> None:
+    for tokens in (1, 15, 16, 17, 512):
+        passes(smallest(small("sliding_window"), "vllm", **{**OPTIONS["vllm"], "tokens": tokens}))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_requests_of_several_lengths(engine: str) -> None:
+    layout = smallest(small("sliding_window"), engine, **options_for(engine, "sliding_window"))
+    found = exercise(layout, lengths=(17, 300, 128))
+    assert found.ok
+    assert found.requests_admitted == found.requests_predicted > layout.requests
+    alone = exercise(layout, lengths=(300,))
+    assert alone.requests_admitted == layout.requests
+
+
+def test_stop_and_progress() -> None:
+    layout = smallest(small("full_attention"), "vllm", **options_for("vllm", "full_attention"))
+    seen: list[tuple[str, int, int]] = []
+    whole = exercise(layout, progress=lambda *step: seen.append(step))
+    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    assert stages == ["write", "read", "refill", "fork", "grow", "read again", "attention"]
+    assert all(0 <= done <= total for _, done, total in seen)
+    for after in (1, len(seen) // 2, len(seen) - 1):
+        left = iter(range(after))
+        part = exercise(layout, stop=lambda left=left: next(left, None) is None)  # type: ignore[misc]
+        assert part.stopped_at in stages
+        assert not part.ok
+        assert part.states_written <= whole.states_written
