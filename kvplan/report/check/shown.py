@@ -1,0 +1,190 @@
+"""What the forms of a check share: an issue with its place, figures in words, paths as CI systems take
+them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Severity
+from kvplan.plans.plan import Mark
+from kvplan.record import record
+from kvplan.report.words import size_words
+
+TITLES = {
+    "max_requests": "Requests",
+    "safe_max_requests": "Requests, safe",
+    "max_requests_in_flight": "Requests of the workload",
+    "tokens": "Tokens of a request",
+    "max_model_len": "Longest request",
+    "kv_pool_bytes": "KV pool of one GPU",
+    "kv_pool_low_bytes": "KV pool, safe",
+    "kv_bytes_per_request": "KV cache of one request",
+    "weights_bytes_per_gpu": "Weights of one GPU",
+    "num_blocks": "Blocks",
+    "gpus": "GPUs",
+    "replicas": "Replicas",
+    "cost_per_hour": "Cost per hour",
+}
+_PLACE = re.compile(r"(?P<path>.+?):(?P<line>[1-9]\d{0,8})(?::(?P<column>[1-9]\d{0,8}))?")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_DRIVE = re.compile(r"[A-Za-z]:/")
+
+
+@record()
+class Place:
+    """Where an issue stands, columns from 1, end_column after the last one. line None: the file as a
+    whole."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+
+
+@record()
+class Issue:
+    """A finding, or the error for which a plan could not be judged. ordinal: among those with the same code
+    and field of one plan."""
+
+    code: str
+    severity: Severity
+    message: str
+    field: str | None
+    detail: tuple[str, ...]
+    help: tuple[str, ...]
+    place: Place
+    ordinal: int = 0
+
+    @property
+    def text(self) -> str:
+        """Message, what was computed, ways out; a line each."""
+        return "\n".join((self.message, *self.detail, *(f"help: {line}" for line in self.help)))
+
+
+def issues_of(one: CheckedPlan) -> tuple[Issue, ...]:
+    """Everything that is said of a plan: its error first, findings in their order."""
+    found: list[Issue] = []
+    if one.error is not None:
+        error = one.error
+        head, _, rest = (error.where or "").partition("\n")
+        stated = _place_of_text(head)
+        place = stated or place_of(one, one.mark)
+        shown = rest if stated is not None else error.where
+        detail = (shown, *error.detail) if shown else error.detail
+        found.append(Issue(error.code, Severity.ERROR, error.message, None, detail, error.help, place))
+    seen: dict[tuple[str, str | None], int] = {}
+    for finding in one.findings:
+        key = (finding.code, finding.field)
+        found.append(_issue(one, finding, seen.get(key, 0)))
+        seen[key] = seen.get(key, 0) + 1
+    return tuple(found)
+
+
+def _issue(one: CheckedPlan, finding: Finding, ordinal: int) -> Issue:
+    place = place_of(one, finding.mark or one.mark)
+    return Issue(
+        finding.code, finding.severity, finding.message, finding.field, finding.detail, finding.help,
+        place, ordinal,
+    )  # fmt: skip
+
+
+def place_of(one: CheckedPlan, mark: Mark | None) -> Place:
+    """The mark's place, else the plan's file."""
+    if mark is None:
+        return Place(plain_path(one.path))
+    return Place(plain_path(mark.path), mark.line, mark.column, max(mark.end_column, mark.column + 1))
+
+
+def _place_of_text(text: str) -> Place | None:
+    """``file:line:column``, as an error's place begins."""
+    match = _PLACE.fullmatch(text.strip())
+    if match is None:
+        return None
+    column = int(match["column"]) if match["column"] else None
+    return Place(plain_path(match["path"]), int(match["line"]), column)
+
+
+def plain_path(path: str) -> str:
+    """With slashes and without ``.`` and ``..`` in the middle, as CI systems match files."""
+    slashed = path.replace("\\", "/")
+    return posixpath.normpath(slashed) if slashed else slashed
+
+
+def is_absolute(path: str) -> bool:
+    """``/a``, ``C:/a`` or ``//host/a``."""
+    return path.startswith("/") or _DRIVE.match(path) is not None
+
+
+def printable(text: str) -> str:
+    """Control characters and half surrogates, which neither XML nor a terminal should get, become ``�``."""
+    return _CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text on one line."""
+    return " ".join(printable(text).split())
+
+
+def label(one: CheckedPlan) -> str:
+    """``chat``, in an environment ``chat (staging)``."""
+    return one.name if one.environment is None else f"{one.name} ({one.environment})"
+
+
+def verdict(one: CheckedPlan) -> str:
+    """``passes``, ``fails`` or ``could not be judged``."""
+    if one.error is not None:
+        return "could not be judged"
+    return "passes" if one.passed else "fails"
+
+
+def sentence(report: CheckReport) -> str:
+    """``2 of 3 plans pass, 1 fails.``"""
+    counts = report.counts()
+    total, passed, failed, unread = (counts[key] for key in ("plans", "passed", "failed", "unreadable"))
+    if total == 0:
+        return "No plan has changed."
+    if passed == total:
+        return "The plan passes." if total == 1 else f"All {total:,} plans pass."
+    if total == 1:
+        return f"The plan {verdict(report.plans[0])}."
+    parts = [f"{passed:,} of {total:,} plans pass"]
+    if failed:
+        parts.append(f"{failed:,} {'fails' if failed == 1 else 'fail'}")
+    if unread:
+        parts.append(f"{unread:,} could not be judged")
+    return ", ".join(parts) + "."
+
+
+def title_of(name: str) -> str:
+    """A figure's name in words; one that has no title of its own says its name."""
+    return TITLES.get(name) or name.replace("_", " ").capitalize()
+
+
+def figure(value: int, unit: str) -> str:
+    """A figure of a fact's unit in words: ``8.00 GiB``, ``12.50``, ``1,024``."""
+    sign, amount = ("-" if value < 0 else ""), abs(value)
+    if unit == "bytes":
+        return sign + size_words(amount)
+    if unit == "share":
+        return f"{sign}{amount // 100:,}.{amount % 100:02d} %"
+    if unit == "millionths":
+        hundredths = (amount + 5_000) // 10_000
+        return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
+    return f"{sign}{amount:,}"
+
+
+def difference(before: int, after: int, unit: str) -> str:
+    """With its sign: ``+2``, ``-1.50 GiB``; ``0`` where nothing changed."""
+    change = after - before
+    if change == 0:
+        return "0"
+    return ("+" if change > 0 else "") + figure(change, unit)
+
+
+def facts_in_order(*plans: CheckedPlan | None) -> tuple[Fact, ...]:
+    """One fact for each name and unit that any of the plans has, titled ones first in the titles' order."""
+    found = dict.fromkeys((fact.name, fact.unit) for one in plans if one is not None for fact in one.facts)
+    order = {name: at for at, name in enumerate(TITLES)}
+    names = sorted(found, key=lambda key: order.get(key[0], len(order)))
+    return tuple(Fact(name, 0, unit) for name, unit in names)

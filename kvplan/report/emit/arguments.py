@@ -1,0 +1,262 @@
+"""From a plan's settings to an engine's own arguments, by one table for each engine.
+
+A setting that differs from what the engine does by itself must become an argument; where the engine has
+none, that is an error with the reason: nothing is dropped silently."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from kvplan.engines.base import parse_version
+from kvplan.errors import KvplanError
+from kvplan.plans.plan import Plan
+from kvplan.record import field_names, record
+from kvplan.settings import LONGEST, Settings
+
+NOT_SERVED = frozenset(
+    "tokens encoder_tokens requests usage weights gpu engine_options cache_implementation"
+    " num_speculative_tokens speculative_model media".split()
+)
+"""Settings that say what is asked of the engine or where it runs, and those that come with a speculative
+method: no arguments of their own."""
+_DEFAULTS = Settings()
+
+
+@record()
+class Asked:
+    """What an argument's words may depend on beside its value."""
+
+    settings: Settings
+    version: str
+
+    def since(self, release: str | None) -> bool:
+        """Whether the engine's version is that release or newer, as far as it is written out."""
+        if release is None:
+            return True
+        version = parse_version(self.version)
+        return version >= parse_version(release)[: len(version)]
+
+    def option(self, name: str) -> object | None:
+        """An own option's value."""
+        return dict(self.settings.engine_options).get(name)
+
+
+@record()
+class Argument:
+    """How an engine takes one setting.
+
+    flag: the command line's word, ``--max-model-len``; a path of keys, ``kv_cache_config.dtype``, in its
+    options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
+    needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
+    in the options file) of the value and the settings. since: first release with it. env: the environment
+    variable of older ones."""
+
+    flag: str
+    off: str | None = None
+    words: Mapping[str, object] | None = None
+    write: Callable[[Any, Asked], object] | None = None
+    since: str | None = None
+    env: str | None = None
+
+    @property
+    def in_file(self) -> bool:
+        return not self.flag.startswith("-")
+
+
+@record()
+class EngineTable:
+    """One engine's arguments. settings: by field of Settings or own option. kept: by the flag's name in
+    ``serve``, for flags that change no memory. none: setting → why it has no argument. names: other names of
+    a flag in ``serve``. required: settings without which the engine would do something that no
+    plan says."""
+
+    engine: str
+    start: tuple[str, ...]
+    settings: Mapping[str, Argument]
+    kept: Mapping[str, Argument]
+    none: Mapping[str, str]
+    names: Mapping[str, str]
+    required: tuple[str, ...] = ()
+
+
+@record()
+class Arguments:
+    """What starts one engine. words: after the start. env: environment variables. options: the options file's
+    tree, where the engine has one."""
+
+    words: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    options: Mapping[str, Any] | None = None
+
+
+def arguments_of(plan: Plan, settings: Settings, table: EngineTable, version: str) -> Arguments:
+    """Every setting that is not the engine's own choice, then the kept flags, in the table's order.
+
+    Raises KvplanError(no-such-argument | bad-argument).
+    """
+    made = _Made(table, version, settings)
+    values = _values(settings)
+    for name in table.required:
+        if name not in values:
+            raise KvplanError(
+                "missing-argument",
+                f"{table.engine} without {name} takes what fits, which no plan says",
+                help=f"write {name} under serve:",
+            )
+    for name, argument in table.settings.items():
+        if name in values:
+            made.add(name, argument, values.pop(name))
+    for name in values:
+        raise _none(table, name, version)
+    for flag, value in plan.serve:
+        name = flag.lstrip("-").replace("-", "_")
+        if name in table.kept:
+            made.add(name, table.kept[name], value)
+        elif not _is_setting(table, name):
+            raise KvplanError(
+                "no-such-argument",
+                f"{table.engine} has no argument for `{flag}` that kvplan knows",
+                help="take it out of serve: and add it to the command by hand",
+            )
+    return made.done()
+
+
+def kept(plan: Plan, name: str) -> object | None:
+    """A kept flag's value as the plan has it."""
+    return dict(plan.serve).get(name)
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    """Setting or own option → value, those that are not the engine's own choice."""
+    found = {
+        name: getattr(settings, name)
+        for name in field_names(Settings)
+        if name not in NOT_SERVED and getattr(settings, name) != getattr(_DEFAULTS, name)
+    }
+    return {**found, **{name: value for name, value in settings.engine_options if value is not None}}
+
+
+def _is_setting(table: EngineTable, name: str) -> bool:
+    """Whether the flag stands for a setting, whose value is in the settings already."""
+    flags = {
+        argument.flag.rpartition(".")[2].lstrip("-").replace("-", "_") for argument in table.settings.values()
+    }
+    return name in flags or name in table.settings or name in table.names or name in table.none
+
+
+def _none(table: EngineTable, name: str, version: str) -> KvplanError:
+    why = table.none.get(name, "it has no such setting")
+    return KvplanError(
+        "no-such-argument",
+        f"{table.engine} {version} has no argument for {name}: {why}",
+        help="leave it out of the plan, or start the engine by hand",
+    )
+
+
+class _Made:
+    """The arguments as they gather."""
+
+    def __init__(self, table: EngineTable, version: str, settings: Settings) -> None:
+        self.table, self.asked = table, Asked(settings, version)
+        self.words: list[str] = []
+        self.env: list[tuple[str, str]] = []
+        self.options: dict[str, Any] = {}
+
+    def add(self, name: str, argument: Argument, value: Any) -> None:
+        if argument.words is not None:
+            value = self.translated(name, argument.words, value)
+        if not self.asked.since(argument.since):
+            if argument.env is None:
+                raise _none_before(self.table, name, argument, self.asked.version)
+            self.env.append((argument.env, _word(value)))
+            return
+        if argument.write is not None:
+            value = argument.write(value, self.asked)
+        if argument.in_file:
+            self.put(argument.flag, value)
+        else:
+            self.words += _written(argument, value)
+
+    def translated(self, name: str, words: Mapping[str, object], value: Any) -> object:
+        if str(value) not in words:
+            known = ", ".join(words)
+            raise KvplanError(
+                "bad-argument", f"{self.table.engine} takes no {name} {value!r}", help=f"one of {known}"
+            )
+        return words[str(value)]
+
+    def put(self, path: str, value: object) -> None:
+        *parents, last = path.split(".")
+        tree = self.options
+        for key in parents:
+            tree = tree.setdefault(key, {})
+        tree[last] = _plain(value)
+
+    def done(self) -> Arguments:
+        return Arguments(tuple(self.words), tuple(self.env), self.options)
+
+
+def _none_before(table: EngineTable, name: str, argument: Argument, version: str) -> KvplanError:
+    return KvplanError(
+        "no-such-argument",
+        f"{table.engine} {version} has no {argument.flag} for {name}",
+        help=f"use {table.engine}@{argument.since} or newer",
+    )
+
+
+def _written(argument: Argument, value: object) -> list[str]:
+    """The words of one argument. A switch has no value; an empty tuple says nothing."""
+    if isinstance(value, bool):
+        if value:
+            return [argument.flag]
+        return [argument.off] if argument.off else []
+    if isinstance(value, tuple):
+        return [argument.flag, *(_word(one) for one in value)] if value else []
+    return [argument.flag, _word(value)]
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Fraction):
+        return str(value.numerator) if value.denominator == 1 else repr(float(value))
+    return str(value)
+
+
+def _plain(value: object) -> object:
+    """As YAML and JSON have it."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+def longest(word: str | None = None, since: str | None = None) -> Callable[[Any, Asked], object]:
+    """A length; LONGEST as the engine's word for it, where it has one."""
+
+    def write(value: Any, asked: Asked) -> object:
+        if value != LONGEST:
+            return value
+        if word is None or not asked.since(since):
+            raise KvplanError(
+                "bad-argument",
+                "max_model_len is auto, which this engine does not take",
+                help="write the length",
+            )
+        return word
+
+    return write
+
+
+def whole(value: Any, asked: Asked) -> object:
+    """A number that the engine takes only as a whole one."""
+    if Fraction(value).denominator != 1:
+        raise KvplanError("bad-argument", f"{_word(value)} is not whole, and the engine takes whole numbers")
+    return int(value)
+
+
+def compact(entry: Mapping[str, object]) -> str:
+    """JSON as one word."""
+    return json.dumps(entry, separators=(", ", ": "))

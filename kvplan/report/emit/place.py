@@ -1,0 +1,100 @@
+"""Where the engines of a plan run: replicas, nodes, which GPUs each process sees, what it loads."""
+
+from __future__ import annotations
+
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.plans.plan import Plan
+from kvplan.record import record
+from kvplan.report.emit.arguments import EngineTable
+from kvplan.report.emit.tables import TABLES
+
+_VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+
+
+@record()
+class Replica:
+    """One engine: its number, its node, and its GPUs by their numbers on that node."""
+
+    number: int
+    node: int
+    gpus: tuple[int, ...]
+
+
+def table_of(plan: Plan) -> tuple[EngineTable, str]:
+    """The plan's engine and its version. Raises KvplanError(no-server)."""
+    name, _, version = plan.engine.partition("@")
+    if name not in TABLES:
+        raise KvplanError(
+            "no-server", f"{name} is no server that could be started", help="one of " + ", ".join(TABLES)
+        )
+    if not version:
+        raise KvplanError("bad-version", f"the plan names no version of {name}", help=f"write {name}@VERSION")
+    return TABLES[name], version
+
+
+def replicas_of(plan: Plan) -> tuple[Replica, ...]:
+    """Every engine with the GPUs that it sees; nodes are filled one after another.
+
+    Raises KvplanError(too-few-gpus | several-nodes).
+    """
+    each, gpu = plan.gpus_per_replica, plan.settings.gpu
+    if plan.replicas < 1:
+        raise KvplanError(
+            "too-few-gpus",
+            f"one engine takes {each} GPUs, and the plan has {plan.gpus}",
+            help=f"gpus: {each}",
+        )
+    in_node = gpu.gpus_per_node if gpu is not None else None
+    if in_node is not None and each > in_node:
+        raise KvplanError(
+            "several-nodes",
+            f"one engine takes {each} GPUs, and a node has {in_node}: kvplan writes no launcher over nodes",
+            help=f"keep an engine within {in_node} GPUs, or start it with Ray or a LeaderWorkerSet by hand",
+        )
+    beside = max(in_node // each, 1) if in_node is not None else plan.replicas
+    found = []
+    for number in range(plan.replicas):
+        node, place = divmod(number, beside)
+        found.append(Replica(number, node, tuple(range(place * each, (place + 1) * each))))
+    return tuple(found)
+
+
+def gpu_of(plan: Plan) -> Gpu:
+    """The plan's GPU, one that a container can be given. Raises KvplanError(no-device)."""
+    gpu = plan.settings.gpu
+    if gpu is None or gpu.vendor not in _VISIBLE:
+        what = "no GPU" if gpu is None else gpu.name
+        raise KvplanError(
+            "no-device", f"kvplan does not know how {what} is given to a container",
+            help="an NVIDIA or AMD GPU",
+        )  # fmt: skip
+    if gpu.is_mig_slice and plan.gpus_per_replica > 1:
+        raise KvplanError(
+            "mig-slices-do-not-join",
+            f"one engine takes {plan.gpus_per_replica} MIG slices, and one process sees one",
+            help="tensor, pipeline and data parallel size 1, and more replicas",
+        )  # fmt: skip
+    return gpu
+
+
+def visible_variable(plan: Plan) -> str | None:
+    """The variable that says which GPUs a process sees; None where a process sees them all anyway.
+
+    Raises KvplanError(no-device) where several engines would need one and none is known.
+    """
+    gpu = plan.settings.gpu
+    if gpu is None or gpu.vendor in _VISIBLE:
+        return _VISIBLE[gpu.vendor if gpu is not None else "nvidia"]
+    if plan.replicas > 1 or spare_gpus(plan):
+        raise KvplanError(
+            "no-device",
+            f"kvplan does not know how several engines share the {plan.gpus} × {gpu.name} of one machine",
+            help="a plan for one engine",
+        )
+    return None
+
+
+def spare_gpus(plan: Plan) -> int:
+    """GPUs that make up no whole engine."""
+    return plan.gpus - plan.replicas * plan.gpus_per_replica

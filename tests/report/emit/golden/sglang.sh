@@ -1,0 +1,50 @@
+# chat: sglang@0.5.23, 1 engine of 8 × h100-sxm-80gb
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
+  python3 -m sglang.launch_server \
+  --model-path Qwen/Qwen3-32B \
+  --tp-size 4 \
+  --pp-size 2 \
+  --attn-dp-size 2 \
+  --dcp-size 2 \
+  --ep-size 4 \
+  --dtype bfloat16 \
+  --quantization fp8 \
+  --kv-cache-dtype fp8_e4m3 \
+  --mamba-ssm-dtype bfloat16 \
+  --context-length 32768 \
+  --max-running-requests 128 \
+  --page-size 64 \
+  --mem-fraction-static 0.85 \
+  --max-total-tokens 1000000 \
+  --chunked-prefill-size 8192 \
+  --swa-full-tokens-ratio 0.5 \
+  --disable-hybrid-swa-memory \
+  --disable-radix-cache \
+  --disable-overlap-schedule \
+  --mamba-full-memory-ratio 0.9 \
+  --mamba-radix-cache-strategy extra_buffer \
+  --max-mamba-cache-size 100 \
+  --attention-backend fa3 \
+  --dsa-prefill-backend fa3 \
+  --dsa-decode-backend fa3 \
+  --cuda-graph-backend-decode disabled \
+  --cuda-graph-backend-prefill disabled \
+  --cpu-offload-gb 2 \
+  --speculative-algorithm NEXTN \
+  --speculative-num-steps 3 \
+  --speculative-eagle-topk 1 \
+  --speculative-num-draft-tokens 4 \
+  --enable-lora \
+  --max-loras-per-batch 4 \
+  --max-lora-rank 32 \
+  --lora-target-modules qkv_proj o_proj \
+  --host 127.0.0.1 \
+  --port 9000 \
+  --served-model-name chat \
+  --trust-remote-code \
+  --revision main \
+  --chat-template chatml \
+  --tool-call-parser qwen \
+  --enable-hierarchical-cache \
+  --hicache-size 64 \
+  --hicache-write-policy write_back

@@ -1,0 +1,42 @@
+# chat: vllm@0.32, 1 engine of 8 × h100-sxm-80gb
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
+  vllm serve Qwen/Qwen3-32B \
+  --tensor-parallel-size 2 \
+  --pipeline-parallel-size 2 \
+  --data-parallel-size 2 \
+  --decode-context-parallel-size 2 \
+  --enable-expert-parallel \
+  --dtype bfloat16 \
+  --quantization fp8 \
+  --kv-cache-dtype fp8 \
+  --mamba-cache-dtype float32 \
+  --mamba-ssm-cache-dtype float32 \
+  --max-model-len auto \
+  --max-num-seqs 256 \
+  --max-num-batched-tokens 8192 \
+  --block-size 32 \
+  --gpu-memory-utilization 0.93 \
+  --kv-cache-memory-bytes 17179869184 \
+  --num-gpu-blocks-override 1000 \
+  --no-enable-prefix-caching \
+  --disable-hybrid-kv-cache-manager \
+  --attention-backend FLASH_ATTN \
+  --no-async-scheduling \
+  --enforce-eager \
+  --cpu-offload-gb 1.5 \
+  --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}' \
+  --enable-lora \
+  --max-loras 4 \
+  --max-lora-rank 32 \
+  --lora-dtype bfloat16 \
+  --lora-target-modules qkv_proj o_proj \
+  --fully-sharded-loras \
+  --host 127.0.0.1 \
+  --port 9000 \
+  --served-model-name chat qwen \
+  --trust-remote-code \
+  --revision main \
+  --chat-template 'a b.jinja' \
+  --tool-call-parser hermes \
+  --kv-offloading-size 64 \
+  --kv-offloading-backend native
