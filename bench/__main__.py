@@ -110,6 +110,41 @@ def speed_rate() -> Figure:
     )
 
 
+def catalogue_search() -> Figure:
+    """The planner over the whole catalogue against asking the engine for each candidate, both in CPU time."""
+    from bench import planner
+
+    planner.search_once()
+    taken, found, ask = planner.search_once()
+    number = planner.judged(found)
+    each = planner.brute_seconds(ask)
+    return Figure(
+        f"plan: {number:,} candidates on {len(ask.offers)} GPUs",
+        "questions.ask for each (mean of a sample)",
+        taken / (each * number),
+        "< 1 s",
+        f"{taken:.2f} s against about {each * number:,.0f} s",
+    )
+
+
+def peers_search() -> Figure | None:
+    """A planner's question on 8 GPUs, cold, against aiconfigurator's default search where it is installed."""
+    from bench import planner
+    from bench.speed import peer_seconds
+
+    theirs = peer_seconds()
+    if theirs is None:
+        return None
+    ours = planner.peers_question()
+    return Figure(
+        "plan on 8 × H200",
+        "aiconfigurator cli default",
+        ours / theirs,
+        "≪ 1",
+        f"{ours:.2f} s against {theirs:.1f} s",
+    )
+
+
 def card_rate() -> Figure:
     """Finding and reading one card out of all, nothing remembered, against reading every card."""
     from kvplan.readers import cards
@@ -194,6 +229,14 @@ def main() -> None:
             "≤ 3",
             arguments.turns,
         ),
+        cold_figure(
+            "kvplan plan CARD, cold",
+            [sys.executable, "-m", "kvplan", "plan", CARD, "-n", "32", "-t", "8k"],
+            IMPORTS,
+            "import typer, rich, pydantic, yaml",
+            "< 0.6 s",
+            arguments.turns,
+        ),
         size_rate("generic"),
         size_rate("vllm"),
         budget_rate(),
@@ -201,7 +244,11 @@ def main() -> None:
         card_rate(),
         check_rate(),
         *fill_rates(),
+        catalogue_search(),
     ]
+    peer = peers_search()
+    if peer is not None:
+        figures.append(peer)
     if arguments.json:
         print(json.dumps([figure.__dict__ for figure in figures], indent=1))
         return

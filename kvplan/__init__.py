@@ -15,9 +15,11 @@ from kvplan.version import __version__
 
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
+    from kvplan.api_plan import plan
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
+    from kvplan.planning.results import PlanResult
     from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
     from kvplan.plans.plan import Plan
     from kvplan.results import Pool, Refusal, SizeResult
@@ -29,6 +31,8 @@ _WHERE = {
     "size": "kvplan.api",
     "observe": "kvplan.api",
     "compare": "kvplan.api",
+    "plan": "kvplan.api_plan",
+    "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",
     "load_plans": "kvplan.api",
     "CheckReport": "kvplan.plans.findings",
@@ -56,6 +60,7 @@ __all__ = [
     "LayerRun",
     "Model",
     "Plan",
+    "PlanResult",
     "Pool",
     "Refusal",
     "SizeResult",
@@ -67,6 +72,7 @@ __all__ = [
     "load_plans",
     "observe",
     "parse_bytes",
+    "plan",
     "size",
 ]
 

@@ -8,11 +8,11 @@ from enum import Enum
 from typing import Any
 
 from kvplan.families import Part
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 
 
 @record()
-class Layer:
+class Layer(KeptHash):
     """The cache-bearing parts of one layer, in the order in which the model runs them.
 
     Most layers have one part. MLA with an indexer, self and cross attention, and attention beside a
@@ -28,7 +28,7 @@ class Layer:
 
 
 @record()
-class LayerRun:
+class LayerRun(KeptHash):
     """``count`` equal layers in a row."""
 
     layer: Layer

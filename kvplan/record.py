@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -26,6 +26,22 @@ else:
 T = TypeVar("T")
 
 
+class KeptHash:
+    """A base of records that are hashed again and again: the hash is worked out once.
+
+    It is no part of the value, and not carried into another process (where texts hash otherwise).
+    """
+
+    __slots__ = ("_kept",)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """Make a class a record. ``eq=False``: compared and hashed by identity. Records of different
@@ -35,7 +51,8 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
         made = dataclass(slots=True, eq=False, repr=False, kw_only=kw_only)(cls)
         entries: dict[str, Any] = made.__dataclass_fields__  # type: ignore[attr-defined]
         made._hashed_names = tuple(name for name, entry in entries.items() if entry.hash is not False)  # type: ignore[attr-defined]
-        for name, method in (_VALUE if eq else _IDENTITY).items():
+        kept = _KEPT if issubclass(made, KeptHash) else _VALUE
+        for name, method in (kept if eq else _IDENTITY).items():
             if name not in cls.__dict__:
                 setattr(made, name, method)
         return made
@@ -44,6 +61,8 @@ def record(*, eq: bool = True, kw_only: bool = False) -> Callable[[type[T]], typ
 
 
 def _equal(self: Any, other: Any) -> bool:
+    if self is other:
+        return True
     names = self.__dataclass_fields__
     return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
 
@@ -52,12 +71,21 @@ def _hashed(self: Any) -> int:
     return hash((type(self), *(getattr(self, name) for name in self._hashed_names)))
 
 
+def _hashed_once(self: Any) -> int:
+    try:
+        return int(self._kept)
+    except AttributeError:
+        self._kept = _hashed(self)
+        return int(self._kept)
+
+
 def _shown(self: Any) -> str:
     shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
     return f"{type(self).__qualname__}({shown})"
 
 
 _VALUE: dict[str, Any] = {"__eq__": _equal, "__hash__": _hashed, "__repr__": _shown}
+_KEPT: dict[str, Any] = {**_VALUE, "__hash__": _hashed_once}
 _IDENTITY: dict[str, Any] = {"__repr__": _shown}
 
 

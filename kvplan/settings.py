@@ -7,11 +7,11 @@ from fractions import Fraction
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 
 
 @record()
-class Settings:
+class Settings(KeptHash):
     """Options under the engines' long names. None = the engine's default. Sizes are bytes.
 
     tokens counts decoder positions; encoder_tokens what cross attention reads. dtype is the model's

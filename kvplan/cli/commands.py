@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
+from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
 
 Given = Mapping[str, "str | bool | None"]
 Runner = Callable[[list[str], Given], Answer]
@@ -170,6 +171,14 @@ COMMANDS: dict[str, Command] = {
             _COMPARE,
         ),
         Command(
+            "plan",
+            "Which GPUs, how many, and with which flags: every candidate judged by the engine's own rules.",
+            "kvplan.cli.plan:run",
+            Argument("MODEL", least=1, most=1, complete="models"),
+            (*PLANNED, *SHARED, *COMMON),
+            EPILOG,
+        ),
+        Command(
             "check",
             "Hold plan files against what their engines would do.",
             "kvplan.cli.check:run",
@@ -250,7 +259,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = ("size", "explain", "compare", "check", "models", "gpus", "cards", "doctor", "schema")
+TOP_LEVEL = ("size", "explain", "compare", "plan", "check", "models", "gpus", "cards", "doctor", "schema")
 
 
 def is_given(given: Given, name: str) -> bool:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import ClassVar, Protocol
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, KV_DTYPES, KvDtype, Packing
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.terms import Factor, Grows, Part, Term
 
 
@@ -25,7 +25,7 @@ class Kind(str, Enum):
 
 
 @record()
-class Store:
+class Store(KeptHash):
     """What the engine decides about storage; everything else follows from the model.
 
     kv: format of K, V and latents; dtype: the model's element type; conv_state and recurrent_state:
@@ -68,7 +68,7 @@ class LayerPart(Protocol):
 
 
 @record()
-class Family:
+class Family(KeptHash):
     """Shared defaults of the families."""
 
     family: ClassVar[str] = ""

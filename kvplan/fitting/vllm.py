@@ -93,7 +93,7 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         max_num_batched_tokens=int(started.settings["max_num_batched_tokens"]),
         tensor_parallel_size=settings.tensor_parallel_size,
         pipeline_parallel_size=settings.pipeline_parallel_size,
-        gpu_memory_utilization=_utilization(settings, choice.version),
+        gpu_memory_utilization=utilization(settings, choice.version),
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         has_adapters=bool(adapters),
@@ -120,7 +120,7 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
     return vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
-        weights=_weights_line(known.facts, known.facts.bytes_per_rank[stage], settings),
+        weights=weights_line(known.facts, known.facts.bytes_per_rank[stage], settings),
         shape=known.shape,
         load=replace(known.load, samples=last),
         known=vllm_coefficients(parse_version(choice.asked or choice.version)),
@@ -132,7 +132,8 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
     )
 
 
-def _weights_line(facts: WeightFacts, amount: int, settings: Settings) -> BudgetLine:
+def weights_line(facts: WeightFacts, amount: int, settings: Settings) -> BudgetLine:
+    """The weights of one stage, less what lies in the CPU\'s memory."""
     source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
     if not settings.cpu_offload_gb:
         return exact("weights", amount, source)
@@ -181,7 +182,8 @@ def _draft_lines(settings: Settings, known: Known) -> tuple[BudgetLine, ...]:
     return (exact("draft layers (MTP)", amount, facts.source),)
 
 
-def _utilization(settings: Settings, version: str) -> Fraction:
+def utilization(settings: Settings, version: str) -> Fraction:
+    """gpu_memory_utilization as given, else the release\'s default."""
     given = settings.gpu_memory_utilization
     return Fraction(rules_of(version).default_utilization_percent, 100) if given is None else given
 

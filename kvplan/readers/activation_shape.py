@@ -69,3 +69,12 @@ def shape_of(model: Model, element_bytes: int) -> Shape:
         element_bytes=element_bytes,
         num_layers=model.num_layers,
     )
+
+
+def num_experts(model: Model) -> int:
+    """Routed experts of a layer, 0 for a dense model or where no config says."""
+    if not model.config:
+        return 0
+    view = find_text_part(split_quant(model.config)[0]).view
+    count = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    return int(count) if count > 1 else 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from math import prod
 
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.weights.formats import Format
 
 ROUTER_FLOAT32 = "float32 where no router kernel"
@@ -73,7 +74,7 @@ class Place(str, Enum):
 
 
 @record()
-class Tensor:
+class Tensor(KeptHash):
     """rows × columns numbers for each entry of the stack.
 
     name: the checkpoint's module path, relative to its block. dtype: the element type where the engine
@@ -137,8 +138,13 @@ class Inventory:
     @property
     def parameters(self) -> int:
         """How many numbers the model has, tied embeddings once, drafts left out."""
-        counts: dict[tuple[Tensor, ...], int] = {}
-        for block in self.layers:
-            counts[block.tensors] = counts.get(block.tensors, 0) + 1
-        inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
-        return inside + sum(entry.tensor.elements for entry in self.ends)
+        return _parameters(self)
+
+
+@lru_cache(maxsize=1024)
+def _parameters(inventory: Inventory) -> int:
+    counts: dict[tuple[Tensor, ...], int] = {}
+    for block in inventory.layers:
+        counts[block.tensors] = counts.get(block.tensors, 0) + 1
+    inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
+    return inside + sum(entry.tensor.elements for entry in inventory.ends)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from math import prod
 
 from kvplan.dtypes import Packing
@@ -194,6 +195,7 @@ def _share(
     return ceil_div(stored * rank, complete)
 
 
+@lru_cache(maxsize=1024)
 def stored_total(inventory: Inventory, dtype: Packing) -> int:
     """Bytes of a checkpoint of this inventory, drafts left out."""
     return sum(_stored_size(tensor, dtype) for _, tensor in inventory.tensors())

@@ -59,7 +59,7 @@ _QUESTION = (
 _PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
 # Methods whose drafter is a checkpoint of its own.
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
-_planned_values = attrgetter(*_PLANNED)
+planned_values = attrgetter(*_PLANNED)
 
 
 @record()
@@ -90,7 +90,7 @@ class Vllm:
         A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
         attention: the blocks of its own encoder tokens).
         """
-        compiled = _compile(model, version, _planned_values(settings))
+        compiled = _compile(model, version, planned_values(settings))
         tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         request = Request(tokens, encoder_tokens, settings.requests)
@@ -164,6 +164,11 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
         largest_max_model_len=largest or None,
         help=(f"--max-model-len {largest}",) if largest else (),
     )
+
+
+def compiled(model: Model, version: str, settings: Settings) -> Compiled:
+    """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
+    return _compile(model, version, planned_values(settings))
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ from math import lcm
 
 from kvplan.engines.vllm.defaults import Device
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 
 DEFAULT_BLOCK_SIZE = 16
 QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
@@ -28,7 +28,7 @@ HD256_PAGE = 128
 
 
 @record()
-class Backend:
+class Backend(KeptHash):
     """multiples: block sizes are multiples of one of these; exact: the kernel takes these sizes only."""
 
     name: str

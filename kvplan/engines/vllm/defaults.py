@@ -118,7 +118,7 @@ def batch_of(
 
     floor: tokens of one item (a video) that must be scheduled whole.
     """
-    tokens, seqs = _row(settings.usage, device, rules)
+    tokens, seqs = batch_row(settings.usage, device, rules)
     given = settings.max_num_seqs
     own_seqs = seqs if given is None else given
     if settings.max_num_batched_tokens is not None:
@@ -131,7 +131,7 @@ def batch_of(
     return Batch(tokens, own_seqs if given is not None else min(own_seqs, tokens))
 
 
-def _row(usage: str, device: Device, rules: Rules) -> tuple[int, int]:
+def batch_row(usage: str, device: Device, rules: Rules) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs) by memory size; an A100 counts as a small GPU."""
     offline = usage == "llm"
     if rules.large_gpu_row and device.memory_bytes >= 160 * GIB:

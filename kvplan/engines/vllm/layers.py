@@ -30,7 +30,7 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.model import Layer
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
 
 # Types whose shared attention blocks are registered before all state-space layers.
@@ -49,7 +49,7 @@ class LayerSpec:
 
 
 @record()
-class Sizes:
+class Sizes(KeptHash):
     """Tokens of one block, of one state block, and the page to which states are padded (None: no padding)."""
 
     block: int

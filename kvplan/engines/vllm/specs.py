@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.terms import Term
 from kvplan.units import ceil_div, round_up
 
@@ -35,7 +35,7 @@ LOCAL_KINDS = frozenset({*SLIDING_KINDS, SpecKind.CHUNKED})
 
 
 @record()
-class Spec:
+class Spec(KeptHash):
     """One layer's cache.
 
     shape: what must be equal for two layers to be the same kind of layer (heads, widths, element types);

@@ -1,0 +1,235 @@
+"""``kvplan.plan``: names, paths and numbers become an `Ask`; the readers are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from kvplan.api import ModelLike, gpus_of, load_model, make_settings, parse_number
+from kvplan.engines import DEFAULT_ENGINE, check_options
+from kvplan.engines.base import request_tokens
+from kvplan.errors import KvplanError
+from kvplan.fitting import choose
+from kvplan.fitting.laws import check_engine, compiled_laws
+from kvplan.gpu import Gpu
+from kvplan.planning.ask import FEWEST, SEQS, Ask, SpeedOf, Variant
+from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.planner import ALTERNATIVES, make_plan
+from kvplan.planning.quality import weight_quality
+from kvplan.planning.results import PlanResult
+from kvplan.plans.fleet import Fleet, Offer
+from kvplan.plans.plan import LIKELY, SAFE
+from kvplan.plans.workload import Shape, Workload
+from kvplan.settings import Settings
+from kvplan.units import ceil_div, parse_tokens
+
+GpuLike = Gpu | str | Iterable["Gpu | str"]
+Sizes = int | Sequence[int] | None
+_VARIED = (
+    "tensor_parallel_size", "tp", "pipeline_parallel_size", "pp", "data_parallel_size", "dp", "gpu",
+    "decode_context_parallel_size", "dcp", "kv_cache_dtype", "kv_dtype", "max_num_seqs", "max_model_len",
+    "tokens", "requests", "enable_expert_parallel",
+)  # fmt: skip
+ANSWER_SHARE = 8
+"""Of a length without prompt and answer, one part in so many is the answer: speed is estimated with it."""
+
+
+def plan(
+    model: ModelLike,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    requests: int | None = None,
+    tokens: int | str | None = None,
+    workload: Workload | None = None,
+    gpu: GpuLike | None = None,
+    fleet: Fleet | None = None,
+    objective: str = FEWEST,
+    quality: str = "safe",
+    max_gpus: int | None = None,
+    tp: Sizes = None,
+    pp: Sizes = None,
+    dp: Sizes = None,
+    dcp: Sizes = None,
+    enable_expert_parallel: bool | None = None,
+    kv_cache_dtype: str | Sequence[str] | None = None,
+    max_num_seqs: Sizes = None,
+    max_model_len: int | str | Sequence[int] | None = None,
+    headroom: Fraction | float | str = 0,
+    pool: str = LIKELY,
+    tpot: Fraction | float | str | None = None,
+    ttft: Fraction | float | str | None = None,
+    speed: SpeedOf | None = None,
+    top: int = ALTERNATIVES,
+    pareto: bool = False,
+    depth: bool = True,
+    named: str | None = None,
+    **options: Any,
+) -> PlanResult:
+    """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
+
+    requests: at once, over the whole plan, of ``tokens`` each (default: all that the model takes); or a
+    workload with a mix of shapes, and requests in flight, or arrivals a second with targets of TTFT and
+    TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). gpu: one or several (``h100``,
+    ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
+    objective: fewest-gpus, cost, requests, context. quality: lossless, safe or aggressive formats.
+    tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
+    pool: ``likely`` or ``safe`` (the low end of the budget's interval). tpot, ttft: seconds at most.
+    options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
+    sensitivity. Raises KvplanError.
+    """
+    choice = choose(engine)
+    check_engine(choice)
+    for name in options:
+        if name in _VARIED:
+            raise KvplanError("bad-usage", f"plan() varies {name} itself")
+    base = make_settings(**options)
+    check_options((choice.engine,), base)
+    loaded = load_model(model)
+    shapes, count, load = _load(loaded, base, workload, requests, tokens)
+    if pool not in (LIKELY, SAFE):
+        raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
+    seqs = _sizes(max_num_seqs)
+    ask = Ask(
+        variants=variants_of(loaded, base),
+        choice=choice,
+        offers=_offers(gpu, fleet),
+        shapes=shapes,
+        lengths=_lengths(max_model_len, shapes),
+        laws=compiled_laws(choice, base) or AskedLaws(),
+        requests=count,
+        base=base,
+        seqs=SEQS if seqs is None else seqs,
+        tp=_sizes(tp),
+        pp=_sizes(pp),
+        dp=_sizes(dp),
+        dcp=_sizes(dcp),
+        expert_parallel=enable_expert_parallel,
+        kv_dtypes=(kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype),
+        quality=quality,
+        objective=objective,
+        max_gpus=max_gpus,
+        safe=pool == SAFE,
+        headroom=parse_number("headroom", headroom),
+        tpot=_seconds("tpot", tpot, None if workload is None else workload.tpot_seconds),
+        ttft=_seconds("ttft", ttft, None if workload is None else workload.ttft_seconds),
+        speed=speed or _speed(choice.engine.name),
+    )
+    return make_plan(
+        ask,
+        named=named or (str(model) if isinstance(model, str) else loaded.id),
+        engine=f"{choice.engine.name}@{choice.asked or choice.version}",
+        top=top,
+        pareto=pareto,
+        workload=load,
+        currency="" if fleet is None else fleet.currency,
+        depth=depth,
+        warnings=(choice.warning,) if choice.warning else (),
+    )
+
+
+def _speed(engine: str) -> SpeedOf:
+    from kvplan.speeds import speed_of
+
+    return speed_of(engine)
+
+
+def variants_of(model: Any, base: Settings) -> tuple[Variant, ...]:
+    """The weight formats that exist, with what stands behind each; what the user states is the only one."""
+    from kvplan.readers.activation_shape import num_experts
+    from kvplan.readers.weight_formats import weight_formats
+
+    formats = weight_formats(model)
+    if base.weights is not None or base.quantization is not None:
+        formats = formats[:1]
+    return tuple(
+        Variant(
+            one.model,
+            "stated" if base.weights is not None else base.quantization or one.label,
+            weight_quality(one.bits, published=one.published),
+            num_experts(one.model),
+        )
+        for one in formats
+    )
+
+
+def _load(
+    model: Any, base: Settings, workload: Workload | None, requests: int | None, tokens: int | str | None
+) -> tuple[tuple[Shape, ...], int, Workload | None]:
+    if workload is not None:
+        if tokens is not None:
+            raise KvplanError("bad-usage", "give tokens or a workload, not both")
+        count = requests or workload.requests_in_flight
+        if count is None and workload.requests_per_second is not None:
+            count = _in_flight(workload)
+        return workload.shapes, count or 1, workload
+    length = request_tokens(model, base) if tokens is None else parse_tokens(tokens)
+    if length < 1:
+        raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
+    answer = length // ANSWER_SHARE
+    return (Shape(length - answer, answer),), 1 if requests is None else requests, None
+
+
+def _in_flight(workload: Workload) -> int:
+    """Little's law: arrivals a second · (TTFT + answer tokens · TPOT), rounded up."""
+    rate, ttft, tpot = workload.requests_per_second, workload.ttft_seconds, workload.tpot_seconds
+    if rate is None or ttft is None or tpot is None:
+        raise KvplanError(
+            "bad-usage",
+            "arrivals a second say how many requests run only together with targets of TTFT and TPOT",
+            help="give requests in flight, or both targets",
+        )
+    stay = ttft + workload.mean(name="output_tokens") * tpot
+    amount = rate * stay
+    return max(1, ceil_div(amount.numerator, amount.denominator))
+
+
+def _offers(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
+    named = [gpu] if isinstance(gpu, (Gpu, str)) else list(gpu or ())
+    asked = [gpus_of(one) for one in named]
+    if fleet is not None:
+        slugs = {one.slug for one, _ in asked}
+        offers = tuple(offer for offer in fleet.offers if not slugs or offer.gpu.slug in slugs)
+        if not offers:
+            known = ", ".join(offer.gpu.slug for offer in fleet.offers)
+            raise KvplanError(
+                "unknown-gpu", "the fleet offers none of the GPUs asked for", help=f"it offers {known}"
+            )
+        return offers
+    if asked:
+        counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
+        return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
+    from kvplan.readers.gpus import list_gpus
+
+    return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
+
+
+def _is_counted(one: Gpu | str) -> bool:
+    """Whether a text says how many there are: ``8xh100``, ``1xh100``, not ``h100`` nor ``mi300x``."""
+    from kvplan.readers.gpus import parse_gpu_count
+
+    return isinstance(one, str) and parse_gpu_count(one)[0] != one.strip()
+
+
+def _lengths(given: int | str | Sequence[int] | None, shapes: tuple[Shape, ...]) -> tuple[int, ...]:
+    if given is None:
+        return (max(shape.tokens for shape in shapes),)
+    many = [given] if isinstance(given, (int, str)) else list(given)
+    return tuple(sorted({parse_tokens(one) for one in many}))
+
+
+def _sizes(given: Sizes) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    many = (given,) if isinstance(given, int) else tuple(given)
+    if not many or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in many):
+        raise KvplanError("bad-setting", f"{given!r}: whole numbers of at least 1")
+    return many
+
+
+def _words(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(given)
+
+
+def _seconds(name: str, given: Any, default: Fraction | None) -> Fraction | None:
+    return default if given is None else parse_number(name, given)

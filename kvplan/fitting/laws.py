@@ -1,0 +1,30 @@
+"""The laws of an engine: arithmetic where it was worked out, else the engine asked."""
+
+from __future__ import annotations
+
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.fitting import BUDGETS
+from kvplan.plans.law import Laws
+from kvplan.settings import Settings
+
+
+def check_engine(choice: Choice) -> None:
+    """Raises KvplanError(no-budget) for an engine that does not divide a GPU's memory."""
+    name = choice.engine.name
+    if name not in BUDGETS:
+        raise KvplanError(
+            "no-budget",
+            f"{name} does not divide a GPU's memory: there is nothing to plan",
+            help="--engine " + ", ".join(BUDGETS),
+        )
+
+
+def compiled_laws(choice: Choice, base: Settings) -> Laws | None:
+    """Laws as arithmetic, None where the engine must be asked: another engine, or settings with lines in the
+    budget that only the engine's own way knows (adapters, drafts)."""
+    if choice.engine.name != "vllm" or base.engine_options or base.speculative_method is not None:
+        return None
+    from kvplan.fitting.vllm_law import VllmLaws
+
+    return VllmLaws()

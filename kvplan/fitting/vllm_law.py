@@ -1,0 +1,300 @@
+"""vLLM's budget and pool as arithmetic: what a class of candidates takes, for any GPU of its kind.
+
+`kvplan.fitting.vllm` answers one question at a time, each with a start of its own. A planner asks thousands
+that differ in the GPU's memory, max_num_seqs and max_model_len alone; of those the plan of the cache needs
+max_model_len and max_num_batched_tokens, the budget max_num_seqs and max_num_batched_tokens, and the GPU's
+memory enters last. So every piece is worked out once and the rest is whole-number arithmetic. A test holds
+the answers to those of `kvplan.questions.ask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from operator import itemgetter
+from typing import Any
+
+from kvplan.budget.lines import exact
+from kvplan.budget.vllm import Load, Shape, vllm_budget
+from kvplan.dtypes import Packing
+from kvplan.engines.base import Choice, encoder_length, has_kind, parse_version
+from kvplan.engines.vllm import compiled, planned_values
+from kvplan.engines.vllm.defaults import batch_row, device_of
+from kvplan.engines.vllm.plan import Plan
+from kvplan.engines.vllm.resolve import resolve
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.fitting.parts import memory_of
+from kvplan.fitting.vllm import utilization, weights_line
+from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.plans.law import Fell, Room, weights_alone
+from kvplan.readers.activation_shape import shape_of
+from kvplan.readers.coefficients import vllm_coefficients
+from kvplan.readers.model_weights import served_sources
+from kvplan.settings import Settings
+from kvplan.units import ceil_div, gib
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.ranks import Parallel
+
+_REPACKED = 20
+
+
+class VllmLaws:
+    """The laws of all classes that one search looks at."""
+
+    def __init__(self) -> None:
+        self._shared = Shared()
+        self._laws: dict[Hashable, VllmLaw] = {}
+
+    def kind(self, gpu: Gpu, choice: Choice, settings: Settings) -> Hashable:
+        """GPUs that the engine's rules cannot tell apart but by their memory. Raises KvplanError."""
+        device = device_of(gpu)
+        row = batch_row(settings.usage, device, rules_of(choice.version))
+        return (device.vendor, device.capability, gpu.compute_capability), row
+
+    def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> VllmLaw:
+        """What the class takes. gpu: any of the kind."""
+        key = (model, choice.version, choice.asked, settings, kind)
+        found = self._laws.get(key)
+        if found is None:
+            found = self._laws[key] = VllmLaw(self._shared, model, choice, settings, gpu, kind)
+        return found
+
+
+class VllmLaw:
+    """One class: a model in one weight format, divided in one way, with one KV format, on one kind of GPU."""
+
+    def __init__(
+        self, shared: Shared, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Any
+    ) -> None:
+        self._shared, self._model, self._choice, self._gpu = shared, model, choice, gpu
+        self._settings, self._kind = settings, kind
+        self._starts: dict[tuple[int, int], Start | Fell] = {}
+        self._taken: dict[tuple[int, int], tuple[int, int]] = {}
+        self._share = utilization(settings, choice.version)
+        self._facts: WeightFacts | Fell | None = None
+        self._parallel = Parallel(
+            tensor_parallel_size=settings.tensor_parallel_size,
+            pipeline_parallel_size=settings.pipeline_parallel_size,
+            data_parallel_size=settings.data_parallel_size,
+            enable_expert_parallel=settings.enable_expert_parallel,
+            compute_capability=gpu.compute_capability,
+        )
+
+    def room(self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False) -> Room | Fell:
+        """The pool on a GPU of the kind, and what it holds; or why there is none."""
+        kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
+        memory = self._memory(gpu) if kept is None else kept[1]
+        if isinstance(memory, Fell):
+            return memory
+        start = self._starts.get((max_num_seqs, max_model_len))
+        if start is None:
+            found = self._loaded(max_num_seqs, max_model_len, memory)
+            if isinstance(found, Fell):
+                return found  # of this GPU alone: the next one of the kind may have more memory
+            start = self._starts[max_num_seqs, max_model_len] = self._start(max_num_seqs, max_model_len)
+        if isinstance(start, Fell):
+            return start
+        plan, (taken, most) = start.plan, start.taken
+        pool = memory.usable - memory.reserved - taken
+        if pool <= 0:
+            if start.weights >= memory.usable:
+                return weights_alone(start.weights, memory.usable)
+            return _nothing_left(memory, taken)
+        if safe:
+            pool = max(0, memory.usable - memory.reserved_high - most)
+        if not plan.groups:
+            return Fell("no-pool", "the model keeps no cache: its requests take no room")
+        num_blocks = pool // plan.widest
+        needed, usable = plan.full_request, num_blocks - int(plan.rules.null_block_checked)
+        if needed > usable:
+            return Fell(
+                "not-enough-memory",
+                f"one request of max_model_len {max_model_len:,} needs {needed:,} blocks;"
+                f" {max(usable, 0):,} can be used",
+                needed - usable,
+            )
+        return Room(pool, self._holds(plan, num_blocks - 1))
+
+    def _memory(self, gpu: Gpu) -> Memory | Fell:
+        share = self._share
+        total, reserved, warnings = memory_of(gpu)
+        found: Memory | Fell
+        if total is None:
+            found = Fell("no-memory", warnings[0])
+        else:
+            usable = ceil_div(total * share.numerator, share.denominator)
+            likely = sum(line.bytes for line in reserved)
+            found = Memory(total, usable, likely, sum(line.high_bytes for line in reserved))
+        self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
+        return found
+
+    def _loaded(self, seqs: int, length: int, memory: Memory) -> Fell | None:
+        """Weights that leave nothing spare the start: the engine would see no pool whatever its plan."""
+        if self._settings.cpu_offload_gb:
+            return None
+        batch = self._batch(seqs, length)
+        facts = self._weights(batch.dtype) if isinstance(batch, Batch) else None
+        if isinstance(facts, WeightFacts) and facts.bytes_per_gpu >= memory.usable:
+            return weights_alone(facts.bytes_per_gpu, memory.usable)
+        return None
+
+    def _start(self, seqs: int, length: int) -> Start | Fell:
+        batch = self._batch(seqs, length)
+        if isinstance(batch, Fell):
+            return batch
+        plan = self._plan(seqs, length, batch)
+        if isinstance(plan, Fell):
+            return plan
+        facts = self._weights(batch.dtype)
+        if isinstance(facts, Fell):
+            return facts
+        key = (seqs, batch.tokens)
+        if key not in self._taken:
+            self._taken[key] = self._takes(facts, seqs, batch)
+        return Start(plan, self._taken[key], facts.bytes_per_gpu)
+
+    def _takes(self, facts: WeightFacts, seqs: int, batch: Batch) -> tuple[int, int]:
+        """What the stage takes that takes most: likely, and at most."""
+        settings, taken = self._settings, []
+        last = settings.pipeline_parallel_size - 1
+        calibrated = vllm_coefficients(self._release).calibrated
+        for stage, amount in enumerate(facts.bytes_per_rank):
+            weights = weights_line(facts, amount, settings).bytes
+            likely, most = self._rest(seqs, batch, samples=stage == last)
+            repacked = 0 if calibrated else weights // _REPACKED
+            taken.append((weights + likely, weights + most + repacked))
+        return max(taken, key=itemgetter(0))
+
+    def _batch(self, seqs: int, length: int) -> Batch | Fell:
+        settings = self._settings
+        given = settings.max_num_batched_tokens, settings.enable_prefix_caching, settings.dtype
+        key = (self._model, self._choice.version, self._kind, seqs, length, given, settings.kv_cache_dtype)
+        found = self._shared.batches.get(key)
+        if found is None:
+            asked = replace(settings, gpu=self._gpu, max_num_seqs=seqs, max_model_len=length)
+            try:
+                resolved = resolve(self._model, asked, rules_of(self._choice.version))
+                found = Batch(resolved.batch.tokens, resolved.dtype, resolved.lengths.longest)
+            except KvplanError as error:
+                found = Fell(error.code, error.message)
+            self._shared.batches[key] = found
+        return found
+
+    def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Fell:
+        """The plan of the cache. States aside it is the same for every length but for the length itself."""
+        model = self._shared.same(self._model, automatic=self._settings.kv_cache_dtype == "auto")
+        common = (model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens)
+        found = self._shared.plans.get((common, length))
+        if found is not None:
+            return found
+        within = batch.longest is None or length <= batch.longest
+        free = within and not has_kind(model, Kind.STATE)
+        other = self._shared.plans.get((common, None)) if free else None
+        if isinstance(other, Plan):
+            found = replace(other, max_model_len=length)
+        else:
+            found = self._planned(model, seqs, length, batch)
+            if free:
+                self._shared.plans[common, None] = found
+        self._shared.plans[common, length] = found
+        return found
+
+    def _planned(self, model: Model, seqs: int, length: int, batch: Batch) -> Plan | Fell:
+        asked = replace(
+            self._settings,
+            gpu=self._gpu,
+            max_num_seqs=seqs,
+            max_model_len=length,
+            max_num_batched_tokens=batch.tokens,
+        )
+        try:
+            found = compiled(model, self._choice.version, asked)
+        except KvplanError as error:
+            return Fell(error.code, error.message)
+        if found.refusal is not None or found.plan is None:
+            assert found.refusal is not None
+            return Fell(found.refusal.code, found.refusal.message)
+        return found.plan
+
+    @property
+    def _release(self) -> tuple[int, ...]:
+        return parse_version(self._choice.asked or self._choice.version)
+
+    @property
+    def _sources(self) -> WeightSources:
+        settings = self._settings
+        if settings.weights is not None:
+            return WeightSources(stated_bytes=settings.weights)
+        return served_sources(self._model, settings.quantization)
+
+    def _weights(self, dtype: Packing) -> WeightFacts | Fell:
+        if self._facts is not None:
+            return self._facts
+        settings = self._settings
+        key = (self._model, self._parallel, dtype, settings.weights, settings.quantization)
+        found = self._shared.facts.get(key)
+        if found is None:
+            try:
+                found = weights_per_rank(self._sources, self._parallel, dtype)
+            except KvplanError as error:
+                found = Fell(error.code, error.message)
+            self._shared.facts[key] = found
+        self._facts = found
+        return found
+
+    def _holds(self, plan: Plan, blocks: int) -> Callable[[int], int]:
+        """How many requests of a length so many blocks hold."""
+        model, settings = self._model, self._settings
+
+        def holds(tokens: int) -> int:
+            encoder = encoder_length(model, settings, tokens)[0] if model.encoder is not None else 0
+            held = plan.held(tokens, encoder)
+            return blocks // held if held else plan.max_num_seqs
+
+        return holds
+
+    def _rest(self, seqs: int, batch: Batch, *, samples: bool) -> tuple[int, int]:
+        """Everything beside weights and what is reserved: activations, contexts, tables, graphs."""
+        settings, tokens = self._settings, batch.tokens
+        shape: Shape = shape_of(self._model, batch.dtype.bytes)
+        key = (
+            shape, self._choice.asked, self._choice.version, seqs, tokens, samples,
+            settings.tensor_parallel_size, settings.pipeline_parallel_size, settings.enforce_eager,
+            settings.enable_expert_parallel,
+        )  # fmt: skip
+        found = self._shared.rests.get(key)
+        if found is None:
+            load = Load(
+                max_num_seqs=seqs,
+                max_num_batched_tokens=tokens,
+                tensor_parallel_size=settings.tensor_parallel_size,
+                pipeline_parallel_size=settings.pipeline_parallel_size,
+                gpu_memory_utilization=self._share,
+                enforce_eager=settings.enforce_eager,
+                enable_expert_parallel=settings.enable_expert_parallel,
+                samples=samples,
+            )
+            lines = vllm_budget(
+                gpu="",
+                total_bytes=0,
+                weights=exact("weights", 0, ""),
+                shape=shape,
+                load=load,
+                known=vllm_coefficients(self._release),
+            ).lines
+            found = sum(line.bytes for line in lines), sum(line.high_bytes for line in lines)
+            self._shared.rests[key] = found
+        return found
+
+
+def _nothing_left(memory: Memory, taken: int) -> Fell:
+    return Fell(
+        "no-memory-for-cache",
+        f"weights, activations and the rest take {gib(taken + memory.reserved)}; {gib(memory.usable)} of"
+        f" {gib(memory.total)} may be used, so nothing is left for the cache",
+        taken + memory.reserved - memory.usable,
+    )

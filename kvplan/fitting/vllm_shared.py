@@ -1,0 +1,63 @@
+"""What `kvplan.fitting.vllm_law` keeps of vLLM's starts, once for all classes of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from kvplan.dtypes import Packing
+from kvplan.engines.vllm.plan import Plan
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.plans.law import Fell
+from kvplan.weights.facts import WeightFacts
+
+
+class Memory(NamedTuple):
+    """What may be used of a GPU, and what is reserved of it beforehand: likely, and at most."""
+
+    total: int
+    usable: int
+    reserved: int
+    reserved_high: int
+
+
+class Start(NamedTuple):
+    """A start of the engine: the plan of its cache, what the stage that decides takes (likely, at most), and
+    the weights of the fullest GPU."""
+
+    plan: Plan
+    taken: tuple[int, int]
+    weights: int
+
+
+class Batch(NamedTuple):
+    """What max_num_seqs and max_model_len resolve to: max_num_batched_tokens, the element type, and the
+    longest length that the model's config allows."""
+
+    tokens: int
+    dtype: Packing
+    longest: int | None
+
+
+class Shared:
+    """What the laws of one search have in common."""
+
+    def __init__(self) -> None:
+        self.batches: dict[Hashable, Batch | Fell] = {}
+        self.rests: dict[Hashable, tuple[int, int]] = {}
+        self.facts: dict[Hashable, WeightFacts | Fell] = {}
+        self.memories: dict[Hashable, tuple[Gpu, Memory | Fell]] = {}
+        self.plans: dict[Hashable, Plan | Fell] = {}
+        self._sames: dict[Hashable, Model] = {}
+
+    def same(self, model: Model, *, automatic: bool) -> Model:
+        """The first model met whose cache is laid out alike: weight formats of one model often are. Its
+        checkpoint's cache scheme counts where the cache's dtype is ``auto``."""
+        facts = (pair for pair in model.facts.items() if automatic or pair[0] != "serving_kv_scheme")
+        key = (
+            model.runs, model.model_type, model.architecture, model.dtype, model.max_model_len,
+            model.num_attention_heads, model.hidden_size, model.vocab_size, model.encoder,
+            model.draft_layers, tuple(sorted(facts, key=str)), automatic and model.kv_cache_scheme,
+        )  # fmt: skip
+        return self._sames.setdefault(key, model)

@@ -1,0 +1,135 @@
+"""What a planner is asked: for which load, on which GPUs, within which limits, and what counts as best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.planning.quality import Quality
+from kvplan.plans.fleet import Offer
+from kvplan.plans.law import Fell, Laws
+from kvplan.plans.plan import QUALITIES
+from kvplan.plans.workload import Shape
+from kvplan.record import record
+from kvplan.settings import Settings
+
+FEWEST, COST, REQUESTS, CONTEXT = "fewest-gpus", "cost", "requests", "context"
+OBJECTIVES = (FEWEST, COST, REQUESTS, CONTEXT)
+SEQS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+TENSOR_WAYS = (1, 2, 4, 8, 16)
+PIPELINE_WAYS = (1, 2, 4, 8)
+DATA_WAYS = (2, 4, 8, 16)
+NODE = 8
+"""GPUs that share the fast interconnect where neither fleet nor GPU file says."""
+MOST_GPUS = 1024
+
+
+class Speed(NamedTuple):
+    """Seconds and tokens per second, each (low, likely, high). tokens_per_second: of one replica."""
+
+    ttft: tuple[float, float, float]
+    tpot: tuple[float, float, float]
+    tokens_per_second: tuple[float, float, float]
+
+
+SpeedOf = Callable[[Model, Gpu, Settings, int, Shape], Speed | Fell]
+"""The speed of an engine with so many requests of a shape running; TTFT and TPOT never fall with them."""
+
+
+@record()
+class Variant:
+    """The model in one weight format. label: ``bfloat16``, ``fp8``. experts: routed ones of a layer, or 0."""
+
+    model: Model
+    label: str
+    quality: Quality
+    experts: int = 0
+
+
+@record()
+class Ask:
+    """One question. variants: the weight formats that exist, the user's own first. base: settings given by
+    the user; the search overrides what it varies. shapes: the mix of requests; requests: at once, over the
+    whole plan. lengths: max_model_len tried, each at least the longest request.
+
+    tp, pp, dp, dcp: sizes tried, None = the usual ones. kv_dtypes: words tried, None = those that the quality
+    policy takes. max_gpus: over the whole plan. safe: the pool's low figure must do. headroom: share of the
+    pool that stays free. tpot, ttft: seconds at most, by the likely estimate.
+    """
+
+    variants: tuple[Variant, ...]
+    choice: Choice
+    offers: tuple[Offer, ...]
+    shapes: tuple[Shape, ...]
+    lengths: tuple[int, ...]
+    laws: Laws
+    requests: int = 1
+    base: Settings = Settings()
+    seqs: tuple[int, ...] = SEQS
+    tp: tuple[int, ...] | None = None
+    pp: tuple[int, ...] | None = None
+    dp: tuple[int, ...] | None = None
+    dcp: tuple[int, ...] | None = None
+    expert_parallel: bool | None = None
+    kv_dtypes: tuple[str, ...] | None = None
+    quality: str = "safe"
+    objective: str = FEWEST
+    max_gpus: int | None = None
+    safe: bool = False
+    headroom: Fraction = Fraction(0)
+    tpot: Fraction | None = None
+    ttft: Fraction | None = None
+    speed: SpeedOf | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, words in (
+            ("quality", self.quality, QUALITIES),
+            ("objective", self.objective, OBJECTIVES),
+        ):
+            if value not in words:
+                raise KvplanError("bad-setting", f"{name} is {value!r}", help=f"one of {', '.join(words)}")
+        if not self.variants or not self.offers or not self.shapes:
+            raise KvplanError("bad-usage", "nothing to plan: a model, a GPU and a request are needed")
+        longest = max(shape.tokens for shape in self.shapes)
+        if not self.lengths or min(self.lengths) < longest:
+            raise KvplanError(
+                "bad-setting",
+                f"max_model_len {min(self.lengths, default=0):,} is shorter than the longest request"
+                f" ({longest:,} tokens)",
+                help=f"--max-model-len {longest}",
+            )
+        if self.requests < 1 or self.requests > 10**9:
+            raise KvplanError("bad-setting", f"requests is {self.requests:,}", help="1 or more")
+        if not 0 <= self.headroom < 1:
+            raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
+        if (self.tpot is not None or self.ttft is not None) and self.speed is None:
+            raise KvplanError("bad-usage", "no speed estimate is at hand: --tpot and --ttft need one")
+        if self.objective in (REQUESTS, CONTEXT) and any(self.limit(offer) is None for offer in self.offers):
+            raise KvplanError(
+                "bad-usage",
+                f"the objective {self.objective} needs to know how many GPUs there are",
+                help=("--max-gpus 8", "--gpu 8xh100", "a fleet file that says how many are available"),
+            )
+
+    @property
+    def mean(self) -> Shape:
+        """One request of the mix on average, tokens rounded up."""
+        total = sum(shape.weight for shape in self.shapes)
+        prompt = -(-sum(shape.input_tokens * shape.weight for shape in self.shapes) // total)
+        answer = -(-sum(shape.output_tokens * shape.weight for shape in self.shapes) // total)
+        return Shape(prompt, answer)
+
+    def limit(self, offer: Offer) -> int | None:
+        """GPUs of an offer that the plan may take."""
+        known = [count for count in (self.max_gpus, offer.available) if count is not None]
+        return min(known) if known else None
+
+
+def node_of(offer: Offer) -> int:
+    """GPUs of one node."""
+    return offer.gpus_per_node or offer.gpu.gpus_per_node or NODE

@@ -1,0 +1,98 @@
+"""The law that every engine obeys: its own answer, asked once for each start and length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.plans.law import Fell, Room, weights_alone
+from kvplan.questions import ask
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+
+Answer = SizeResult | Fell
+
+
+class AskedLaws:
+    """Laws that ask `kvplan.questions.ask`; every GPU is a kind of its own."""
+
+    def __init__(self) -> None:
+        self._laws: dict[Hashable, AskedLaw] = {}
+
+    def kind(self, gpu: Gpu, choice: Choice, settings: Settings) -> Hashable:
+        return gpu
+
+    def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> AskedLaw:
+        key = (model, choice.engine.name, choice.version, choice.asked, settings, kind)
+        if key not in self._laws:
+            self._laws[key] = AskedLaw(model, choice, settings)
+        return self._laws[key]
+
+
+class AskedLaw:
+    """One class on one GPU."""
+
+    def __init__(self, model: Model, choice: Choice, settings: Settings) -> None:
+        self._model, self._choice = model, choice
+        self._settings = replace(settings, requests=1, tokens=None)
+        self._rooms: dict[tuple[int, int, bool], Room | Fell] = {}
+
+    def room(self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False) -> Room | Fell:
+        key = (max_num_seqs, max_model_len, safe)
+        if key not in self._rooms:
+            settings = replace(
+                self._settings, gpu=gpu, max_num_seqs=max_num_seqs, max_model_len=max_model_len
+            )
+            self._rooms[key] = self._room(settings, safe=safe)
+        return self._rooms[key]
+
+    def _room(self, settings: Settings, *, safe: bool) -> Room | Fell:
+        found = self._ask(settings)
+        if isinstance(found, Fell):
+            return found
+        if safe and found.budget is not None:
+            settings = replace(settings, kv_cache_memory=found.budget.kv_pool_low_bytes)
+            found = self._ask(settings)
+            if isinstance(found, Fell):
+                return found
+        assert found.pool is not None
+        return Room(found.pool.bytes, self._holds(settings))
+
+    def _ask(self, settings: Settings) -> Answer:
+        try:
+            result = ask(self._model, self._choice, settings)
+        except KvplanError as error:
+            return Fell(error.code, error.message)
+        if result.refusal is not None:
+            return _refused(result)
+        if result.pool is None:
+            why = "the model keeps no cache: its requests take no room"
+            return Fell("no-pool", result.warnings[-1] if result.warnings else why)
+        return result
+
+    def _holds(self, settings: Settings) -> Callable[[int], int]:
+        kept: dict[int, int] = {}
+
+        def holds(tokens: int) -> int:
+            if tokens not in kept:
+                found = self._ask(replace(settings, tokens=tokens))
+                kept[tokens] = 0 if isinstance(found, Fell) or found.pool is None else (
+                    found.pool.requests_that_fit
+                )  # fmt: skip
+            return kept[tokens]
+
+        return holds
+
+
+def _refused(result: SizeResult) -> Fell:
+    refusal, budget, weights = result.refusal, result.budget, result.weights
+    assert refusal is not None
+    if refusal.code == "no-memory-for-cache" and budget is not None and weights is not None:
+        usable = budget.total_bytes - budget.unused_bytes
+        if weights.bytes_per_gpu >= usable:
+            return weights_alone(weights.bytes_per_gpu, usable)
+    return Fell(refusal.code, refusal.message)

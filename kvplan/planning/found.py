@@ -1,0 +1,131 @@
+"""What a search finds, what it leaves, and the total order of answers.
+
+The total order: crossing nodes last, then the objective, then GPUs, cost, quality, nodes, plainness of the
+layout, memory of the GPU (the smallest that does), and the order in which GPUs and classes were given.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
+from kvplan.planning.space import Class
+from kvplan.plans.fleet import Offer
+from kvplan.plans.law import Fell, Room
+from kvplan.plans.workload import apportion
+from kvplan.units import ceil_div
+
+Key = tuple[Fraction | int, ...]
+
+
+class Found(NamedTuple):
+    """A candidate that does what is asked. key: its place in the total order. engines: pools, over all
+    replicas. per_engine: requests that each must hold; capacity: what it does hold."""
+
+    key: Key
+    one: Class
+    offer: Offer
+    max_model_len: int
+    max_num_seqs: int
+    replicas: int
+    gpus: int
+    capacity: int
+    per_engine: int
+
+    @property
+    def engines(self) -> int:
+        return self.replicas * self.one.layout.dp
+
+    @property
+    def requests(self) -> int:
+        """All requests that it holds."""
+        return self.engines * self.capacity
+
+    @property
+    def cost(self) -> Fraction | None:
+        price = self.offer.price_per_gpu_hour
+        return None if price is None else price * self.gpus
+
+    @property
+    def nodes(self) -> int:
+        return ceil_div(self.one.layout.gpus, node_of(self.offer))
+
+
+class Fallen(NamedTuple):
+    """Candidates of one class on one GPU (or any: None) that fall for one reason; candidates: how many."""
+
+    one: Class
+    offer: Offer | None
+    why: Fell
+    candidates: int
+
+
+class Searched(NamedTuple):
+    """found: the best of each (GPU, weights, cache format), best first. considered: candidates judged or
+    proved away; dominated: of those, left out by the bound on GPUs or cost."""
+
+    found: tuple[Found, ...]
+    fallen: tuple[Fallen, ...]
+    considered: int
+    dominated: int
+
+
+def fitting(ask: Ask, room: Room) -> int:
+    """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
+
+    One shape: holds(tokens). Several: the longest fits, and n where n · Σ share / holds(shape) <= 1: never
+    more than the blocks allow, as holds() rounds down.
+    """
+    if len(ask.shapes) == 1:
+        count = room.holds(ask.shapes[0].tokens)
+        return int(count * (1 - ask.headroom)) if ask.headroom else count
+    free = 1 - ask.headroom
+    held = [(room.holds(shape.tokens), shape.weight) for shape in ask.shapes if shape.tokens and shape.weight]
+    if any(holds * free < 1 for holds, _ in held):
+        return 0
+    weights = sum(shape.weight for shape in ask.shapes)
+    return int(weights * free / sum((Fraction(weight, holds) for holds, weight in held), start=Fraction(0)))
+
+
+def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
+    """Whether so many whole requests, dealt in the proportions of the mix, fit as well."""
+    counts = apportion(requests, [shape.weight for shape in ask.shapes])
+    share = sum(
+        (
+            Fraction(count, room.holds(shape.tokens))
+            for shape, count in zip(ask.shapes, counts, strict=True)
+            if count and shape.tokens
+        ),
+        start=Fraction(0),
+    )
+    return share <= 1 - ask.headroom
+
+
+def key_of(objective: str, found: Found, rank: int) -> Key:
+    """The place in the total order: smaller is better."""
+    one, offer = found.one, found.offer
+    cost, price = found.cost, offer.price_per_gpu_hour
+    first: Key = {
+        FEWEST: (found.gpus,),
+        COST: (0 if cost is None else cost,),
+        REQUESTS: (-found.requests,),
+        CONTEXT: (-found.max_model_len,),
+    }[objective]
+    memory = offer.gpu.memory_total_bytes or offer.gpu.memory_nvml_bytes or 0
+    return (
+        int(one.layout.tp > node_of(offer)),
+        *first,
+        found.gpus,
+        int(price is None),
+        0 if cost is None else cost,
+        *one.quality_rank,
+        found.nodes,
+        int(one.layout.tp * one.layout.dp > node_of(offer)),
+        *one.layout.plainness,
+        memory,
+        rank,
+        one.place,
+        found.max_model_len,
+        found.max_num_seqs,
+    )

@@ -1,0 +1,155 @@
+"""From a candidate to an option: every value resolved by the engine itself, and what is easily got wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from kvplan.engines.base import has_kind
+from kvplan.errors import KvplanError
+from kvplan.families import Kind
+from kvplan.planning.ask import Ask, Speed, node_of
+from kvplan.planning.found import Found
+from kvplan.planning.results import Option
+from kvplan.planning.space import copies_of_heads
+from kvplan.plans.law import Fell
+from kvplan.plans.serve import serve_of
+from kvplan.questions import ask as ask_engine
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+from kvplan.units import ceil_div
+
+_OWN = {
+    "vllm": ("max_num_batched_tokens", "gpu_memory_utilization"),
+    "sglang": ("chunked_prefill_size",),
+    "trtllm": ("max_num_batched_tokens",),
+    "llamacpp": (),
+}
+"""Settings that a plan pins beside the search's own, as the engine resolved them."""
+_RESOLVED = {("trtllm", "max_num_batched_tokens"): "max_num_tokens"}
+_DEFAULTS = Settings()
+
+
+def settings_of(ask: Ask, found: Found) -> Settings:
+    """The candidate as settings, with the load of one engine."""
+    longest = max(shape.tokens for shape in ask.shapes)
+    settings = replace(
+        found.one.settings(ask.base),
+        gpu=found.offer.gpu,
+        max_model_len=found.max_model_len,
+        tokens=longest,
+        requests=found.per_engine,
+    )
+    if ask.choice.engine.name == "llamacpp":
+        own = {**dict(settings.engine_options), "parallel": found.per_engine,
+               "ctx_size": found.per_engine * longest}  # fmt: skip
+        return replace(settings, max_num_seqs=None, engine_options=tuple(sorted(own.items())))
+    return replace(settings, max_num_seqs=found.max_num_seqs)
+
+
+def answer_of(ask: Ask, found: Found) -> SizeResult:
+    """The engine's own answer for the candidate. Raises KvplanError."""
+    return ask_engine(found.one.variant.model, ask.choice, settings_of(ask, found))
+
+
+def holds(ask: Ask, found: Found) -> bool:
+    """Whether the engine itself says so: nothing is suggested before it was asked."""
+    try:
+        result = answer_of(ask, found)
+    except KvplanError:
+        return False
+    if result.refusal is not None or result.pool is None:
+        return False
+    return len(ask.shapes) > 1 or ask.safe or result.pool.max_requests >= found.per_engine
+
+
+def option_of(ask: Ask, found: Found) -> Option:
+    """The option with the engine's resolved values, figures, notes and warnings."""
+    result = answer_of(ask, found)
+    engine, one = ask.choice.engine.name, found.one
+    settings = replace(settings_of(ask, found), tokens=None, requests=1, **_pinned(engine, ask, result))
+    budget, pool = result.budget, result.pool
+    citations = tuple(
+        f"{name}: {about.words()}"
+        for name, about in (
+            (f"{one.variant.label} weights", one.variant.quality),
+            (f"{one.kv} cache", one.kv_quality),
+        )
+        if about.rank or about.source
+    )
+    resolved = result.settings
+    return Option(
+        model_id=one.variant.model.id,
+        weights=one.variant.label,
+        kv_cache_dtype=one.kv,
+        kv_format=str(resolved.get("kv_cache_dtype") or resolved.get("cache_type_k") or one.kv),
+        gpu=found.offer.gpu.slug,
+        where=found.offer.where,
+        gpus=found.gpus,
+        replicas=found.replicas,
+        nodes=found.nodes * found.replicas if found.nodes > 1 else ceil_div(found.gpus, node_of(found.offer)),
+        settings=settings,
+        serve=serve_of(settings, engine),
+        requests=found.requests,
+        requests_per_engine=found.per_engine,
+        max_num_seqs=found.max_num_seqs,
+        max_model_len=found.max_model_len,
+        pool_bytes=pool.bytes if pool is not None else 0,
+        pool_low_bytes=budget.kv_pool_low_bytes if budget is not None else 0,
+        quality=one.tier,
+        citations=citations,
+        cost_per_hour=found.cost,
+        speed=_speed(ask, found, settings),
+        notes=tuple(_notes(ask, found, result)),
+        warnings=result.warnings,
+    )
+
+
+def _speed(ask: Ask, found: Found, settings: Settings) -> Speed | None:
+    if ask.speed is None:
+        return None
+    speed = ask.speed(found.one.variant.model, found.offer.gpu, settings, max(1, found.per_engine), ask.mean)
+    return None if isinstance(speed, Fell) else speed
+
+
+def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:
+    pinned: dict[str, Any] = {}
+    for name in _OWN[engine]:
+        value = result.settings.get(_RESOLVED.get((engine, name), name))
+        if value is None or not hasattr(_DEFAULTS, name):
+            continue
+        pinned[name] = Fraction(str(value)) if name == "gpu_memory_utilization" else int(value)
+    return pinned
+
+
+def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
+    """The mistakes that are easily made with this very plan."""
+    one, model = found.one, found.one.variant.model
+    layout, notes = one.layout, []
+    budget, weights = result.budget, result.weights
+    if budget is not None and weights is not None and layout.gpus > 1:
+        usable = budget.total_bytes - budget.unused_bytes
+        alone = ceil_div(weights.bytes_per_gpu * layout.gpus, usable)
+        if alone < layout.gpus:
+            share = weights.bytes_per_gpu * 100 // usable
+            notes.append(
+                f"weights are {share} % of the memory that may be used: GPUs counted by the weights alone"
+                " would be too few, the cache needs the rest"
+            )
+    copies = copies_of_heads(model, layout.tp) // layout.dcp
+    if copies > 1 and has_kind(model, Kind.MLA):
+        notes.append(f"every one of the {layout.tp} ranks keeps the whole latent: tensor parallelism divides"
+                     " weights, not this cache")  # fmt: skip
+    elif copies > 1:
+        notes.append(f"tp {layout.tp} exceeds the KV heads: each head is kept {copies} times")
+    if has_kind(model, Kind.SLIDING, Kind.CHUNKED) and ask.choice.engine.name == "vllm":
+        tokens = result.settings.get("max_in_flight_tokens")
+        if isinstance(tokens, int):
+            notes.append(f"a window layer keeps its window and up to {tokens:,} tokens in flight: a smaller"
+                         " max_num_batched_tokens holds more requests")  # fmt: skip
+    if has_kind(model, Kind.STATE):
+        notes.append("states are kept for each request: a max_num_seqs beyond the need takes their memory")
+    if layout.tp > 1 and found.nodes > 1 and layout.tp * layout.dp > node_of(found.offer):
+        notes.append("ranks exchange tensors between nodes at every layer: mind the network")
+    return notes

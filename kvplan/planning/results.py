@@ -1,0 +1,208 @@
+"""The answer of a planner: what to take, what else would do, why the rest fell, and what moves the answer."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from kvplan.planning.ask import Speed
+from kvplan.plans.plan import Plan
+from kvplan.plans.workload import Shape
+from kvplan.record import record
+from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef, exact
+from kvplan.settings import Settings
+
+HOUR = 3600
+MILLION = 10**6
+
+
+@record()
+class Option:
+    """One way to serve the load, with every value resolved.
+
+    model_id: the checkpoint; weights: its format; kv_cache_dtype: as the engine takes the word, kv_format:
+    how it stores. gpus: of the whole plan, in ``replicas`` engines. requests: that the plan holds;
+    requests_per_engine: that one pool must hold. pool_bytes: of one GPU, pool_low_bytes: its safe figure.
+    quality: the tier, with the published figures behind it in ``citations``. notes: what is easily got wrong.
+    """
+
+    model_id: str
+    weights: str
+    kv_cache_dtype: str
+    kv_format: str
+    gpu: str
+    where: str
+    gpus: int
+    replicas: int
+    nodes: int
+    settings: Settings
+    serve: tuple[tuple[str, object], ...]
+    requests: int
+    requests_per_engine: int
+    max_num_seqs: int
+    max_model_len: int
+    pool_bytes: int
+    pool_low_bytes: int
+    quality: str
+    citations: tuple[str, ...] = ()
+    cost_per_hour: Fraction | None = None
+    speed: Speed | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def layout(self) -> str:
+        """``tp 4 · pp 2``; ``1 GPU`` for neither."""
+        one = self.settings
+        pairs = (
+            ("tp", one.tensor_parallel_size), ("pp", one.pipeline_parallel_size),
+            ("dp", one.data_parallel_size), ("dcp", one.decode_context_parallel_size),
+        )  # fmt: skip
+        named = [f"{name} {size}" for name, size in pairs if size > 1]
+        return " · ".join([*named, *(["ep"] if one.enable_expert_parallel else [])]) or "1 GPU"
+
+    def cost_per_million(self) -> tuple[float, float, float] | None:
+        """Price of a million answer tokens at the planned load, by the estimate; None without a price."""
+        if self.cost_per_hour is None or self.speed is None:
+            return None
+        hourly = float(self.cost_per_hour) * MILLION / HOUR / self.replicas
+        low, likely, high = self.speed.tokens_per_second
+        return hourly / high, hourly / likely, hourly / low
+
+    def model_dump(self) -> dict[str, Any]:
+        """Plain data: GPUs, flags, figures."""
+        speed, million = self.speed, self.cost_per_million()
+        return {
+            "model": self.model_id,
+            "weights": self.weights,
+            "kv_cache_dtype": self.kv_cache_dtype,
+            "kv_format": self.kv_format,
+            "gpu": self.gpu,
+            "where": self.where,
+            "gpus": self.gpus,
+            "replicas": self.replicas,
+            "nodes": self.nodes,
+            "serve": dict(self.serve),
+            "requests": self.requests,
+            "requests_per_engine": self.requests_per_engine,
+            "pool_bytes": self.pool_bytes,
+            "pool_low_bytes": self.pool_low_bytes,
+            "quality": self.quality,
+            "citations": list(self.citations),
+            "cost_per_hour": None if self.cost_per_hour is None else exact(self.cost_per_hour),
+            "speed": None if speed is None else {name: list(getattr(speed, name)) for name in Speed._fields},
+            "cost_per_million_tokens": None if million is None else list(million),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
+
+
+@record()
+class Reason:
+    """Why candidates fell. code: kebab-case; gpus: on which; example: the one that came nearest;
+    candidates: how many."""
+
+    code: str
+    message: str
+    gpus: tuple[str, ...]
+    example: str
+    candidates: int
+
+
+@record()
+class WayOut:
+    """A change that was computed to help. change: what, flags: how to ask for it; then: what it comes to."""
+
+    change: str
+    flags: str
+    then: str
+    gpus: int
+
+
+@record()
+class Step:
+    """What one more step buys. what: ``gpus`` or ``format``; label: the step; requests: then held."""
+
+    what: str
+    label: str
+    gpus: int
+    requests: int
+    quality: str
+
+
+@record()
+class Effect:
+    """How one input moves the answer: requests that the same GPUs hold, and the GPUs of the kind needed for
+    the load (None: no number of them tried does)."""
+
+    name: str
+    change: str
+    requests: int
+    gpus: int | None
+
+
+@record()
+class PlanResult:
+    """What to take for a load. best: as a plan that can be written and checked; None where nothing does.
+
+    options: the best of each kind, best first (the first is ``best``); pareto: those that no other beats in
+    GPUs (or cost), requests, context and speed at once, where asked for. considered: candidates; judged:
+    those neither refused by a rule for all GPUs nor left out by a bound.
+    """
+
+    model: ModelRef
+    engine: EngineRef
+    objective: str
+    quality: str
+    requests: int
+    shapes: tuple[Shape, ...]
+    best: Plan | None
+    options: tuple[Option, ...]
+    pareto: tuple[Option, ...]
+    reasons: tuple[Reason, ...]
+    ways_out: tuple[WayOut, ...]
+    steps: tuple[Step, ...]
+    sensitivity: tuple[Effect, ...]
+    considered: int
+    judged: int
+    currency: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether something serves the load."""
+        return self.best is not None
+
+    def model_dump(self) -> dict[str, Any]:
+        """The JSON of ``kvplan plan --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": {"id": self.model.id, "source": self.model.source},
+            "engine": {"name": self.engine.name, "version": self.engine.version},
+            "objective": self.objective,
+            "quality": self.quality,
+            "requests": self.requests,
+            "shapes": [
+                {
+                    "input_tokens": shape.input_tokens,
+                    "output_tokens": shape.output_tokens,
+                    "weight": shape.weight,
+                }
+                for shape in self.shapes
+            ],
+            "best": self.options[0].model_dump() if self.options else None,
+            "options": [option.model_dump() for option in self.options],
+            "pareto": [option.model_dump() for option in self.pareto],
+            "reasons": [_plain(reason) for reason in self.reasons],
+            "ways_out": [_plain(way) for way in self.ways_out],
+            "steps": [_plain(step) for step in self.steps],
+            "sensitivity": [_plain(effect) for effect in self.sensitivity],
+            "considered": self.considered,
+            "judged": self.judged,
+            "currency": self.currency,
+            "warnings": list(self.warnings),
+        }
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    found = {name: getattr(value, name) for name in value.__slots__}
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in found.items()}

@@ -1,0 +1,232 @@
+"""The search: every candidate judged, or proved not to matter by a bound; the best by a total order.
+
+A candidate is a class (weights, cache format, layout), a GPU, max_model_len, max_num_seqs and a number of
+replicas. Three bounds spare work, none changes the answer:
+
+- replicas: an engine holds what it holds whatever its neighbours do, so the fewest replicas that hold the
+  requests follow by division;
+- max_num_seqs: the more of them, the less the pool holds, never more (activations and windows only grow).
+  So the most requests are found by bisection where ``holds(s)`` crosses ``s``, and among all values that hold
+  what a replica must, the smallest that is not below it is the one whose pool is largest;
+- GPUs: a plan takes at least the GPUs (or their price) of one engine; classes are looked at in the order of
+  that bound and left out once it lies above the worst answer that is still wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from fractions import Fraction
+from operator import attrgetter, itemgetter
+
+from kvplan.errors import KvplanError
+from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
+from kvplan.planning.found import Fallen, Found, Key, Searched, dealt_fits, fitting, key_of
+from kvplan.planning.space import Class, classes, seqs_of
+from kvplan.planning.support import unsupported
+from kvplan.plans.fleet import Offer
+from kvplan.plans.law import Fell, Law, Room
+from kvplan.settings import Settings
+from kvplan.units import ceil_div, gib
+
+
+def search(ask: Ask, *, wanted: int = 1) -> Searched:
+    """The best ``wanted`` answers and why the others fell. wanted 0: everything, nothing left out."""
+    return _Search(ask, wanted).run()
+
+
+class _Search:
+    def __init__(self, ask: Ask, wanted: int) -> None:
+        self.ask, self.wanted = ask, wanted
+        self.seqs, self.lengths = seqs_of(ask), tuple(sorted(set(ask.lengths)))
+        self.each = len(self.seqs) * len(self.lengths)
+        self.bounded = wanted > 0 and ask.objective in (FEWEST, COST)
+        self.best: dict[Hashable, Found] = {}
+        self.worst: Key | None = None
+        self.fallen: list[Fallen] = []
+        self.considered = self.dominated = 0
+        self.settings: dict[int, Settings] = {}
+
+    def run(self) -> Searched:
+        alive: list[Class] = []
+        for one, why in classes(self.ask):
+            if why is None:
+                alive.append(one)
+            else:
+                count = self.each * len(self.ask.offers)
+                self.considered += count
+                self.fallen.append(Fallen(one, None, why, count))
+        kinds = [self._kind(offer) for offer in self.ask.offers]
+        pairs = [
+            (self._bound(one, offer), one.quality_rank, rank, one.place, one)
+            for rank, offer in enumerate(self.ask.offers)
+            for one in alive
+        ]
+        pairs.sort(key=itemgetter(0, 1, 2, 3))
+        self.settings = {one.place: one.settings(self.ask.base) for one in alive}
+        laws: dict[Hashable, Law] = {}
+        for bound, _, rank, place, one in pairs:
+            self.considered += self.each
+            offer, kind = self.ask.offers[rank], kinds[rank]
+            why = kind if isinstance(kind, Fell) else unsupported(self.ask, one, offer)
+            if why is not None:
+                self.fallen.append(Fallen(one, offer, why, self.each))
+            elif self.bounded and self.worst is not None and bound > self.worst[: len(bound)]:
+                self.dominated += self.each
+            else:
+                law = laws.get((place, kind))
+                if law is None:
+                    settings = self.settings[place]
+                    law = self.ask.laws.law(one.variant.model, self.ask.choice, settings, offer.gpu, kind)
+                    laws[place, kind] = law
+                self._judge(one, rank, law)
+        found = sorted(self.best.values(), key=attrgetter("key"))
+        return Searched(tuple(found), tuple(self.fallen), self.considered, self.dominated)
+
+    def _kind(self, offer: Offer) -> Hashable:
+        try:
+            return self.ask.laws.kind(offer.gpu, self.ask.choice, replace(self.ask.base, gpu=offer.gpu))
+        except KvplanError as error:
+            return Fell(error.code, error.message)
+
+    def _bound(self, one: Class, offer: Offer) -> tuple[Fraction | int, ...]:
+        """Below this no plan of the class lies in the total order."""
+        gpus: Fraction | int = one.layout.gpus
+        if self.ask.objective == COST:
+            gpus *= offer.price_per_gpu_hour or 0
+        return int(one.layout.tp > node_of(offer)), gpus
+
+    def _judge(self, one: Class, rank: int, law: Law) -> None:
+        """The class on one GPU, at every length: the best of it is kept, or why it falls."""
+        why: Fell | None = None
+        fell = 0
+        for length in self.lengths:
+            judged = self._at_length(one, rank, law, length)
+            if isinstance(judged, Fell):
+                why, fell = why or judged, fell + len(self.seqs)
+                continue
+            key = (rank, one.variant.label, one.variant.model.id, one.kv)
+            if key not in self.best or judged.key < self.best[key].key:
+                self.best[key] = judged
+                if self.bounded and len(self.best) >= self.wanted:
+                    self.worst = sorted(found.key for found in self.best.values())[self.wanted - 1]
+        if why is not None:
+            self.fallen.append(Fallen(one, self.ask.offers[rank], why, fell))
+
+    def _at_length(self, one: Class, rank: int, law: Law, length: int) -> Found | Fell:
+        ask, offer = self.ask, self.ask.offers[rank]
+        limit = ask.limit(offer)
+        limit = MOST_GPUS if limit is None else limit
+        layout = one.layout
+        if layout.gpus > limit:
+            return Fell("max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus)
+        if ask.objective == COST and offer.price_per_gpu_hour is None:
+            return Fell("price", "its price is not known: a fleet file says it")
+        most = self._most(law, offer, length)
+        if isinstance(most, Fell):
+            return most
+        capacity, seqs = most
+        if ask.tpot is not None or ask.ttft is not None:
+            paced = self._paced(one, offer, length, capacity)
+            if isinstance(paced, Fell):
+                return paced
+            capacity = paced
+        if ask.objective == REQUESTS:
+            replicas = limit // layout.gpus
+            while capacity > 1 and not self._dealt(law, offer, length, capacity):
+                capacity -= 1
+            if replicas * layout.dp * capacity < ask.requests:
+                return self._too_few(replicas * layout.dp * capacity, layout.gpus * replicas, limit)
+            per_engine = capacity
+        else:
+            replicas = ceil_div(ceil_div(ask.requests, capacity), layout.dp)
+            while not self._dealt(law, offer, length, ceil_div(ask.requests, replicas * layout.dp)):
+                replicas += 1
+            if replicas * layout.gpus > limit:
+                held = limit // layout.gpus * layout.dp * capacity
+                return self._too_few(held, replicas * layout.gpus, limit)
+            per_engine = ceil_div(ask.requests, replicas * layout.dp)
+        seqs = next(value for value in self.seqs if value >= per_engine)
+        room = law.room(offer.gpu, seqs, length, safe=ask.safe)
+        assert isinstance(room, Room)
+        if ask.objective == REQUESTS:
+            capacity = per_engine
+        elif ask.tpot is not None or ask.ttft is not None:
+            capacity = min(capacity, seqs)
+        else:
+            capacity = min(seqs, self._fits(room))
+        found = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
+        return found._replace(key=key_of(ask.objective, found, rank))
+
+    def _dealt(self, law: Law, offer: Offer, length: int, requests: int) -> bool:
+        """Whether so many requests of a mix fit as whole requests; of one shape they do."""
+        if len(self.ask.shapes) == 1 or requests == 1:
+            return True
+        seqs = next(value for value in self.seqs if value >= requests)
+        room = law.room(offer.gpu, seqs, length, safe=self.ask.safe)
+        return isinstance(room, Room) and dealt_fits(self.ask, room, requests)
+
+    def _too_few(self, held: int, needed: int, limit: int) -> Fell:
+        return Fell(
+            "too-few-gpus",
+            f"{needed} GPUs would hold them; {limit} may be used, which hold {held:,} of"
+            f" {self.ask.requests:,} requests",
+            needed - limit,
+        )
+
+    def _fits(self, room: Room) -> int:
+        return fitting(self.ask, room)
+
+    def _most(self, law: Law, offer: Offer, length: int) -> tuple[int, int] | Fell:
+        """(The most requests that one engine holds, the smallest max_num_seqs that does)."""
+        gpu, safe, seqs = offer.gpu, self.ask.safe, self.seqs
+        first = law.room(gpu, seqs[0], length, safe=safe)
+        if isinstance(first, Fell):
+            return first
+        fits = {0: self._fits(first)}
+
+        def fit(place: int) -> int:
+            if place not in fits:
+                room = law.room(gpu, seqs[place], length, safe=safe)
+                fits[place] = 0 if isinstance(room, Fell) else self._fits(room)
+            return fits[place]
+
+        if fits[0] == 0:
+            longest = max(shape.tokens for shape in self.ask.shapes)
+            return Fell("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
+                                          f" {longest:,} tokens")  # fmt: skip
+        # The last place with fit(place) >= seqs[place]; holds(s) never rises with s.
+        low, high = -1, len(seqs)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fit(middle) >= seqs[middle] else (low, middle)
+        tried = [place for place in (low, high) if 0 <= place < len(seqs)]
+        most = max(min(seqs[place], fit(place)) for place in tried)
+        return most, next(value for value in seqs if value >= most)
+
+    def _paced(self, one: Class, offer: Offer, length: int, most: int) -> int | Fell:
+        """The most requests of one engine with which the likely TPOT and TTFT are met."""
+        ask = self.ask
+        assert ask.speed is not None
+        settings = replace(one.settings(ask.base), gpu=offer.gpu, max_model_len=length)
+        speed_of, mean, model = ask.speed, ask.mean, one.variant.model
+
+        def late(requests: int) -> Fell | None:
+            speed = speed_of(model, offer.gpu, settings, requests, mean)
+            if isinstance(speed, Fell):
+                return speed
+            for name, limit, value in (("tpot", ask.tpot, speed.tpot[1]), ("ttft", ask.ttft, speed.ttft[1])):
+                if limit is not None and value > limit:
+                    about = f"{value * 1000:,.1f} ms with {requests:,} running"
+                    asked = f"{float(limit) * 1000:,.1f} ms asked"
+                    return Fell(name, f"{name.upper()} about {about}; {asked}")
+            return None
+
+        why = late(1)
+        if why is not None:
+            return why
+        low, high = 1, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if late(middle) else (middle, high)
+        return low

@@ -1,0 +1,196 @@
+"""The candidates: every way to divide the model, in every format, as the engine and the heads allow.
+
+What falls here falls for every GPU, before any memory is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvplan.engines.base import has_kind
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.planning.ask import DATA_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
+from kvplan.planning.quality import KV_WORDS, Quality, kv_quality
+from kvplan.plans.law import Fell
+from kvplan.settings import Settings
+
+
+class Axes(NamedTuple):
+    """Which ways of dividing an engine has, as far as its memory is known."""
+
+    tensor: bool = True
+    experts: bool = True
+    data: bool = False
+    context: bool = False
+    seqs: bool = True
+
+
+AXES = {
+    "vllm": Axes(data=True, context=True),
+    "sglang": Axes(context=True),
+    "trtllm": Axes(),
+    "llamacpp": Axes(tensor=False, experts=False, seqs=False),
+}
+"""Data-parallel attention of SGLang and TensorRT-LLM is left out: how it divides the weights is not known."""
+SLOTS = (256,)
+"""llama.cpp: each request has a slot, of 256 at most; --max-num-seqs is not one of its words."""
+
+
+class Layout(NamedTuple):
+    """How one engine is divided. dp: data-parallel attention whose experts lie over all ranks."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    dcp: int = 1
+    ep: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def plainness(self) -> tuple[int, int, int, int, int]:
+        """Smaller is plainer: tensor parallelism, then data-parallel attention with experts over all ranks,
+        then decode context parallelism, then pipelines (which make every request wait at each stage)."""
+        return (self.pp, self.dcp, self.dp, int(self.ep), self.tp)
+
+    def words(self) -> str:
+        """``tp 4 · pp 2``; ``1 GPU`` for neither."""
+        named = [
+            f"{name} {value}" for name, value in zip(("tp", "pp", "dp", "dcp"), self[:4]) if value > 1
+        ] + (["ep"] if self.ep else [])
+        return " · ".join(named) or "1 GPU"
+
+
+class Class(NamedTuple):
+    """Everything of a candidate but the GPU, max_num_seqs, max_model_len and the replicas."""
+
+    place: int
+    variant: Variant
+    kv: str
+    kv_quality: Quality
+    layout: Layout
+
+    @property
+    def quality_rank(self) -> tuple[int, int]:
+        """The worse of weights and cache first, then their sum."""
+        weights, cache = self.variant.quality.rank, self.kv_quality.rank
+        return max(weights, cache), weights + cache
+
+    @property
+    def tier(self) -> str:
+        """The worse tier of weights and cache."""
+        return max((self.variant.quality, self.kv_quality), key=lambda quality: quality.rank).tier
+
+    def settings(self, base: Settings) -> Settings:
+        layout = self.layout
+        return replace(
+            base,
+            tensor_parallel_size=layout.tp,
+            pipeline_parallel_size=layout.pp,
+            data_parallel_size=layout.dp,
+            decode_context_parallel_size=layout.dcp,
+            enable_expert_parallel=layout.ep,
+            kv_cache_dtype=self.kv,
+        )
+
+
+def axes_of(ask: Ask) -> Axes:
+    return AXES[ask.choice.engine.name]
+
+
+def seqs_of(ask: Ask) -> tuple[int, ...]:
+    """max_num_seqs tried, rising."""
+    return tuple(sorted(set(ask.seqs))) if axes_of(ask).seqs else SLOTS
+
+
+def classes(ask: Ask) -> Iterator[tuple[Class, Fell | None]]:
+    """Every class, with the reason for which it falls whatever the GPU. The same order each time."""
+    words = ask.kv_dtypes or KV_WORDS[ask.choice.engine.name]
+    bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
+    place = 0
+    for variant in ask.variants:
+        model = variant.model
+        for word in words:
+            quality = kv_quality(model, word, prefill_bound=bound)
+            for layout in layouts(ask, variant):
+                one = Class(place, variant, word, quality, layout)
+                place += 1
+                yield one, _policy(ask, one) or divides(variant, layout)
+
+
+def _policy(ask: Ask, one: Class) -> Fell | None:
+    named = ask.kv_dtypes is not None
+    if not one.variant.quality.allowed(ask.quality) and len(ask.variants) > 1:
+        return Fell("quality", f"{one.variant.label} weights are {one.variant.quality.tier}:"
+                               f" {one.variant.quality.words()}")  # fmt: skip
+    if not named and not one.kv_quality.allowed(ask.quality):
+        return Fell("quality", f"a cache in {one.kv} is {one.kv_quality.tier}: {one.kv_quality.words()}")
+    return None
+
+
+def layouts(ask: Ask, variant: Variant) -> list[Layout]:
+    """The plainest first. Decode context parallelism only where it would spread copies of the same heads."""
+    axes, model = axes_of(ask), variant.model
+    experts = variant.experts if axes.experts else 0
+    tensor = (ask.tp or TENSOR_WAYS) if axes.tensor else (1,)
+    found: list[Layout] = []
+    for tp in tensor:
+        for pp in ask.pp or PIPELINE_WAYS:
+            for ep in _expert_ways(ask, experts):
+                for dp in _data_ways(ask, axes, ep, pp):
+                    if ep and tp * dp == 1:
+                        continue
+                    found += [Layout(tp, pp, dp, dcp, ep) for dcp in _context_ways(ask, axes, model, tp)]
+    return sorted(set(found), key=lambda layout: (layout.gpus, layout.plainness))
+
+
+def _expert_ways(ask: Ask, experts: int) -> tuple[bool, ...]:
+    if not experts:
+        return (False,)
+    return (False, True) if ask.expert_parallel is None else (ask.expert_parallel,)
+
+
+def _data_ways(ask: Ask, axes: Axes, ep: bool, pp: int) -> tuple[int, ...]:
+    """Plain replicas are counted elsewhere: data parallelism is one engine where experts are shared."""
+    if not axes.data or not ep or pp > 1:
+        return (1,)
+    return ask.dp or (1, *DATA_WAYS)
+
+
+def _context_ways(ask: Ask, axes: Axes, model: Model, tp: int) -> tuple[int, ...]:
+    if ask.dcp is not None:
+        return ask.dcp
+    copies = copies_of_heads(model, tp)
+    if not axes.context or copies == 1 or has_kind(model, Kind.SLIDING, Kind.CHUNKED, Kind.STATE):
+        return (1,)
+    return tuple(ways for ways in (1, 2, 4, 8, 16) if copies % ways == 0)
+
+
+def copies_of_heads(model: Model, tp: int) -> int:
+    """How often tensor parallelism keeps the same K and V: a latent on every rank, heads beyond their own."""
+    if has_kind(model, Kind.MLA):
+        return tp
+    heads = [
+        value for run in model.runs for part in run.layer.parts
+        if isinstance(value := getattr(part, "num_kv_heads", None), int) and value
+    ]  # fmt: skip
+    return max(1, tp // max(heads)) if heads else 1
+
+
+def divides(variant: Variant, layout: Layout) -> Fell | None:
+    """Heads over tensor-parallel ranks, experts over all ranks, layers over the stages."""
+    model = variant.model
+    heads = model.num_attention_heads
+    if heads and heads % layout.tp:
+        return Fell("heads", f"{heads} attention heads do not divide over {layout.tp} ranks")
+    ways = layout.tp * layout.dp
+    if layout.ep and variant.experts % ways:
+        return Fell("experts", f"{variant.experts} experts do not divide over {ways} ranks")
+    if layout.pp > model.num_layers:
+        return Fell("layers", f"{model.num_layers} layers make fewer than {layout.pp} stages")
+    return None

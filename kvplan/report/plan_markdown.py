@@ -1,0 +1,48 @@
+"""A plan as Markdown, for a pull request's comment."""
+
+from __future__ import annotations
+
+from kvplan.planning.results import PlanResult
+from kvplan.report.plan import flags_of, load_words, money
+from kvplan.report.words import count, engine_title
+from kvplan.units import gib
+
+
+def plan_markdown(result: PlanResult) -> str:
+    """A heading, the options as a table, the flags, and why others fell."""
+    name = result.model.id.rpartition("/")[2]
+    lines = [f"### Plan for {name}: {load_words(result)}", ""]
+    if not result.options:
+        lines += ["Nothing that was tried serves it.", ""]
+    else:
+        lines += [
+            "| GPUs | kind | weights | cache | layout | engines | holds | pool | an hour |",
+            "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
+        ]
+        for option in result.options:
+            cost = option.cost_per_hour
+            cells = (
+                f"{option.gpus:,}", option.gpu, option.weights, option.kv_cache_dtype, option.layout(),
+                f"{option.replicas:,}", f"{option.requests:,}", gib(option.pool_bytes),
+                "" if cost is None else money(cost, result.currency),
+            )  # fmt: skip
+            lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
+        best = result.options[0]
+        lines += ["", "```", f"{best.model_id} {' '.join(flags_of(dict(best.serve)))}", "```", ""]
+        lines += [f"- {_escaped(text)}" for text in (*best.citations, *best.notes)]
+    if result.ways_out:
+        lines += ["", "Would do:", ""]
+        lines += [f"- `{way.flags}`: {_escaped(way.then)}" for way in result.ways_out]
+    lines += [
+        "",
+        f"<details><summary>Why others fell ({count(result.considered, 'candidate')})</summary>",
+        "",
+    ]
+    lines += [f"- {_escaped(reason.message)} ({_escaped(reason.example)})" for reason in result.reasons]
+    lines += ["", "</details>", "", f"{engine_title(result.engine)}, objective {result.objective},"
+              f" quality {result.quality}"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

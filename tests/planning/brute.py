@@ -1,0 +1,97 @@
+"""Every candidate asked of the engine, one after the other: what the search must equal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.planning.ask import COST, MOST_GPUS, REQUESTS, Ask
+from kvplan.planning.found import Found, Key, dealt_fits, fitting, key_of
+from kvplan.planning.space import Layout, classes, seqs_of
+from kvplan.planning.support import unsupported
+from kvplan.plans.law import Room
+from kvplan.questions import ask as ask_engine
+from kvplan.settings import Settings
+from kvplan.units import ceil_div
+
+
+def brute_force(ask: Ask) -> list[Found]:
+    """The best of each (GPU, weights, cache format), best first, by asking every candidate."""
+    best: dict[tuple[object, ...], Found] = {}
+    for one, why in classes(ask):
+        if why is not None:
+            continue
+        for rank, offer in enumerate(ask.offers):
+            if unsupported(ask, one, offer) is not None:
+                continue
+            limit = ask.limit(offer)
+            for length in ask.lengths:
+                for seqs in seqs_of(ask):
+                    settings = replace(
+                        one.settings(ask.base), gpu=offer.gpu, max_num_seqs=seqs, max_model_len=length
+                    )
+                    room = _room(ask, one.variant.model, settings)
+                    held = min(seqs, fitting(ask, room))
+                    most = MOST_GPUS if limit is None else limit
+                    if ask.objective == COST and offer.price_per_gpu_hour is None:
+                        continue
+                    if ask.objective == REQUESTS:
+                        held = next((n for n in range(held, 0, -1) if _fits(ask, room, n)), 0)
+                    replicas = _replicas(ask, room, held, one.layout, most)
+                    gpus = replicas * one.layout.gpus
+                    if not held or not replicas or gpus > most:
+                        continue
+                    if replicas * one.layout.dp * held < ask.requests:
+                        continue
+                    found = Found((), one, offer, length, seqs, replicas, gpus, held, 0)
+                    found = found._replace(key=key_of(ask.objective, found, rank))
+                    key = (rank, one.variant.label, one.variant.model.id, one.kv)
+                    if key not in best or found.key < best[key].key:
+                        best[key] = found
+    return sorted(best.values(), key=_key)
+
+
+def _key(found: Found) -> Key:
+    return found.key
+
+
+def _fits(ask: Ask, room: Room, requests: int) -> bool:
+    return len(ask.shapes) == 1 or requests == 1 or dealt_fits(ask, room, requests)
+
+
+def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int) -> int:
+    """One after the other, until the requests of the fullest engine fit."""
+    if not held or ask.objective == REQUESTS:
+        return most // layout.gpus if held else 0
+    for replicas in range(1, ask.requests + 1):
+        each = ceil_div(ask.requests, replicas * layout.dp)
+        if each <= held and _fits(ask, room, each):
+            return replicas
+    return 0
+
+
+def _room(ask: Ask, model: Model, settings: Settings) -> Room:
+    kept: dict[int, int] = {}
+    choice: Choice = ask.choice
+
+    def holds(tokens: int) -> int:
+        if tokens not in kept:
+            kept[tokens] = asked_of_engine(tokens)
+        return kept[tokens]
+
+    def asked_of_engine(tokens: int) -> int:
+        asked = replace(settings, tokens=tokens)
+        try:
+            if ask.safe:
+                found = ask_engine(model, choice, asked)
+                if found.budget is None or found.refusal is not None:
+                    return 0
+                asked = replace(asked, kv_cache_memory=found.budget.kv_pool_low_bytes)
+            result = ask_engine(model, choice, asked)
+        except KvplanError:
+            return 0
+        return 0 if result.refusal is not None or result.pool is None else result.pool.requests_that_fit
+
+    return Room(0, holds)
