@@ -60,6 +60,7 @@ VLLM = (
     ),
 )
 
+A2A_BACKENDS = ("none", "deepep", "mooncake", "nixl", "mori", "flashinfer")
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 DSA_BACKENDS = ("flashmla_sparse", "flashmla_kv", "fa3", "tilelang", "trtllm", "flashinfer_sparse_mla")
 SGLANG = (
@@ -110,6 +111,12 @@ SGLANG = (
     EngineOption(
         "enable_dp_attention", "flag", "Attention data-parallel over --dp inside --tp.", default=False
     ),
+    EngineOption("attn_dp_size", "count", "The same in one option: attention groups inside --tp."),
+    EngineOption("enable_dp_lm_head", "flag", "Head divided inside an attention group.", default=False),
+    EngineOption("ep_size", "count", "Ranks among which whole experts are divided (default: 1)."),
+    EngineOption("moe_a2a_backend", "word", "All-to-all of experts: sets ep_size.", choices=A2A_BACKENDS),
+    EngineOption("moe_dense_tp_size", "count", "1: perceptrons without experts whole on each rank."),
+    EngineOption("ep_num_redundant_experts", "count", "Copies of experts beside the model's own.", lowest=0),
     *_LORA,
     EngineOption("max_loras_per_batch", "count", "Adapters in one batch: slots on the GPU (default: 8)."),
 )
@@ -149,6 +156,9 @@ TRTLLM = (
     ),
     EngineOption(
         "enable_attention_dp", "flag", "Attention data-parallel: every rank keeps all heads.", default=False
+    ),
+    EngineOption(
+        "moe_expert_parallel_size", "count", "Ranks among which whole experts are divided (default: 1)."
     ),
 )
 

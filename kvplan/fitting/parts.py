@@ -18,7 +18,7 @@ from kvplan.results import BudgetLine
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
-from kvplan.weights.ranks import Parallel
+from kvplan.weights.ranks import Parallel, block_bytes
 
 UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20
@@ -89,20 +89,19 @@ def context_line(ranks: int) -> BudgetLine:
     return about("context, buffers", amount, margin, f"{what}; {UNCALIBRATED}")
 
 
-def facts_of(model: Model, settings: Settings, gpu: Gpu, dtype: Packing) -> WeightFacts:
-    """Weights of each rank, as stated or as read. Raises KvplanError(no-weights | bad-setting …).
-
-    Data parallelism makes replicas here: experts are divided over the tensor-parallel ranks alone.
-    """
-    parallel = Parallel(
-        tensor_parallel_size=settings.tensor_parallel_size,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        compute_capability=gpu.compute_capability,
-    )
+def sources_for(model: Model, settings: Settings) -> WeightSources:
+    """What is known of the weights, as stated or as read. Raises KvplanError(no-weights | bad-setting …)."""
     if settings.weights is not None:
-        return weights_per_rank(WeightSources(stated_bytes=settings.weights), parallel, dtype)
-    return weights_per_rank(served_sources(model, settings.quantization), parallel, dtype)
+        return WeightSources(stated_bytes=settings.weights)
+    return served_sources(model, settings.quantization)
+
+
+def draft_layer_bytes(facts: WeightFacts, sources: WeightSources, parallel: Parallel, dtype: Packing) -> int:
+    """The model's own prediction layers on one rank; 0 where it has none."""
+    inventory = sources.inventory
+    if not facts.draft_bytes or inventory is None or not inventory.draft:
+        return ceil_div(facts.draft_bytes, parallel.tensor_parallel_size)
+    return sum(block_bytes(block.tensors, parallel, dtype) for block in inventory.draft)
 
 
 def separate_draft(model: Model, settings: Settings, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
@@ -115,23 +114,29 @@ def separate_draft(model: Model, settings: Settings, parallel: Parallel, dtype: 
 
 
 def weight_lines(
-    facts: WeightFacts, model: Model, settings: Settings, dtype: Packing
-) -> tuple[BudgetLine, ...]:
+    sources: WeightSources, model: Model, settings: Settings, parallel: Parallel, dtype: Packing
+) -> tuple[WeightFacts, tuple[BudgetLine, ...]]:
     """Weights of the fullest rank, what kernels may add as they load, and the draft's own layers.
 
     Stages that are not equal may be divided elsewhere than the figure assumes: a layer more or less.
     Raises RefusedError(no-weights) for a draft whose weights nobody stated.
     """
+    facts = weights_per_rank(sources, parallel, dtype)
     source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
     amount, stated = facts.bytes_per_gpu, settings.weights is not None
-    stages, tp = settings.pipeline_parallel_size, settings.tensor_parallel_size
+    stages = settings.pipeline_parallel_size
     uneven = not stated and model.num_layers % stages
-    margin = ceil_div(facts.total_bytes, model.num_layers * tp) if uneven else 0
+    margin = ceil_div(sum(facts.bytes_per_rank), model.num_layers) if uneven else 0
     lines = [about("weights", amount, margin, source) if margin else exact("weights", amount, source)]
     draft = settings.speculative_model
     if draft is not None:
-        ranks = Parallel(tensor_parallel_size=tp, enable_expert_parallel=settings.enable_expert_parallel)
-        line = separate_draft(model, settings, ranks, dtype)
+        if parallel.groups:
+            raise RefusedError(
+                "no-weights",
+                f"how data-parallel attention divides a draft model, {draft.id}, is not known",
+                help="give the weights of one GPU, draft included: --weights 15GiB",
+            )
+        line = separate_draft(model, settings, parallel, dtype)
         lines += [line] if line is not None else []
     if not stated:
         lines.append(
@@ -140,7 +145,8 @@ def weight_lines(
             )
         )
         if settings.speculative_method is not None and draft is None:
-            if not facts.draft_bytes:
+            own = draft_layer_bytes(facts, sources, parallel, dtype)
+            if not own:
                 raise RefusedError(
                     "no-weights",
                     f"the weights of the draft model beside {model.id} are not known",
@@ -149,5 +155,5 @@ def weight_lines(
                         "give the weights of one GPU, draft included: --weights 15GiB",
                     ),
                 )
-            lines.append(exact("draft layers (MTP)", ceil_div(facts.draft_bytes, tp), facts.source))
-    return tuple(lines)
+            lines.append(exact("draft layers (MTP)", own, facts.source))
+    return facts, tuple(lines)

@@ -12,24 +12,34 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
-from kvplan.budget.lines import exact, left_over
+from kvplan.budget.lines import about, exact, left_over
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.options import Options, resolve
 from kvplan.engines.own_options import SGLANG
 from kvplan.engines.sglang.arguments import resolve_arguments
+from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.shown import fraction_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import context_line, facts_of, memory_of, no_pool, once_a_start, weight_lines
+from kvplan.fitting.parts import (
+    context_line,
+    memory_of,
+    no_pool,
+    once_a_start,
+    sources_for,
+    weight_lines,
+)
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.card_config import split_quant
 from kvplan.readers.model_weights import sources_of
 from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings
-from kvplan.units import MIB
-from kvplan.weights.ranks import Parallel
+from kvplan.units import MIB, ceil_div
+from kvplan.weights.facts import WeightSources
+from kvplan.weights.inventory import Tensor
+from kvplan.weights.ranks import Parallel, elements_on_rank
 
 VLM_CACHE = 100 * MIB
 """SGLANG_VLM_CACHE_SIZE_MB."""
@@ -52,17 +62,15 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
     dtype = scalar(str(started.settings["dtype"]))
     try:
-        if arguments.attn_dp > 1 and settings.weights is None:
-            raise RefusedError(
-                "no-weights",
-                "how --enable-dp-attention divides the weights is not known",
-                help="give the weights of one GPU yourself: --weights 15GiB",
-            )
-        facts = facts_of(model, settings, gpu, dtype)
-        loaded = (
-            *weight_lines(facts, model, settings, dtype),
-            *_adapter_lines(model, settings, options, dtype),
+        sources = sources_for(model, settings)
+        parallel = (
+            Parallel(arguments.tp, arguments.pp)
+            if settings.weights is not None
+            else parallel_of(model, arguments, settings, options)
         )
+        facts, loaded = weight_lines(sources, model, settings, parallel, dtype)
+        loaded += _absorbed_lines(sources, parallel, dtype)
+        loaded += _adapter_lines(model, settings, options, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -94,8 +102,33 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     return Fit(budget, weights, warnings, shown, help_)
 
 
+def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) -> tuple[BudgetLine, ...]:
+    """The key and value parts of MLA's kv_b_proj, copied in 16 bit beside it for decoding.
+
+    sgl-project/sglang 0.5.23 models/deepseek_common/deepseek_weight_loader.py (w_kc, w_vc): always so for 16
+    bit and for FP8 in blocks of 128 × 128, in one byte or two for other formats.
+    """
+    if sources.inventory is None or sources.stated_bytes is not None:
+        return ()
+    counts: dict[Tensor, int] = {}
+    for block in sources.inventory.layers:
+        for tensor in block.tensors:
+            if tensor.name.endswith("self_attn.kv_b_proj") and tensor.columns:
+                counts[tensor] = counts.get(tensor, 0) + 1
+    if not counts:
+        return ()
+    numbers = sum(elements_on_rank(tensor, parallel) * count for tensor, count in counts.items())
+    # Stages that are not equal: the fullest has this share of the layers or less.
+    numbers = numbers * ceil_div(len(sources.inventory.layers), parallel.pipeline_parallel_size)
+    numbers = ceil_div(numbers, len(sources.inventory.layers))
+    known = all(tensor.form is None or tensor.form.block == (128, 128) for tensor in counts)
+    how = "kv_b_proj a second time, for decoding (w_kc, w_vc)"
+    amount = dtype.bytes_for(numbers)
+    return (about("absorbed projections", amount, 0 if known else numbers, how),)
+
+
 def _adapter_lines(
-    model: Model, settings: Settings, options: Options, dtype: Packing
+    model: Model, settings: Settings, options: Options, parallel: Parallel, dtype: Packing
 ) -> tuple[BudgetLine, ...]:
     """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
     if not options.flag("enable_lora"):
@@ -105,8 +138,14 @@ def _adapter_lines(
     slots = slots_of(options, dtype)
     if slots is None:
         return ()
-    parallel = Parallel(tensor_parallel_size=settings.tensor_parallel_size)
-    amount = pool_bytes(model, sources_of(model).inventory, slots, parallel)
+    if parallel.groups:
+        raise RefusedError(
+            "lora",
+            "how data-parallel attention divides the buffers of adapters is not known",
+            help=("--kv-cache-memory 16GiB", "leave out --enable-lora"),
+        )
+    ranks = Parallel(tensor_parallel_size=settings.tensor_parallel_size)
+    amount = pool_bytes(model, sources_of(model).inventory, slots, ranks)
     source = f"{slots.count} adapters of rank {slots.rank} for {', '.join(slots.targets)}"
     return (exact("LoRA adapters", amount, source),)
 

@@ -17,15 +17,16 @@ from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.options import resolve
 from kvplan.engines.own_options import TRTLLM
-from kvplan.errors import KvplanError, RefusedError
+from kvplan.engines.trtllm.groups import parallel_of
+from kvplan.errors import KvplanError
 from kvplan.fitting import Fit
 from kvplan.fitting.parts import (
     UNCALIBRATED,
     context_line,
-    facts_of,
     memory_of,
     no_pool,
     once_a_start,
+    sources_for,
     weight_lines,
 )
 from kvplan.model import Model
@@ -34,6 +35,7 @@ from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import GIB
+from kvplan.weights.ranks import Parallel
 
 _NEWEST = (10**6,)
 
@@ -56,14 +58,13 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
         raise KvplanError("bad-setting", "free_gpu_memory_fraction is 0", help="it lies above 0")
     dtype = scalar(str(started.settings["dtype"]))
     try:
-        if options.flag("enable_attention_dp") and settings.weights is None:
-            raise RefusedError(
-                "no-weights",
-                "how --enable-attention-dp divides the weights is not known",
-                help="give the weights of one GPU yourself: --weights 15GiB",
-            )
-        facts = facts_of(model, settings, gpu, dtype)
-        loaded = weight_lines(facts, model, settings, dtype)
+        sources = sources_for(model, settings)
+        parallel = (
+            Parallel(settings.tensor_parallel_size, settings.pipeline_parallel_size)
+            if settings.weights is not None
+            else parallel_of(model, settings, options)
+        )
+        facts, loaded = weight_lines(sources, model, settings, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise

@@ -15,18 +15,18 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import memory_of, no_pool, separate_draft
+from kvplan.fitting.parts import draft_layer_bytes, memory_of, no_pool, separate_draft, sources_for
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
-from kvplan.readers.model_weights import served_sources, sources_of
+from kvplan.readers.model_weights import sources_of
 from kvplan.record import field_names, record
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings
-from kvplan.units import GIB, ceil_div, gib
+from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
-from kvplan.weights.ranks import Parallel, block_bytes
+from kvplan.weights.ranks import Parallel
 
 _QUESTION = frozenset(
     "tokens encoder_tokens requests kv_cache_memory num_gpu_blocks_override cache_implementation gpu"
@@ -77,10 +77,7 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
     )
     dtype = scalar(str(started.settings["dtype"]))
     try:
-        if settings.weights is not None:
-            sources = WeightSources(stated_bytes=settings.weights)
-        else:
-            sources = served_sources(model, settings.quantization)
+        sources = sources_for(model, settings)
         facts = weights_per_rank(sources, parallel, dtype)
         adapters = _adapter_lines(model, settings, choice, parallel, dtype)
         draft = separate_draft(model, settings, parallel, dtype)
@@ -172,13 +169,10 @@ def _draft_lines(settings: Settings, known: Known) -> tuple[BudgetLine, ...]:
     """A draft model, or multi-token-prediction layers: they lie on the last stage."""
     if known.draft is not None:
         return (known.draft,)
-    facts, inventory = known.facts, known.sources.inventory
+    facts = known.facts
     if settings.speculative_method != "mtp" or not facts.draft_bytes:
         return ()
-    if inventory is not None and inventory.draft:
-        amount = sum(block_bytes(block.tensors, known.parallel, known.dtype) for block in inventory.draft)
-    else:
-        amount = ceil_div(facts.draft_bytes, known.parallel.tensor_parallel_size)
+    amount = draft_layer_bytes(facts, known.sources, known.parallel, known.dtype)
     return (exact("draft layers (MTP)", amount, facts.source),)
 
 

@@ -97,9 +97,11 @@ class Plan:
 
     @property
     def pools_per_replica(self) -> int:
-        """Pools with requests of their own: one a data-parallel rank; one a GPU of a stage where attention
+        """Pools with requests of their own: one a data-parallel rank; one an attention group (SGLang's
+        ``attn_dp_size``, or ``enable_dp_attention`` with dp_size); one a GPU of a stage where attention
         itself is data-parallel (TensorRT-LLM's ``enable_attention_dp``)."""
-        ways = self.settings.data_parallel_size
+        groups = dict(self.settings.engine_options).get("attn_dp_size")
+        ways = self.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
         return ways * self.settings.tensor_parallel_size if self._has("enable_attention_dp") else ways
 
     def mark(self, field_name: str | None) -> Mark | None:

@@ -19,7 +19,15 @@ from kvplan.report.layout import (
     wrapped,
 )
 from kvplan.report.size import help_lines, source_lines, warning_lines
-from kvplan.report.words import Unit, count, engine_title, gpus_in_replica, of_bytes, size_words
+from kvplan.report.words import (
+    Unit,
+    count,
+    engine_title,
+    gpus_of_request,
+    of_bytes,
+    request_ranks,
+    size_words,
+)
 from kvplan.results import EngineRef, SizeResult
 
 _LONGEST_NAME = 34
@@ -99,7 +107,7 @@ def _under_headings(models: Sequence[str], body: Screen) -> Screen:
 def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[list[Piece]]:
     """The columns of numbers with their headers; a row without an answer says so in the first."""
     unit = Unit(result.per_gpu.kv_bytes for result in results)
-    gpus = max((gpus_in_replica(result) for result in results), default=1)
+    gpus = max((gpus_of_request(result) for result in results), default=1)
     with_requests = any(row.max_requests is not None for row in rows)
     heads = [f"{unit.name} a GPU" if gpus > 1 else unit.name, "bytes", "B/token"]
     heads.append("requests fit" if with_requests else "ratio")
@@ -217,7 +225,7 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
                 Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
             )
         cells.append(row)
-    gpus = gpus_in_replica(first)
+    gpus = gpus_of_request(first)
     where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
     screen = wrapped(
         f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
@@ -269,14 +277,15 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
             *wrapped(f"{engine_title(result.engine)} would not serve it: {reason}", first="No: "),
             *help_lines(helps),
         ]
-    gpus = gpus_in_replica(result)
+    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
     where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
+    each = f", on each of {ranks} {ranks_name}" if ranks > 1 else ""
     last = ladder.rungs[-1]
     first = ladder.rungs[0]
     shorter = f", or {_number(first.max_requests)} of {first.tokens:,}" if first != last else ""
     screen = wrapped(
         f"{size_words(memory)} {where} hold {_number(last.max_requests, 'request')} of"
-        f" {count(last.tokens, 'token')} to {result.model.id}{shorter}."
+        f" {count(last.tokens, 'token')} to {result.model.id}{shorter}{each}."
     )
     unit = Unit(rung.kv_bytes_per_request for rung in ladder.rungs)
     rows: list[list[Piece]] = [

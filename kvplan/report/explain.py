@@ -10,7 +10,7 @@ from typing import Any
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.size import source_lines, warning_lines
-from kvplan.report.words import count, engine_title, gpus_in_replica, of_bytes, size_words
+from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
 from kvplan.results import LayerTerms, Pool, SizeResult, term_dump
 from kvplan.terms import Grows, Part, Term
 
@@ -135,7 +135,7 @@ def _sum(result: SizeResult, tokens: int, encoder: int, data: int) -> Screen:
 
 def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
     """How the engine's own figure differs from the sum, and in which units it allocates."""
-    gpus, gpu = gpus_in_replica(result), result.per_gpu
+    gpus, gpu = gpus_of_request(result), result.per_gpu
     held = result.total.kv_bytes_per_request
     screen: Screen = [line(Span(f"Under {engine_title(result.engine)}", "bold"))]
     rows: list[list[Piece]] = [["one request, one GPU", f"{gpu.kv_bytes_per_request:,} B"]]

@@ -11,11 +11,13 @@ from kvplan.report.words import (
     command,
     count,
     engine_title,
-    exact_size,
     gpus_in_replica,
+    gpus_of_request,
     of_bytes,
+    request_ranks,
     settings_words,
     size_words,
+    ways_words,
 )
 from kvplan.results import Budget, Pool, SizeResult
 from kvplan.units import gib
@@ -39,7 +41,7 @@ def size_screen(
     memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
     """
     screen: Screen = _sentence(result, verdict, memory)
-    screen += help_lines(_ways_words(ways, result)) if ways is not None else []
+    screen += help_lines(ways_words(ways, result)) if ways is not None else []
     screen += [BLANK, *_figures(result)]
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
         screen += [BLANK, *_layers(result)]
@@ -74,8 +76,10 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
         return [line(Span(name, "bold"), " keeps nothing from one token to the next: 0 bytes of cache.")]
     subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
     verb = "takes" if result.request.count == 1 else "take"
-    gpus = gpus_in_replica(result)
+    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
     where = "" if gpus == 1 else f" on each of {gpus} GPUs"
+    if ranks > 1:
+        where = f"{where} of one of {ranks} {ranks_name}" if where else f" on one of {ranks} {ranks_name}"
     amount = size_words(result.per_gpu.kv_bytes)
     rows = wrapped(f"{subject} of {_length(result)} to {name} {verb} {amount} of cache{where}.")
     return [_styled(row, amount, "bold") for row in rows]
@@ -96,8 +100,9 @@ def _length(result: SizeResult) -> str:
 
 
 def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
-    gpus = gpus_in_replica(result)
+    gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)
     where = "of cache" if gpus == 1 else f"of cache on each of {gpus} GPUs"
+    each = f" on each of {ranks} {ranks_name}" if ranks > 1 else ""
     tokens = _length(result)
     holds = (
         "any number of requests"
@@ -107,7 +112,7 @@ def _fit_sentence(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
     verb = "hold" if verdict.fits else "hold only"
     if verdict.max_requests == 0:
         verb, holds = "hold", "no request"
-    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}."
+    text = f"{size_words(memory)} {where} {verb} {holds} of {tokens} to {result.model.id}{each}."
     if not verdict.fits:
         text = f"No: {text[0].upper()}{text[1:]}" if result.request.count > 1 else f"No: {text}"
     style = "good" if verdict.fits else "bad"
@@ -121,10 +126,18 @@ def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, pool: Po
     verb = "holds" if verdict.fits else "holds only"
     if verdict.max_requests == 0:
         verb = "holds"
+    ranks, ranks_name = request_ranks(result)
     gpus = gpus_in_replica(result)
+    if ranks_name.startswith("data"):
+        gpus *= ranks
+    each = f" on each of {ranks} {ranks_name}" if ranks > 1 else ""
+    if each and verdict.max_requests:
+        each += f", {verdict.max_requests * ranks:,} together"
     length = int(result.settings.get("max_model_len") or 0)
     times = f" ({pool.max_concurrency:.2f}×)" if result.request.tokens == length else ""
-    text = f"{result.model.id} on {gpus} × {budget.gpu} {verb} {holds} of {_length(result)}{times}."
+    text = f"{result.model.id} on {gpus} × {budget.gpu} {verb} {holds} of {_length(result)}{times}{each}."
+    if ranks > 1 and not verdict.fits and result.request.count > 1:
+        text += f" {result.request.count:,} were asked of one rank."
     text = text if verdict.fits else f"No: {text}"
     mark, style = (holds, "good") if verdict.fits else ("No:", "bad")
     return [_styled(row, mark, style) for row in wrapped(text)]
@@ -141,11 +154,13 @@ def _styled(row: Line, part: str, style: str) -> Line:
 
 def _figures(result: SizeResult) -> Screen:
     """Per request, all requests, per token and what is fixed: on the fullest GPU, and over the replica."""
-    gpu, total, gpus = result.per_gpu, result.total, gpus_in_replica(result)
+    gpu, total, gpus = result.per_gpu, result.total, gpus_of_request(result)
     unit = Unit((gpu.kv_bytes_per_request, gpu.kv_bytes))
     all_unit = Unit((total.kv_bytes_per_request, total.kv_bytes))
     several = gpus > 1
     where = "fullest GPU" if several else "one GPU"
+    if request_ranks(result)[1].startswith("attention"):
+        where = f"one rank's {where.removeprefix('one ')}"
     header: list[Piece] = [Span(f"KV cache, {where}", "bold"), Span(unit.name, "dim"), Span("bytes", "dim")]
     if several:
         header.append(Span(f"all {gpus} GPUs, {all_unit.name}", "dim"))
@@ -252,27 +267,6 @@ def _plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
         ],
     ]
     return table(rows, "lrl")
-
-
-def _ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
-    """Options that would make it fit, each of which was tried."""
-    number, tokens = result.request.count, result.request.tokens
-    words = []
-    if ways.requests is not None:
-        words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
-    if ways.tokens is not None:
-        fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
-        words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
-    if ways.tensor_parallel_size is not None:
-        words.append(f"--tp {ways.tensor_parallel_size}: as many GPUs of this kind hold them")
-    if ways.kv_cache_dtype is not None:
-        words.append(
-            f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
-        )
-    if ways.memory is not None:
-        need = "what it needs" if number == 1 else "what they need"
-        words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
-    return tuple(words)
 
 
 def help_lines(helps: tuple[str, ...]) -> Screen:

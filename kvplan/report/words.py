@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from kvplan.questions import WaysOut
 from kvplan.results import EngineRef, SizeResult
 from kvplan.units import GIB, KIB, MIB, human_bytes
 
@@ -75,6 +76,26 @@ def gpus_in_replica(result: SizeResult) -> int:
     )
 
 
+def attention_ranks(result: SizeResult) -> int:
+    """Groups of a replica's GPUs that each run requests of their own (data-parallel attention); 1 without."""
+    if result.settings.get("enable_attention_dp"):
+        return int(result.settings.get("tensor_parallel_size") or 1)
+    return int(result.settings.get("attn_dp_size") or 1)
+
+
+def gpus_of_request(result: SizeResult) -> int:
+    """GPUs that hold a part of one request."""
+    return gpus_in_replica(result) // attention_ranks(result)
+
+
+def request_ranks(result: SizeResult) -> tuple[int, str]:
+    """(how many ranks each hold the requests that an answer counts, their name): 1 where there is one."""
+    apart = attention_ranks(result)
+    if apart > 1:
+        return apart, "attention ranks"
+    return int(result.settings.get("data_parallel_size") or 1), "data-parallel ranks"
+
+
 def settings_words(settings: Mapping[str, Any]) -> str:
     """``dtype bfloat16, block_size 16``: the settings that say something, in the engine's order."""
     shown = [
@@ -98,3 +119,24 @@ def _value(value: Any) -> str:
 def command(*words: str) -> str:
     """A command line that can be pasted into a shell."""
     return shlex.join(words)
+
+
+def ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
+    """Options that would make it fit, each of which was tried."""
+    number, tokens = result.request.count, result.request.tokens
+    words = []
+    if ways.requests is not None:
+        words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
+    if ways.tokens is not None:
+        fitting = "one request fits" if number == 1 else f"{number:,} requests fit"
+        words.append(f"--tokens {ways.tokens}: the largest length at which {fitting}")
+    if ways.tensor_parallel_size is not None:
+        words.append(f"--tp {ways.tensor_parallel_size}: as many GPUs of this kind hold them")
+    if ways.kv_cache_dtype is not None:
+        words.append(
+            f"--kv-cache-dtype {ways.kv_cache_dtype}: then {'it fits' if number == 1 else 'they fit'}"
+        )
+    if ways.memory is not None:
+        need = "what it needs" if number == 1 else "what they need"
+        words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
+    return tuple(words)

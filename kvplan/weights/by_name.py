@@ -12,13 +12,14 @@ from kvplan.dtypes import Packing
 from kvplan.errors import RefusedError
 from kvplan.record import record
 from kvplan.units import ceil_div, round_up
+from kvplan.weights.inventory import Role
+from kvplan.weights.parts import TOWER_NAME, part_of
 from kvplan.weights.ranks import Parallel, stage_layers
 from kvplan.weights.stored import (
     DRAFT_NAME,
     DROPPED_NAME,
     EXPERT_NAME,
     LAYER_NAME,
-    TOWER_NAME,
     Checkpoint,
     Stored,
     end_kind,
@@ -42,6 +43,7 @@ _SUFFIX = re.compile(
     r"\.(?:weight|bias|qweight|qzeros|scales|g_idx|weight_scale(?:_inv|_2)?|input_scale|weight_packed|"
     r"weight_shape|weight_global_scale|input_global_scale|weight_zero_point|weight\.\w+)$"
 )
+_ROLES = {"embedding": Role.EMBEDDING, "head": Role.HEAD}
 UNKNOWN_SHARE = 1000
 """Tensors that no rule knows may make up one part in so many; they are counted whole on every GPU."""
 
@@ -67,6 +69,12 @@ def bytes_by_name(
 
     Raises RefusedError(cannot-shard).
     """
+    if parallel.redundant_experts:
+        raise RefusedError(
+            "cannot-shard",
+            "how large one expert is, and so its copies, is not known without the model's tensors",
+            help="give the weights of one GPU yourself: --weights 15GiB",
+        )
     stages = parallel.pipeline_parallel_size
     firsts = _first_layers(stage_layers(shape.num_layers, stages))
     totals, whole, drafts, unknown = [0] * stages, 0, 0, 0
@@ -121,10 +129,11 @@ def _stages(
 
 def _on_rank(tensor: Stored, shape: Shape, parallel: Parallel, dtype: Packing) -> tuple[int, bool]:
     """Bytes on one rank, and whether a rule says so."""
-    size, tp = tensor.loaded_bytes(dtype), parallel.tensor_parallel_size
+    size = tensor.loaded_bytes(dtype)
     kind = (
         "rest" if LAYER_NAME.search(tensor.name) or TOWER_NAME.search(tensor.name) else end_kind(tensor.name)
     )
+    tp = parallel.ways(part_of(module_of(tensor.name), _ROLES.get(kind, Role.OTHER)))
     if kind in ("embedding", "head") and tensor.shape:
         rows = tensor.shape[0]
         padded = round_up(rows, parallel.vocabulary_multiple)

@@ -4,7 +4,8 @@ The rules are vLLM's (vllm-project/vllm vllm/model_executor/layers/linear.py, vo
 fused_moe/config.py and vllm/distributed/utils.py, 0.32): column and row parallel matrices must divide
 evenly, KV heads are replicated when there are fewer than ranks, the vocabulary is padded to a multiple
 of 64, experts are divided by expert parallelism over tp × dp ranks or else in their width, and the
-layers of a pipeline that are left over go to the stages before the last.
+layers of a pipeline that are left over go to the stages before the last. Engines that divide some parts
+among fewer ranks say so in Parallel.groups.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kvplan.record import record
 from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
+from kvplan.weights.parts import Part, part_of
 
 VOCABULARY_MULTIPLE = 64
 INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
@@ -28,7 +30,11 @@ INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
 class Parallel:
     """How many GPUs share the work, what they can, and the engine's padding of the vocabulary.
 
-    compute_capability: (major, minor), or None where it is not known (taken as 9.0).
+    compute_capability: (major, minor), or None where it is not known (taken as 9.0). groups: how many ranks
+    share the tensors of a part, where not all tensor-parallel ranks do (1: every rank has all of them; data
+    parallel attention). expert_parallel_size: ranks among which whole experts are divided, the rest of the
+    ranks divide their width (None: all with enable_expert_parallel, else none). redundant_experts: copies of
+    experts beside the model's own, divided with them.
     """
 
     tensor_parallel_size: int = 1
@@ -37,6 +43,13 @@ class Parallel:
     enable_expert_parallel: bool = False
     compute_capability: tuple[int, int] | None = None
     vocabulary_multiple: int = VOCABULARY_MULTIPLE
+    groups: tuple[tuple[Part, int], ...] = ()
+    expert_parallel_size: int | None = None
+    redundant_experts: int = 0
+
+    def ways(self, part: Part) -> int:
+        """Ranks that share the tensors of a part."""
+        return dict(self.groups).get(part, self.tensor_parallel_size)
 
     @property
     def has_router_kernels(self) -> bool:
@@ -54,13 +67,20 @@ class Parallel:
         """Ranks that share the experts: tensor times data parallel ranks."""
         return self.tensor_parallel_size * self.data_parallel_size
 
+    @property
+    def whole_expert_ways(self) -> int:
+        """Ranks among which whole experts are divided; the width is divided by what is left of the ranks."""
+        if self.expert_parallel_size is not None:
+            return self.expert_parallel_size
+        return self.expert_ways if self.enable_expert_parallel else 1
+
 
 ALONE = Parallel()
 
 
-def on_rank(dim: Dim, parallel: Parallel) -> int:
+def on_rank(dim: Dim, parallel: Parallel, part: Part = Part.DENSE) -> int:
     """How much of one dimension the fullest rank has. Raises RefusedError(cannot-shard)."""
-    ways = parallel.tensor_parallel_size
+    ways = parallel.ways(part)
     if dim.split is Split.WHOLE:
         return dim.value
     if dim.split is Split.SHARED_EXPERT and parallel.divides_tokens:
@@ -76,10 +96,9 @@ def on_rank(dim: Dim, parallel: Parallel) -> int:
     if dim.split is Split.VOCABULARY:
         return _divided(dim, round_up(dim.value, parallel.vocabulary_multiple), ways)
     if dim.split is Split.EXPERTS:
-        return ceil_div(dim.value, parallel.expert_ways) if parallel.enable_expert_parallel else dim.value
-    if parallel.enable_expert_parallel or parallel.expert_ways == 1:
-        return dim.value
-    return max(dim.least, _divided(dim, dim.value, parallel.expert_ways))
+        return ceil_div(dim.value + parallel.redundant_experts, parallel.whole_expert_ways)
+    ways = parallel.expert_ways // parallel.whole_expert_ways
+    return dim.value if ways == 1 else max(dim.least, _divided(dim, dim.value, ways))
 
 
 def _divided(dim: Dim, value: int, ways: int) -> int:
@@ -125,7 +144,8 @@ def element_packing(tensor: Tensor, dtype: Packing, parallel: Parallel = ALONE) 
 @lru_cache(maxsize=65536)
 def elements_on_rank(tensor: Tensor, parallel: Parallel) -> int:
     """Numbers of one tensor on the fullest rank."""
-    return prod(on_rank(dim, parallel) for dim in (*tensor.stack, *tensor.rows, *tensor.columns))
+    part = part_of(tensor.name, tensor.role)
+    return prod(on_rank(dim, parallel, part) for dim in (*tensor.stack, *tensor.rows, *tensor.columns))
 
 
 @lru_cache(maxsize=65536)
@@ -135,21 +155,22 @@ def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
     if form is None:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
     padded = form if tensor.role is Role.EXPERT else None
+    part = part_of(tensor.name, tensor.role)
     rows, columns, stack = (
-        _count(dims, parallel, padded) for dims in (tensor.rows, tensor.columns, tensor.stack)
+        _count(dims, parallel, part, padded) for dims in (tensor.rows, tensor.columns, tensor.stack)
     )
     if not tensor.columns:  # a bias is padded with its matrix, but not quantised
         return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
     return stack * form.bytes_for(rows, columns, dtype.bytes)
 
 
-def _count(dims: tuple[Dim, ...], parallel: Parallel, padded: Format | None) -> int:
+def _count(dims: tuple[Dim, ...], parallel: Parallel, part: Part, padded: Format | None) -> int:
     """The product of the dimensions on the rank; an expert's are padded to what the kernel needs."""
     if padded is None:
-        return prod(on_rank(dim, parallel) for dim in dims)
+        return prod(on_rank(dim, parallel, part) for dim in dims)
     width, hidden = padded.expert_multiples
     steps = {Split.EXPERT_WIDTH: width, Split.WHOLE: hidden}
-    return prod(round_up(on_rank(dim, parallel), steps.get(dim.split, 1)) for dim in dims)
+    return prod(round_up(on_rank(dim, parallel, part), steps.get(dim.split, 1)) for dim in dims)
 
 
 @lru_cache(maxsize=1024)

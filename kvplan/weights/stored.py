@@ -15,6 +15,7 @@ from kvplan.dtypes import Packing
 from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role, Tensor
+from kvplan.weights.parts import TOWER_NAME
 from kvplan.weights.ranks import ALONE, Parallel, lies_on, stage_layers, tensor_bytes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -45,9 +46,6 @@ DTYPE_BITS = {
 """Bits of one number by safetensors' names (huggingface/safetensors safetensors/src/tensor.rs)."""
 LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
 DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_block|eagle)[.\d]")
-TOWER_NAME = re.compile(
-    r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
-)
 EXPERT_NAME = re.compile(r"\.experts(?:\.|_)")
 DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
 _SCALE = re.compile(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")

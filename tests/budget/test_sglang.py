@@ -83,12 +83,14 @@ def test_images_lower_the_fraction_and_have_a_cache() -> None:
     assert seeing.settings["mem_fraction_static"] == pytest.approx(0.903 * 0.95 * 0.9, abs=1e-6)
 
 
-def test_data_parallel_attention_needs_stated_weights() -> None:
+def test_data_parallel_attention_of_a_class_that_is_not_described() -> None:
     asked: dict[str, Any] = {"gpu": "h200", "tp": 8, "dp": 8, "enable_dp_attention": True}
-    unknown = sized("deepseek-v3.2", **asked)
+    unknown = sized("llama-4-scout", **asked)
     assert unknown.budget is None
     assert any("--weights 15GiB" in text for text in unknown.warnings)
-    assert lines(sized("deepseek-v3.2", weights="90GiB", **asked))["weights"] == 90 * GIB
+    stated = lines(sized("deepseek-v3.2", weights="90GiB", **asked))
+    assert stated["weights"] == 90 * GIB
+    assert "absorbed projections" not in stated
 
 
 def test_a_draft_with_unknown_weights() -> None:

@@ -56,6 +56,6 @@ def test_fractions_and_attention_that_are_refused() -> None:
         with pytest.raises(KvplanError) as caught:
             sized(free_gpu_memory_fraction=wrong)
         assert caught.value.code == "bad-setting"
-    asked = sized("deepseek-v3.2", gpu="h200", tp=8, enable_attention_dp=True)
+    asked = sized("llama-3.3-70b", gpu="h200", tp=8, enable_attention_dp=True)
     assert asked.budget is None
     assert any("--weights 15GiB" in text for text in asked.warnings)

@@ -327,10 +327,10 @@ def test_llamacpp_lies_over_all_gpus_of_a_replica() -> None:
     assert (found.settings.pipeline_parallel_size, found.replicas) == (2, 2)
 
 
-def test_attention_groups_lie_inside_tensor_parallelism() -> None:
+@pytest.mark.parametrize("serve", ["dp_size: 8, enable_dp_attention: true", "attn_dp_size: 8"])
+def test_attention_groups_lie_inside_tensor_parallelism(serve: str) -> None:
     found = plan(
-        HEAD + "model: deepseek-v3\nengine: sglang\ngpu: h200\ngpus: 8\n"
-        "serve: {tp_size: 8, dp_size: 8, enable_dp_attention: true}\n"
+        HEAD + f"model: deepseek-v3\nengine: sglang\ngpu: h200\ngpus: 8\nserve: {{tp_size: 8, {serve}}}\n"
     )
     assert (found.gpus_per_replica, found.pools_per_replica, found.replicas) == (8, 8, 1)
 

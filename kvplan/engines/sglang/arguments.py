@@ -35,7 +35,8 @@ SPECULATIVE_REQUESTS = 48
 class Arguments:
     """Everything that decides the pools.
 
-    attn_tp: ranks that share a request's heads; attn_dp: groups of them.
+    attn_tp: ranks that share a request's heads; attn_dp: groups of them. ep: ranks among which whole experts
+    are divided. chunked_prefill_size: as given or by the GPU, before attention groups divide it.
     """
 
     device: Device
@@ -50,6 +51,8 @@ class Arguments:
     attn_tp: int
     attn_dp: int
     dcp: int
+    ep: int
+    moe_a2a_backend: str
     context_len: int
     chunked_prefill_size: int
     graph_max_batch: int
@@ -70,21 +73,22 @@ class Arguments:
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
 
+    @property
+    def rank_prefill_size(self) -> int:
+        """chunked_prefill_size of one attention group (arg_groups/parallel_hook.py)."""
+        return self.chunked_prefill_size // self.attn_dp
+
 
 def resolve_arguments(model: Model, settings: Settings, options: Options, context_len: int) -> Arguments:
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
     device = device_of(settings.gpu)
-    tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
-    attn_dp = dp if options.flag("enable_dp_attention") else 1
-    if tp % attn_dp:
-        raise KvplanError(
-            "bad-setting", f"tensor_parallel_size {tp} is no multiple of {attn_dp} attention groups"
-        )
+    tp, attn_dp = settings.tensor_parallel_size, _attention_groups(settings, options)
     dcp = settings.decode_context_parallel_size
     if (tp // attn_dp) % dcp:
         raise KvplanError(
             "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
         )
+    ep, backend_of_experts = _experts(settings, options)
     dtype = model_dtype(model, settings)
     draft_tokens, draft_layers = _speculation(model, settings, options)
     strategy = _strategy(model, options)
@@ -114,6 +118,8 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         attn_tp=tp // attn_dp,
         attn_dp=attn_dp,
         dcp=dcp,
+        ep=ep,
+        moe_a2a_backend=backend_of_experts,
         context_len=context_len,
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         graph_max_batch=graph_max_batch(device.memory_mib, tp, settings.max_num_seqs),
@@ -136,6 +142,51 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         else scalar(settings.mamba_ssm_cache_dtype),
         mem_fraction_static=_fraction(options),
     )
+
+
+def _attention_groups(settings: Settings, options: Options) -> int:
+    """attn_dp_size, or data_parallel_size under the older --enable-dp-attention.
+
+    Source: arg_groups/parallel_hook.py (handle_deprecated_dp_attention, handle_data_parallelism). Raises
+    KvplanError(bad-setting).
+    """
+    tp, dp = settings.tensor_parallel_size, settings.data_parallel_size
+    groups = options.count("attn_dp_size") or 1
+    if groups == 1:
+        groups = dp if options.flag("enable_dp_attention") else 1
+    elif dp > 1:
+        raise KvplanError(
+            "bad-setting",
+            f"SGLang has no {dp} data-parallel replicas with {groups} attention groups each",
+            help="leave data_parallel_size at 1: --attn-dp-size alone divides the attention",
+        )
+    if tp % groups:
+        raise KvplanError(
+            "bad-setting", f"tensor_parallel_size {tp} is no multiple of {groups} attention groups"
+        )
+    return groups
+
+
+def _experts(settings: Settings, options: Options) -> tuple[int, str]:
+    """(ep_size, moe_a2a_backend): a backend spans all ranks (arg_groups/overrides.py, _a2a_ep_size).
+
+    --enable-expert-parallel, which SGLang has not, stands for --ep-size of all ranks. Raises
+    KvplanError(bad-setting).
+    """
+    tp = settings.tensor_parallel_size
+    backend = options.word("moe_a2a_backend") or "none"
+    given = options.count("ep_size")
+    ep = given if given is not None else tp if settings.enable_expert_parallel else 1
+    if backend != "none":
+        ep = tp
+    if tp % ep:
+        raise KvplanError("bad-setting", f"ep_size {ep} does not divide tensor_parallel_size {tp}")
+    dense = options.count("moe_dense_tp_size")
+    if dense not in (None, 1, tp):
+        raise KvplanError(
+            "bad-setting", f"moe_dense_tp_size is {dense}", help=f"SGLang takes 1 or tp_size ({tp})"
+        )
+    return ep, backend
 
 
 def _fraction(options: Options) -> Fraction | None:

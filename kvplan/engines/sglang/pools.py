@@ -157,7 +157,7 @@ def _request_cap(pools: Pools) -> int | None:
     decode = page if not draft else (1 if not arguments.overlap else 2) * round_up(draft, page)
     requests = max(1, arguments.max_running_requests // arguments.attn_dp)
     chunks = 2 if arguments.overlap else 1
-    needed = (trailing(pools) + decode) * requests + chunks * arguments.chunked_prefill_size + page
+    needed = (trailing(pools) + decode) * requests + chunks * arguments.rank_prefill_size + page
     return round_up(needed, page)
 
 

@@ -26,17 +26,24 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
         "attention_backend": arguments.backend,
         "page_size": arguments.page_size,
         "context_len": arguments.context_len,
-        "chunked_prefill_size": arguments.chunked_prefill_size,
+        "chunked_prefill_size": arguments.rank_prefill_size,
         "cuda_graph_max_bs": arguments.graph_max_batch,
         "tensor_parallel_size": arguments.tp,
         "pipeline_parallel_size": arguments.pp,
         "attn_tp_size": arguments.attn_tp,
+        "attn_dp_size": arguments.attn_dp,
         "decode_context_parallel_size": arguments.dcp,
         "disable_radix_cache": not arguments.radix,
         "disable_overlap_schedule": not arguments.overlap,
         "gpu": arguments.device.name,
         "mem_fraction_static": float(fraction_of(model, arguments)),
     }
+    if arguments.attn_dp == 1:
+        del shown["attn_dp_size"]
+    if arguments.ep > 1:
+        shown["ep_size"] = arguments.ep
+    if arguments.moe_a2a_backend != "none":
+        shown["moe_a2a_backend"] = arguments.moe_a2a_backend
     if has_window_pool(model) or has_kind(model, Kind.COMPRESSED):
         shown["hybrid_swa_memory"] = arguments.window_pool
         shown["swa_full_tokens_ratio"] = float(arguments.swa_ratio)
@@ -78,6 +85,7 @@ def fraction_of(model: Model, arguments: Arguments, vision: tuple[int, int] | No
         max_total_tokens=arguments.max_total_tokens,
         mla=has_kind(model, Kind.MLA),
         attn_dp=arguments.attn_dp if arguments.attn_dp > 1 else 0,
+        deepep=arguments.moe_a2a_backend == "deepep",
         vision=vision,
     )
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)

@@ -19,8 +19,8 @@ from kvplan.planning.speed.tensors import has_experts, has_mlp, logit_tensors, r
 from kvplan.record import record
 from kvplan.weights.formats import Format
 from kvplan.weights.inventory import Block, Inventory, Role, Tensor
+from kvplan.weights.parts import TOWER_NAME
 from kvplan.weights.ranks import Parallel, elements_on_rank, lies_on, stage_layers, tensor_bytes
-from kvplan.weights.stored import TOWER_NAME
 
 
 @record()

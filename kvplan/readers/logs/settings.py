@@ -40,7 +40,6 @@ SGLANG = {
     "pp_size": "pipeline_parallel_size",
     "dp_size": "data_parallel_size",
     "dcp_size": "decode_context_parallel_size",
-    "ep_size": "expert_parallel_size",
     "page_size": "page_size",
     "disable_cuda_graph": "enforce_eager",
     "disable_radix_cache": "disable_radix_cache",
@@ -50,6 +49,7 @@ SGLANG = {
         max_total_tokens chunked_prefill_size max_prefill_tokens enable_dp_attention swa_full_tokens_ratio
         mamba_full_memory_ratio mamba_ssm_dtype max_mamba_cache_size cuda_graph_max_bs speculative_algorithm
         speculative_num_draft_tokens speculative_num_steps disaggregation_mode cpu_offload_gb
+        attn_dp_size enable_dp_lm_head ep_size moe_a2a_backend moe_dense_tp_size ep_num_redundant_experts
         served_model_name load_format device"""),
         "",
     ),

@@ -1,0 +1,50 @@
+"""Which part of a model a tensor belongs to: engines may divide each part among other ranks.
+
+Told from the module's name as the checkpoint has it, relative to its block or whole. Sources of the names:
+transformers' modules, as vllm-project/vllm and sgl-project/sglang load them.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+from kvplan.weights.inventory import Role
+
+TOWER_NAME = re.compile(
+    r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
+)
+_SHARED = re.compile(r"shared?_experts?(?:\.|_|$)|shared_mlp")
+_FORWARD = re.compile(
+    r"(?:^|\.)(?:mlps?|mlp_block|feed_forward|ffn|block_sparse_moe|moe|experts|DenseReluDense|fc1|fc2)(?:\.|$)"
+    r"|(?:^|\.)mixer\.(?:gate|gate_proj|up_proj|down_proj|experts)(?:\.|$)"
+)
+
+
+class Part(str, Enum):
+    """ATTENTION: everything in a layer that is no perceptron (states and convolutions too).
+
+    DENSE: perceptrons and routers. SHARED: the experts of every token. EMBEDDING, HEAD: the vocabulary's two
+    tables; a tied one is EMBEDDING. TOWER: encoders of images and sound. Routed experts are divided by
+    their own rule, whatever their part.
+    """
+
+    ATTENTION = "attention"
+    DENSE = "dense"
+    SHARED = "shared experts"
+    EMBEDDING = "embedding"
+    HEAD = "head"
+    TOWER = "tower"
+
+
+def part_of(name: str, role: Role = Role.OTHER) -> Part:
+    """The part of a module by its name; a table of the vocabulary by its role."""
+    if role is Role.EMBEDDING:
+        return Part.EMBEDDING
+    if role is Role.HEAD:
+        return Part.HEAD
+    if TOWER_NAME.search(f"{name}."):
+        return Part.TOWER
+    if _SHARED.search(name):
+        return Part.SHARED
+    return Part.DENSE if _FORWARD.search(name) else Part.ATTENTION
