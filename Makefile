@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit conformance vllm live live-llamacpp bench accuracy speed data golden clean
+.PHONY: help demo test lint unit conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv and size a real model"
@@ -17,6 +17,7 @@ help:
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
+	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
@@ -73,6 +74,10 @@ live: .venv-vllm/.ready
 
 live-llamacpp: .venv-llamacpp/.ready
 	.venv-llamacpp/bin/python -m pytest -m llamacpp tests/live $(PYTEST_ARGS)
+
+# QUALIFY_DEVICE=cpu: a rehearsal.
+qualify: $(VENV)/.test
+	PYTHON=$(BIN)/python tests/gpu/qualify.sh
 
 bench: $(VENV)/.test
 	$(BIN)/python -m bench

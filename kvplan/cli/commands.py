@@ -10,6 +10,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
+from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
 
 Given = Mapping[str, "str | bool | None"]
 Runner = Callable[[list[str], Given], Answer]
@@ -187,6 +188,22 @@ COMMANDS: dict[str, Command] = {
             _CHECK,
         ),
         Command(
+            "validate",
+            "Allocate the cache as the engine would, fill it, read it back, and keep a receipt.",
+            "kvplan.cli.validate:run",
+            Argument("PLAN|MODEL", least=1, most=1, complete="models"),
+            (*VALIDATED, *COMMON),
+            VALIDATE,
+        ),
+        Command(
+            "receipts",
+            "What validations proved, on which GPUs, side by side.",
+            "kvplan.cli.receipts:run",
+            Argument("[PATH...]"),
+            COMMON,
+            RECEIPTS,
+        ),
+        Command(
             "models",
             "The models that kvplan knows by name: all, those that match, or one in full.",
             "kvplan.cli.catalog:models",
@@ -240,6 +257,14 @@ COMMANDS: dict[str, Command] = {
             _LINT,
         ),
         Command(
+            "cards add-evidence",
+            "Add what a receipt measured to a model card.",
+            "kvplan.cli.receipts:add_evidence",
+            Argument("CARD RECEIPT", least=2, most=2),
+            COMMON,
+            ADD_EVIDENCE,
+        ),
+        Command(
             "doctor",
             "Versions, extras, GPUs and settings of this installation, for bug reports.",
             "kvplan.cli.doctor:run",
@@ -259,7 +284,7 @@ COMMANDS: dict[str, Command] = {
 }
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = ("size", "explain", "compare", "plan", "check", "models", "gpus", "cards", "doctor", "schema")
+TOP_LEVEL = tuple("size explain compare plan check validate receipts models gpus cards doctor schema".split())
 
 
 def is_given(given: Given, name: str) -> bool:

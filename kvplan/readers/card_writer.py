@@ -63,6 +63,11 @@ def card_text(
     return "\n".join([SCHEMA_LINE, *_block(data, "", keep=("evidence",))]) + "\n"
 
 
+def expectation_lines(entry: Expectation) -> list[str]:
+    """One entry of ``expect`` or ``evidence`` as lines of the card."""
+    return list(_block({"entries": [_expectation(entry)]}, ""))[1:]
+
+
 def kind_names(layers: Sequence[Layer]) -> dict[Layer, str]:
     """A name for each different layer: its families, numbered where several have the same."""
     names: dict[Layer, str] = {}

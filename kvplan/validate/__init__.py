@@ -10,6 +10,13 @@
     checks        what must hold of tables at any time; fragmentation
     exercise, findings  all of it for one rank, with progress and a cooperative stop, and what it found
 
+    target        what is to be proved: a plan, its budget and its pool resolved for the place where it runs
+    devices, probe, host, allocator   the place: meters, who else is there, how torch hands memory out
+    stages/       weights, activations, graphs, pool, speeds, each against its line of the budget
+    course, session, limit   their order on one rank; all ranks in step; the ladder to the limit
+    ranks, guard  torch.distributed; signals, time, a launcher that has gone
+    found, receipts, dry   figures and findings, the receipt's file, what would be allocated
+
 torch is imported inside functions of this package only. On ``cpu`` the same code runs on host memory: a
 rehearsal, which proves layout and arithmetic and never the capacity of a GPU.
 """

@@ -160,15 +160,16 @@ class _Probe:
     # ---------------------------------------------------------------------------------------- attention
 
     def _reference(self, queries: Any) -> Any:
+        """In double precision, one head of keys at a time: all at once would take as much as a pool."""
         torch = self.torch
         group = queries.shape[0] // self.heads.view.heads
-        keys, values = (
-            side[self.visible].transpose(0, 1).repeat_interleave(group, 0)
-            for side in (self.keys, self.values)
-        )
-        scores = queries.to(torch.float64) @ keys.transpose(1, 2) * self.scale
-        self.largest = float(scores.abs().max())
-        return torch.softmax(scores, dim=-1) @ values
+        self.largest, found = 0.0, []
+        for head, mine in enumerate(queries.split(group)):
+            keys, values = (side[self.visible, head] for side in (self.keys, self.values))
+            scores = mine.to(torch.float64) @ keys.T * self.scale
+            self.largest = max(self.largest, float(scores.abs().max()))
+            found.append(torch.softmax(scores, dim=-1) @ values)
+        return torch.cat(found)
 
     def _paged(self, queries: Any) -> Any:
         torch = self.torch

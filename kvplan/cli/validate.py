@@ -1,0 +1,182 @@
+"""``kvplan validate``."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.options import values_of, whole_number
+from kvplan.cli.validate_options import VALIDATED, seconds
+from kvplan.cli.validate_target import Asked, named_here
+from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Receipt
+from kvplan.results import SCHEMA_VERSION
+from kvplan.units import parse_bytes
+from kvplan.validate.course import Options
+from kvplan.validate.dry import dry_run
+from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.validate.ranks import World
+from kvplan.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.validate.session import Outcome, SaidByRankZero, run_session
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """Validate, write the receipt, say what was found. Exit 0 confirmed, 1 refuted, 3 not proved here."""
+    check_color(given)
+    on_gpu = (text_of(given, "device") or "").lower() != "cpu"
+    if text_of(given, "device") not in (None, "cpu", "cuda"):
+        raise KvplanError("bad-usage", f"--device {text_of(given, 'device')}: it is cpu or cuda")
+    gpu = _value(given, "cuda_device", whole_number)
+    if gpu is not None and not on_gpu:
+        raise KvplanError("bad-usage", "--gpu and --device cpu cannot both hold")
+    asked = Asked(words, given)
+    options = Options(
+        "cuda" if on_gpu else "cpu",
+        gpu,
+        _value(given, "reserve", parse_bytes) if text_of(given, "reserve") else Options().reserve,
+        is_given(given, "shared"),
+        is_given(given, "find_limit"),
+    )
+    if is_given(given, "dry_run"):
+        return _dry(asked, on_gpu, given)
+    gc.enable()  # main turned it off for short commands; tensors must go when they are dropped
+    return _validate(asked, options, given)
+
+
+def _validate(asked: Asked, options: Options, given: Given) -> Answer:
+    world = World()
+    limit = _value(given, "time_limit", seconds)
+    with Guard(limit, ranked=world.size > 1) as guard, world:
+        stages = ["start"]
+        try:
+            outcome = run_session(
+                lambda hardware: asked.target(hardware, on_gpu=options.device != "cpu"),
+                options,
+                world,
+                progress=_progress(given) if world.leads else None,
+                stop=guard.stop,
+                on_stage=lambda stage: stages.__setitem__(0, stage),
+            )
+        except SaidByRankZero as error:
+            return Answer(text="", code=error.exit_code)
+        except (KeyboardInterrupt, Terminated) as error:
+            ended = isinstance(error, Terminated)
+            if not world.leads:
+                return Answer(text="", code=TERMINATED if ended else INTERRUPTED)
+            raise KvplanError(
+                "terminated" if ended else "interrupted",
+                f"stopped during the stage `{stages[0]}`; everything was released, no receipt was written",
+                exit_code=TERMINATED if ended else INTERRUPTED,
+            ) from error
+        finally:
+            _clear_progress(given)
+        receipt = receipt_of(
+            outcome.target,
+            outcome.hardware,
+            outcome.figures,
+            outcome.findings,
+            outcome.notes,
+            created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            stopped_at=outcome.stopped_at,
+            out_of_memory=outcome.stopped_by == "memory",
+        )
+        code = _code(receipt, outcome)
+        if not world.leads:
+            return Answer(text="", code=code)
+        output = text_of(given, "output")
+        path = Path(output) if output else default_path(outcome.target, receipt)
+        if path is not None and receipt.verdict != STOPPED:
+            write_receipt(receipt, path)
+        elif not output:
+            path = None
+        return _answer(asked, outcome, receipt, path, code, given)
+
+
+def _code(receipt: Receipt, outcome: Outcome) -> int:
+    if receipt.verdict == STOPPED:
+        return EXIT_CANNOT_RUN
+    if receipt.verdict != CONFIRMED:
+        return EXIT_NO
+    return EXIT_CANNOT_RUN if receipt.kind == REHEARSAL and outcome.target.asks_proof else EXIT_OK
+
+
+def _answer(
+    asked: Asked, outcome: Outcome, receipt: Receipt, path: Path | None, code: int, given: Given
+) -> Answer:
+    if is_given(given, "json"):
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "verdict": receipt.verdict,
+            "kind": receipt.kind,
+            "stopped_by": outcome.stopped_by,
+            "findings": [
+                {
+                    "code": one.code,
+                    "severity": one.severity.value,
+                    "message": one.message,
+                    "detail": list(one.detail),
+                }
+                for one in outcome.findings
+            ],
+            "path": None if path is None else str(path),
+            "receipt": receipt.model_dump(),
+        }
+        return Answer(data=data, code=code)
+    from kvplan.report.validate import outcome_screen
+
+    screen = outcome_screen(outcome, receipt, typed=asked.typed, path=None if path is None else str(path))
+    return Answer(screen, code=code)
+
+
+def _dry(asked: Asked, on_gpu: bool, given: Given) -> Answer:
+    hardware = named_here(_value(given, "cuda_device", whole_number) or 0) if on_gpu else None
+    planned = dry_run(asked.target(hardware, on_gpu=on_gpu), on_gpu=on_gpu)
+    if is_given(given, "json"):
+        return Answer(data={"schema_version": SCHEMA_VERSION, **planned.model_dump()})
+    from kvplan.report.validate import dry_screen
+
+    return Answer(dry_screen(planned, typed=[asked.typed, *_typed(given)]))
+
+
+def _typed(given: Given) -> list[str]:
+    """The options as they can be typed again, for the run itself."""
+    words: list[str] = []
+    for option in VALIDATED:
+        value = given.get(option.name)
+        if isinstance(value, str):
+            words += [option.flags[0], value]
+        elif value is not None and option.name != "dry_run":
+            words += [option.flags[0] if value else option.off_flags[0]] if value or option.off_flags else []
+    return words
+
+
+def _value(given: Given, name: str, parse: Any) -> Any:
+    text = text_of(given, name)
+    if text is None:
+        return None
+    option = next(one for one in VALIDATED if one.name == name)
+    return values_of(option._replace(parse=parse), text, f"{option.flags[0]} {text}")
+
+
+def _progress(given: Given) -> Any:
+    if is_given(given, "json") or not sys.stderr.isatty():
+        return None
+    from kvplan.report.validate import progress_line
+
+    def show(stage: str, done: int, total: int) -> None:
+        sys.stderr.write("\r" + progress_line(stage, done, total))
+        sys.stderr.flush()
+
+    return show
+
+
+def _clear_progress(given: Given) -> None:
+    if _progress(given) is not None:
+        sys.stderr.write("\r" + " " * 79 + "\r")
+        sys.stderr.flush()

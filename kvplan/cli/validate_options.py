@@ -1,0 +1,64 @@
+"""The options and help texts of ``validate``, ``receipts`` and ``cards add-evidence``."""
+
+from __future__ import annotations
+
+from kvplan.cli.options import OPTIONS, OUTPUT, Option, one_of, switch, whole_number, word
+from kvplan.errors import KvplanError
+from kvplan.units import parse_bytes
+
+VALIDATE = """\
+\b
+Examples:
+  kvplan validate plan.yaml                 on this machine's GPU
+  kvplan validate plan.yaml --gpu 1 --find-limit
+  kvplan validate qwen3-8b --kv-cache-memory 40GiB --output receipt.json
+  kvplan validate qwen3-8b --device cpu     a rehearsal in host memory
+  kvplan validate plan.yaml --dry-run       what would be allocated
+  torchrun --nproc-per-node 4 -m kvplan.validate plan.yaml
+
+\b
+Exit codes: 0 confirmed, 1 refuted, 3 could not run here or not proved (a
+rehearsal of a plan, the time limit), 130 interrupted, 143 terminated.
+"""
+RECEIPTS = """\
+\b
+Examples:
+  kvplan receipts                           those under evidence/ here
+  kvplan receipts plans/evidence a.json     folders and files
+"""
+ADD_EVIDENCE = """\
+\b
+Examples:
+  kvplan cards add-evidence my-model.yaml evidence/my-plan.json
+"""
+
+
+def seconds(text: str) -> int:
+    """``90``, ``90s``, ``5m`` or ``1h`` in seconds. Raises KvplanError(bad-setting)."""
+    cleaned = text.strip().lower()
+    scale = {"s": 1, "m": 60, "h": 3600}.get(cleaned[-1:], 0)
+    digits = cleaned[:-1] if scale else cleaned
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 9:
+        raise KvplanError("bad-setting", f"{text!r} is not a time", help="write, for example, 90s or 5m")
+    return int(digits) * (scale or 1)
+
+
+_RUN = "The run"
+VALIDATED = (
+    Option("cuda_device", ("--gpu", "-g"), "NUMBER", whole_number,
+           "The GPU to validate on, counted from 0. Default: the first, or this rank's.", _RUN),
+    Option("device", ("--device",), "cuda|cpu", one_of("cuda", "cpu"),
+           "cpu: a rehearsal in host memory, which proves no capacity.", _RUN),
+    Option("find_limit", ("--find-limit",), "", switch,
+           "Grow the pool until memory runs out, and say by how much the plan's is below.", _RUN),
+    Option("reserve", ("--reserve",), "SIZE", parse_bytes, "Memory to leave free. Default: 1GiB.", _RUN),
+    Option("shared", ("--shared",), "", switch, "Also on a GPU where other processes run.", _RUN),
+    Option("time_limit", ("--time-limit",), "SECONDS", seconds,
+           "Stop after so long: 90, 90s, 5m.", _RUN),
+    Option("dry_run", ("--dry-run",), "", switch, "Say what would be allocated; torch is not needed.", _RUN),
+    Option("environment", ("--env",), "NAME", word, "The plan as it is in this environment.", _RUN),
+    Option("plan_name", ("--plan",), "NAME", word, "Which plan, where the file has several.", _RUN),
+    Option("output", ("--output", "-o"), "FILE", word,
+           "Where the receipt goes. Default: evidence/ beside the plan.", OUTPUT),
+    *(option for option in OPTIONS if option.name not in ("gpu", "usage")),
+)  # fmt: skip

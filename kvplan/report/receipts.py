@@ -1,0 +1,97 @@
+"""The screen of ``kvplan receipts``: one line a receipt, then the figures of each plan side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Receipt
+from kvplan.readers.receipts import ReadReceipt
+from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
+from kvplan.report.words import count
+from kvplan.units import GB
+
+_COMPARED = (
+    ("requests", "requests"),
+    ("num_blocks", "blocks"),
+    ("limit_pool_bytes", "largest pool, B"),
+    ("context_bytes", "context, B"),
+    ("copy_bytes_per_second", "copy, GB/s"),
+    ("gather_bytes_per_second", "gather, GB/s"),
+    ("write_bytes_per_second", "write, GB/s"),
+)
+_WIDE = 3
+"""Receipts of one plan that stand side by side in 80 columns."""
+
+
+def receipts_screen(
+    read: Sequence[tuple[str, ReadReceipt]], broken: Sequence[tuple[str, KvplanError]]
+) -> Screen:
+    """All receipts; those of one plan (one hash) are compared."""
+    good = sum(one.intact and one.receipt.verdict == CONFIRMED for _, one in read)
+    screen: Screen = [line(f"{count(len(read), 'receipt')}, {good:,} confirmed."), BLANK]
+    rows = [[Span(word, "dim") for word in ("plan", "on", "kind", "verdict", "written")]]
+    for _, one in read:
+        receipt = one.receipt
+        verdict = receipt.verdict if one.intact else "EDITED"
+        style = "good" if verdict == CONFIRMED and receipt.kind != REHEARSAL else ""
+        rows.append(
+            [
+                Span(shorten(receipt.plan_name, 24)),
+                Span(shorten(_hardware(receipt), 18)),
+                Span(receipt.kind),
+                Span(verdict, style if verdict == CONFIRMED else "bad"),
+                Span(receipt.created[:10]),
+            ]
+        )
+    screen += table(rows, "lllll", gap="  ")
+    for receipts in _by_plan(read):
+        if len(receipts) > 1:
+            screen += [BLANK, *_compared(receipts)]
+    for path, error in broken:
+        screen += [BLANK, *wrapped(f"{path}: {error.message}", style="bad", indent=1, hang=4)]
+    return screen
+
+
+def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:
+    """Receipts of the same model and engine: GPUs differ between them, and so do their hashes."""
+    groups: dict[tuple[str, str, str], list[Receipt]] = {}
+    for _, one in read:
+        receipt = one.receipt
+        groups.setdefault((receipt.plan_name, receipt.model_digest, receipt.engine), []).append(receipt)
+    return list(groups.values())
+
+
+def _compared(receipts: Sequence[Receipt]) -> Screen:
+    shown = receipts[-_WIDE:]
+    rows = [[Span(""), *(Span(shorten(_hardware(one), 18), "dim") for one in shown)]]
+    for name, title in _COMPARED:
+        values = [_measured(receipt, name) for receipt in shown]
+        if any(value is not None for value in values):
+            cells = [_shown(value, name) for value in values]
+            rows.append([Span(title), *(Span(cell) for cell in cells)])
+    left = len(receipts) - len(shown)
+    more = [line(Span(f"{count(left, 'older receipt')} not shown", "dim"), indent=1)] if left > 0 else []
+    head = line(shorten(receipts[0].plan_name, 60), indent=1)
+    return [head, *table(rows, "l" + "r" * len(shown), gap="  "), *more]
+
+
+def _measured(receipt: Receipt, name: str) -> int | None:
+    """The smallest of all ranks: what the whole plan can count on."""
+    values = [
+        figure.measured for figure in receipt.figures if figure.name == name and figure.measured is not None
+    ]
+    return min(values, default=None)
+
+
+def _shown(value: int | None, name: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value / GB:,.1f}" if name.endswith("per_second") else f"{value:,}"
+
+
+def _hardware(receipt: Receipt) -> str:
+    hardware = receipt.hardware
+    if receipt.kind == REHEARSAL:
+        return "host memory"
+    return str(hardware.get("gpu") or hardware.get("name") or "unknown")

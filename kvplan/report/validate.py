@@ -1,0 +1,215 @@
+"""The screens of ``kvplan validate``: what was predicted beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvplan.plans.findings import Severity
+from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Figure, Receipt
+from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
+from kvplan.report.words import ENGINE_TITLES, Unit, command, count, size_words
+from kvplan.units import GB
+from kvplan.validate.dry import DryRun
+from kvplan.validate.session import Outcome
+from kvplan.validate.target import Target
+
+_TITLES = {
+    "runtime_total_bytes": "memory, as the runtime says",
+    "context_bytes": "context",
+    "rounding_reserved_bytes": "allocator's rounding",
+    "weights_bytes": "weights",
+    "weights_reserved_bytes": "weights, segments",
+    "activation_probe_bytes": "activations, probe",
+    "activation_probe_of_budget_bytes": "activations, budget's line",
+    "activation_beside_pool_bytes": "activations beside pool",
+    "pool_bytes": "pool, tensors",
+    "pool_allocated_bytes": "pool, allocated",
+    "pool_reserved_bytes": "pool, segments",
+    "device_runtime_bytes": "device, by the runtime",
+    "device_nvml_bytes": "device, by NVML",
+    "graphs_reserved_bytes": "CUDA graphs, segments",
+    "num_blocks": "blocks",
+    "requests": "requests",
+    "extra_request_refused": "one more is refused",
+    "others_undisturbed": "the others undisturbed",
+    "blocks_all_freed": "all blocks freed",
+    "states_wrong": "states read back wrong",
+    "states_read_back": "states read back",
+    "attention_out_of_tolerance": "attention out of tolerance",
+    "ranks_alike": "ranks alike",
+    "limit_pool_bytes": "largest pool",
+    "limit_requests": "requests in it",
+    "copy_bytes_per_second": "copy on the device",
+    "gather_bytes_per_second": "gather of blocks",
+    "write_bytes_per_second": "write of blocks",
+    "host_to_device_bytes_per_second": "host to device",
+    "device_to_host_bytes_per_second": "device to host",
+    "host_peak_bytes": "host memory, peak",
+}
+"""Figures of the screen in their order; all of them stand in the receipt."""
+_ALIGN = "lrrrl"
+_DRY_ALIGN = "lrrrrr"
+
+
+def outcome_screen(outcome: Outcome, receipt: Receipt, *, typed: str, path: str | None) -> Screen:
+    """The verdict, figures, findings, notes, and what to do with the receipt."""
+    screen: Screen = [*wrapped(_verdict(outcome, receipt), style=_style(receipt)), BLANK]
+    rows = [_row(figure) for figure in _worst(outcome.figures)]
+    if rows:
+        heads = [Span(word, "dim") for word in ("", "predicted", "measured", "difference", "")]
+        screen += [*table([heads, *rows], _ALIGN, gap="  "), BLANK]
+    for finding in outcome.findings:
+        style = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(finding.severity, "dim")
+        screen += wrapped(f"{finding.severity.value}: {finding.message}", style=style, indent=1, hang=4)
+        screen += [row for text in finding.detail for row in wrapped(text, indent=2, hang=6)]
+    for note in outcome.notes:
+        screen += wrapped(note, style="dim", indent=1, hang=4)
+    if outcome.findings or outcome.notes:
+        screen.append(BLANK)
+    screen += _next(outcome.target, receipt, typed, path)
+    return screen
+
+
+def _verdict(outcome: Outcome, receipt: Receipt) -> str:
+    target, where = outcome.target, outcome.hardware.name
+    what = (
+        f"{target.plan.name} ({ENGINE_TITLES.get(receipt.engine, receipt.engine)} {receipt.engine_version})"
+    )
+    rehearsed = receipt.kind == REHEARSAL
+    if receipt.verdict == STOPPED:
+        return f"Stopped in the stage `{outcome.stopped_at}` by --time-limit: nothing is proved of {what}."
+    if outcome.stopped_by is not None:
+        return f"Refuted on {where}: memory ran out in the stage `{outcome.stopped_at}` of {what}."
+    wrong = sum(not figure.agrees for figure in outcome.figures)
+    head = f"{'Rehearsal' if rehearsed else 'Validation'} on {'host memory' if rehearsed else where}"
+    if receipt.verdict != CONFIRMED:
+        reasons = [count(wrong, "figure differs", "figures differ")] if wrong else []
+        errors = sum(one.severity is Severity.ERROR for one in outcome.findings)
+        reasons += [count(errors, "finding")] if errors else []
+        return f"{head}: refuted, {' and '.join(reasons)} for {what}."
+    requests = next((one.measured for one in outcome.figures if one.name == "requests"), None) or 0
+    tokens = target.result.request.tokens
+    proof = "layout and arithmetic hold" if rehearsed else "confirmed"
+    return (
+        f"{head}: {proof} for {what}; {count(requests, 'request')} of {tokens:,} tokens in"
+        f" {size_words(target.pool_bytes)}, every byte read back."
+    )
+
+
+def _style(receipt: Receipt) -> str:
+    if receipt.verdict == CONFIRMED:
+        return "warn" if receipt.kind == REHEARSAL else "good"
+    return "warn" if receipt.verdict == STOPPED else "bad"
+
+
+def _worst(figures: Iterable[Figure]) -> list[Figure]:
+    """Of each figure on the screen the rank that is furthest off."""
+    found: dict[str, Figure] = {}
+    for figure in figures:
+        if figure.name in _TITLES:
+            kept = found.get(figure.name)
+            if kept is None or _off(figure) > _off(kept):
+                found[figure.name] = figure
+    return [found[name] for name in _TITLES if name in found]
+
+
+def _off(figure: Figure) -> int:
+    if figure.predicted is None or figure.measured is None:
+        return -1
+    return abs(figure.measured - figure.predicted)
+
+
+def _row(figure: Figure) -> list[Span]:
+    difference = ""
+    if figure.predicted is not None and figure.measured is not None:
+        off = figure.measured - figure.predicted
+        difference = f"{off:+,}" if off else "0"
+    style = "" if figure.agrees else "bad"
+    unit = {"bytes": "B", "bytes_per_second": "GB/s"}.get(figure.unit, "")
+    title = _TITLES[figure.name] + ("" if figure.agrees else " !")
+    return [
+        Span(title, style),
+        Span(_number(figure.predicted, figure.unit)),
+        Span(_number(figure.measured, figure.unit), style),
+        Span(difference, style),
+        Span(unit, "dim"),
+    ]
+
+
+def _number(value: int | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value / GB:,.1f}" if unit == "bytes_per_second" else f"{value:,}"
+
+
+def _next(target: Target, receipt: Receipt, typed: str, path: str | None) -> Screen:
+    screen: Screen = []
+    if receipt.kind == REHEARSAL:
+        screen += wrapped(
+            "A rehearsal proves layout and arithmetic, never the capacity of a GPU."
+            + (" This plan asks for a proof on its GPU (exit 3)." if target.asks_proof else ""),
+            indent=1,
+            hang=2,
+        )
+    if path is not None:
+        screen.append(line(f"receipt: {path}", indent=1))
+        if target.asks_proof and receipt.kind != REHEARSAL:
+            screen.append(line(f"check it: {command('kvplan', 'check', typed)}", indent=1))
+    elif receipt.verdict != STOPPED:
+        screen.append(line("no receipt was written: --output FILE keeps one", indent=1))
+    return screen
+
+
+def dry_screen(planned: DryRun, *, typed: Sequence[str]) -> Screen:
+    """What would be allocated, rank by rank. typed: the command's words without --dry-run."""
+    target, request = planned.target, planned.target.result.request
+    where = "on the GPU" if planned.on_gpu else "in host memory (a rehearsal)"
+    screen: Screen = wrapped(
+        f"Would allocate {size_words(max(one.pool_bytes for one in planned.ranks))} of cache for"
+        f" {target.plan.name} {where}: {count(min(one.requests for one in planned.ranks), 'request')} of"
+        f" {request.tokens:,} tokens."
+    )
+    unit = Unit(
+        amount
+        for one in planned.ranks
+        for amount in (one.weights_bytes, one.activations_bytes, one.pool_bytes)
+    )
+    heads = ("rank", f"weights {unit.name}", "activations", "pool", "segments", "blocks")
+    rows = [[Span(word, "dim") for word in heads]]
+    for number, one in enumerate(planned.ranks):
+        amounts = (one.weights_bytes, one.activations_bytes, one.pool_bytes, one.pool_reserved_bytes)
+        cells = (str(number), *map(unit.show, amounts), "+".join(f"{blocks:,}" for blocks in one.num_blocks))
+        rows.append([Span(cell) for cell in cells])
+    screen += [BLANK, *table(rows, _DRY_ALIGN), BLANK]
+    screen += [*_tensors(planned), BLANK]
+    for note in planned.notes:
+        screen += wrapped(note, style="dim", indent=1, hang=4)
+    many = len(planned.ranks)
+    runner = ["torchrun", "--nproc-per-node", str(many), "-m", "kvplan.validate"]
+    words = [*(runner if many > 1 else ["kvplan", "validate"]), *typed]
+    screen += wrapped(command(*words), indent=1, first="run it: ", hang=4)
+    return screen
+
+
+def _tensors(planned: DryRun) -> Screen:
+    """The pool's tensors of the first rank: equal shapes once, with their number."""
+    alike: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for allocation in planned.layouts[0].allocations:
+        alike.setdefault((allocation.dtype, allocation.shape), []).append(allocation.bytes)
+    rows = [
+        [
+            Span(f"{len(sizes):,} ×"),
+            Span(f"{dtype} [{', '.join(f'{size:,}' for size in shape)}]"),
+            Span(f"{sum(sizes):,} B"),
+        ]
+        for (dtype, shape), sizes in alike.items()
+    ]
+    shown = rows[:8]
+    more = [line(f"and {count(len(rows) - 8, 'more shape')}", indent=2)] if len(rows) > 8 else []
+    return [line(Span("tensors of the pool, rank 0", "dim"), indent=1), *table(shown, "rlr"), *more]
+
+
+def progress_line(stage: str, done: int, total: int) -> str:
+    """``weights  12.30 GiB of 60.00 GiB``, as wide as a terminal's line."""
+    amount = f"{size_words(done)} of {size_words(total)}" if total else ""
+    return f"{stage:<28}{amount}"[:79].ljust(79)

@@ -1,0 +1,209 @@
+"""The course of one rank: which stage follows which, what stands beside what, and whether there is room."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kvplan.errors import CannotRunHere
+from kvplan.record import record
+from kvplan.units import GIB, MIB, human_bytes
+from kvplan.validate import host, limit
+from kvplan.validate.allocator import reserved_for, why_unpredictable
+from kvplan.validate.devices import CudaDevice
+from kvplan.validate.exercise import exercise
+from kvplan.validate.findings import Exercise
+from kvplan.validate.found import exercise_figures
+from kvplan.validate.layouts import Layout, Rank
+from kvplan.validate.probe import Hardware
+from kvplan.validate.ranks import World
+from kvplan.validate.stages import activations, ballast, bandwidth, graphs, pool
+from kvplan.validate.stages.base import EXACT, Bench, Held, Progress, StageStopped
+from kvplan.validate.stages.widths import Widths, rehearsed, widths_of
+from kvplan.validate.target import Target
+
+SLACK = 300 * MIB
+"""Host memory that a rehearsal may take beside its pool."""
+REHEARSED_GROWTH = 128 * MIB
+"""How far beyond its pool a rehearsal looks for a limit."""
+ROUNDING = (1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1, 33 * MIB)
+"""Sizes whose blocks and segments show the allocator's rules."""
+
+
+@record()
+class Options:
+    """How to run. device: ``cpu`` or ``cuda``; gpu: its number (None: this rank's). reserve: bytes to leave
+    free. Everything else as on the command line."""
+
+    device: str = "cuda"
+    gpu: int | None = None
+    reserve: int = GIB
+    shared: bool = False
+    find_limit: bool = False
+
+
+def run_stages(
+    bench: Bench,
+    target: Target,
+    rank: Rank,
+    layout: Layout,
+    hardware: Hardware,
+    options: Options,
+    world: World,
+) -> Exercise:
+    """All stages, in step with the other ranks.
+
+    Raises StageStopped, KvplanError, OtherRankStopped, and what torch raises where memory runs out.
+    """
+    device = bench.device
+    unpredictable = why_unpredictable(os.environ) if device.is_gpu else None
+    reserved = device.is_gpu and unpredictable is None and hardware.kind == "cuda"
+    if unpredictable is not None:
+        bench.note(f"{unpredictable} changes torch's allocator: its segments are measured, not predicted")
+    whole = widths_of(target, rank)
+    widths = whole if device.is_gpu else rehearsed(whole)
+
+    def prepare() -> ballast.Ballast:
+        weights, why_not = ballast.try_ballast(target, rank)
+        if why_not is not None:
+            bench.note(why_not)
+        check_room(bench, target, layout, weights.bytes, widths, options.reserve)
+        return weights
+
+    weights = world.in_step(prepare)
+    world.reduce_on(device.name)
+    with Held(device) as held:
+
+        def serve() -> Exercise:
+            with bench.during("probe"):
+                _probe_figures(bench, target, hardware, reserved=reserved)
+            with bench.during("weights"):
+                if weights.tensors:
+                    ballast.hold(bench, held, weights, reserved=reserved)
+            with bench.during("activations"):
+                scaled = not device.is_gpu
+                activations.probe(bench, widths, scaled=scaled, budget=target.budget, name="activation_probe")
+            _with_pool(bench, target, layout, widths, options, reserved=reserved)
+            return _in_use(bench, layout)
+
+        done = world.in_step(serve)
+        if options.find_limit:
+            with bench.during("limit"):
+                limit.find(bench, target, rank, world, _ceiling(bench, target, options))
+    bench.stage = "end"
+    bench.figure("host_peak_bytes", None, host.peak_resident_bytes())
+    return done
+
+
+def _with_pool(
+    bench: Bench, target: Target, layout: Layout, widths: Widths, options: Options, *, reserved: bool
+) -> None:
+    with bench.during("pool"):
+        cache = pool.measure(bench, layout, reserved=reserved)
+        try:
+            _beside_pool(bench, target, layout, widths, cache, options)
+        finally:
+            pool.release(bench, cache)
+            bench.device.release()
+
+
+def _in_use(bench: Bench, layout: Layout) -> Exercise:
+    with bench.during("cache in use"):
+        done = exercise(layout, device=bench.device.name, progress=_told(bench), stop=bench.stopped)
+        exercise_figures(bench, done)
+        bench.device.release()
+        if done.stopped_at is not None:
+            raise StageStopped(done.stopped_at)
+    return done
+
+
+def _told(bench: Bench) -> Progress:
+    def told(stage: str, done: int, total: int) -> None:
+        if not bench.stopped():  # the exercise asks for itself and says where it stopped
+            bench.tick(done, total)
+
+    return told
+
+
+def _beside_pool(
+    bench: Bench, target: Target, layout: Layout, widths: Widths, cache: Any, options: Options
+) -> None:
+    """Graphs, the activations once more, and the speeds, while weights and pool are there."""
+    with bench.during("graphs"):
+        if target.settings.enforce_eager:
+            bench.note("no CUDA graphs: enforce_eager")
+        else:
+            graphs.capture(bench, widths, target.budget)
+    if bench.device.is_gpu:
+        with bench.during("activations beside the pool"):
+            activations.probe(
+                bench, widths, scaled=False, budget=target.budget, name="activation_beside_pool"
+            )
+    with bench.during("speed"):
+        free = bench.device.free_bytes()
+        room = None if free is None else max(0, free - options.reserve)
+        bandwidth.measure(bench, cache, layout, requests=layout.requests, room=room)
+    bench.device.release()
+
+
+def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved: bool) -> None:
+    spec = target.settings.gpu
+    if not isinstance(bench.device, CudaDevice):
+        return
+    bench.figure(
+        "runtime_total_bytes", None if spec is None else spec.memory_total_bytes, hardware.runtime_total
+    )
+    lines = target.budget.lines if target.budget is not None else ()
+    context = next((line.bytes for line in lines if "non-torch" in line.name or "context" in line.name), None)
+    bench.figure("context_bytes", context, hardware.context)
+    import torch
+
+    device = bench.device
+    before = device.read().reserved or 0
+    with Held(device) as held:
+        for number, size in enumerate(ROUNDING):
+            held.new(str(number), (size,), torch.uint8)
+        grown = (device.read().reserved or 0) - before
+    device.release()
+    bench.figure(
+        "rounding_reserved_bytes",
+        reserved_for(ROUNDING) if reserved else None,
+        grown,
+        allowed_ppm=EXACT if reserved else None,
+    )
+
+
+def check_room(
+    bench: Bench, target: Target, layout: Layout, weights: int, widths: Widths, reserve: int
+) -> None:
+    """Raises CannotRunHere(no-room) where the run would need what others use or what is to stay free."""
+    free = bench.device.free_bytes()
+    if free is None:
+        bench.note("this system does not say how much memory is free: the pool is taken to fit")
+        return
+    beside = (weights + widths.peak) if bench.device.is_gpu else SLACK
+    room = free - reserve
+    if layout.predicted_bytes + beside <= room:
+        return
+    largest = max(0, room - beside) // MIB
+    raise CannotRunHere(
+        "no-room",
+        f"{human_bytes(layout.predicted_bytes + beside)} are needed;"
+        f" {human_bytes(max(0, room))} may be taken",
+        detail=(
+            f"{human_bytes(free)} are free, {human_bytes(reserve)} of them stay free (--reserve)",
+            f"pool {human_bytes(layout.predicted_bytes)}, beside it {human_bytes(beside)}",
+        ),
+        help=f"the largest pool that fits: --kv-cache-memory {largest}MiB" if largest else (),
+    )
+
+
+def _ceiling(bench: Bench, target: Target, options: Options) -> int:
+    """The most that --find-limit asks for: free less the reserve; in a rehearsal a little beyond the pool."""
+    free = bench.device.free_bytes()
+    if not bench.device.is_gpu:
+        bench.note("a rehearsal looks for its limit up to 128 MiB beyond its pool")
+        most = target.pool_bytes + REHEARSED_GROWTH
+        return most if free is None else min(most, max(target.pool_bytes, free - options.reserve - SLACK))
+    assert free is not None
+    return max(target.pool_bytes, free - options.reserve)

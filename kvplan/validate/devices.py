@@ -1,0 +1,220 @@
+"""Where a validation runs, and the three meters that read its memory.
+
+``CudaDevice`` also serves ROCm, whose torch has the same ``torch.cuda`` (nobody has run it there yet).
+``CpuDevice`` is host memory: what it counts is a rehearsal, never the capacity of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from kvplan.errors import CannotRunHere
+from kvplan.readers.nvml import NvmlGpu, read_nvml
+from kvplan.record import record
+from kvplan.validate import host
+
+CPU = "cpu"
+
+
+@record()
+class Meters:
+    """One reading, bytes; None where the device has no such meter.
+
+    requested: of the tensors as asked for. allocated, reserved: torch's blocks and segments. device: used on
+    the device by everyone, as the runtime says (total - free); nvml: as the driver says. process: of this
+    process in host memory.
+    """
+
+    requested: int
+    allocated: int | None = None
+    reserved: int | None = None
+    device: int | None = None
+    nvml: int | None = None
+    process: int | None = None
+
+
+class Device(Protocol):
+    """What the stages ask of the place that they run on."""
+
+    name: str
+    is_gpu: bool
+
+    def read(self) -> Meters:
+        """The meters now, after all work has ended."""
+
+    def free_bytes(self) -> int | None:
+        """Bytes that nobody holds."""
+
+    def count(self, amount: int) -> None:
+        """So many bytes of tensors were made (or, below zero, dropped); a GPU's allocator counts itself."""
+
+    def start_peak(self) -> None:
+        """The peak counts from here."""
+
+    def peak(self) -> int:
+        """The most bytes requested since ``start_peak``."""
+
+    def synchronize(self) -> None:
+        """Wait for all work."""
+
+    def release(self) -> None:
+        """Give what the allocator keeps back to the device."""
+
+
+class CpuDevice:
+    """Host memory, shared evenly by the ranks on this machine. Bytes are counted by those who make and drop
+    tensors."""
+
+    name = CPU
+    is_gpu = False
+
+    def __init__(self, sharers: int = 1) -> None:
+        self._sharers = sharers
+        self._held = self._peak = 0
+
+    def read(self) -> Meters:
+        return Meters(self._held, process=host.resident_bytes())
+
+    def free_bytes(self) -> int | None:
+        free = host.free_bytes()
+        return None if free is None else free // self._sharers
+
+    def count(self, amount: int) -> None:
+        self._held += amount
+        self._peak = max(self._peak, self._held)
+
+    def start_peak(self) -> None:
+        self._peak = self._held
+
+    def peak(self) -> int:
+        return self._peak
+
+    def synchronize(self) -> None:
+        """Host memory has no queue of work."""
+
+    def release(self) -> None:
+        """Host memory goes back with its tensors."""
+
+
+class CudaDevice:
+    """One CUDA (or HIP) device, by its number among those that this process sees."""
+
+    is_gpu = True
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self.index, self.name = index, f"cuda:{index}"
+        self._cuda = torch.cuda
+
+    def open(self) -> None:
+        """The context, and the handles and workspaces of the matrix library: one small product."""
+        import torch
+
+        torch.cuda.set_device(self.index)
+        one = torch.zeros((64, 64), dtype=torch.float16, device=self.name)
+        torch.mm(one, one)
+        del one
+        self.synchronize()
+        self.release()
+
+    def read(self) -> Meters:
+        self.synchronize()
+        stats = self._stats()
+        free, total = self._cuda.mem_get_info(self.index)
+        return Meters(
+            stats.get("requested_bytes.all.current", stats.get("allocated_bytes.all.current", 0)),
+            stats.get("allocated_bytes.all.current", 0),
+            stats.get("reserved_bytes.all.current", 0),
+            int(total) - int(free),
+            self._nvml_used(),
+            host.resident_bytes(),
+        )
+
+    def runtime_total(self) -> int:
+        """The device's memory as the runtime reports it, bytes."""
+        return int(self._cuda.mem_get_info(self.index)[1])
+
+    def free_bytes(self) -> int | None:
+        return int(self._cuda.mem_get_info(self.index)[0])
+
+    def count(self, amount: int) -> None:
+        """torch's allocator counts for itself."""
+
+    def start_peak(self) -> None:
+        self.synchronize()
+        self._cuda.reset_peak_memory_stats(self.index)
+
+    def peak(self) -> int:
+        self.synchronize()
+        stats = self._stats()
+        return stats.get("requested_bytes.all.peak", stats.get("allocated_bytes.all.peak", 0))
+
+    def synchronize(self) -> None:
+        self._cuda.synchronize(self.index)
+
+    def release(self) -> None:
+        import gc
+
+        gc.collect()
+        self._cuda.empty_cache()
+
+    def _stats(self) -> Mapping[str, int]:
+        """torch.cuda.memory_stats: requested_bytes is there since 2.1."""
+        found: Mapping[str, int] = self._cuda.memory_stats(self.index)
+        return found
+
+    def _nvml_used(self) -> int | None:
+        entry = nvml_entry(self.index)
+        return None if entry is None else entry.used_bytes
+
+
+def open_device(name: str, *, sharers: int = 1) -> CpuDevice | CudaDevice:
+    """``cpu`` (which so many ranks share) or ``cuda:N``. Raises CannotRunHere(missing-extra | no-gpu)."""
+    torch = need_torch()
+    if name == CPU:
+        return CpuDevice(sharers)
+    index = int(name.partition(":")[2] or 0)
+    if not torch.cuda.is_available():
+        raise CannotRunHere(
+            "no-gpu",
+            "torch sees no CUDA device on this machine",
+            help="rehearse on host memory: --device cpu",
+        )
+    there = int(torch.cuda.device_count())
+    if index >= there:
+        raise CannotRunHere("no-gpu", f"there is no GPU {index}: torch sees {there}, counted from 0")
+    return CudaDevice(index)
+
+
+def need_torch() -> Any:
+    """The torch module. Raises CannotRunHere(missing-extra)."""
+    try:
+        import torch
+    except ImportError as error:
+        raise CannotRunHere(
+            "missing-extra",
+            "validating needs torch, which is not installed",
+            help="pip install 'kvplan[gpu]'",
+        ) from error
+    return torch
+
+
+def nvml_entry(index: int) -> NvmlGpu | None:
+    """What NVML says of torch's device ``index``, matched by UUID, else by name and place; None without NVML.
+
+    CUDA_VISIBLE_DEVICES and CUDA's own order make torch's numbers differ from NVML's.
+    """
+    import torch
+
+    try:
+        gpus = read_nvml().gpus
+    except CannotRunHere:
+        return None
+    properties = torch.cuda.get_device_properties(index)
+    uuid = str(getattr(properties, "uuid", "")).removeprefix("GPU-")
+    for gpu in gpus:
+        if uuid and gpu.uuid is not None and gpu.uuid.removeprefix("GPU-") == uuid:
+            return gpu
+    return gpus[index] if index < len(gpus) and gpus[index].name == str(properties.name) else None

@@ -1,0 +1,82 @@
+"""From the exercise of a rank to figures and findings."""
+
+from __future__ import annotations
+
+from kvplan.plans.findings import Finding, Severity
+from kvplan.validate.findings import Exercise
+from kvplan.validate.stages.base import BYTES, COUNT, EXACT, Bench
+from kvplan.validate.target import Target
+
+REQUESTS, BLOCKS, TOKENS = "requests", "blocks", "tokens"
+_SHOWN = 5
+
+
+def exercise_figures(bench: Bench, done: Exercise) -> None:
+    """The figures of the cache in use; what must be equal is equal to the last byte."""
+
+    def exact(name: str, predicted: int, measured: int, unit: str = COUNT) -> None:
+        bench.figure(name, predicted, measured, unit=unit, allowed_ppm=EXACT)
+
+    exact("cache_bytes", done.bytes_predicted, done.bytes_allocated, BYTES)
+    for number, blocks in enumerate(done.blocks):
+        bench.figure(f"rank_blocks_{number}", None, blocks, unit=BLOCKS)
+    if done.stopped_at is not None:
+        return
+    exact("rank_requests", done.requests_predicted, done.requests_admitted, REQUESTS)
+    exact("extra_request_refused", 1, int(done.extra_refused))
+    exact("others_undisturbed", 1, int(done.undisturbed))
+    exact("blocks_all_freed", 1, int(done.all_freed))
+    exact("states_wrong", 0, done.states_wrong)
+    bench.figure("states_written", None, done.states_written, unit=COUNT)
+    bench.figure("states_read_back", None, done.states_verified, unit=COUNT)
+    exact("attention_out_of_tolerance", 0, sum(not entry.ok for entry in done.attention))
+    bench.figure("attention_checks", None, len(done.attention), unit=COUNT)
+    bench.figure("bytes_written", None, done.bytes_written)
+    bench.figure("requests_refilled", None, done.refilled, unit=REQUESTS)
+    bench.figure("shared_prefix_tokens", None, done.shared_tokens, unit=TOKENS)
+    bench.figure("blocks_copied_on_write", None, done.blocks_copied, unit=BLOCKS)
+    bench.figure("token_slots_used", done.fragmentation.slots, done.fragmentation.used, unit=TOKENS)
+    bench.figure("contiguous_requests", None, done.fragmentation.contiguous_requests, unit=REQUESTS)
+
+
+def findings_of(target: Target, exercises: tuple[Exercise, ...]) -> tuple[Finding, ...]:
+    """What is wrong beyond a figure: where bytes differ, which attention is off, requests that do not fit."""
+    findings: list[Finding] = []
+    for rank, done in enumerate(exercises):
+        rows = [
+            f"rank {rank}: request {one.request}, layer {one.layer}, head {one.head}, position"
+            f" {one.position}, {one.component}: block {one.block}, byte {one.byte} is {one.found},"
+            f" {one.written} was written"
+            for one in done.mismatches[:_SHOWN]
+        ]
+        if done.states_wrong:
+            findings.append(
+                Finding(
+                    "bytes-differ",
+                    Severity.ERROR,
+                    f"{done.states_wrong:,} states did not read back as written",
+                    detail=tuple(rows),
+                )
+            )
+        findings += [
+            Finding(
+                "attention-differs",
+                Severity.ERROR,
+                f"attention over the paged cache ({one.kind}, {one.dtype}, {one.kernel}) is off by"
+                f" {one.error:.2e}, {one.tolerance:.2e} is allowed",
+            )
+            for one in done.attention
+            if not one.ok
+        ]
+    admitted = min((one.requests_admitted for one in exercises), default=None)
+    if target.wanted is not None and admitted is not None and admitted < target.wanted:
+        findings.append(
+            Finding(
+                "too-few-requests",
+                Severity.ERROR,
+                f"{admitted:,} requests of {target.result.request.tokens:,} tokens were admitted,"
+                f" {target.wanted:,} are asked for",
+                "require.requests" if target.asks_proof else None,
+            )
+        )
+    return tuple(findings)

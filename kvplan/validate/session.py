@@ -1,0 +1,209 @@
+"""One run on a device: stage by stage, every rank in step, everything released on the way out."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.plans.findings import Finding, Severity
+from kvplan.plans.receipt import Figure
+from kvplan.record import record
+from kvplan.validate.course import Options, run_stages
+from kvplan.validate.devices import CPU, CudaDevice, open_device
+from kvplan.validate.findings import Exercise
+from kvplan.validate.found import findings_of
+from kvplan.validate.layouts import Layout
+from kvplan.validate.limit import is_out_of_memory
+from kvplan.validate.probe import Hardware, compared, probe_cpu, probe_cuda
+from kvplan.validate.ranks import OtherRankStopped, World
+from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop
+from kvplan.validate.target import Target, check_world
+
+TimeUp, OutOfMemory = "time", "memory"
+
+
+class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
+    """Every rank knows the error, and the first one says it. exit_code: the error's."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+@record()
+class Outcome:
+    """What one run found. exercises: one a rank. stopped_by: ``time`` or ``memory``, with the stage."""
+
+    target: Target
+    hardware: Hardware
+    figures: tuple[Figure, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    exercises: tuple[Exercise, ...]
+    stopped_at: str | None = None
+    stopped_by: str | None = None
+
+
+@record()
+class _Part:
+    """What one rank sends to the others after its stages."""
+
+    hardware: Hardware
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...]
+    exercise: Exercise | None
+    stage: str
+    stopped_by: str | None = None
+    error: KvplanError | None = None
+    layout: tuple[tuple[int, ...], int] = ((), 0)
+
+
+def run_session(
+    make_target: Callable[[Hardware], Target],
+    options: Options,
+    world: World,
+    *,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Outcome:
+    """All stages on this rank, and what all ranks found. make_target: from the device that is here.
+
+    Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
+    """
+    device = open_device(
+        CPU if options.device == CPU else f"cuda:{_index(options, world)}", sharers=world.local_size
+    )
+    world.join(gpus=device.is_gpu)
+
+    def tell(stage: str, done: int, total: int) -> None:
+        if on_stage is not None:
+            on_stage(stage)
+        if progress is not None:
+            progress(stage, done, total)
+
+    bench = Bench(device, rank=world.rank, progress=tell, stop=stop)
+    try:
+        if isinstance(device, CudaDevice):
+            hardware = probe_cuda(device, shared=options.shared)
+        else:
+            hardware = probe_cpu(_torch_version())
+        # The rank with the least memory decides for all, as in the engines.
+        smallest = min(world.everyone(hardware), key=lambda one: one.runtime_total or 0)
+        target = make_target(smallest)
+        check_world(target, world.size)
+        _check_gpu(target, smallest)
+        part = _on_rank(bench, target, hardware, options, world)
+    finally:
+        # Whatever ended the run: the tensors of this frame's callees are gone, the cache of torch goes too.
+        gc.collect()
+        device.release()
+    try:
+        return _together(target, world.everyone(part))
+    except KvplanError as error:
+        if world.leads:
+            raise
+        raise SaidByRankZero(error.exit_code) from error
+
+
+def _check_gpu(target: Target, hardware: Hardware) -> None:
+    """Raises CannotRunHere(other-gpu): what one GPU holds proves nothing of a plan for another."""
+    if not target.asks_proof or hardware.kind == CPU:
+        return
+    for finding in compared(hardware, target.settings.gpu):
+        if finding.severity is Severity.ERROR:
+            raise CannotRunHere(finding.code, finding.message, help="run it on a machine with that GPU")
+
+
+def _index(options: Options, world: World) -> int:
+    return world.local_rank + (options.gpu or 0)
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options, world: World) -> _Part:
+    """The stages. What one rank's memory or time forbids ends the run of all, after the stage."""
+    rank = target.ranks[world.rank]
+    layout: Layout | None = None
+    done: Exercise | None = None
+    stopped_by: str | None = None
+    error: KvplanError | None = None
+    try:
+        layout = target.layout(rank)
+        done = run_stages(bench, target, rank, layout, hardware, options, world)
+    except OtherRankStopped:
+        bench.note(f"rank {world.rank} stopped with the others")
+    except StageStopped:
+        stopped_by = TimeUp
+    except KvplanError as found:
+        error = found
+    except (RuntimeError, MemoryError) as found:
+        if not is_out_of_memory(found):
+            raise
+        if bench.device.is_gpu:
+            stopped_by = OutOfMemory
+            bench.note(str(found).splitlines()[0] if str(found) else "out of memory")
+        else:
+            error = CannotRunHere("no-room", f"host memory ran out in the stage `{bench.stage}`")
+    shape = ((), 0) if layout is None else (tuple(one.num_blocks for one in layout.pools), layout.requests)
+    return _Part(
+        hardware, tuple(bench.figures), tuple(bench.notes), done, bench.stage, stopped_by, error, shape
+    )
+
+
+def _together(target: Target, parts: list[_Part]) -> Outcome:
+    """One outcome of all ranks: the smallest decides."""
+    error = next((part.error for part in parts if part.error is not None), None)
+    if error is not None:
+        raise error
+    stopped = next((part for part in parts if part.stopped_by is not None), None)
+    exercises = tuple(part.exercise for part in parts if part.exercise is not None)
+    figures = [figure for part in parts for figure in part.figures]
+    if stopped is None:
+        requests = min(one.requests_admitted for one in exercises)
+        alike = sum(part.layout == parts[0].layout for part in parts)
+        figures.append(Figure("requests", "requests", parts[0].layout[1], requests, EXACT, "all ranks"))
+        figures += _whole_pool(target, parts[0], exercises)
+        figures.append(Figure("ranks_alike", "count", len(target.ranks), alike, EXACT, "all ranks"))
+    hardware = parts[0].hardware
+    findings = [
+        *compared(hardware, target.settings.gpu if hardware.kind != CPU else None),
+        *findings_of(target, exercises),
+    ]
+    names = {part.hardware.name for part in parts}
+    if len(names) > 1:
+        findings.append(
+            Finding(
+                "mixed-gpus",
+                Severity.WARNING,
+                f"the ranks run on different devices: {', '.join(sorted(names))}",
+            )
+        )
+    notes = tuple(dict.fromkeys([*target.notes, *(note for part in parts for note in part.notes)]))
+    return Outcome(
+        target,
+        hardware,
+        tuple(figures),
+        tuple(findings),
+        notes,
+        exercises,
+        None if stopped is None else stopped.stage,
+        None if stopped is None else stopped.stopped_by,
+    )
+
+
+def _whole_pool(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> list[Figure]:
+    """The blocks as the engine counts them (a page of padding beside them left out), of the smallest rank."""
+    pool, blocks = target.result.pool, [one.blocks[0] for one in exercises if one.blocks]
+    if pool is None or not blocks or not first.layout[0]:
+        return []
+    padding = first.layout[0][0] - pool.num_blocks
+    return [
+        Figure("num_blocks", "blocks", pool.num_blocks, min(blocks) - padding, EXACT, "all ranks"),
+        Figure("kv_pool_bytes", "bytes", target.pool_bytes, None, None, "all ranks"),
+    ]

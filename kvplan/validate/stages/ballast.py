@@ -1,0 +1,134 @@
+"""The weights of one rank as tensors of realistic sizes: held while the rest is measured."""
+
+from __future__ import annotations
+
+from kvplan.dtypes import Packing, scalar
+from kvplan.errors import KvplanError
+from kvplan.readers.model_weights import served_sources
+from kvplan.record import record
+from kvplan.units import GIB, MIB
+from kvplan.validate.allocator import reserved_for
+from kvplan.validate.layouts import Rank
+from kvplan.validate.stages.base import EXACT, Bench, Held
+from kvplan.validate.target import Target
+from kvplan.weights.facts import WeightSources, weights_per_rank
+from kvplan.weights.inventory import Inventory
+from kvplan.weights.ranks import Parallel, lies_on, stage_layers, tensor_bytes
+
+PIECE = 256 * MIB
+"""Bytes of one tensor where only the sum is known."""
+
+
+@record()
+class Ballast:
+    """tensors: (name, bytes) in the order in which a loader makes them; source: where the sum comes from."""
+
+    tensors: tuple[tuple[str, int], ...]
+    source: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.tensors)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size for _, size in self.tensors)
+
+
+def ballast_of(target: Target, rank: Rank) -> Ballast:
+    """The rank's weights. Their sum is the budget's line to the byte: what the tensors' own sizes do not
+    come to is one more tensor, or is cut off the last ones. Raises KvplanError(no-weights | cannot-shard)."""
+    settings = target.settings
+    gpu = settings.gpu
+    parallel = Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size if target.choice.engine.name == "vllm" else 1,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        compute_capability=None if gpu is None else gpu.compute_capability,
+    )
+    dtype = _dtype(target)
+    if settings.weights is not None:
+        sources = WeightSources(stated_bytes=settings.weights)
+    else:
+        sources = served_sources(target.model, settings.quantization)
+    facts = weights_per_rank(sources, parallel, dtype)
+    total = facts.bytes_per_rank[rank.stage]
+    total -= min(total, int(settings.cpu_offload_gb * GIB))
+    tensors = (
+        _inventory(sources.inventory, rank.stage, parallel, dtype) if sources.inventory is not None else []
+    )
+    return Ballast(tuple(_summing_to(tensors, total)), facts.source)
+
+
+def _dtype(target: Target) -> Packing:
+    word = target.result.settings.get("dtype")
+    return scalar(str(word)) if word else scalar("bfloat16")
+
+
+def _inventory(inventory: Inventory, stage: int, parallel: Parallel, dtype: Packing) -> list[tuple[str, int]]:
+    stages = parallel.pipeline_parallel_size
+    counts = stage_layers(len(inventory.layers), stages)
+    first = sum(counts[:stage])
+    tensors = [
+        (entry.tensor.name, tensor_bytes(entry.tensor, parallel, dtype))
+        for entry in inventory.ends
+        if lies_on(entry.place, stage, stages)
+    ]
+    tensors += [
+        (f"{block.path}.{tensor.name}", tensor_bytes(tensor, parallel, dtype))
+        for block in inventory.layers[first : first + counts[stage]]
+        for tensor in block.tensors
+    ]
+    return [(name, size) for name, size in tensors if size]
+
+
+def _summing_to(tensors: list[tuple[str, int]], total: int) -> list[tuple[str, int]]:
+    kept: list[tuple[str, int]] = []
+    left = total
+    for name, size in tensors:
+        if left == 0:
+            break
+        kept.append((name, min(size, left)))
+        left -= kept[-1][1]
+    while left:
+        kept.append((f"rest.{len(kept)}", min(PIECE, left)))
+        left -= kept[-1][1]
+    return kept
+
+
+def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
+    """Make the tensors, and compare what torch counts with what was predicted.
+
+    In a rehearsal they are made on torch's ``meta`` device: shapes and bytes are counted, no memory is held.
+    reserved: whether the allocator's rules are known, so that its segments are predicted too.
+    """
+    import torch
+
+    place = None if bench.device.is_gpu else "meta"
+    before, done = bench.device.read(), 0
+    for name, size in ballast.tensors:
+        held.new(name, (size,), torch.uint8, device=place)
+        done += size
+        bench.tick(done, ballast.bytes)
+    after = bench.device.read()
+    bench.figure("weights_bytes", ballast.bytes, after.requested - before.requested, allowed_ppm=EXACT)
+    if not bench.device.is_gpu:
+        bench.note("weights are counted on torch's meta device: a rehearsal holds none of them")
+    elif after.reserved is not None and before.reserved is not None:
+        bench.figure(
+            "weights_reserved_bytes",
+            reserved_for(ballast.sizes) if reserved else None,
+            after.reserved - before.reserved,
+            allowed_ppm=EXACT if reserved else None,
+        )
+
+
+def try_ballast(target: Target, rank: Rank) -> tuple[Ballast, str | None]:
+    """The ballast, or none and why: in a rehearsal, or with a pool given by hand, weights may be unknown."""
+    try:
+        return ballast_of(target, rank), None
+    except KvplanError as error:
+        if error.code != "no-weights":
+            raise
+        return Ballast((), "unknown"), f"no weights are held: {error.message}"

@@ -1,0 +1,123 @@
+"""How fast this device copies: figures that take the place of a datasheet's in an estimate of speed.
+
+A copy on the device reads and writes every byte once; its figure counts both, as a datasheet's does. Blocks
+are gathered (and written) as whole rows of the pool's first allocation, in the order of a shuffled block
+table. The clock is the device's own where it has one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kvplan.units import MIB
+from kvplan.validate.layouts import Layout
+from kvplan.validate.memory import Cache
+from kvplan.validate.stages.base import SPEED, Bench, Held
+
+BUFFER = {True: 1024 * MIB, False: 16 * MIB}
+"""Bytes of a buffer on a GPU, and in a rehearsal."""
+SMALLEST = 64 * 1024
+REPEATS = {True: 10, False: 3}
+
+
+def measure(bench: Bench, cache: Cache, layout: Layout, *, requests: int, room: int | None) -> None:
+    """All of it beside the pool that is there. room: bytes that buffers may take, None = as they are."""
+    import torch
+
+    device = bench.device
+    size = BUFFER[device.is_gpu]
+    if room is not None:
+        size = min(size, room // 3)
+    if size < SMALLEST:
+        bench.note("no room beside the pool for the buffers of the speed probes")
+        return
+    with Held(device) as held:
+        size -= size % SMALLEST
+        one, two = (held.new(name, (size // 8,), torch.int64) for name in ("one", "two"))
+        one.fill_(1)
+        copied = _speed(bench, lambda: two.copy_(one), 2 * size)
+        bench.figure("copy_bytes_per_second", None, copied, unit=SPEED)
+        _blocks(bench, held, cache, layout, one, requests)
+        if device.is_gpu:
+            _to_host(bench, two, size)
+
+
+def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any, requests: int) -> None:
+    """Gather the blocks of a batch of requests out of the pool, and write them back."""
+    import torch
+
+    rows = _rows(cache, layout)
+    if rows is None:
+        return
+    there, row = int(rows.shape[0]), int(rows.shape[1]) * int(rows.element_size())
+    wanted = max(1, requests) * max(1, _blocks_of_one(layout))
+    many = min(int(buffer.numel()) * 8 // row, there, wanted)
+    if many < 1:
+        return
+    shuffled = torch.randperm(there, device="cpu")[:many].to(bench.device.name)
+    target = buffer[: many * row // 8].view(rows.dtype).view(many, -1)
+    moved = 2 * many * row
+    gathered = _speed(bench, lambda: torch.index_select(rows, 0, shuffled, out=target), moved)
+    bench.figure("gather_bytes_per_second", None, gathered, unit=SPEED)
+    written = _speed(bench, lambda: rows.index_copy_(0, shuffled, target), moved)
+    bench.figure("write_bytes_per_second", None, written, unit=SPEED)
+
+
+def _rows(cache: Cache, layout: Layout) -> Any:
+    """The first allocation as [blocks of one layer, words], None where a block is no whole words.
+
+    Words of 16 bytes (which only complex numbers have) where they fit: what one thread moves at a time.
+    """
+    import torch
+
+    view = next(iter(layout.views), None)
+    if view is None:
+        return None
+    row = view.block_stride
+    flat = cache.raw[view.allocation].reshape(-1).view(torch.uint8)
+    many = int(flat.numel()) // row if row else 0
+    if row % 8 or view.offset % 8 or not many:
+        return None
+    return flat[: many * row].view(torch.int64 if row % 16 else torch.complex128).view(many, -1)
+
+
+def _blocks_of_one(layout: Layout) -> int:
+    return max((group.blocks(layout.tokens, layout.encoder_tokens) for group in layout.groups), default=1)
+
+
+def _to_host(bench: Bench, tensor: Any, size: int) -> None:
+    """Pinned host memory, as a server's offloading uses it; at most a quarter of a GiB of it."""
+    import torch
+
+    part = tensor[: min(size, 256 * MIB) // 8]
+    moved = int(part.numel()) * 8
+    pinned = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+    to_device = _speed(bench, lambda: part.copy_(pinned, non_blocking=True), moved)
+    bench.figure("host_to_device_bytes_per_second", None, to_device, unit=SPEED)
+    to_host = _speed(bench, lambda: pinned.copy_(part, non_blocking=True), moved)
+    bench.figure("device_to_host_bytes_per_second", None, to_host, unit=SPEED)
+
+
+def _speed(bench: Bench, work: Callable[[], Any], moved: int) -> int:
+    """Bytes moved in a second: once to warm up, then the fastest of several runs."""
+    bench.tick()
+    work()
+    fastest = min(_seconds(bench, work) for _ in range(REPEATS[bench.device.is_gpu]))
+    return int(moved / fastest) if fastest > 0 else 0
+
+
+def _seconds(bench: Bench, work: Callable[[], Any]) -> float:
+    if not bench.device.is_gpu:
+        begun = time.perf_counter()
+        work()
+        return time.perf_counter() - begun
+    import torch
+
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    work()
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1000

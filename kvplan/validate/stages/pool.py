@@ -1,0 +1,50 @@
+"""The cache's own tensors: bytes, segments and the device's memory, against the engine's rules."""
+
+from __future__ import annotations
+
+from kvplan.validate.allocator import reserved_for
+from kvplan.validate.devices import Meters
+from kvplan.validate.layouts import Layout
+from kvplan.validate.memory import Cache, allocate
+from kvplan.validate.stages.base import DEVICE_PPM, EXACT, Bench
+
+
+def measure(bench: Bench, layout: Layout, *, reserved: bool) -> Cache:
+    """Allocate and compare; the caller releases it. Raises what torch raises where memory runs out.
+
+    reserved: whether the allocator's rules are known, so that its segments are predicted to the byte.
+    """
+    device = bench.device
+    device.release()
+    before = device.read()
+    cache = allocate(layout, device.name)
+    try:
+        device.count(cache.bytes)
+        after = device.read()
+        bench.figure("pool_bytes", layout.predicted_bytes, cache.bytes, allowed_ppm=EXACT)
+        _on_device(bench, layout, before, after, reserved=reserved)
+    except BaseException:
+        release(bench, cache)
+        raise
+    return cache
+
+
+def release(bench: Bench, cache: Cache) -> None:
+    """Give the pool back, and uncount it."""
+    bench.device.count(-cache.bytes)
+    cache.release()
+
+
+def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, *, reserved: bool) -> None:
+    bench.figure(
+        "pool_allocated_bytes", layout.predicted_bytes, after.requested - before.requested, allowed_ppm=EXACT
+    )
+    if after.reserved is None or before.reserved is None:
+        return
+    segments = reserved_for(allocation.bytes for allocation in layout.allocations) if reserved else None
+    grown = after.reserved - before.reserved
+    bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=EXACT if segments is not None else None)
+    for name, old, new in (("runtime", before.device, after.device), ("nvml", before.nvml, after.nvml)):
+        if old is not None and new is not None:
+            # What was used before is part of the prediction: the share allowed is of the whole device.
+            bench.figure(f"device_{name}_bytes", old + grown, new, allowed_ppm=DEVICE_PPM)
