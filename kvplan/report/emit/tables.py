@@ -17,7 +17,9 @@ from kvplan.report.emit.speculation import sglang_speculation, trtllm_speculatio
 
 
 def _experts(value: Any, asked: Asked) -> object:
-    """Whole experts on each GPU of the tensor-parallel group."""
+    """Whole experts on each GPU of the tensor-parallel group, unless an option of its own says how many."""
+    if any(asked.option(name) for name in ("ep_size", "moe_expert_parallel_size")):
+        return ()
     return asked.settings.tensor_parallel_size if value else ()
 
 
@@ -28,7 +30,7 @@ def _engines_beside(value: Any, asked: Asked) -> object:
 def _attention_groups(value: Any, asked: Asked) -> object:
     """Data-parallel attention inside tensor parallelism: its own flag since --enable-dp-attention is
     deprecated."""
-    return asked.settings.data_parallel_size if value else ()
+    return asked.settings.data_parallel_size if value and not asked.option("attn_dp_size") else ()
 
 
 def _unless(value: Any, asked: Asked) -> object:
@@ -130,6 +132,12 @@ SGLANG = EngineTable(
         "pipeline_parallel_size": Argument("--pp-size"),
         "data_parallel_size": Argument("--dp-size", write=_engines_beside),
         "enable_dp_attention": Argument("--attn-dp-size", write=_attention_groups),
+        "attn_dp_size": Argument("--attn-dp-size"),
+        "enable_dp_lm_head": Argument("--enable-dp-lm-head"),
+        "ep_size": Argument("--ep-size"),
+        "moe_a2a_backend": Argument("--moe-a2a-backend"),
+        "moe_dense_tp_size": Argument("--moe-dense-tp-size"),
+        "ep_num_redundant_experts": Argument("--ep-num-redundant-experts"),
         "decode_context_parallel_size": Argument("--dcp-size"),
         "enable_expert_parallel": Argument("--ep-size", write=_experts),
         "dtype": Argument("--dtype"),
@@ -190,6 +198,7 @@ TRTLLM = EngineTable(
         "tensor_parallel_size": Argument("--tp_size"),
         "pipeline_parallel_size": Argument("--pp_size"),
         "enable_expert_parallel": Argument("--ep_size", write=_experts),
+        "moe_expert_parallel_size": Argument("--ep_size"),
         "max_model_len": Argument("--max_seq_len", write=longest()),
         "max_num_seqs": Argument("--max_batch_size"),
         "max_num_batched_tokens": Argument("--max_num_tokens"),

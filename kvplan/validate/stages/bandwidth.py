@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kvplan.units import MIB
+from kvplan.units import GIB, KIB, MIB
 from kvplan.validate.layouts import Layout
 from kvplan.validate.memory import Cache
 from kvplan.validate.stages.base import SPEED, Bench, Held
 
-BUFFER = {True: 1024 * MIB, False: 16 * MIB}
+BUFFER = {True: GIB, False: 16 * MIB}
 """Bytes of a buffer on a GPU, and in a rehearsal."""
-SMALLEST = 64 * 1024
+SMALLEST = 64 * KIB
 REPEATS = {True: 10, False: 3}
 
 

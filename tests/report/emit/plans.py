@@ -78,7 +78,8 @@ def _sglang() -> Plan:
             "mamba_full_memory_ratio": Fraction(9, 10), "mamba_radix_cache_strategy": "extra_buffer",
             "max_mamba_cache_size": 100, "dsa_prefill_backend": "fa3", "dsa_decode_backend": "fa3",
             "enable_lora": True, "max_loras_per_batch": 4, "max_lora_rank": 32,
-            "lora_target_modules": ("qkv_proj", "o_proj"),
+            "lora_target_modules": ("qkv_proj", "o_proj"), "attn_dp_size": 2, "enable_dp_lm_head": True,
+            "ep_size": 4, "moe_a2a_backend": "deepep", "moe_dense_tp_size": 1, "ep_num_redundant_experts": 16,
         },
     )  # fmt: skip
 
@@ -99,6 +100,7 @@ def _trtllm() -> Plan:
             "free_gpu_memory_fraction": Fraction(85, 100), "max_tokens": 10**6,
             "max_attention_window": (512, 32768), "enable_attention_dp": True,
             "use_kv_cache_manager_v2": True, "max_util_for_resume": Fraction(9, 10),
+            "moe_expert_parallel_size": 2,
         },
     )  # fmt: skip
 

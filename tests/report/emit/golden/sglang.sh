@@ -5,8 +5,12 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
   --tp-size 4 \
   --pp-size 2 \
   --attn-dp-size 2 \
-  --dcp-size 2 \
+  --enable-dp-lm-head \
   --ep-size 4 \
+  --moe-a2a-backend deepep \
+  --moe-dense-tp-size 1 \
+  --ep-num-redundant-experts 16 \
+  --dcp-size 2 \
   --dtype bfloat16 \
   --quantization fp8 \
   --kv-cache-dtype fp8_e4m3 \
