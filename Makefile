@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .PHONY: help demo test lint unit conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
-	@echo "make demo         install kvplan into .venv and size a real model"
+	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
@@ -36,6 +36,7 @@ $(VENV)/.test: pyproject.toml | $(BIN)/kvplan
 demo: $(BIN)/kvplan
 	$(BIN)/kvplan size qwen3-32b --gpu h200 --tokens 32768
 	$(BIN)/kvplan explain qwen3-32b --tokens 32768
+	$(BIN)/kvplan plan qwen3-32b --requests 16 --tokens 16k --gpu h100,h200
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
