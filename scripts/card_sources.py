@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ HOW = {
     "assembled-from-docs": "assembled",
     "facts": "excerpt",
 }
-READ = ("verbatim", "retyped", "excerpt", "embedded")
+READ = ("verbatim", "retyped", "page", "excerpt", "embedded")
 UNNAMED = re.compile(r"file index|file id|repository name is a guess")
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2}
 QUANTISED = re.compile(r"(?i)fp8|nvfp4|fp4|int4|int8|awq|gptq|w8a8|w4a16")
@@ -39,27 +39,30 @@ class Origin:
 
 
 class Manifest:
-    """The folder's models by id."""
+    """The folders' models by id; a later folder's wins."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
-        self._entries: dict[str, dict[str, Any]] = {entry["id"]: entry for entry in facts["models"]}
+    def __init__(self, *folders: Path) -> None:
+        self._entries: dict[str, tuple[Path, dict[str, Any]]] = {}
+        for folder in folders:
+            facts = yaml.safe_load((folder / "MANIFEST.yaml").read_text(encoding="utf-8"))
+            self._entries |= {entry["id"]: (folder / entry["dir"], entry) for entry in facts["models"]}
         self._used: set[str] = set()
 
     def unused(self) -> list[str]:
         return [name for name in self._entries if name not in self._used]
 
     def origin(self, name: str) -> Origin | None:
-        entry = self._entries.get(name)
-        if entry is None:
+        if name not in self._entries:
             return None
         self._used.add(name)
-        folder = self._folder / entry["dir"]
+        folder, entry = self._entries[name]
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         beside = folder / "hf_quant_config.json"
         quant = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else None
-        return Origin(config, quant, source_of(entry), weights_of(entry, config, quant))
+        source = source_of(entry)
+        if not quant and QUANTISED.search(name) and "quantization_config" not in config:
+            source = replace(source, how="excerpt", note="the copy leaves the quantisation out")
+        return Origin(config, quant, source, weights_of(entry, config, quant))
 
 
 def source_of(entry: Mapping[str, Any]) -> Source:

@@ -1,11 +1,13 @@
 """Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
 
-    python -m scripts.make_cards CONFIGS_DIR [--out model_cards]   every card anew
-    python -m scripts.make_cards --numbers                         the cards as they are, golden numbers anew
-    python -m scripts.make_cards --index                           only the index and the schema
+    python -m scripts.make_cards CONFIGS_DIR... [--out model_cards]   every card anew
+    python -m scripts.make_cards --numbers                            golden numbers anew, the rest as it is
+    python -m scripts.make_cards --index                              only the index and the schema
 
-CONFIGS_DIR holds `org__name/config.json` (and `hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
-says of each where it was read. Golden numbers with a source are kept, the others are what engines say now.
+Each CONFIGS_DIR holds `org__name/config.json` (`hf_quant_config.json` beside it) and `MANIFEST.yaml`, which
+says of each where it was read; a later folder's wins. What a card has is not given up for a config that is
+further from the published file: the card keeps it. Golden numbers with a source are kept, the others are what
+engines say now.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.activation_shape import activation_shape
-from kvplan.readers.card import OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.readers.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.readers.card_config import QUANT_KEY, split_quant
 from kvplan.readers.card_file import card_from_located
 from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
@@ -35,7 +37,7 @@ from kvplan.readers.config_subset import size_relevant
 from kvplan.readers.media.rules import media_keys
 from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
 from kvplan.readers.weights_rules import inventory_of
-from scripts.card_sources import Manifest, Origin
+from scripts.card_sources import QUANTISED, Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS, NUMBERS, EVIDENCE = (
@@ -46,7 +48,7 @@ NO_LENGTH, ODD = 4096, 1000
 MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
-WHOLE = ("verbatim", "retyped")
+WHOLE = ("verbatim", "retyped", "page")
 NEEDED = (
     {"hidden_size", "n_embd", "d_model", "dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"},
@@ -75,15 +77,15 @@ WIDTHS = {
 def main() -> int:
     as_written = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
-    parser.add_argument("configs", type=Path, nargs="?")
+    parser.add_argument("configs", type=Path, nargs="*")
     parser.add_argument("--out", type=Path, default=ROOT / "model_cards")
     parser.add_argument("--numbers", action="store_true", help="leave all but golden numbers")
     parser.add_argument("--index", action="store_true", help="leave the cards alone")
     options = parser.parse_args()
     out: Path = options.out
     refused: list[str] = []
-    if options.configs is not None:
-        refused = write_all(out, Manifest(options.configs))
+    if options.configs:
+        refused = write_all(out, Manifest(*options.configs))
     elif options.numbers:
         for card in read_cards(out):
             write(out / f"{card.slug}.yaml", text_of(card))
@@ -111,7 +113,9 @@ def write_all(out: Path, manifest: Manifest) -> list[str]:
     for slug, entry in facts.items():
         try:
             known = {"expect": numbers.get(slug, ()), "evidence": evidence.get(slug, ())}
-            card = make_card(slug, {**entry, **known}, manifest, refused)
+            path = out / f"{slug}.yaml"
+            old = card_from_located(load_yaml_file(path)) if path.is_file() else None
+            card = make_card(slug, {**entry, **known}, manifest, refused, old)
         except KvplanError as error:
             refused.append(f"{slug}: {error.message}")
             continue
@@ -124,28 +128,59 @@ def write_all(out: Path, manifest: Manifest) -> list[str]:
     return refused
 
 
-def make_card(slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: list[str]) -> Card:
+def make_card(
+    slug: str, entry: Mapping[str, Any], manifest: Manifest, refused: list[str], old: Card | None = None
+) -> Card:
     """One card with the variants whose layers are the same."""
     name = entry["id"]
     for alias in entry.get("aliases", ()):
         manifest.origin(alias)
-    origin = manifest.origin(entry.get("config_of", name))
-    if origin is None:
-        source = Source(**entry["source"]) if "source" in entry else MEMORY
-        origin = Origin(entry["config"], None, source, Weights())
-    model = model_of(origin, name)
+    origin, keeps = origin_of(entry, manifest, old)
+    base = model_of(origin, name)
     weights = Weights(**entry["weights"]) if "weights" in entry else origin.weights
+    known = {one.id: one for one in old.variants} if old else {}
     variants: list[Variant] = []
     for item in entry.get("variants", ()):
         item = {"id": item} if isinstance(item, str) else item
+        kept = known.get(item["id"])
         try:
-            variants.append(make_variant(item, model, origin, manifest))
+            made = make_variant(item, base, origin, manifest)
         except KvplanError as error:
-            refused.append(f"{slug}: {item['id']}: {error.message}")
+            if kept is None or not kept.source or not kept.source.verified:
+                refused.append(f"{slug}: {item['id']}: {error.message}")
+                continue
+            made = kept
+        if kept and kept.source and made.source and is_better(kept.source, made.source):
+            made = kept
+        variants.append(made)
     expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
     aliases = tuple(entry.get("aliases", ()))
     evidence = tuple(Expectation(**one) for one in entry["evidence"])
+    model = old.model if keeps and old else base
     return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, evidence)
+
+
+def origin_of(entry: Mapping[str, Any], manifest: Manifest, old: Card | None) -> tuple[Origin, bool]:
+    """The config at hand, or the card's own where that is nearer to the published file (and then True)."""
+    origin = manifest.origin(entry.get("config_of", entry["id"]))
+    if origin is None and "config" in entry:
+        source = Source(**entry["source"]) if "source" in entry else MEMORY
+        origin = Origin(entry["config"], None, source, Weights())
+    if origin and "adds" in entry:
+        adds = entry["adds"]
+        source = replace(origin.source, note=adds["note"], **adds.get("source", {}))
+        return replace(origin, config={**origin.config, **adds["config"]}, source=source), False
+    if old and old.model.config and (origin is None or is_better(old.source, origin.source)):
+        return Origin(*split_quant(old.model.config), old.source, old.weights), True
+    if origin is None:
+        raise KvplanError("no-config", "neither a folder nor a card has its config")
+    return origin, False
+
+
+def is_better(old: Source, new: Source) -> bool:
+    """Whether what a card says is nearer to the published file than the config at hand."""
+    order = list(HOW)
+    return order.index(old.how) < order.index(new.how)
 
 
 def model_of(origin: Origin, name: str) -> Model:
@@ -184,6 +219,12 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
 def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:
     """What a variant changes. Raises KvplanError where its own config has other layers than the card."""
     own = manifest.origin(item["id"])
+    if (
+        own is None
+        and QUANTISED.search(item["id"])
+        and not item.keys() & {"quantization", "config", "kv_cache_scheme"}
+    ):
+        raise KvplanError("not-a-variant", "its quantisation is not known")
     origin = own or parent
     model = model_of(altered(origin, item), item["id"])
     for key in SAME:
@@ -196,7 +237,7 @@ def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest:
     for key in item.keys() & set(OVERLAY):
         if item[key] != getattr(model, key):
             raise KvplanError("not-a-variant", f"{key} reads as {getattr(model, key)}, not {item[key]}")
-    source = own.source if own else MEMORY
+    source = Source(**item["source"]) if "source" in item else own.source if own else MEMORY
     if "note" in item:
         source = replace(source, note=item["note"])
     return Variant(
@@ -221,7 +262,9 @@ def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
         }
         quant = {"producer": {"name": "modelopt"}, "quantization": schemes}
     elif "quantization" in item:
-        whole["quantization_config"] = {"quant_method": item["quantization"]}
+        method = item["quantization"]
+        if (whole.get("quantization_config") or {}).get("quant_method") != method:
+            whole["quantization_config"] = {"quant_method": method}
     return replace(origin, config=whole, quant=quant)
 
 

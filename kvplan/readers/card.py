@@ -13,6 +13,7 @@ FORMAT = "card/v1"
 HOW = {
     "verbatim": "the published config.json, unchanged",
     "retyped": "the published config.json, typed again key by key",
+    "page": "the published config.json, read on the hub's page of it",
     "excerpt": "the keys that bear on size, from a public copy",
     "embedded": "a copy of the config inside another project's source",
     "converted": "values of another project's code or config",

@@ -128,7 +128,7 @@ def _cache(option: Option) -> str:
     """The word for the cache's dtype; what ``auto`` comes to where that is not 16 bit."""
     if option.kv_cache_dtype != "auto" or option.kv_format in _PLAIN:
         return option.kv_cache_dtype
-    return f"auto: {option.kv_format}"
+    return f"auto {option.kv_format.partition('_')[0]}"
 
 
 def _serve(result: PlanResult) -> Screen:

@@ -145,11 +145,15 @@ def test_spared_modules_stay_as_trained() -> None:
 
 
 def test_modelopt_file_counts_only_where_it_names_its_producer() -> None:
-    file = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}
+    file: dict[str, Any] = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}
     plain = bytes_by_stage(inventory_of(TINY_LLAMA))
-    assert bytes_by_stage(inventory_of(TINY_LLAMA, hf_quant_config=file)) == plain
     named = {**file, "producer": {"name": "modelopt"}}
     assert bytes_by_stage(inventory_of(TINY_LLAMA, hf_quant_config=named)) < plain
+    cache = {"quantization": {"quant_algo": None, "kv_cache_quant_algo": "FP8"}}
+    assert bytes_by_stage(inventory_of(TINY_LLAMA, hf_quant_config=cache)) == plain
+    with pytest.raises(KvplanError) as caught:  # quantised by nobody knows what: not sized as if it were not
+        inventory_of(TINY_LLAMA, hf_quant_config=file)
+    assert caught.value.code == "unknown-quantization"
 
 
 @pytest.mark.parametrize(

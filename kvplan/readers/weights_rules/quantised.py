@@ -55,10 +55,13 @@ def quantisation_of(part: TextPart, hf_quant_config: Config | None) -> Quantisat
             return UNQUANTISED
         # vLLM takes the file beside the config for ModelOpt's only where it names its producer.
         producer = hf_quant_config.get("producer")
-        if not isinstance(producer, Mapping) or producer.get("name") != "modelopt":
-            return UNQUANTISED
         inner = hf_quant_config.get("quantization")
-        return _modelopt(inner if isinstance(inner, Mapping) else hf_quant_config, part)
+        stated = inner if isinstance(inner, Mapping) else hf_quant_config
+        if isinstance(producer, Mapping) and producer.get("name") == "modelopt":
+            return _modelopt(stated, part)
+        if stated.get("quant_algo"):  # quantised, but by nobody knows what, and all but which modules
+            raise _unknown("producer", producer, [])
+        return UNQUANTISED
     method = str(config.get("quant_method") or config.get("quant_type") or "").lower()
     if not method and config.get("quant_algo"):
         method = "modelopt"
