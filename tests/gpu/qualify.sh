@@ -6,7 +6,7 @@
 #
 # FOLDER takes the receipts (default: examples/evidence on a GPU, a temporary folder in a rehearsal).
 # QUALIFY_MODELS, QUALIFY_POOL, QUALIFY_SECONDS (a model) and PYTHON change the defaults.
-# Exit 1: a receipt is not confirmed, or blocks move at less than 80 % of the measured copy bandwidth.
+# Exit 1: a model left no receipt, one is not confirmed, or blocks move at less than 80 % of the measured copy bandwidth.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,7 +20,7 @@ qwen3-next-80b-a3b qwen3-30b-a3b llama-3.1-8b:fp8"}
 
 if [ "$device" = cpu ]; then
   folder=${1:-$(mktemp -d)}
-  pool=${QUALIFY_POOL:-64MiB}
+  pool=${QUALIFY_POOL:-512MiB}
   options=(--device cpu --reserve 256MiB)
 else
   folder=${1:-examples/evidence}
@@ -31,6 +31,7 @@ fi
 
 mkdir -p "$folder"
 begun=$SECONDS
+failed=0
 for entry in $models; do
   model=${entry%%:*}
   more=()
@@ -41,7 +42,8 @@ for entry in $models; do
   fi
   "$python" -m kvplan validate "$model" "${options[@]}" ${more[@]+"${more[@]}"} \
     --kv-cache-memory "$pool" --time-limit "$seconds" --output "$folder/$name-$device.json" \
-    >"$folder/$name-$device.txt" || echo "$name: exit $? (see $folder/$name-$device.txt)"
+    >"$folder/$name-$device.txt" || { echo "$name: exit $? (see $folder/$name-$device.txt)"; failed=1; }
 done
-"$python" -m tests.gpu.table "$folder"
+"$python" -m tests.gpu.table "$folder" || failed=1
 echo "$((SECONDS - begun)) s, receipts in $folder"
+exit "$failed"

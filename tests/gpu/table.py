@@ -29,8 +29,10 @@ def main(words: Sequence[str]) -> int:
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         print("  ".join((first.ljust(widths[0]), *cells)))
     short = [reason for one in read for reason in reasons(one.receipt, intact=one.intact)]
+    if not read:
+        short = ["no receipt was written"]
     print("\n".join(short) if short else f"{len(read)} receipts, all confirmed")
-    return 1 if short or not read else 0
+    return 1 if short else 0
 
 
 def row_of(receipt: Receipt) -> tuple[str, ...]:
