@@ -246,12 +246,16 @@ def main() -> None:
         *fill_rates(),
         catalogue_search(),
     ]
+    from bench.speed import PEER
+
     peer = peers_search()
     if peer is not None:
         figures.append(peer)
     if arguments.json:
         print(json.dumps([figure.__dict__ for figure in figures], indent=1))
         return
+    if peer is None:
+        print(f"skipped: plan beside aiconfigurator (not on PATH, nor named by {PEER})")
     for figure in figures:
         print(f"{figure.ratio:8.3f} ×  {figure.what}  (baseline: {figure.baseline}; aim {figure.aim})")
         print(f"{'':12}{figure.detail}")

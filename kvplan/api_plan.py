@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,8 +14,9 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.fitting.laws import check_engine, compiled_laws
 from kvplan.gpu import Gpu
-from kvplan.planning.ask import FEWEST, SEQS, Ask, SpeedOf, Variant
+from kvplan.planning.ask import CONTEXT, FEWEST, SEQS, TENSOR_WAYS, Ask, SpeedOf, Variant
 from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.context import longest, request_of
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.quality import weight_quality
 from kvplan.planning.results import PlanResult
@@ -22,7 +24,7 @@ from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.plan import LIKELY, SAFE
 from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
-from kvplan.units import ceil_div, parse_tokens
+from kvplan.units import ceil_div, parse_bytes, parse_tokens
 
 GpuLike = Gpu | str | Iterable["Gpu | str"]
 Sizes = int | Sequence[int] | None
@@ -31,8 +33,6 @@ _VARIED = (
     "decode_context_parallel_size", "dcp", "kv_cache_dtype", "kv_dtype", "max_num_seqs", "max_model_len",
     "tokens", "requests", "enable_expert_parallel",
 )  # fmt: skip
-ANSWER_SHARE = 8
-"""Of a length without prompt and answer, one part in so many is the answer: speed is estimated with it."""
 
 
 def plan(
@@ -42,6 +42,9 @@ def plan(
     requests: int | None = None,
     tokens: int | str | None = None,
     workload: Workload | None = None,
+    shared_prefix: int | str | None = None,
+    samples: int | None = None,
+    arrival: Fraction | float | str | None = None,
     gpu: GpuLike | None = None,
     fleet: Fleet | None = None,
     objective: str = FEWEST,
@@ -63,6 +66,8 @@ def plan(
     top: int = ALTERNATIVES,
     pareto: bool = False,
     depth: bool = True,
+    levers: bool = False,
+    host_memory: int | str = 0,
     named: str | None = None,
     **options: Any,
 ) -> PlanResult:
@@ -70,11 +75,13 @@ def plan(
 
     requests: at once, over the whole plan, of ``tokens`` each (default: all that the model takes); or a
     workload with a mix of shapes, and requests in flight, or arrivals a second with targets of TTFT and
-    TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). gpu: one or several (``h100``,
+    TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). shared_prefix: tokens that all prompts
+    begin with, samples: answers to one prompt, arrival: requests a second. gpu: one or several (``h100``,
     ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
     pool: ``likely`` or ``safe`` (the low end of the budget's interval). tpot, ttft: seconds at most.
+    levers: work out the memory levers of the best; host_memory: bytes of a cache tier over all GPUs.
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
     sensitivity. Raises KvplanError.
     """
@@ -86,7 +93,19 @@ def plan(
     base = make_settings(**options)
     check_options((choice.engine,), base)
     loaded = load_model(model)
-    shapes, count, load = _load(loaded, base, workload, requests, tokens)
+    load = _load(loaded, base, workload, tokens)
+    stated: dict[str, Any] = {
+        "requests_in_flight": requests,
+        "requests_per_second": None if arrival is None else parse_number("arrival", arrival),
+        "ttft_seconds": _seconds("ttft", ttft),
+        "tpot_seconds": _seconds("tpot", tpot),
+        "shared_prefix_tokens": None if shared_prefix is None else parse_tokens(shared_prefix),
+        "samples": samples,
+    }
+    load = replace(load, **{name: value for name, value in stated.items() if value is not None})
+    if load.shared_prefix_tokens > max(shape.input_tokens for shape in load.shapes):
+        raise KvplanError("bad-setting", "the shared prefix is longer than every prompt")
+    count = load.requests_in_flight or _in_flight(load)
     if pool not in (LIKELY, SAFE):
         raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
     seqs = _sizes(max_num_seqs)
@@ -94,8 +113,8 @@ def plan(
         variants=variants_of(loaded, base),
         choice=choice,
         offers=_offers(gpu, fleet),
-        shapes=shapes,
-        lengths=_lengths(max_model_len, shapes),
+        shapes=load.shapes,
+        lengths=_lengths(max_model_len, load.shapes),
         laws=compiled_laws(choice, base) or AskedLaws(),
         requests=count,
         base=base,
@@ -104,6 +123,7 @@ def plan(
         pp=_sizes(pp),
         dp=_sizes(dp),
         dcp=_sizes(dcp),
+        adp=_groups(base),
         expert_parallel=enable_expert_parallel,
         kv_dtypes=(kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype),
         quality=quality,
@@ -111,21 +131,55 @@ def plan(
         max_gpus=max_gpus,
         safe=pool == SAFE,
         headroom=parse_number("headroom", headroom),
-        tpot=_seconds("tpot", tpot, None if workload is None else workload.tpot_seconds),
-        ttft=_seconds("ttft", ttft, None if workload is None else workload.ttft_seconds),
+        tpot=load.tpot_seconds,
+        ttft=load.ttft_seconds,
         speed=speed or _speed(choice.engine.name),
+        prefix=load.shared_prefix_tokens,
+        samples=load.samples,
+        host_memory=parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory,
     )
-    return make_plan(
+    if objective == CONTEXT and max_model_len is None:
+        stretch = tokens is None and workload is None
+        ask = longest(ask, stretch=stretch)
+        load = replace(load, shapes=ask.shapes)
+    result = make_plan(
         ask,
         named=named or (str(model) if isinstance(model, str) else loaded.id),
         engine=f"{choice.engine.name}@{choice.asked or choice.version}",
         top=top,
         pareto=pareto,
-        workload=load,
+        workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
         currency="" if fleet is None else fleet.currency,
         depth=depth,
         warnings=(choice.warning,) if choice.warning else (),
     )
+    return _with_levers(ask, result, load) if levers and result.options else result
+
+
+def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
+    from kvplan.plan_levers import levers_of
+
+    best = result.options[0]
+    model = next(
+        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
+    )
+    offer = next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
+    found = levers_of(model, ask.choice, best, offer, load, ask.quality, ask.host_memory)
+    return replace(result, levers=found)
+
+
+def _groups(base: Settings) -> tuple[int, ...] | None:
+    """Attention groups that the user's own options ask for."""
+    own = dict(base.engine_options)
+    if own.get("enable_dp_attention"):
+        raise KvplanError(
+            "bad-usage", "plan() varies dp itself: enable_dp_attention is not taken", help="--attn-dp-size 8"
+        )
+    if isinstance(groups := own.get("attn_dp_size"), int):
+        return (groups,)
+    if (asked := own.get("enable_attention_dp")) is not None:
+        return (1,) if not asked else TENSOR_WAYS
+    return None
 
 
 def _speed(engine: str) -> SpeedOf:
@@ -153,31 +207,27 @@ def variants_of(model: Any, base: Settings) -> tuple[Variant, ...]:
     )
 
 
-def _load(
-    model: Any, base: Settings, workload: Workload | None, requests: int | None, tokens: int | str | None
-) -> tuple[tuple[Shape, ...], int, Workload | None]:
+def _load(model: Any, base: Settings, workload: Workload | None, tokens: int | str | None) -> Workload:
     if workload is not None:
         if tokens is not None:
             raise KvplanError("bad-usage", "give tokens or a workload, not both")
-        count = requests or workload.requests_in_flight
-        if count is None and workload.requests_per_second is not None:
-            count = _in_flight(workload)
-        return workload.shapes, count or 1, workload
+        return workload
     length = request_tokens(model, base) if tokens is None else parse_tokens(tokens)
     if length < 1:
         raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
-    answer = length // ANSWER_SHARE
-    return (Shape(length - answer, answer),), 1 if requests is None else requests, None
+    return Workload((request_of(length),))
 
 
 def _in_flight(workload: Workload) -> int:
-    """Little's law: arrivals a second · (TTFT + answer tokens · TPOT), rounded up."""
+    """Little's law: arrivals a second · (TTFT + answer tokens · TPOT), rounded up; without arrivals 1."""
     rate, ttft, tpot = workload.requests_per_second, workload.ttft_seconds, workload.tpot_seconds
-    if rate is None or ttft is None or tpot is None:
+    if rate is None:
+        return 1
+    if ttft is None or tpot is None:
         raise KvplanError(
             "bad-usage",
             "arrivals a second say how many requests run only together with targets of TTFT and TPOT",
-            help="give requests in flight, or both targets",
+            help=("--ttft 2s --tpot 50ms", "--requests 32: how many run at once"),
         )
     stay = ttft + workload.mean(name="output_tokens") * tpot
     amount = rate * stay
@@ -231,5 +281,5 @@ def _words(given: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if given is None else tuple(given)
 
 
-def _seconds(name: str, given: Any, default: Fraction | None) -> Fraction | None:
-    return default if given is None else parse_number(name, given)
+def _seconds(name: str, given: Any) -> Fraction | None:
+    return None if given is None else parse_number(name, given)

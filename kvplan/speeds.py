@@ -6,28 +6,35 @@ from kvplan.errors import KvplanError
 from kvplan.fitting.speed import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.planning.ask import Speed, SpeedOf
+from kvplan.planning.ask import Running, Speed, SpeedOf
 from kvplan.planning.speed.build import speed_profile
 from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.plans.law import Fell
-from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
+
+SWITCHES = ("enable_dp_attention", "enable_attention_dp")
+GROUPS = "attn_dp_size"
 
 
 def speed_of(engine: str) -> SpeedOf:
     """Estimates under an engine; a model or GPU that cannot be estimated falls, with the reason."""
 
-    def speed(model: Model, gpu: Gpu, settings: Settings, requests: int, shape: Shape) -> Speed | Fell:
+    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Fell:
+        shape, node = running.shape, running.node_bytes_per_second
+        own = dict(settings.engine_options)
+        if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
+            return Fell("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
         try:
             inventory, per_token, table = speed_inputs(model, settings.quantization)
-            served = deployment_of(settings, engine)
+            served = deployment_of(settings, engine, network=node)
             profile = speed_profile(model, gpu, inventory, per_token, served, table)
             load = Load(
-                requests * settings.data_parallel_size,
+                running.requests * settings.data_parallel_size,
                 max(shape.input_tokens, 1),
                 max(shape.output_tokens, 1),
+                running.cached,
             )
             found = estimate(profile, load)
         except KvplanError as error:

@@ -8,11 +8,9 @@ from math import lcm
 from typing import NamedTuple
 
 from kvplan.checking.start import MOST, Started
-from kvplan.plans.workload import Shape
+from kvplan.plans.sharing import Sharing, block_of
 from kvplan.units import ceil_div
 
-_FULL = ("full_attention", "mla_attention")
-"""Groups whose blocks depend on the tokens before them alone, so that equal heads of prompts share them."""
 _SCALE_BITS = 512
 
 
@@ -27,14 +25,12 @@ class Case(Started):
     """A plan under the check. Raises KvplanError where kvplan cannot answer (no weights, no budget …)."""
 
     @cached_property
-    def shares_prompts(self) -> bool:
-        """Whether equal heads of prompts lie in the pool once: prefixes are kept, no layer drops them."""
-        if self.result is None or self.result.pool is None:
-            return False
-        groups = self.result.pool.groups
-        return bool(self.result.settings.get("enable_prefix_caching")) and all(
-            group.kind in _FULL for group in groups
-        )
+    def sharing(self) -> Sharing:
+        """What of the workload's prompts lies in the pool once."""
+        workload, result = self.plan.workload, self.result
+        assert workload is not None
+        block = 0 if result is None else block_of(result)
+        return Sharing(block, workload.shared_prefix_tokens, workload.samples)
 
     def load(self, requests: int) -> Load | None:
         """What so many requests of the mix take of one pool at full length; None where one never fits.
@@ -51,7 +47,7 @@ class Case(Started):
                 if part is None:
                     return None
                 total += count * part
-        prefix = self._whole(workload.shared_prefix_tokens) if requests else 0
+        prefix = self.sharing.common(self.share) if requests else 0
         return Load(Fraction(total, scale) + prefix, requests * workload.samples)
 
     @cached_property
@@ -62,7 +58,8 @@ class Case(Started):
         rounded up to parts of 2^64.
         """
         workload = self.plan.workload
-        shares = [self._part(shape) for shape in workload.shapes] if workload is not None else []
+        shapes = workload.shapes if workload is not None else ()
+        shares = [self.sharing.request(shape, self.share) for shape in shapes]
         scale = lcm(*(share.denominator for share in shares if share is not None))
         if scale.bit_length() > _SCALE_BITS:
             scale = 2**64
@@ -70,30 +67,6 @@ class Case(Started):
             None if share is None else ceil_div(share.numerator * scale, share.denominator)
             for share in shares
         ], scale
-
-    def _part(self, shape: Shape) -> Fraction | None:
-        """The share of one request of the shape, without what it shares with others."""
-        workload = self.plan.workload
-        assert workload is not None
-        one = self.share(shape.tokens)
-        if one is None:
-            return None
-        more = workload.samples - 1
-        saved = self._whole(shape.input_tokens) * more if more else 0
-        return (
-            one * workload.samples
-            - saved
-            - self._whole(min(workload.shared_prefix_tokens, shape.input_tokens))
-        )
-
-    def _whole(self, tokens: int) -> Fraction:
-        """The share of the whole blocks of so many tokens, where equal ones are shared; else 0."""
-        if not tokens or not self.shares_prompts:
-            return Fraction(0)
-        assert self.result is not None
-        assert self.result.pool is not None
-        block = max(group.block_size for group in self.result.pool.groups)
-        return self.share(tokens // block * block) or Fraction(0)
 
     def holds(self, requests: int) -> bool:
         """Whether so many requests of the mix, over the whole plan, are held beside what is reserved."""

@@ -16,6 +16,7 @@ from kvplan.fitting import BUDGETS, choose
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.serve import HOST_TIERS, flags_of
+from kvplan.plans.sharing import share_of
 from kvplan.questions import ask
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
@@ -146,11 +147,7 @@ class Started:
         return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens))
 
     def share(self, tokens: int, *, safe: bool = False) -> Fraction | None:
-        """The share of one pool that a request takes; None where the engine does not take it at all.
-
-        vLLM: its blocks over the usable ones (block 0 is never handed out). Engines with several pools: one
-        over the number that fits, which is never less than the true share.
-        """
+        """The share of one pool that a request takes; None where the engine does not take it at all."""
         key = (tokens, safe)
         if key not in self._shares:
             self._shares[key] = self._share(tokens, safe=safe)
@@ -163,14 +160,7 @@ class Started:
             result = self.answer(tokens, safe=safe)
         except KvplanError:
             return None
-        pool = result.pool
-        if pool is None or result.refusal is not None:
-            return None
-        if result.engine.name == "vllm" and pool.bytes_per_block:
-            usable = pool.num_blocks - 1
-            blocks = result.per_gpu.kv_bytes_per_request // pool.bytes_per_block
-            return Fraction(blocks, usable) if usable > 0 else None
-        return Fraction(1, pool.requests_that_fit) if pool.requests_that_fit else None
+        return share_of(result)
 
     @cached_property
     def reserved(self) -> Fraction:

@@ -8,7 +8,8 @@ from kvplan.api import size
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.cli.files import write_new
+from kvplan.errors import EXIT_NO, EXIT_OK
 from kvplan.readers.cards import card_from_config, lint_cards
 from kvplan.report.layout import BLANK, Screen, Span, line, wrapped
 from kvplan.report.words import count
@@ -27,15 +28,7 @@ def new(words: list[str], given: Given) -> Answer:
             else Answer(text=text)
         )
     path = Path(output)
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise KvplanError(
-            "file-exists", f"{path} exists already", help="name another file, or remove it first"
-        ) from None
-    except OSError as error:
-        raise KvplanError("unwritable-file", f"{path}: {error.strerror or error}") from error
+    write_new(path, text)
     if is_given(given, "json"):
         return Answer(data={"schema_version": SCHEMA_VERSION, "path": str(path)})
     return Answer([line(f"wrote {path}"), line(Span(f"check it: kvplan cards lint {path}", "dim"), indent=1)])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.files import write_whole
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.findings import CheckReport
 from kvplan.readers.json_input import read_stream
@@ -84,21 +84,6 @@ def today(environment: Mapping[str, str]) -> datetime.date:
     if not given.isascii() or not given.isdigit() or len(given) > _LONGEST_TIME - 1:
         raise KvplanError("bad-setting", f"{EPOCH} is {given!r}, no number of seconds")
     return datetime.datetime.fromtimestamp(int(given), datetime.timezone.utc).date()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all. Raises KvplanError(cannot-write)."""
-    name = None
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError as error:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
-        raise KvplanError("cannot-write", f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _append(path: Path, text: str) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
+from kvplan.cli.emit_options import EMITTED
+from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
 from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
 from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
@@ -188,6 +190,14 @@ COMMANDS: dict[str, Command] = {
             _CHECK,
         ),
         Command(
+            "emit",
+            "A plan file as a command line, a Compose file or a Kubernetes manifest.",
+            "kvplan.cli.emit:run",
+            Argument("PLAN", least=1, most=1),
+            (*EMITTED, *COMMON),
+            EMIT_EPILOG,
+        ),
+        Command(
             "validate",
             "Allocate the cache as the engine would, fill it, read it back, and keep a receipt.",
             "kvplan.cli.validate:run",
@@ -284,7 +294,9 @@ COMMANDS: dict[str, Command] = {
 }
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
-TOP_LEVEL = tuple("size explain compare plan check validate receipts models gpus cards doctor schema".split())
+TOP_LEVEL = tuple(
+    "size explain compare plan check emit validate receipts models gpus cards doctor schema".split()
+)
 
 
 def is_given(given: Given, name: str) -> bool:

@@ -47,6 +47,12 @@ def _formats() -> Iterable[str]:
     return REPORTERS
 
 
+def _targets() -> Iterable[str]:
+    from kvplan.report.emit import TARGETS
+
+    return TARGETS
+
+
 _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "models": _models,
     "gpus": _gpus,
@@ -55,6 +61,7 @@ _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "families": _families,
     "schemas": _schemas,
     "formats": _formats,
+    "targets": _targets,
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,20 @@ from kvplan.api_plan import plan
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.files import write_new
 from kvplan.cli.given import gather
 from kvplan.cli.options import values_of
 from kvplan.cli.plan_options import PLANNED
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
+from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape, Workload
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
+MINUTE = 60
+_FEED = ("shared_prefix", "samples", "host_memory", "arrival")
+"""Options that levers are about: given one, they are shown."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 _SHORT = {
     "tensor_parallel_size": "tp",
@@ -33,9 +41,13 @@ def run(words: list[str], given: Given) -> Answer:
     """The plan on the screen, as JSON or Markdown, and in a file where asked."""
     check_color(given)
     values = _values(given)
-    write = values.pop("write", None)
-    markdown = values.pop("markdown", False)
+    markdown, target, image = (values.pop(name, None) for name in ("markdown", "emit", "image"))
+    if image is not None and target is None:
+        raise KvplanError("bad-usage", "--image belongs to --emit", help="--emit docker-compose")
+    if sum(map(bool, (markdown, target, is_given(given, "json")))) > 1:
+        raise KvplanError("bad-usage", "give one of --json, --markdown, --emit")
     values["workload"] = _workload(values)
+    write = values.pop("write", None)
     if values.get("fleet") is not None:
         from kvplan.readers.fleet_file import read_fleet
 
@@ -46,6 +58,8 @@ def run(words: list[str], given: Given) -> Answer:
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=result.model_dump(), code=code)
+    if target is not None:
+        return Answer(text=_emitted(result, target, image))
     if markdown:
         from kvplan.report.plan_markdown import plan_markdown
 
@@ -70,6 +84,10 @@ def _values(given: Given) -> dict[str, Any]:
             values[name] = flag
         elif flag is not None:
             values[name] = values_of(option, flag, f"{option.flags[0]} {flag}")
+    if "arrival" in values:
+        values["arrival"] = rate(values["arrival"])
+    if any(values.get(name) for name in _FEED) or is_given(given, "json"):
+        values["levers"] = True
     for name in ("tpot", "ttft"):
         if name in values:
             values[name] = seconds(values[name], f"--{name}")
@@ -88,6 +106,14 @@ def seconds(text: str, flag: str) -> Fraction:
     return Fraction(match[1]) / (1000 if match[2] == "ms" else 1)
 
 
+def rate(text: str) -> Fraction:
+    """``3/s`` or ``90/min`` as requests a second. Raises KvplanError(bad-rate)."""
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not Fraction(match[1]):
+        raise KvplanError("bad-rate", f"--arrival: {text!r} is not a rate", help="write --arrival 3/s")
+    return Fraction(match[1]) / (MINUTE if match[2] == "min" else 1)
+
+
 def share(text: str) -> Fraction:
     """``10%`` or ``0.1``. Raises KvplanError(bad-setting)."""
     match = _SHARE.fullmatch(text.strip())
@@ -99,6 +125,7 @@ def share(text: str) -> Fraction:
 def _workload(values: dict[str, Any]) -> Workload | None:
     path, prompt = values.pop("workload", None), values.pop("input_tokens", None)
     answer = values.pop("output_tokens", None)
+    columns = _columns(values.pop("trace_columns", None))
     if (prompt is None) != (answer is None):
         raise KvplanError("bad-usage", "give both --input-tokens and --output-tokens, or --tokens")
     if (path is not None) + (prompt is not None) + ("tokens" in values) > 1:
@@ -117,21 +144,61 @@ def _workload(values: dict[str, Any]) -> Workload | None:
         loads = [one.workload for one in load_plans(path) if one.workload is not None]
         if len(loads) != 1:
             raise KvplanError("bad-usage", f"{path} has {len(loads)} workloads, and one is planned for")
-        return loads[0]
+        trace = loads[0].trace
+        return (
+            loads[0] if trace is None else replace(loads[0], trace=_beside(Path(path).parent / trace, values))
+        )
     from kvplan.readers.traces import read_trace
 
-    shapes = read_trace(Path(path), name=path).shapes()
-    return Workload(shapes, requests_in_flight=values.get("requests"), trace=path)
+    shapes = read_trace(Path(path), name=path, columns=columns).shapes()
+    flying = values.get("requests")
+    return Workload(
+        shapes, requests_in_flight=flying, trace=_beside(Path(path), values), trace_columns=columns
+    )
+
+
+def _beside(trace: Path, values: dict[str, Any]) -> str:
+    """A trace's path as the plan that is written has it: from that plan's folder."""
+    folder = Path(values.get("write") or "plan.yaml").parent
+    return trace.as_posix() if trace.is_absolute() else Path(os.path.relpath(trace, folder)).as_posix()
+
+
+def _columns(text: str | None) -> tuple[str, str] | None:
+    """``prompt,answer`` as two names. Raises KvplanError(bad-usage)."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or not all(names):
+        raise KvplanError(
+            "bad-usage", f"--trace-columns {text}: two names, of prompt and answer",
+            help="--trace-columns prompt_tokens,completion_tokens",
+        )  # fmt: skip
+    return names[0], names[1]
+
+
+def _emitted(result: PlanResult, target: str, image: str | None) -> str:
+    """What starts the best. Raises KvplanError(nothing-to-write | …)."""
+    from kvplan.api import load_model
+    from kvplan.report.emit import emit
+
+    best = _best(result, f"nothing for {target} was written")
+    return emit(best, target, model=load_model(best.model), image=image)
+
+
+def _best(result: PlanResult, instead: str) -> Plan:
+    if result.best is None:
+        ways = tuple(f"{way.flags}: {way.then}" for way in result.ways_out)
+        raise KvplanError(
+            "nothing-to-write", f"nothing serves the load: {instead}", help=ways, exit_code=EXIT_NO
+        )
+    return result.best
 
 
 def _write(result: PlanResult, path: Path) -> None:
-    """The best as a plan file, its reasons above it. Raises KvplanError(nothing-to-write | file-exists)."""
+    """The best as a plan file, its reasons above it. Raises KvplanError(nothing-to-write | …)."""
     from kvplan.report.plan_file import plan_text
 
-    if result.best is None:
-        raise KvplanError("nothing-to-write", f"nothing serves the load: {path} was not written", exit_code=1)
-    if path.exists():
-        raise KvplanError("file-exists", f"{path} exists already", help="remove it, or give another name")
+    plan = _best(result, f"{path} was not written")
     best = result.options[0]
     comments = [
         f"{best.gpus} × {best.gpu} for {result.requests:,} requests, objective {result.objective},"
@@ -140,11 +207,8 @@ def _write(result: PlanResult, path: Path) -> None:
         *best.notes,
         "check it: kvplan check " + path.name,
     ]
-    text = plan_text(result.best, comments=comments, directory=path.parent.resolve())
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise KvplanError("unwritable-file", f"{path} cannot be written: {error.strerror}") from error
+    text = plan_text(plan, comments=comments, directory=path.parent.resolve())
+    write_new(path, text)
 
 
 def _typed(given: Given) -> list[str]:
@@ -152,7 +216,7 @@ def _typed(given: Given) -> list[str]:
     words: list[str] = []
     for option in PLANNED:
         value = given.get(option.name)
-        if option.name in ("write", "markdown") or value is None or value is False:
+        if option.name in ("write", "markdown", "emit", "image") or value is None or value is False:
             continue
         words += [option.flags[-1] if len(option.flags[-1]) == 2 else option.flags[0]]
         if (text := text_of(given, option.name)) is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kvplan.cli.emit_options import IMAGE
 from kvplan.cli.options import OPTIONS, OUTPUT, QUESTION, Option, switch, whole_number, word
-from kvplan.units import parse_tokens
+from kvplan.units import parse_bytes, parse_tokens
 
 _LOAD = "The load"
 _GPUS = "The GPUs"
@@ -20,6 +21,15 @@ PLANNED: tuple[Option, ...] = (
     Option("output_tokens", ("--output-tokens",), "LENGTH", parse_tokens, "Tokens of the answer.", _LOAD),
     Option("workload", ("--workload",), "FILE", word,
            "A trace (CSV or JSON lines), or a plan whose workload counts.", _LOAD),
+    Option("trace_columns", ("--trace-columns",), "NAMES", word,
+           "With --workload: the columns of prompt and answer, where it is none of the traces that kvplan"
+           " knows: prompt_tokens,completion_tokens.", _LOAD),
+    Option("shared_prefix", ("--shared-prefix",), "LENGTH", parse_tokens,
+           "Tokens that all prompts begin with: held once where the engine shares them.", _LOAD),
+    Option("samples", ("--samples",), "NUMBER", whole_number,
+           "Answers (or beams) to each prompt, which share it. Default: 1.", _LOAD),
+    Option("arrival", ("--arrival",), "RATE", word,
+           "Requests that arrive: 3/s. With --ttft and --tpot instead of --requests.", _LOAD),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
            "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows.", _GPUS,
            many=True, complete="gpus"),
@@ -37,6 +47,10 @@ PLANNED: tuple[Option, ...] = (
            QUESTION),
     Option("headroom", ("--headroom",), "SHARE", word, "Share of the pool that stays free: 10%.", QUESTION),
     Option("pool", ("--pool",), "likely|safe", word, "Which figure of the pool must do.", QUESTION),
+    Option("levers", ("--levers",), "", switch,
+           "Also what each memory lever would do: sharing, formats, offload, …", QUESTION),
+    Option("host_memory", ("--host-memory",), "SIZE", parse_bytes,
+           "A cache tier in host memory, over all GPUs: 256GiB.", QUESTION),
     Option("pareto", ("--pareto",), "", switch,
            "Also all plans that no other beats in GPUs, requests and context.", QUESTION),
     Option("top", ("--top",), "NUMBER", whole_number, "How many plans to show. Default: 5.", QUESTION),
@@ -60,6 +74,10 @@ PLANNED: tuple[Option, ...] = (
            "Whole experts on each GPU, or never. Default: both are tried.", _SEARCH,
            off_flags=("--no-enable-expert-parallel",)),
     Option("write", ("--write",), "FILE", word, "Write the best as a plan file.", OUTPUT),
+    Option("emit", ("--emit",), "TARGET", word,
+           "Print what starts the best plan: vllm, sglang, trtllm, llamacpp, docker-compose, kubernetes.",
+           OUTPUT, complete="targets"),
+    IMAGE,
     Option("markdown", ("--markdown",), "", switch, "Markdown, for a pull request.", OUTPUT),
 )  # fmt: skip
 _TAKEN = frozenset(option.name for option in PLANNED)
@@ -76,6 +94,7 @@ Examples:
       --max-gpus 8
   kvplan plan qwen3-32b -n 64 -t 8k --fleet fleet.yaml --objective cost
   kvplan plan qwen3-32b -n 32 -t 8k --write plan.yaml
+  kvplan plan qwen3-32b -n 32 -t 8k --gpu h100 --emit vllm
 
 \b
 Every candidate is judged by the engine's own rules; nothing is rented or run.

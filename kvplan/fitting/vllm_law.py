@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
@@ -27,15 +28,16 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.fitting.parts import memory_of
 from kvplan.fitting.vllm import utilization, weights_line
-from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start
+from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
+from kvplan.plans.sharing import shared_block
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
 from kvplan.settings import Settings
-from kvplan.units import ceil_div, gib
+from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.ranks import Parallel
 
@@ -103,7 +105,7 @@ class VllmLaw:
         if pool <= 0:
             if start.weights >= memory.usable:
                 return weights_alone(start.weights, memory.usable)
-            return _nothing_left(memory, taken)
+            return nothing_left(memory, taken)
         if safe:
             pool = max(0, memory.usable - memory.reserved_high - most)
         if not plan.groups:
@@ -117,7 +119,16 @@ class VllmLaw:
                 f" {max(usable, 0):,} can be used",
                 needed - usable,
             )
-        return Room(pool, self._holds(plan, num_blocks - 1))
+        held, blocks = self._held(plan), num_blocks - 1
+
+        def holds(tokens: int) -> int:
+            need = held(tokens)
+            return blocks // need if need else plan.max_num_seqs
+
+        def share(tokens: int) -> Fraction | None:
+            return Fraction(held(tokens), blocks) if blocks else None
+
+        return Room(pool, holds, share, start.block)
 
     def _memory(self, gpu: Gpu) -> Memory | Fell:
         share = self._share
@@ -155,7 +166,8 @@ class VllmLaw:
         key = (seqs, batch.tokens)
         if key not in self._taken:
             self._taken[key] = self._takes(facts, seqs, batch)
-        return Start(plan, self._taken[key], facts.bytes_per_gpu)
+        block = shared_block(plan.pool_groups, prefix_caching=batch.prefix_caching)
+        return Start(plan, self._taken[key], facts.bytes_per_gpu, block)
 
     def _takes(self, facts: WeightFacts, seqs: int, batch: Batch) -> tuple[int, int]:
         """What the stage takes that takes most: likely, and at most."""
@@ -178,7 +190,9 @@ class VllmLaw:
             asked = replace(settings, gpu=self._gpu, max_num_seqs=seqs, max_model_len=length)
             try:
                 resolved = resolve(self._model, asked, rules_of(self._choice.version))
-                found = Batch(resolved.batch.tokens, resolved.dtype, resolved.lengths.longest)
+                found = Batch(
+                    resolved.batch.tokens, resolved.dtype, resolved.lengths.longest, resolved.prefix_caching
+                )
             except KvplanError as error:
                 found = Fell(error.code, error.message)
             self._shared.batches[key] = found
@@ -246,16 +260,15 @@ class VllmLaw:
         self._facts = found
         return found
 
-    def _holds(self, plan: Plan, blocks: int) -> Callable[[int], int]:
-        """How many requests of a length so many blocks hold."""
+    def _held(self, plan: Plan) -> Callable[[int], int]:
+        """The blocks that a request of a length holds."""
         model, settings = self._model, self._settings
 
-        def holds(tokens: int) -> int:
+        def held(tokens: int) -> int:
             encoder = encoder_length(model, settings, tokens)[0] if model.encoder is not None else 0
-            held = plan.held(tokens, encoder)
-            return blocks // held if held else plan.max_num_seqs
+            return plan.held(tokens, encoder)
 
-        return holds
+        return held
 
     def _rest(self, seqs: int, batch: Batch, *, samples: bool) -> tuple[int, int]:
         """Everything beside weights and what is reserved: activations, contexts, tables, graphs."""
@@ -289,12 +302,3 @@ class VllmLaw:
             found = sum(line.bytes for line in lines), sum(line.high_bytes for line in lines)
             self._shared.rests[key] = found
         return found
-
-
-def _nothing_left(memory: Memory, taken: int) -> Fell:
-    return Fell(
-        "no-memory-for-cache",
-        f"weights, activations and the rest take {gib(taken + memory.reserved)}; {gib(memory.usable)} of"
-        f" {gib(memory.total)} may be used, so nothing is left for the cache",
-        taken + memory.reserved - memory.usable,
-    )

@@ -10,6 +10,7 @@ from kvplan.engines.vllm.plan import Plan
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell
+from kvplan.units import gib
 from kvplan.weights.facts import WeightFacts
 
 
@@ -24,20 +25,31 @@ class Memory(NamedTuple):
 
 class Start(NamedTuple):
     """A start of the engine: the plan of its cache, what the stage that decides takes (likely, at most), and
-    the weights of the fullest GPU."""
+    the weights of the fullest GPU. block: tokens in which equal heads of prompts are held once, or 0."""
 
     plan: Plan
     taken: tuple[int, int]
     weights: int
+    block: int
 
 
 class Batch(NamedTuple):
-    """What max_num_seqs and max_model_len resolve to: max_num_batched_tokens, the element type, and the
-    longest length that the model's config allows."""
+    """What max_num_seqs and max_model_len resolve to: max_num_batched_tokens, the element type, the
+    longest length that the model's config allows, and whether prefixes are kept."""
 
     tokens: int
     dtype: Packing
     longest: int | None
+    prefix_caching: bool
+
+
+def nothing_left(memory: Memory, taken: int) -> Fell:
+    return Fell(
+        "no-memory-for-cache",
+        f"weights, activations and the rest take {gib(taken + memory.reserved)}; {gib(memory.usable)} of"
+        f" {gib(memory.total)} may be used, so nothing is left for the cache",
+        taken + memory.reserved - memory.usable,
+    )
 
 
 class Shared:

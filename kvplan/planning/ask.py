@@ -12,8 +12,10 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.quality import Quality
 from kvplan.plans.fleet import Offer
-from kvplan.plans.law import Fell, Laws
+from kvplan.plans.law import Fell, Laws, Room
 from kvplan.plans.plan import QUALITIES
+from kvplan.plans.serve import HOST_TIERS
+from kvplan.plans.sharing import Sharing
 from kvplan.plans.workload import Shape
 from kvplan.record import record
 from kvplan.settings import Settings
@@ -37,8 +39,18 @@ class Speed(NamedTuple):
     tokens_per_second: tuple[float, float, float]
 
 
-SpeedOf = Callable[[Model, Gpu, Settings, int, Shape], Speed | Fell]
-"""The speed of an engine with so many requests of a shape running; TTFT and TPOT never fall with them."""
+class Running(NamedTuple):
+    """What runs on one pool: requests of a shape, of whose prompts ``cached`` tokens are held already.
+    node_bytes_per_second: between nodes, one GPU's share; None = not known."""
+
+    requests: int
+    shape: Shape
+    cached: int = 0
+    node_bytes_per_second: int | None = None
+
+
+SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Fell]
+"""The speed of an engine under so much; TTFT and TPOT never fall as requests rise."""
 
 
 @record()
@@ -57,9 +69,11 @@ class Ask:
     the user; the search overrides what it varies. shapes: the mix of requests; requests: at once, over the
     whole plan. lengths: max_model_len tried, each at least the longest request.
 
-    tp, pp, dp, dcp: sizes tried, None = the usual ones. kv_dtypes: words tried, None = those that the quality
-    policy takes. max_gpus: over the whole plan. safe: the pool's low figure must do. headroom: share of the
-    pool that stays free. tpot, ttft: seconds at most, by the likely estimate.
+    tp, pp, dp, dcp, adp (attention groups): sizes tried, None = the usual ones. kv_dtypes: words tried,
+    None = those that the quality policy takes. max_gpus: over the whole plan. safe: the pool's low figure
+    must do. headroom: share of the pool that stays free. tpot, ttft: seconds at most, by the likely
+    estimate. prefix: tokens that all prompts begin with; samples: sequences of one prompt, all of a request.
+    host_memory: bytes of a cache tier in host memory, over all GPUs of the plan.
     """
 
     variants: tuple[Variant, ...]
@@ -75,6 +89,7 @@ class Ask:
     pp: tuple[int, ...] | None = None
     dp: tuple[int, ...] | None = None
     dcp: tuple[int, ...] | None = None
+    adp: tuple[int, ...] | None = None
     expert_parallel: bool | None = None
     kv_dtypes: tuple[str, ...] | None = None
     quality: str = "safe"
@@ -85,6 +100,9 @@ class Ask:
     tpot: Fraction | None = None
     ttft: Fraction | None = None
     speed: SpeedOf | None = None
+    prefix: int = 0
+    samples: int = 1
+    host_memory: int = 0
 
     def __post_init__(self) -> None:
         for name, value, words in (
@@ -105,6 +123,14 @@ class Ask:
             )
         if self.requests < 1 or self.requests > 10**9:
             raise KvplanError("bad-setting", f"requests is {self.requests:,}", help="1 or more")
+        if self.samples < 1 or self.prefix < 0:
+            raise KvplanError("bad-setting", "samples are 1 or more, a shared prefix 0 tokens or more")
+        if self.host_memory and self.choice.engine.name not in HOST_TIERS:
+            raise KvplanError(
+                "no-host-tier",
+                f"no flag of {self.choice.engine.name} for a tier in host memory is known",
+                help="--engine " + " or ".join(HOST_TIERS),
+            )
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")
         if (self.tpot is not None or self.ttft is not None) and self.speed is None:
@@ -123,6 +149,22 @@ class Ask:
         prompt = -(-sum(shape.input_tokens * shape.weight for shape in self.shapes) // total)
         answer = -(-sum(shape.output_tokens * shape.weight for shape in self.shapes) // total)
         return Shape(prompt, answer)
+
+    @property
+    def shares(self) -> bool:
+        """Whether requests have something in common that an engine might hold once."""
+        return self.prefix > 0 or self.samples > 1
+
+    def sharing(self, room: Room) -> Sharing:
+        """What of the prompts that room holds once."""
+        longest = max(shape.input_tokens for shape in self.shapes)
+        return Sharing(room.block, min(self.prefix, longest), self.samples)
+
+    def running(self, offer: Offer, requests: int, block: int) -> Running:
+        """So many requests of the mean shape on one pool of the offer; block: of its room."""
+        mean = self.mean
+        cached = min(self.prefix // block * block, mean.input_tokens - 1) if block else 0
+        return Running(requests * self.samples, mean, max(cached, 0), offer.node_bytes_per_second)
 
     def limit(self, offer: Offer) -> int | None:
         """GPUs of an offer that the plan may take."""

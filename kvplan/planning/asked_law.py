@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from fractions import Fraction
 
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
+from kvplan.plans.sharing import block_of, share_of
 from kvplan.questions import ask
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -60,7 +62,13 @@ class AskedLaw:
             if isinstance(found, Fell):
                 return found
         assert found.pool is not None
-        return Room(found.pool.bytes, self._holds(settings))
+        asked = self._asked(settings)
+        return Room(
+            found.pool.bytes,
+            lambda tokens: _held(asked(tokens)),
+            lambda tokens: _share(asked(tokens)),
+            block_of(found),
+        )
 
     def _ask(self, settings: Settings) -> Answer:
         try:
@@ -74,18 +82,24 @@ class AskedLaw:
             return Fell("no-pool", result.warnings[-1] if result.warnings else why)
         return result
 
-    def _holds(self, settings: Settings) -> Callable[[int], int]:
-        kept: dict[int, int] = {}
+    def _asked(self, settings: Settings) -> Callable[[int], Answer]:
+        """The engine's answers for requests of a length, each asked for once."""
+        kept: dict[int, Answer] = {}
 
-        def holds(tokens: int) -> int:
+        def asked(tokens: int) -> Answer:
             if tokens not in kept:
-                found = self._ask(replace(settings, tokens=tokens))
-                kept[tokens] = 0 if isinstance(found, Fell) or found.pool is None else (
-                    found.pool.requests_that_fit
-                )  # fmt: skip
+                kept[tokens] = self._ask(replace(settings, tokens=tokens))
             return kept[tokens]
 
-        return holds
+        return asked
+
+
+def _held(found: Answer) -> int:
+    return 0 if isinstance(found, Fell) or found.pool is None else found.pool.requests_that_fit
+
+
+def _share(found: Answer) -> Fraction | None:
+    return None if isinstance(found, Fell) else share_of(found)
 
 
 def _refused(result: SizeResult) -> Fell:

@@ -16,6 +16,8 @@ from kvplan.plans.law import Fell, Room
 from kvplan.plans.workload import apportion
 from kvplan.units import ceil_div
 
+MANY = 10**9
+"""Requests that take nothing of a pool: as many as a plan may ask for."""
 Key = tuple[Fraction | int, ...]
 
 
@@ -35,7 +37,7 @@ class Found(NamedTuple):
 
     @property
     def engines(self) -> int:
-        return self.replicas * self.one.layout.dp
+        return self.replicas * self.one.layout.pools
 
     @property
     def requests(self) -> int:
@@ -74,31 +76,32 @@ class Searched(NamedTuple):
 def fitting(ask: Ask, room: Room) -> int:
     """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
 
-    One shape: holds(tokens). Several: the longest fits, and n where n · Σ share / holds(shape) <= 1: never
-    more than the blocks allow, as holds() rounds down.
+    n · mean share + what all prompts begin with <= 1 − headroom (`kvplan.plans.sharing`), and one request of
+    the longest shape fits.
     """
-    if len(ask.shapes) == 1:
-        count = room.holds(ask.shapes[0].tokens)
-        return int(count * (1 - ask.headroom)) if ask.headroom else count
-    free = 1 - ask.headroom
-    held = [(room.holds(shape.tokens), shape.weight) for shape in ask.shapes if shape.tokens and shape.weight]
-    if any(holds * free < 1 for holds, _ in held):
-        return 0
-    weights = sum(shape.weight for shape in ask.shapes)
-    return int(weights * free / sum((Fraction(weight, holds) for holds, weight in held), start=Fraction(0)))
+    if len(ask.shapes) == 1 and not ask.headroom and not ask.shares:
+        return room.holds(ask.shapes[0].tokens)
+    sharing = ask.sharing(room)
+    free = 1 - ask.headroom - sharing.common(room.share)
+    total, weights = Fraction(0), 0
+    for shape in ask.shapes:
+        part = sharing.request(shape, room.share)
+        if part is None or part > free:
+            return 0
+        total += part * shape.weight
+        weights += shape.weight
+    return MANY if not total else min(MANY, int(free * weights / total))
 
 
 def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
     """Whether so many whole requests, dealt in the proportions of the mix, fit as well."""
-    counts = apportion(requests, [shape.weight for shape in ask.shapes])
-    share = sum(
-        (
-            Fraction(count, room.holds(shape.tokens))
-            for shape, count in zip(ask.shapes, counts, strict=True)
-            if count and shape.tokens
-        ),
-        start=Fraction(0),
-    )
+    sharing = ask.sharing(room)
+    share = sharing.common(room.share)
+    for shape, count in zip(ask.shapes, apportion(requests, [one.weight for one in ask.shapes]), strict=True):
+        part = sharing.request(shape, room.share) if count else Fraction(0)
+        if part is None:
+            return False
+        share += part * count
     return share <= 1 - ask.headroom
 
 

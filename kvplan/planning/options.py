@@ -9,12 +9,14 @@ from typing import Any
 from kvplan.engines.base import has_kind
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
-from kvplan.planning.ask import Ask, Speed, node_of
-from kvplan.planning.found import Found
+from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
+from kvplan.planning.found import Found, dealt_fits
 from kvplan.planning.results import Option
+from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
-from kvplan.plans.law import Fell
-from kvplan.plans.serve import serve_of
+from kvplan.plans.law import Fell, Room
+from kvplan.plans.serve import HOST_TIERS, serve_of
+from kvplan.plans.sharing import block_of, share_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -29,6 +31,8 @@ _OWN = {
 """Settings that a plan pins beside the search's own, as the engine resolved them."""
 _RESOLVED = {("trtllm", "max_num_batched_tokens"): "max_num_tokens"}
 _DEFAULTS = Settings()
+_HEAVY = 30
+"""Percent of the memory from which weights tempt one to count GPUs by them alone."""
 
 
 def settings_of(ask: Ask, found: Found) -> Settings:
@@ -39,18 +43,20 @@ def settings_of(ask: Ask, found: Found) -> Settings:
         gpu=found.offer.gpu,
         max_model_len=found.max_model_len,
         tokens=longest,
-        requests=found.per_engine,
+        requests=found.per_engine * ask.samples,
     )
     if ask.choice.engine.name == "llamacpp":
-        own = {**dict(settings.engine_options), "parallel": found.per_engine,
-               "ctx_size": found.per_engine * longest}  # fmt: skip
+        slots = found.per_engine * ask.samples
+        own = {**dict(settings.engine_options), "parallel": slots, "ctx_size": slots * longest}
         return replace(settings, max_num_seqs=None, engine_options=tuple(sorted(own.items())))
-    return replace(settings, max_num_seqs=found.max_num_seqs)
+    return replace(settings, max_num_seqs=found.max_num_seqs * found.one.limit_ways)
 
 
-def answer_of(ask: Ask, found: Found) -> SizeResult:
-    """The engine's own answer for the candidate. Raises KvplanError."""
-    return ask_engine(found.one.variant.model, ask.choice, settings_of(ask, found))
+def answer_of(ask: Ask, found: Found, tokens: int | None = None) -> SizeResult:
+    """The engine's own answer for the candidate, at its longest request or another. Raises KvplanError."""
+    settings = settings_of(ask, found)
+    asked = settings if tokens is None else replace(settings, tokens=tokens, requests=1)
+    return ask_engine(found.one.variant.model, ask.choice, asked)
 
 
 def holds(ask: Ask, found: Found) -> bool:
@@ -61,7 +67,16 @@ def holds(ask: Ask, found: Found) -> bool:
         return False
     if result.refusal is not None or result.pool is None:
         return False
-    return len(ask.shapes) > 1 or ask.safe or result.pool.max_requests >= found.per_engine
+    if len(ask.shapes) > 1 or ask.safe:
+        return True
+    if not ask.shares:
+        return result.pool.max_requests >= found.per_engine
+
+    def share(tokens: int) -> Fraction | None:
+        return share_of(answer_of(ask, found, tokens))
+
+    room = Room(result.pool.bytes, lambda _: 0, share, block_of(result))
+    return dealt_fits(ask, room, found.per_engine)
 
 
 def option_of(ask: Ask, found: Found) -> Option:
@@ -79,6 +94,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         if about.rank or about.source
     )
     resolved = result.settings
+    tier = host_tier(ask, found)
     return Option(
         model_id=one.variant.model.id,
         weights=one.variant.label,
@@ -90,7 +106,7 @@ def option_of(ask: Ask, found: Found) -> Option:
         replicas=found.replicas,
         nodes=found.nodes * found.replicas if found.nodes > 1 else ceil_div(found.gpus, node_of(found.offer)),
         settings=settings,
-        serve=serve_of(settings, engine),
+        serve=(*serve_of(settings, engine), *tier[0]),
         requests=found.requests,
         requests_per_engine=found.per_engine,
         max_num_seqs=found.max_num_seqs,
@@ -100,16 +116,24 @@ def option_of(ask: Ask, found: Found) -> Option:
         quality=one.tier,
         citations=citations,
         cost_per_hour=found.cost,
-        speed=_speed(ask, found, settings),
+        speed=_speed(ask, found, settings, block_of(result)),
         notes=tuple(_notes(ask, found, result)),
         warnings=result.warnings,
     )
 
 
-def _speed(ask: Ask, found: Found, settings: Settings) -> Speed | None:
+def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:
+    """The flags of the tier in host memory, and the bytes that they come to."""
+    if not ask.host_memory:
+        return (), 0
+    return HOST_TIERS[ask.choice.engine.name].flags(ask.host_memory, found.gpus, found.engines)
+
+
+def _speed(ask: Ask, found: Found, settings: Settings, block: int) -> Speed | None:
     if ask.speed is None:
         return None
-    speed = ask.speed(found.one.variant.model, found.offer.gpu, settings, max(1, found.per_engine), ask.mean)
+    running = ask.running(found.offer, max(1, found.per_engine), block)
+    speed = ask.speed(found.one.variant.model, found.offer.gpu, settings, running)
     return None if isinstance(speed, Fell) else speed
 
 
@@ -123,6 +147,24 @@ def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:
     return pinned
 
 
+def _instead_of_stages(ask: Ask, found: Found) -> list[str]:
+    """Inside a node tensor parallelism is usual: what it would hold on the GPUs of this engine."""
+    one = found.one
+    size = one.layout.gpus
+    plain = replace(
+        ask, variants=(one.variant,), kv_dtypes=(one.kv,), offers=(replace(found.offer, available=None),),
+        objective=REQUESTS, requests=1, max_gpus=size, lengths=(found.max_model_len,),
+        tp=(size,), pp=(1,), dp=(1,), dcp=(1,), adp=(1,), tpot=None, ttft=None,
+    )  # fmt: skip
+    held = search(plain, wanted=1).found
+    if not held:
+        return [f"pipeline stages, as tp {size} is none: see why others fell, or --tp {size} --pp 1"]
+    if held[0].requests >= found.per_engine:
+        return []
+    less = f"tp {size} holds {held[0].requests:,} of the {found.per_engine:,} requests"
+    return [f"pipeline stages, though every request waits at each: {less}"]
+
+
 def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
     """The mistakes that are easily made with this very plan."""
     one, model = found.one, found.one.variant.model
@@ -131,15 +173,15 @@ def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
     if budget is not None and weights is not None and layout.gpus > 1:
         usable = budget.total_bytes - budget.unused_bytes
         alone = ceil_div(weights.bytes_per_gpu * layout.gpus, usable)
-        if alone < layout.gpus:
-            share = weights.bytes_per_gpu * 100 // usable
+        share = weights.bytes_per_gpu * 100 // usable
+        if alone < layout.gpus and share >= _HEAVY:
             notes.append(
                 f"weights are {share} % of the memory that may be used: GPUs counted by the weights alone"
                 " would be too few, the cache needs the rest"
             )
-    copies = copies_of_heads(model, layout.tp) // layout.dcp
+    copies = copies_of_heads(model, layout.tp) // (layout.dcp * layout.adp)
     if copies > 1 and has_kind(model, Kind.MLA):
-        notes.append(f"every one of the {layout.tp} ranks keeps the whole latent: tensor parallelism divides"
+        notes.append(f"the whole latent lies on {copies} ranks: tensor parallelism divides"
                      " weights, not this cache")  # fmt: skip
     elif copies > 1:
         notes.append(f"tp {layout.tp} exceeds the KV heads: each head is kept {copies} times")
@@ -150,6 +192,8 @@ def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
                          " max_num_batched_tokens holds more requests")  # fmt: skip
     if has_kind(model, Kind.STATE):
         notes.append("states are kept for each request: a max_num_seqs beyond the need takes their memory")
+    if layout.pp > 1 and found.nodes == 1:
+        notes += _instead_of_stages(ask, found)
     if layout.tp > 1 and found.nodes > 1 and layout.tp * layout.dp > node_of(found.offer):
         notes.append("ranks exchange tensors between nodes at every layer: mind the network")
     return notes

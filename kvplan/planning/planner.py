@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
-from kvplan.planning.ask import COST, REQUESTS, Ask
+from kvplan.planning.ask import CONTEXT, Ask
 from kvplan.planning.found import Found, Searched
-from kvplan.planning.options import holds, option_of
+from kvplan.planning.front import front, measures
+from kvplan.planning.options import holds, host_tier, option_of
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, ways_out
 from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.search import search
 from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
-from kvplan.plans.workload import Shape, Workload
+from kvplan.plans.workload import Workload
 from kvplan.results import EngineRef, ModelRef
 
 ALTERNATIVES = 5
-FRONT_GPUS = 8
-"""As many GPUs a front looks at where nobody says how many there are."""
 
 
 def make_plan(
@@ -44,7 +42,7 @@ def make_plan(
         assert holds(ask, found), f"the engine does not confirm {found}"
     options = tuple(option_of(ask, found) for found in chosen)
     best = chosen[0] if chosen else None
-    front = tuple(option_of(asked, found) for asked, found in _front(ask)) if pareto else ()
+    shown = tuple(option_of(one.ask, one.found) for one in front(ask)) if pareto else ()
     static = sum(fallen.candidates for fallen in searched.fallen if fallen.offer is None)
     model = ask.variants[0].model
     return PlanResult(
@@ -56,7 +54,8 @@ def make_plan(
         shapes=ask.shapes,
         best=None if best is None else _plan(ask, best, options[0], named, engine, workload),
         options=options,
-        pareto=front,
+        pareto=shown,
+        pareto_by=measures(ask) if pareto else (),
         reasons=reasons_of(searched),
         ways_out=ways_out(ask, best) if depth else (),
         steps=steps_of(ask, best) if depth and best is not None else (),
@@ -73,7 +72,11 @@ def _several(ask: Ask, searched: Searched, top: int) -> list[Found]:
     first each smaller GPU that does with the same number (formats are cheaper than GPUs), then the best of
     the other kinds."""
     if len(ask.offers) == 1 or not searched.found:
-        return list(searched.found[:top])
+        shown: dict[object, Found] = {}
+        for found in searched.found:
+            one = found.one
+            shown.setdefault((one.variant.label, one.kv, one.layout, found.gpus, found.requests), found)
+        return list(shown.values())[:top]
     kinds: dict[tuple[str, str], Found] = {}
     for found in searched.found:
         kinds.setdefault((found.offer.gpu.slug, found.offer.where), found)
@@ -92,55 +95,14 @@ def memory_of(found: Found) -> int:
     return found.offer.gpu.memory_total_bytes or found.offer.gpu.memory_nvml_bytes or 0
 
 
-def _front(ask: Ask) -> list[tuple[Ask, Found]]:
-    """What no other beats in GPUs (their cost under that objective), requests and their length together: the
-    most requests of 1, 2, 4 … GPUs, as long as in the ask, and half, twice and four times as long."""
-    limits = [limit for offer in ask.offers if (limit := ask.limit(offer)) is not None]
-    most = max(limits, default=FRONT_GPUS)
-    points: list[tuple[Ask, Found]] = []
-    for stretched in _stretched(ask):
-        count = 1
-        while count <= most:
-            asked = replace(stretched, objective=REQUESTS, requests=1, max_gpus=count)
-            points += [(asked, found) for found in search(asked, wanted=0).found]
-            count *= 2
-    by_cost = ask.objective == COST
-
-    def price(found: Found) -> Fraction | int:
-        return (found.cost or 0) if by_cost else found.gpus
-
-    points.sort(key=lambda pair: (price(pair[1]), -pair[1].requests, -pair[1].max_model_len, pair[1].key))
-    front: list[tuple[Ask, Found]] = []
-    for asked, found in points:
-        if not any(
-            price(other) <= price(found)
-            and other.requests >= found.requests
-            and other.max_model_len >= found.max_model_len
-            for _, other in front
-        ):
-            front.append((asked, found))
-    return front
-
-
-def _stretched(ask: Ask) -> list[Ask]:
-    """The ask with requests half, just, twice and four times as long, as far as the model goes."""
-    own = ask.variants[0].model.max_model_len
-    asks = []
-    for up, down in ((1, 2), (1, 1), (2, 1), (4, 1)):
-        shapes = tuple(
-            Shape(max(1, shape.input_tokens * up // down), shape.output_tokens * up // down, shape.weight)
-            for shape in ask.shapes
-        )
-        longest = max(shape.tokens for shape in shapes)
-        if up == down or own is None or longest <= own:
-            asks.append(replace(ask, shapes=shapes, lengths=(longest,)))
-    return asks
-
-
 def _plan(ask: Ask, best: Found, option: Option, named: str, engine: str, workload: Workload | None) -> Plan:
     longest = max(shape.tokens for shape in ask.shapes)
     model = ask.variants[0].model
     kept = best.one.variant.model
+    plain = len(ask.shapes) == 1 and not ask.shares  # else the workload says what is required
+    own = Workload(
+        ask.shapes, requests_in_flight=ask.requests, shared_prefix_tokens=ask.prefix, samples=ask.samples
+    )
     return Plan(
         name=f"{kept.id.rpartition('/')[2].lower()}-{option.gpus}x-{option.gpu}",
         model=named if kept is model else kept.id,
@@ -148,12 +110,13 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, engine: str, worklo
         gpus=option.gpus,
         settings=option.settings,
         serve=option.serve,
-        workload=workload or Workload(ask.shapes, requests_in_flight=ask.requests),
+        workload=own if workload is None else replace(workload, requests_in_flight=ask.requests),
         require=Requirements(
-            requests=ask.requests if len(ask.shapes) == 1 else None,
-            tokens=longest if len(ask.shapes) == 1 else None,
+            requests=ask.requests if plain else None,
+            tokens=longest if plain else None,
             headroom=ask.headroom,
-            max_model_len=longest,
+            max_model_len=best.max_model_len if ask.objective == CONTEXT else longest,
+            host_memory_bytes=host_tier(ask, best)[1],
             pool=SAFE if ask.safe else LIKELY,
         ),
         quality=ask.quality,

@@ -33,19 +33,25 @@ _RULES = ("quality", "heads", "experts", "layers")
 
 def reasons_of(searched: Searched) -> tuple[Reason, ...]:
     """One line for each reason, on which GPUs, with the candidate that came nearest: of equal ones the one
-    with the most GPUs an engine (weights and cache are divided finest there). The rules first, then by how
-    many fell."""
+    with the most GPUs an engine (weights and cache are divided finest there). By how many fell, the
+    rules that hold on every GPU last."""
     groups: dict[str, list[Fallen]] = {}
     for fallen in searched.fallen:
         groups.setdefault(fallen.why.code, []).append(fallen)
     found = []
     for code, members in groups.items():
-        nearest = min(members, key=lambda one: (one.why.far, -one.one.layout.gpus, one.one.place))
+        nearest = min(members, key=_near)
         gpus = tuple(dict.fromkeys(one.offer.gpu.slug for one in members if one.offer is not None))
         found.append(
             Reason(code, nearest.why.message, gpus, _example(nearest), sum(one.candidates for one in members))
         )
-    return tuple(sorted(found, key=lambda one: (one.code not in _RULES, -one.candidates, one.code)))
+    return tuple(sorted(found, key=lambda one: (one.code in _RULES, -one.candidates, one.code)))
+
+
+def _near(fallen: Fallen) -> tuple[int, int, int]:
+    """Of candidates equally far the one of the most GPUs; where no distance is known, the plainest."""
+    gpus = fallen.one.layout.gpus
+    return fallen.why.far, -gpus if fallen.why.far else gpus, fallen.one.place
 
 
 def _example(fallen: Fallen) -> str:
@@ -73,8 +79,8 @@ def ways_out(ask: Ask, best: Found | None) -> tuple[WayOut, ...]:
         if answer is None:
             continue
         kind = f"{answer.gpus} × {answer.offer.gpu.slug}"
-        then = f"{kind} would do ({answer.one.layout.words()})"
-        flags = change.flags or f"--gpu {answer.offer.gpu.slug}x{answer.gpus}"
+        then = f"{kind} ({answer.one.layout.words()})"
+        flags = change.flags or f"--gpu {answer.gpus}x{answer.offer.gpu.slug}"
         found.append(WayOut(change.what, flags, then, answer.gpus))
     return tuple(found)
 
@@ -166,6 +172,8 @@ def _shorter(ask: Ask) -> _Change | None:
 def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
     """What each number of GPUs of this kind holds, and what each format holds on as many GPUs."""
     more = replace(ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus)
+    if best.one.layout.pp == 1:  # engines without stages are compared with their like
+        more = replace(more, pp=(1,))
     found: list[Step] = []
     one = best.one.layout.gpus
     counts = sorted({best.gpus // 2, best.gpus - one, best.gpus, best.gpus + one, best.gpus * 2} - {0})
@@ -203,6 +211,7 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Effect, ...]:
     layout = best.one.layout
     same = replace(
         ask,
+        objective=FEWEST,
         variants=(best.one.variant,),
         kv_dtypes=(best.one.kv,),
         offers=(_unlimited(best.offer),),
@@ -211,6 +220,7 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Effect, ...]:
         pp=(layout.pp,),
         dp=(layout.dp,) if layout.dp > 1 else None,
         dcp=(layout.dcp,),
+        adp=(layout.adp,),
         expert_parallel=layout.ep,
         tpot=None,
         ttft=None,
@@ -221,6 +231,8 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Effect, ...]:
         held = now if name == "requests" else _held_by(changed, best.gpus)
         if name == "KV format" and not held:
             continue  # the engine does not take it here
+        if name == "shared prefix" and held == now:
+            continue  # the engine shares nothing here
         needed = search(replace(changed, objective=FEWEST, max_gpus=None), wanted=1).found
         effects.append(Effect(name, change, held, needed[0].gpus if needed else None))
     scale = max(now, 1)
@@ -238,6 +250,15 @@ def _held_by(ask: Ask, gpus: int) -> int:
     return found[0].requests if found else 0
 
 
+def _sharing_inputs(ask: Ask) -> Iterator[tuple[str, str, Ask]]:
+    """Prompts with half of them in common; or nothing in common, where the load says that they have."""
+    prompt = max(shape.input_tokens for shape in ask.shapes)
+    if ask.prefix:
+        yield "shared prefix", "none", replace(ask, prefix=0)
+    elif prompt > 1:
+        yield "shared prefix", "half of the prompt", replace(ask, prefix=prompt // 2)
+
+
 def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
     for label, up, down in (("twice", 2, 1), ("half", 1, 2)):
         shapes = tuple(
@@ -251,6 +272,10 @@ def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
         requests = max(1, ask.requests * up // down)
         if requests != ask.requests:
             yield "requests", f"{label} as many", replace(ask, requests=requests)
+    yield from _sharing_inputs(ask)
+    if ask.choice.engine.name != "llamacpp":
+        seqs = best.max_num_seqs * 2  # half as many hold half as many: that needs no line
+        yield "max_num_seqs", f"twice, {seqs:,}", replace(ask, seqs=(seqs,))
     for word in _words(ask):
         if word != best.one.kv and word != "auto":
             yield "KV format", word, replace(ask, kv_dtypes=(word,))

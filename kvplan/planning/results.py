@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.planning.ask import Speed
+from kvplan.planning.levers.results import Lever
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
 from kvplan.record import record
@@ -58,6 +59,9 @@ class Option:
             ("dp", one.data_parallel_size), ("dcp", one.decode_context_parallel_size),
         )  # fmt: skip
         named = [f"{name} {size}" for name, size in pairs if size > 1]
+        own = dict(one.engine_options)
+        groups = one.tensor_parallel_size if own.get("enable_attention_dp") else own.get("attn_dp_size", 1)
+        named += [f"attn dp {groups}"] if isinstance(groups, int) and groups > 1 else []
         return " · ".join([*named, *(["ep"] if one.enable_expert_parallel else [])]) or "1 GPU"
 
     def cost_per_million(self) -> tuple[float, float, float] | None:
@@ -145,8 +149,9 @@ class PlanResult:
     """What to take for a load. best: as a plan that can be written and checked; None where nothing does.
 
     options: the best of each kind, best first (the first is ``best``); pareto: those that no other beats in
-    GPUs (or cost), requests, context and speed at once, where asked for. considered: candidates; judged:
-    those neither refused by a rule for all GPUs nor left out by a bound.
+    all of ``pareto_by`` at once, where asked for. considered: candidates; judged:
+    those neither refused by a rule for all GPUs nor left out by a bound. levers: of the best option, where
+    they were asked for.
     """
 
     model: ModelRef
@@ -166,6 +171,8 @@ class PlanResult:
     judged: int
     currency: str = ""
     warnings: tuple[str, ...] = ()
+    levers: tuple[Lever, ...] = ()
+    pareto_by: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -192,12 +199,14 @@ class PlanResult:
             "best": self.options[0].model_dump() if self.options else None,
             "options": [option.model_dump() for option in self.options],
             "pareto": [option.model_dump() for option in self.pareto],
+            "pareto_by": list(self.pareto_by),
             "reasons": [_plain(reason) for reason in self.reasons],
             "ways_out": [_plain(way) for way in self.ways_out],
             "steps": [_plain(step) for step in self.steps],
             "sensitivity": [_plain(effect) for effect in self.sensitivity],
             "considered": self.considered,
             "judged": self.judged,
+            "levers": [lever.model_dump() for lever in self.levers],
             "currency": self.currency,
             "warnings": list(self.warnings),
         }

@@ -122,49 +122,54 @@ class _Search:
             return Fell("max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus)
         if ask.objective == COST and offer.price_per_gpu_hour is None:
             return Fell("price", "its price is not known: a fleet file says it")
-        most = self._most(law, offer, length)
+        most = self._most(law, offer, length, one.limit_ways)
         if isinstance(most, Fell):
             return most
-        capacity, seqs = most
+        capacity, block = most
         if ask.tpot is not None or ask.ttft is not None:
-            paced = self._paced(one, offer, length, capacity)
+            paced = self._paced(one, offer, length, capacity, block)
             if isinstance(paced, Fell):
                 return paced
             capacity = paced
         if ask.objective == REQUESTS:
             replicas = limit // layout.gpus
-            while capacity > 1 and not self._dealt(law, offer, length, capacity):
+            while capacity > 1 and not self._dealt(law, offer, length, capacity, one.limit_ways):
                 capacity -= 1
-            if replicas * layout.dp * capacity < ask.requests:
-                return self._too_few(replicas * layout.dp * capacity, layout.gpus * replicas, limit)
+            if replicas * layout.pools * capacity < ask.requests:
+                return self._too_few(replicas * layout.pools * capacity, layout.gpus * replicas, limit)
             per_engine = capacity
         else:
-            replicas = ceil_div(ceil_div(ask.requests, capacity), layout.dp)
-            while not self._dealt(law, offer, length, ceil_div(ask.requests, replicas * layout.dp)):
+            replicas = ceil_div(ceil_div(ask.requests, capacity), layout.pools)
+            while not self._dealt(
+                law, offer, length, ceil_div(ask.requests, replicas * layout.pools), one.limit_ways
+            ):
                 replicas += 1
             if replicas * layout.gpus > limit:
-                held = limit // layout.gpus * layout.dp * capacity
+                held = limit // layout.gpus * layout.pools * capacity
                 return self._too_few(held, replicas * layout.gpus, limit)
-            per_engine = ceil_div(ask.requests, replicas * layout.dp)
-        seqs = next(value for value in self.seqs if value >= per_engine)
-        room = law.room(offer.gpu, seqs, length, safe=ask.safe)
+            per_engine = ceil_div(ask.requests, replicas * layout.pools)
+        seqs = self._seqs(per_engine)
+        room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Room)
         if ask.objective == REQUESTS:
             capacity = per_engine
         elif ask.tpot is not None or ask.ttft is not None:
-            capacity = min(capacity, seqs)
+            capacity = min(capacity, seqs // ask.samples)
         else:
-            capacity = min(seqs, self._fits(room))
+            capacity = min(seqs // ask.samples, self._fits(room))
         found = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
         return found._replace(key=key_of(ask.objective, found, rank))
 
-    def _dealt(self, law: Law, offer: Offer, length: int, requests: int) -> bool:
+    def _dealt(self, law: Law, offer: Offer, length: int, requests: int, ways: int) -> bool:
         """Whether so many requests of a mix fit as whole requests; of one shape they do."""
         if len(self.ask.shapes) == 1 or requests == 1:
             return True
-        seqs = next(value for value in self.seqs if value >= requests)
-        room = law.room(offer.gpu, seqs, length, safe=self.ask.safe)
+        room = law.room(offer.gpu, self._seqs(requests) * ways, length, safe=self.ask.safe)
         return isinstance(room, Room) and dealt_fits(self.ask, room, requests)
+
+    def _seqs(self, requests: int) -> int:
+        """The smallest max_num_seqs that runs so many requests with all their samples."""
+        return next(value for value in self.seqs if value >= requests * self.ask.samples)
 
     def _too_few(self, held: int, needed: int, limit: int) -> Fell:
         return Fell(
@@ -177,17 +182,19 @@ class _Search:
     def _fits(self, room: Room) -> int:
         return fitting(self.ask, room)
 
-    def _most(self, law: Law, offer: Offer, length: int) -> tuple[int, int] | Fell:
-        """(The most requests that one engine holds, the smallest max_num_seqs that does)."""
-        gpu, safe, seqs = offer.gpu, self.ask.safe, self.seqs
-        first = law.room(gpu, seqs[0], length, safe=safe)
+    def _most(self, law: Law, offer: Offer, length: int, ways: int) -> tuple[int, int] | Fell:
+        """(The most requests that one engine holds, the unit in which it shares prompts)."""
+        gpu, safe, seqs, samples = offer.gpu, self.ask.safe, self.seqs, self.ask.samples
+        if seqs[-1] < samples:
+            return Fell("max-num-seqs", f"{samples} samples of one prompt need max_num_seqs {samples}")
+        first = law.room(gpu, seqs[0] * ways, length, safe=safe)
         if isinstance(first, Fell):
             return first
         fits = {0: self._fits(first)}
 
         def fit(place: int) -> int:
             if place not in fits:
-                room = law.room(gpu, seqs[place], length, safe=safe)
+                room = law.room(gpu, seqs[place] * ways, length, safe=safe)
                 fits[place] = 0 if isinstance(room, Fell) else self._fits(room)
             return fits[place]
 
@@ -195,24 +202,26 @@ class _Search:
             longest = max(shape.tokens for shape in self.ask.shapes)
             return Fell("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
                                           f" {longest:,} tokens")  # fmt: skip
-        # The last place with fit(place) >= seqs[place]; holds(s) never rises with s.
+        # The last place with fit(place) >= seqs[place] / samples; holds(s) never rises with s.
         low, high = -1, len(seqs)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fit(middle) >= seqs[middle] else (low, middle)
+            low, high = (middle, high) if fit(middle) >= seqs[middle] // samples else (low, middle)
         tried = [place for place in (low, high) if 0 <= place < len(seqs)]
-        most = max(min(seqs[place], fit(place)) for place in tried)
-        return most, next(value for value in seqs if value >= most)
+        most = max(min(seqs[place] // samples, fit(place)) for place in tried)
+        if not most:
+            return Fell("pool-too-small", f"no max_num_seqs that runs {samples} samples leaves room for them")
+        return most, first.block
 
-    def _paced(self, one: Class, offer: Offer, length: int, most: int) -> int | Fell:
+    def _paced(self, one: Class, offer: Offer, length: int, most: int, block: int) -> int | Fell:
         """The most requests of one engine with which the likely TPOT and TTFT are met."""
         ask = self.ask
         assert ask.speed is not None
         settings = replace(one.settings(ask.base), gpu=offer.gpu, max_model_len=length)
-        speed_of, mean, model = ask.speed, ask.mean, one.variant.model
+        speed_of, model = ask.speed, one.variant.model
 
         def late(requests: int) -> Fell | None:
-            speed = speed_of(model, offer.gpu, settings, requests, mean)
+            speed = speed_of(model, offer.gpu, settings, ask.running(offer, requests, block))
             if isinstance(speed, Fell):
                 return speed
             for name, limit, value in (("tpot", ask.tpot, speed.tpot[1]), ("ttft", ask.ttft, speed.ttft[1])):

@@ -19,34 +19,45 @@ from kvplan.settings import Settings
 
 
 class Axes(NamedTuple):
-    """Which ways of dividing an engine has, as far as its memory is known."""
+    """Which ways of dividing an engine has, as far as its memory is known. groups: the option that makes
+    the attention data-parallel inside tensor parallelism, each group with a pool and requests of its own."""
 
     tensor: bool = True
     experts: bool = True
     data: bool = False
     context: bool = False
     seqs: bool = True
+    groups: str = ""
 
 
 AXES = {
     "vllm": Axes(data=True, context=True),
-    "sglang": Axes(context=True),
-    "trtllm": Axes(),
+    "sglang": Axes(context=True, groups="attn_dp_size"),
+    "trtllm": Axes(groups="enable_attention_dp"),
     "llamacpp": Axes(tensor=False, experts=False, seqs=False),
 }
-"""Data-parallel attention of SGLang and TensorRT-LLM is left out: how it divides the weights is not known."""
+WHOLE_LIMIT = ("attn_dp_size",)
+"""Options beside which max_num_seqs is meant for all attention groups together (sgl-project/sglang 0.5.23
+max_running_requests // attn_dp_size); TensorRT-LLM's max_batch_size is of one rank."""
 SLOTS = (256,)
 """llama.cpp: each request has a slot, of 256 at most; --max-num-seqs is not one of its words."""
 
 
 class Layout(NamedTuple):
-    """How one engine is divided. dp: data-parallel attention whose experts lie over all ranks."""
+    """How one engine is divided. dp: data-parallel attention whose experts lie over all ranks; adp: groups
+    of data-parallel attention inside the tensor-parallel ranks."""
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
     dcp: int = 1
     ep: bool = False
+    adp: int = 1
+
+    @property
+    def pools(self) -> int:
+        """Pools with requests of their own."""
+        return self.dp * self.adp
 
     @property
     def gpus(self) -> int:
@@ -56,24 +67,25 @@ class Layout(NamedTuple):
     def plainness(self) -> tuple[int, int, int, int, int]:
         """Smaller is plainer: tensor parallelism, then data-parallel attention with experts over all ranks,
         then decode context parallelism, then pipelines (which make every request wait at each stage)."""
-        return (self.pp, self.dcp, self.dp, int(self.ep), self.tp)
+        return (self.pp, self.dcp, self.pools, int(self.ep), self.tp)
 
     def words(self) -> str:
         """``tp 4 · pp 2``; ``1 GPU`` for neither."""
-        named = [
-            f"{name} {value}" for name, value in zip(("tp", "pp", "dp", "dcp"), self[:4]) if value > 1
-        ] + (["ep"] if self.ep else [])
+        named = [f"{name} {value}" for name, value in zip(("tp", "pp", "dp", "dcp"), self[:4]) if value > 1]
+        named += ([f"attn dp {self.adp}"] if self.adp > 1 else []) + (["ep"] if self.ep else [])
         return " · ".join(named) or "1 GPU"
 
 
 class Class(NamedTuple):
-    """Everything of a candidate but the GPU, max_num_seqs, max_model_len and the replicas."""
+    """Everything of a candidate but the GPU, max_num_seqs, max_model_len and the replicas. groups: the
+    option for the layout's attention groups."""
 
     place: int
     variant: Variant
     kv: str
     kv_quality: Quality
     layout: Layout
+    groups: str = ""
 
     @property
     def quality_rank(self) -> tuple[int, int]:
@@ -86,8 +98,17 @@ class Class(NamedTuple):
         """The worse tier of weights and cache."""
         return max((self.variant.quality, self.kv_quality), key=lambda quality: quality.rank).tier
 
+    @property
+    def limit_ways(self) -> int:
+        """Pools that share one max_num_seqs."""
+        return self.layout.adp if self.groups in WHOLE_LIMIT else 1
+
     def settings(self, base: Settings) -> Settings:
         layout = self.layout
+        if layout.adp > 1:
+            own = dict(base.engine_options)
+            own[self.groups] = layout.adp if self.groups in WHOLE_LIMIT else True
+            base = replace(base, engine_options=tuple(sorted(own.items())))
         return replace(
             base,
             tensor_parallel_size=layout.tp,
@@ -110,6 +131,7 @@ def seqs_of(ask: Ask) -> tuple[int, ...]:
 
 def classes(ask: Ask) -> Iterator[tuple[Class, Fell | None]]:
     """Every class, with the reason for which it falls whatever the GPU. The same order each time."""
+    groups = axes_of(ask).groups
     words = ask.kv_dtypes or KV_WORDS[ask.choice.engine.name]
     bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
     place = 0
@@ -118,7 +140,7 @@ def classes(ask: Ask) -> Iterator[tuple[Class, Fell | None]]:
         for word in words:
             quality = kv_quality(model, word, prefill_bound=bound)
             for layout in layouts(ask, variant):
-                one = Class(place, variant, word, quality, layout)
+                one = Class(place, variant, word, quality, layout, groups)
                 place += 1
                 yield one, _policy(ask, one) or divides(variant, layout)
 
@@ -143,9 +165,10 @@ def layouts(ask: Ask, variant: Variant) -> list[Layout]:
         for pp in ask.pp or PIPELINE_WAYS:
             for ep in _expert_ways(ask, experts):
                 for dp in _data_ways(ask, axes, ep, pp):
-                    if ep and tp * dp == 1:
+                    if (ep and tp * dp == 1) or ask.adp not in (None, (1,)):
                         continue
                     found += [Layout(tp, pp, dp, dcp, ep) for dcp in _context_ways(ask, axes, model, tp)]
+                found += [Layout(tp, pp, 1, 1, ep, adp) for adp in _group_ways(ask, axes, variant, tp)]
     return sorted(set(found), key=lambda layout: (layout.gpus, layout.plainness))
 
 
@@ -169,6 +192,19 @@ def _context_ways(ask: Ask, axes: Axes, model: Model, tp: int) -> tuple[int, ...
     if not axes.context or copies == 1 or has_kind(model, Kind.SLIDING, Kind.CHUNKED, Kind.STATE):
         return (1,)
     return tuple(ways for ways in (1, 2, 4, 8, 16) if copies % ways == 0)
+
+
+def _group_ways(ask: Ask, axes: Axes, variant: Variant, tp: int) -> tuple[int, ...]:
+    """Groups of data-parallel attention: where ranks would keep the same cache, of latents and of experts."""
+    if not axes.groups:
+        return ()
+    if ask.adp is not None:
+        return tuple(ways for ways in ask.adp if ways > 1 and tp % ways == 0)
+    copies = copies_of_heads(variant.model, tp)
+    if copies == 1 or not (variant.experts or has_kind(variant.model, Kind.MLA)):
+        return ()
+    ways = tuple(ways for ways in (2, 4, 8, 16) if copies % ways == 0)
+    return ways if axes.groups in WHOLE_LIMIT else tuple(one for one in ways if one == tp)
 
 
 def copies_of_heads(model: Model, tp: int) -> int:

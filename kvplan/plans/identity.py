@@ -27,6 +27,10 @@ def model_digest(model: Model, terms: Any) -> str:
     return digest_of({"id": model.id, "layers": layers})
 
 
+_TRACE = ("trace", "trace_format", "trace_columns")
+"""Where the lengths were read: the lengths themselves count."""
+
+
 def plan_hash(plan: Plan, digest: str) -> str:
     """A hash of model (its digest), engine, GPUs, every setting, the load and what is required.
 
@@ -39,7 +43,7 @@ def plan_hash(plan: Plan, digest: str) -> str:
             "engine": plan.engine,
             "gpus": plan.gpus,
             "settings": _plain(plan.settings),
-            "workload": None if workload is None else _plain(workload, "trace"),
+            "workload": None if workload is None else _plain(workload, *_TRACE),
             "require": _plain(require, "max_cost_per_hour"),
         }
     )

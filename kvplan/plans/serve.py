@@ -53,16 +53,24 @@ _KEPT_BY = {
 @record()
 class HostTier:
     """The flag that gives an engine a cache tier in host memory: so many units of bytes for one GPU, or for
-    a whole engine."""
+    a whole engine. needs: flags that go with it."""
 
     flag: str
     unit_bytes: int
     each_gpu: bool
 
+    needs: tuple[tuple[str, object], ...] = ()
+
+    def flags(self, amount: int, gpus: int, engines: int) -> tuple[tuple[tuple[str, object], ...], int]:
+        """(flags that give the GPUs of a plan so many bytes at most, the bytes that they come to)."""
+        ways = gpus if self.each_gpu else engines
+        units = amount // ways // self.unit_bytes
+        return ((*self.needs, (self.flag, units)) if units else ()), units * self.unit_bytes * ways
+
 
 HOST_TIERS = {
     "vllm": HostTier("kv_offloading_size", GIB, each_gpu=False),
-    "sglang": HostTier("hicache_size", GB, each_gpu=True),
+    "sglang": HostTier("hicache_size", GB, each_gpu=True, needs=(("enable_hierarchical_cache", True),)),
 }
 """vllm-project/vllm 0.32 vllm/config/cache.py (GiB, all ranks of one engine together); sgl-project/sglang
 0.5.23 mem_cache/pool_host/base.py (10^9 bytes, one rank)."""

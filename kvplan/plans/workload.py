@@ -29,7 +29,7 @@ class Workload:
     requests_in_flight: running at once over the whole plan. requests_per_second with ttft_seconds and
     tpot_seconds (targets) is the other way to say how much. shared_prefix_tokens: tokens at the head of
     every prompt that are the same. samples: parallel samples (or beams) of one prompt. trace: the file that
-    the shapes were read from.
+    the shapes were read from, in trace_format, with the lengths of prompt and answer in trace_columns.
     """
 
     shapes: tuple[Shape, ...]
@@ -40,6 +40,8 @@ class Workload:
     shared_prefix_tokens: int = 0
     samples: int = 1
     trace: str | None = None
+    trace_format: str = "auto"
+    trace_columns: tuple[str, str] | None = None
 
     @property
     def longest(self) -> int:

@@ -46,7 +46,7 @@ def joined(pairs: Mapping[Pair, int], most: int = MAX_SHAPES) -> tuple[Shape, ..
     for cell in cells:
         longest = (max(pair[0] for pair, _ in cell), max(pair[1] for pair, _ in cell))
         found[longest] = found.get(longest, 0) + sum(count for _, count in cell)
-    return _shapes(found)
+    return exactly(found)
 
 
 def _added(cell: Sequence[tuple[Pair, int]]) -> int:
@@ -108,7 +108,7 @@ def combined(inputs: Sequence[Bin], outputs: Sequence[Bin]) -> tuple[Shape, ...]
     for tokens, weight in inputs:
         for more, other in outputs:
             found[tokens, more] = found.get((tokens, more), 0) + weight * other
-    return _shapes(found) if len(found) <= MAX_SHAPES else joined(found)
+    return exactly(found) if len(found) <= MAX_SHAPES else joined(found)
 
 
 def _fewer(bins: Sequence[Bin]) -> list[Bin]:
@@ -118,6 +118,7 @@ def _fewer(bins: Sequence[Bin]) -> list[Bin]:
     return [(shape.input_tokens, shape.weight) for shape in shapes]
 
 
-def _shapes(found: Mapping[Pair, int]) -> tuple[Shape, ...]:
+def exactly(found: Mapping[Pair, int]) -> tuple[Shape, ...]:
+    """A shape for each pair of lengths, their weights in the smallest whole numbers."""
     divisor = gcd(*found.values())
     return tuple(Shape(*pair, count // divisor) for pair, count in sorted(found.items()))

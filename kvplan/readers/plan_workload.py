@@ -40,6 +40,8 @@ class WorkloadParts(Parts):
             shared_prefix_tokens=entry.shared_prefix_tokens,
             samples=entry.samples,
             trace=entry.trace,
+            trace_format=entry.trace_format,
+            trace_columns=_columns(entry),
         )
 
     def trace(self, entry: WorkloadEntry) -> tuple[Shape, ...] | None:
@@ -51,11 +53,10 @@ class WorkloadParts(Parts):
                 )
         path = self.beside(str(entry.trace), place)
         self.used.append(str(path))
-        columns = entry.trace_columns
-        named = None if columns is None else (str(columns.input), str(columns.output))
 
         def read() -> tuple[Shape, ...]:
-            return read_trace(path, name=str(path), form=entry.trace_format, columns=named).shapes()
+            form, columns = entry.trace_format, _columns(entry)
+            return read_trace(path, name=str(path), form=form, columns=columns).shapes()
 
         found: tuple[Shape, ...] | None = self.attempt(read, place)
         return found
@@ -77,6 +78,11 @@ class WorkloadParts(Parts):
             return None
         found: list[tuple[int, int]] | None = self.attempt(lambda: _bins(given), ("workload", name))
         return found
+
+
+def _columns(entry: WorkloadEntry) -> tuple[str, str] | None:
+    columns = entry.trace_columns
+    return None if columns is None else (str(columns.input), str(columns.output))
 
 
 def _bins(given: int | PercentilesEntry | HistogramEntry) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from kvplan.planning.ask import CONTEXT
 from kvplan.planning.results import Option, PlanResult, Reason
 from kvplan.plans.plan import QUALITIES
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
@@ -39,7 +40,12 @@ _WHY = {
 """What a reason's code means, in a few words."""
 _PLAIN = ("auto", "bfloat16", "float16", "float32", "f16")
 _SHOWN_REASONS = 7
+_MEASURES = {
+    "gpus": "GPUs", "cost_per_hour": "cost", "requests": "requests", "max_model_len": "length", "tpot": "TPOT"
+}  # fmt: skip
 _SHOWN_GPUS = 1
+_SHOWN_EFFECTS = 7
+_SHOWN_FRONT = 20
 _GPU_WIDTH = 22
 
 
@@ -50,8 +56,13 @@ def plan_screen(result: PlanResult, *, typed: Sequence[str]) -> Screen:
         screen += [BLANK, *_options(result.options, result.currency)]
         screen += [BLANK, *_serve(result)]
     if result.pareto:
-        screen += [BLANK, line(Span("What no other beats in GPUs, requests and length", "bold"), indent=1)]
-        screen += _options(result.pareto, result.currency, lengths=True)
+        title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)
+        screen += [BLANK, line(Span(title, "bold"), indent=1)]
+        screen += _options(result.pareto[:_SHOWN_FRONT], result.currency, lengths=True)
+        left = len(result.pareto) - _SHOWN_FRONT
+        if left > 0:
+            screen.append(line(Span(f"and {left:,} more: --json", "dim"), indent=2))
+    screen += _levers(result)
     screen += _ways_out(result)
     screen += _steps(result)
     screen += _sensitivity(result)
@@ -82,7 +93,8 @@ def _sentence(result: PlanResult) -> Screen:
     kind = f"{best.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
     what = "serve" if best.gpus > 1 else "serves"
     cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
-    return wrapped(f"{name}: {kind} {what} {load_words(result)}{cost}.", style="good")
+    length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
+    return wrapped(f"{name}: {kind} {what} {load_words(result)}{length}{cost}.", style="good")
 
 
 def money(amount: Fraction, currency: str) -> str:
@@ -137,8 +149,8 @@ def _serve(result: PlanResult) -> Screen:
     screen = wrapped(f"{best.model_id}, {engines}:", indent=1)
     screen += wrapped(" ".join(flags_of(dict(best.serve))), indent=2, hang=2)
     pool = f"pool {gib(best.pool_bytes)} a GPU"
-    if best.pool_low_bytes:
-        pool += f", safely {gib(best.pool_low_bytes)}"
+    safely = gib(best.pool_low_bytes) if best.pool_low_bytes else "nothing: see --pool safe"
+    pool += f", safely {safely}"
     screen += wrapped(f"{pool}; quality {best.quality}", indent=1, style="dim")
     for text in (*best.citations, *best.notes):
         screen += wrapped(text, indent=1, first="- ", style="dim")
@@ -177,6 +189,23 @@ def _ways_out(result: PlanResult) -> Screen:
     return [BLANK, line(Span(title, "bold"), indent=1), *table(rows, "ll", indent=2)]
 
 
+def _levers(result: PlanResult) -> Screen:
+    """Those that would do something here, a line each, and the others by name."""
+    if not result.levers:
+        return []
+    screen: Screen = [BLANK, line(Span("Memory levers, of one engine", "bold"), indent=1)]
+    for lever in result.levers:
+        if lever.applies:
+            flag = f" (--{lever.setting.replace('_', '-')})" if lever.setting else ""
+            screen += wrapped(f"{lever.name}: {lever.summary}{flag}", indent=2, hang=2)
+    idle = [lever.name for lever in result.levers if not lever.applies]
+    if idle:
+        screen += wrapped(
+            f"nothing here by {', '.join(idle)}: --json says why", indent=2, hang=2, style="dim"
+        )
+    return screen
+
+
 def _steps(result: PlanResult) -> Screen:
     screen: Screen = []
     numbers = [step for step in result.steps if step.what == "gpus"]
@@ -211,7 +240,7 @@ def _sensitivity(result: PlanResult) -> Screen:
             f"{effect.requests:,}",
             "none does" if effect.gpus is None else f"{effect.gpus:,}",
         ]
-        for effect in result.sensitivity
+        for effect in result.sensitivity[:_SHOWN_EFFECTS]
     ]
     return [BLANK, line(Span("What moves the answer most", "bold"), indent=1), *table(rows, "lrr", indent=2)]
 
@@ -264,6 +293,10 @@ def _next(result: PlanResult, typed: Sequence[str]) -> Screen:
         screen += wrapped(
             command("kvplan", "plan", *typed, "--write", "plan.yaml"), indent=1, style="dim", first="keep:   "
         )
-    screen += wrapped("--json, --markdown, --pareto, --quality aggressive, --top 10", indent=1, style="dim",
-                      first="more:   ")  # fmt: skip
+    screen += wrapped(
+        "--json, --markdown, --levers, --pareto, --quality aggressive",
+        indent=1,
+        style="dim",
+        first="more:   ",
+    )
     return screen

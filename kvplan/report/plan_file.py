@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import gcd
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
 from kvplan.plans.serve import flags_of, serve_of
 from kvplan.plans.workload import Shape, Workload
+from kvplan.readers.joint import combined, exactly
 from kvplan.readers.plan_values import decimal_text, share_text
 from kvplan.readers.yaml_scalars import read_plain
 
@@ -170,6 +172,10 @@ def _workload(workload: Workload) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     if workload.trace is not None:
         entries["trace"] = workload.trace
+        if workload.trace_format != "auto":
+            entries["trace_format"] = workload.trace_format
+        if workload.trace_columns is not None:
+            entries["trace_columns"] = dict(zip(("input", "output"), workload.trace_columns, strict=True))
     else:
         entries["input_tokens"], entries["output_tokens"] = _sides(workload.shapes)
     if workload.requests_in_flight is not None:
@@ -187,21 +193,31 @@ def _workload(workload: Workload) -> dict[str, Any]:
 
 
 def _sides(shapes: Sequence[Shape]) -> tuple[Any, Any]:
-    """Histograms of both lengths whose product the shapes are; plain numbers where there is one length."""
+    """Histograms of both lengths whose product the shapes are; plain numbers where there is one length.
+
+    What the reader makes of them must be the shapes. Raises KvplanError(unwritable).
+    """
     sides: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    found: dict[tuple[int, int], int] = {}
     for shape in shapes:
-        for side, length in zip(sides, (shape.input_tokens, shape.output_tokens)):
+        pair = (shape.input_tokens, shape.output_tokens)
+        found[pair] = found.get(pair, 0) + shape.weight
+        for side, length in zip(sides, pair, strict=True):
             side[length] = side.get(length, 0) + shape.weight
-    total = sum(shape.weight for shape in shapes)
-    found = {(shape.input_tokens, shape.output_tokens): shape.weight for shape in shapes}
-    for tokens, weight in sides[0].items():
-        for more, other in sides[1].items():
-            if found.get((tokens, more), 0) * total != weight * other:
-                raise KvplanError(
-                    "unwritable", "prompts and answers depend on each other: name the trace that says how"
-                )
-    inputs, outputs = (_histogram(side) for side in sides)
-    return inputs, outputs
+    inputs, outputs = (_smallest(side) for side in sides)
+    if combined(sorted(inputs.items()), sorted(outputs.items())) != exactly(found):
+        raise KvplanError(
+            "unwritable",
+            "prompts and answers depend on each other, or have too many lengths to list: name the trace"
+            " that says how",
+        )
+    return _histogram(inputs), _histogram(outputs)
+
+
+def _smallest(side: Mapping[int, int]) -> dict[int, int]:
+    """The same proportions in the smallest whole numbers."""
+    divisor = gcd(*side.values())
+    return {length: weight // divisor for length, weight in side.items()}
 
 
 def _histogram(side: Mapping[int, int]) -> Any:

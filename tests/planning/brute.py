@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
@@ -12,7 +13,9 @@ from kvplan.planning.found import Found, Key, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.law import Room
+from kvplan.plans.sharing import block_of, share_of
 from kvplan.questions import ask as ask_engine
+from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 
@@ -30,10 +33,13 @@ def brute_force(ask: Ask) -> list[Found]:
             for length in ask.lengths:
                 for seqs in seqs_of(ask):
                     settings = replace(
-                        one.settings(ask.base), gpu=offer.gpu, max_num_seqs=seqs, max_model_len=length
+                        one.settings(ask.base),
+                        gpu=offer.gpu,
+                        max_num_seqs=seqs * one.limit_ways,
+                        max_model_len=length,
                     )
                     room = _room(ask, one.variant.model, settings)
-                    held = min(seqs, fitting(ask, room))
+                    held = min(seqs // ask.samples, fitting(ask, room))
                     most = MOST_GPUS if limit is None else limit
                     if ask.objective == COST and offer.price_per_gpu_hour is None:
                         continue
@@ -43,7 +49,7 @@ def brute_force(ask: Ask) -> list[Found]:
                     gpus = replicas * one.layout.gpus
                     if not held or not replicas or gpus > most:
                         continue
-                    if replicas * one.layout.dp * held < ask.requests:
+                    if replicas * one.layout.pools * held < ask.requests:
                         continue
                     found = Found((), one, offer, length, seqs, replicas, gpus, held, 0)
                     found = found._replace(key=key_of(ask.objective, found, rank))
@@ -66,32 +72,41 @@ def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int) -> int
     if not held or ask.objective == REQUESTS:
         return most // layout.gpus if held else 0
     for replicas in range(1, ask.requests + 1):
-        each = ceil_div(ask.requests, replicas * layout.dp)
+        each = ceil_div(ask.requests, replicas * layout.pools)
         if each <= held and _fits(ask, room, each):
             return replicas
     return 0
 
 
 def _room(ask: Ask, model: Model, settings: Settings) -> Room:
-    kept: dict[int, int] = {}
+    kept: dict[int | None, SizeResult | None] = {}
     choice: Choice = ask.choice
 
-    def holds(tokens: int) -> int:
+    def answer(tokens: int | None) -> SizeResult | None:
         if tokens not in kept:
             kept[tokens] = asked_of_engine(tokens)
         return kept[tokens]
 
-    def asked_of_engine(tokens: int) -> int:
+    def holds(tokens: int) -> int:
+        found = answer(tokens)
+        return 0 if found is None or found.pool is None else found.pool.requests_that_fit
+
+    def share(tokens: int) -> Fraction | None:
+        found = answer(tokens)
+        return None if found is None else share_of(found)
+
+    def asked_of_engine(tokens: int | None) -> SizeResult | None:
         asked = replace(settings, tokens=tokens)
         try:
             if ask.safe:
                 found = ask_engine(model, choice, asked)
                 if found.budget is None or found.refusal is not None:
-                    return 0
+                    return None
                 asked = replace(asked, kv_cache_memory=found.budget.kv_pool_low_bytes)
             result = ask_engine(model, choice, asked)
         except KvplanError:
-            return 0
-        return 0 if result.refusal is not None or result.pool is None else result.pool.requests_that_fit
+            return None
+        return None if result.refusal is not None or result.pool is None else result
 
-    return Room(0, holds)
+    plain = answer(None)
+    return Room(0, holds, share, 0 if plain is None else block_of(plain))

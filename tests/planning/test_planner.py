@@ -14,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.options import holds
 from kvplan.planning.planner import make_plan
 from kvplan.planning.reasons import ways_out
-from kvplan.planning.results import PlanResult
+from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.law import Fell
@@ -162,6 +162,11 @@ def test_mistakes_are_named_in_the_plan_that_makes_them() -> None:
     assert any("states" in note for note in states.options[0].notes)
 
 
+def _tpot(option: Option) -> int:
+    assert option.speed is not None
+    return round(option.speed.tpot[1] * 10**6)
+
+
 def test_the_front_has_nothing_that_another_beats() -> None:
     result = kvplan.plan("llama-3.1-8b", tokens="8k", requests=400, gpu=["l40s", "h100"], pareto=True,
                          depth=False)  # fmt: skip
@@ -173,6 +178,7 @@ def test_the_front_has_nothing_that_another_beats() -> None:
             and other.gpus <= one.gpus
             and other.requests >= one.requests
             and other.max_model_len >= one.max_model_len
+            and _tpot(other) <= _tpot(one)
             for other in front
         )
 
@@ -265,3 +271,80 @@ def test_a_count_is_how_many_there_are() -> None:
     assert kvplan.plan("llama-3.1-70b", tokens="8k", gpu="rtx-3090", depth=False).ok
     both = kvplan.plan("llama-3.1-70b", tokens="8k", gpu=["1xrtx-3090", "mi300x"], depth=False)
     assert {option.gpu for option in both.options} == {"mi300x-192gb"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "value"), [("sglang", "attn_dp_size", 4), ("trtllm", "enable_attention_dp", True)]
+)
+def test_attention_ranks_are_tried_and_checked(engine: str, flag: str, value: object, tmp_path: Path) -> None:
+    """Latents under tensor parallelism: groups of their own hold more, each with its pool."""
+    asked: dict[str, Any] = {
+        "tokens": "8k",
+        "gpu": "8xh200",
+        "engine": engine,
+        "pp": 1,
+        "dcp": 1,
+        "depth": False,
+    }
+    few = kvplan.plan("deepseek-v3", requests=16, **asked)
+    many = kvplan.plan("deepseek-v3", requests=200, **asked)
+    assert flag not in dict(few.options[0].serve)  # the plainer layout does
+    assert dict(many.options[0].serve)[flag] == value
+    assert many.best is not None
+    assert many.best.replicas * many.best.pools_per_replica * many.options[0].requests_per_engine >= 200
+    assert kvplan.check(written(many, tmp_path / "plan.yaml")).exit_code == 0
+    assert many.options[0].speed is None
+    given = kvplan.plan("deepseek-v3", requests=16, **{**asked, flag: value})
+    assert dict(given.options[0].serve)[flag] == value
+
+
+def test_speed_across_nodes_takes_the_fleets_network() -> None:
+    """Two nodes: without a rate nobody knows; the faster the network, the faster the tokens."""
+    h100 = kvplan.load_gpu("h100")
+
+    def tpot(rate: int | None) -> float | None:
+        fleet = Fleet((Offer(h100, available=16, node_bytes_per_second=rate),))
+        result = kvplan.plan(
+            "llama-3.1-405b", tokens="8k", fleet=fleet, tp=16, pp=1, quality="lossless", depth=False
+        )
+        assert result.options[0].nodes == 2
+        speed = result.options[0].speed
+        return None if speed is None else speed.tpot[1]
+
+    slow, fast = tpot(5 * 10**9), tpot(50 * 10**9)
+    assert tpot(None) is None
+    assert slow is not None
+    assert fast is not None
+    assert slow > fast
+
+
+ASKS: list[tuple[str, dict[str, Any]]] = [
+    ("qwen3-32b", {"requests": 200, "tokens": "8k", "gpu": "4xh100"}),
+    ("gpt-oss-120b", {"requests": 900, "tokens": "16k", "gpu": "2xh100", "pool": "safe"}),
+    (
+        "llama-3.1-8b",
+        {"requests": 90, "tokens": "16k", "shared_prefix": "4k", "gpu": "2xl40s", "headroom": "0.1"},
+    ),
+    ("deepseek-v3", {"requests": 500, "tokens": "32k", "gpu": "8xh200", "engine": "sglang"}),
+    ("qwen3-next-80b-a3b-instruct", {"requests": 100, "tokens": "64k", "gpu": "4xh100", "max_num_seqs": 16}),
+    ("gemma-3-27b", {"requests": 60, "tokens": "32k", "gpu": "2xh100", "max_model_len": "128k"}),
+    ("llama-3.1-70b", {"requests": 8, "tokens": "32k", "gpu": "2xh100", "engine": "trtllm"}),
+]
+
+
+@pytest.mark.parametrize(("model", "asked"), ASKS)
+def test_every_way_out_is_one(model: str, asked: dict[str, Any], tmp_path: Path) -> None:
+    """What a suggestion names is planned again as it was typed: it serves the load, with as many GPUs."""
+    result = kvplan.plan(model, **asked)
+    limit = result.options[0].gpus - 1 if result.ok else None
+    assert result.ways_out, "a case without a suggestion shows nothing"
+    for way in result.ways_out:
+        flag, value = way.flags.split(" ", 1)
+        name = flag.removeprefix("--").replace("-", "_")
+        changed: dict[str, Any] = {**asked, name: int(value) if value.isdigit() else value, "depth": False}
+        if limit is not None:
+            changed["max_gpus"] = limit
+        again = kvplan.plan(model, **changed)
+        assert again.ok, way
+        assert again.options[0].gpus == way.gpus
+        assert kvplan.check(written(again, tmp_path / "plan.yaml")).exit_code == 0, way

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,6 +26,7 @@ from kvplan.units import GIB
 from tests.planning.asks import CAPABILITIES, a_gpu, an_ask, priced
 from tests.planning.brute import brute_force
 
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("qwen3-0.6b", "llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "falcon-h1-7b", "gemma-3-4b")
 ENGINES = ("vllm", "vllm", "vllm@0.19", "vllm@0.29", "sglang", "trtllm", "llamacpp")
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -72,6 +74,8 @@ def asks(draw: st.DrawFn) -> Ask:
         seqs=tuple(draw(st.lists(st.sampled_from((1, 2, 7, 16, 64, 300)), min_size=1, max_size=3))),
         safe=draw(st.booleans()),
         headroom=draw(st.sampled_from((Fraction(0), Fraction(1, 10)))),
+        prefix=draw(st.sampled_from((0, 0, 1, 40, 5000))),
+        samples=draw(st.sampled_from((1, 1, 1, 3))),
         kv_dtypes=("auto", "fp8") if engine != "llamacpp" else ("auto", "q8_0"),
     )
 
@@ -110,9 +114,10 @@ def test_a_law_says_what_the_engine_says(ask: Ask) -> None:
                     # Weights that leave nothing are seen before the engine is asked for anything else.
                     assert mine.code in (theirs.code, "weights")
                 else:
-                    assert mine.pool_bytes == theirs.pool_bytes
+                    assert (mine.pool_bytes, mine.block) == (theirs.pool_bytes, theirs.block)
                     for shape in ask.shapes:
                         assert mine.holds(shape.tokens) == theirs.holds(shape.tokens)
+                        assert mine.share(shape.tokens) == theirs.share(shape.tokens)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
@@ -218,6 +223,31 @@ def test_the_same_question_gives_the_same_bytes() -> None:
     ]
     assert texts[0] == texts[1]
     assert json.loads(texts[0])["best"]["gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "plan gemma-3-27b -n 20 -t 16k --fleet inputs/fleet.yaml --objective cost --pareto --levers",
+        "plan deepseek-v3 -n 20 -t 16k --gpu 8xh200 --engine sglang --samples 2 --json",
+        "plan llama-3.1-405b -n 4 -t 8k --gpu 4xh100 --markdown",
+        "plan qwen3-next-80b-a3b-instruct -n 8 -t 8k --gpu h100 --emit kubernetes",
+        "check inputs/plans --env all --format json",
+    ],
+)
+def test_the_same_command_gives_the_same_bytes(words: str) -> None:
+    texts = {
+        subprocess.run(
+            [sys.executable, "-m", "kvplan", *words.split()],
+            check=False,
+            capture_output=True,
+            cwd=ROOT / "tests" / "cli" / "golden",
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+        ).stdout
+        for seed in ("0", "1", "12345")
+    }
+    assert len(texts) == 1
+    assert texts.pop()
 
 
 def test_engines_that_divide_no_memory_are_refused() -> None:

@@ -110,6 +110,49 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.builds(Shape, st.integers(0, 3), st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=6
+    )
+)
+def test_shapes_are_written_exactly_or_not_at_all(shapes: list[Shape]) -> None:
+    """In any order, some of them repeated: the same proportions come back, or the writer refuses."""
+    made = Workload(tuple(shapes), requests_in_flight=1)
+    one = Plan("a", "llama-3.1-8b", "vllm@0.32", 1, Settings(gpu=GPUS[0]), workload=made)
+    if not independent(shares(shapes)):
+        with pytest.raises(KvplanError, match="depend on each other"):
+            plan_text(one)
+        return
+    text = plan_text(one)
+    read = plan(text).workload
+    assert read is not None
+    assert shares(read.shapes) == shares(shapes)
+
+
+def independent(found: dict[tuple[int, int], Fraction]) -> bool:
+    """Whether every prompt meets every answer as often as their own shares say."""
+
+    def side(place: int, length: int) -> Fraction:
+        return sum((share for pair, share in found.items() if pair[place] == length), start=Fraction(0))
+
+    lengths = [{pair[place] for pair in found} for place in (0, 1)]
+    return all(
+        found.get((one, other), Fraction(0)) == side(0, one) * side(1, other)
+        for one in lengths[0]
+        for other in lengths[1]
+    )
+
+
+def shares(shapes: Any) -> dict[tuple[int, int], Fraction]:
+    total = sum(shape.weight for shape in shapes)
+    found: dict[tuple[int, int], Fraction] = {}
+    for shape in shapes:
+        pair = (shape.input_tokens, shape.output_tokens)
+        found[pair] = found.get(pair, Fraction(0)) + Fraction(shape.weight, total)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
 @given(plans())
 def test_a_plan_is_read_back_as_it_was_written(made: Plan) -> None:
     text = plan_text(

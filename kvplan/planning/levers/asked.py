@@ -37,9 +37,10 @@ def kv_formats(seen: Situation, allowed: Sequence[str] | None = None) -> Lever:
     applies = best.value > now
     if not applies:
         summary = f"no other KV format holds more than {now:,} requests of {seen.typical.tokens:,} tokens"
-    return Lever("KV format", summary, tuple(found), (_QUALITY,), applies, "kv_cache_dtype")
+    return Lever("KV format", summary, tuple(found), (_QUALITY, _SEQS), applies, "kv_cache_dtype")
 
 
+_SEQS = "max_num_seqs aside"
 _QUALITY = "memory only: what a format does to the answers is for --quality to judge"
 
 

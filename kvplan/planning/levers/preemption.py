@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
+from kvplan.plans.sharing import block_of
 from kvplan.plans.workload import Shape
 
 _GOLDEN = 2654435769
@@ -57,6 +58,8 @@ def preemption(seen: Situation) -> Lever:
     never = _NEVER.get(seen.choice.engine.name)
     if never is not None:
         return Lever("preemption", f"none: {never}", applies=False)
+    if seen.workload.samples > 1:
+        return Lever("preemption", "not computed for several samples of a prompt", applies=False)
     if not seen.is_one_pool:
         return Lever("preemption", SEVERAL_POOLS, applies=False)
     wanted = min(seen.requests, seen.pool.max_num_seqs)
@@ -70,16 +73,30 @@ def preemption(seen: Situation) -> Lever:
         Effect("requests preempted", now.share, "share", shares[0], shares[-1]),
         Effect("tokens computed again", now.again / max(1, now.tokens), "share", again[0], again[-1]),
     )
-    summary = f"{now.share:.0%} of the requests are preempted with {wanted:,} in flight"
+    what = "none" if not now.share else f"about {now.share:.0%}"
+    summary = f"{what} of the requests {'is' if not now.share else 'are'} preempted with {wanted:,} in flight"
+    if shares[-1] > now.share:
+        summary += f"; about {shares[-1]:.0%} with a tenth more"
     return Lever("preemption", summary, effects, (_ASSUMED,), now.preempted > 0 or shares[-1] > 0)
 
 
-_ASSUMED = "a closed load; prompts take no time; no prompt is found in the cache; ± 10 % of the load"
+_ASSUMED = (
+    "a closed load; prompts take no time; no prompt but the shared prefix is found in the cache; ± 10 % of"
+    " the load"
+)
 
 
 def _replayed(seen: Situation, in_flight: int) -> Tally:
+    """A prefix that all prompts have in common is held once, where the engine holds it so."""
+    block = block_of(seen.result)
+    prefix = seen.workload.shared_prefix_tokens // block * block if block else 0
+    once = seen.held_bytes(prefix) if prefix else 0
+
+    def held(tokens: int) -> int:
+        return max(0, seen.held_bytes(tokens) - once)
+
     return replay(
-        seen.workload.shapes, in_flight, seen.usable_bytes, seen.held_bytes, seen.block_size,
+        seen.workload.shapes, in_flight, max(0, seen.usable_bytes - once), held, seen.block_size,
         seen.pool.max_num_seqs,
     )  # fmt: skip
 

@@ -28,9 +28,8 @@ def prefix_sharing(seen: Situation) -> Lever:
         return Lever("prefix sharing", SEVERAL_POOLS, applies=False)
     own, once = _own_and_shared(seen)
     family = seen.held_bytes(seen.typical.tokens) * samples
-    most = seen.pool.max_num_seqs
-    before = min(most, seen.usable_bytes // family * samples)
-    after = min(most, _fitting(seen, own, once))
+    before = seen.usable_bytes // family * samples
+    after = _fitting(seen, own, once)
     what = f"{prefix:,} shared tokens" if samples == 1 else f"{samples} samples of one prompt"
     effects = (
         exactly("sequences without sharing", before, "requests"),
@@ -39,9 +38,10 @@ def prefix_sharing(seen: Situation) -> Lever:
         exactly("each sequence's own", own, "bytes"),
     )
     summary = f"{what}: {after:,} sequences fit instead of {before:,}"
-    return Lever("prefix sharing", summary, effects, (_RULE,), setting="enable_prefix_caching")
+    return Lever("prefix sharing", summary, effects, (_RULE, _SEQS), setting="enable_prefix_caching")
 
 
+_SEQS = "max_num_seqs aside"
 _RULE = "full blocks of layers that keep every token are held once; the last, partly filled block is copied"
 
 

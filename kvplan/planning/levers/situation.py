@@ -9,7 +9,7 @@ from kvplan.engines.base import Choice, request_tokens
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.workload import Shape, Workload
-from kvplan.questions import ask, max_requests
+from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -120,10 +120,11 @@ class Situation:
         )
 
     def requests_with(self, **changes: object) -> int | None:
-        """Requests of the typical length that fit with other settings; None: the engine would not start."""
+        """Requests of the typical length that the pool holds with other settings, max_num_seqs aside; None:
+        the engine would not start."""
         asked = replace(self.settings, tokens=self.typical.tokens, requests=1, **changes)  # type: ignore[arg-type]
         try:
             result = ask(self.model, self.choice, asked)
-            return None if result.refusal else max_requests(self.model, self.choice, asked, result)
         except KvplanError:
             return None
+        return None if result.refusal or result.pool is None else result.pool.requests_that_fit

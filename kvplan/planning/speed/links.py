@@ -80,7 +80,7 @@ class Fabric:
         return self.latency + (self.ranks - 1) / self.ranks * amount * self.seconds_per_byte
 
 
-def fabric(gpu: Gpu, ranks: int, network: str | None, assumptions: Assumptions) -> Fabric:
+def fabric(gpu: Gpu, ranks: int, network: str | int | None, assumptions: Assumptions) -> Fabric:
     """The slowest link among ``ranks`` neighbouring GPUs: NVLink or PCIe in a node, the network beyond it.
 
     Raises RefusedError(unknown-link): the ranks span nodes and no network is named; the GPU's links are not
@@ -101,9 +101,13 @@ def fabric(gpu: Gpu, ranks: int, network: str | None, assumptions: Assumptions) 
                 "unknown-link",
                 f"{ranks} ranks need {-(-ranks // inside)} nodes of {inside} × {gpu.slug}, "
                 "and no network is named",
-                help="name it, for example infiniband-ndr",
+                help=("name it, for example infiniband-ndr", "node_bandwidth: 40GB/s in a fleet file"),
             )
-        kind, latency = network, assumptions["collective_latency.network"]
+        latency = assumptions["collective_latency.network"]
+        if isinstance(network, int):
+            stated = Assumption("rate.network", network, "B/s", "as stated")
+            return Fabric(ranks, 1.0 / network, latency.value, (stated, latency))
+        kind = network
     else:
         kind = NVLINK if gpu.nvlink_bytes_per_second is not None else PCIE
         latency = assumptions[f"collective_latency.{kind}"]

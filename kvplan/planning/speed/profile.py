@@ -20,7 +20,8 @@ TOKEN_BUDGET = 8192
 class Deployment:
     """How a model is served: what of the settings decides its speed.
 
-    network: the link between nodes, where ranks span them. weight_bytes_per_rank: what the fullest GPU
+    network: the link between nodes, where ranks span them: its kind, or the bytes per second that one GPU
+    gets of it. weight_bytes_per_rank: what the fullest GPU
     holds, where it is known better than from the tensors (GGUF, ``--weights``); the tensors then keep
     their proportions.
     """
@@ -35,7 +36,7 @@ class Deployment:
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
     max_num_batched_tokens: int = TOKEN_BUDGET
-    network: str | None = None
+    network: str | int | None = None
     weight_bytes_per_rank: int | None = None
 
     @property
@@ -43,7 +44,7 @@ class Deployment:
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-def deployment_of(settings: Settings, engine: str, *, network: str | None = None) -> Deployment:
+def deployment_of(settings: Settings, engine: str, *, network: str | int | None = None) -> Deployment:
     """The part of the settings that decides speed."""
     return Deployment(
         engine=engine,

@@ -50,7 +50,7 @@ def emit(
         raise KvplanError(
             "wrong-engine",
             f"the plan is for {engine}, whose settings mean nothing to {target}",
-            help=f"--emit {engine}",
+            help=f"it can be written for {engine}, docker-compose or kubernetes",
         )
     module, _, function = TARGETS[target].partition(":")
     write: Callable[[Plan, Settings, Model | None, str | None], str] = getattr(

@@ -1,0 +1,30 @@
+"""The options of ``kvplan emit``, and what ``kvplan plan`` shares of them."""
+
+from __future__ import annotations
+
+from kvplan.cli.options import OUTPUT, QUESTION, Option, word
+
+IMAGE = Option("image", ("--image",), "IMAGE", word,
+               "Container image, where the engine's own of that version is not wanted or not known.",
+               OUTPUT)  # fmt: skip
+EMITTED = (
+    Option("to", ("--to",), "TARGET", word,
+           "vllm, sglang, trtllm, llamacpp (a command line of the plan's own engine; the default),"
+           " docker-compose or kubernetes.", QUESTION, complete="targets"),
+    Option("env", ("--env",), "NAME", word, "The overlay of an environment.", QUESTION),
+    Option("plan", ("--plan",), "NAME", word, "Which plan, where the file has several.", QUESTION),
+    IMAGE,
+    Option("output", ("--output", "-o"), "FILE", word, "Write to a file, over what it was.", OUTPUT),
+)  # fmt: skip
+EPILOG = """\
+\b
+Examples:
+  kvplan emit plan.yaml                     the command that starts its engine
+  kvplan emit plan.yaml --to docker-compose
+  kvplan emit plan.yaml --env prod --to kubernetes -o deploy/serve.yaml
+  kvplan emit plan.yaml --to kubernetes | kubectl apply -f -
+
+\b
+Every value is the plan's; a flag that the engine of that release does not
+have is an error, never left out.
+"""

@@ -1,0 +1,101 @@
+"""The memory levers of a plan's best option: links from the GPU's file, prefill times from the estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvplan.assumption import Assumptions
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.fitting.speed import speed_inputs
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.planning.levers import Lever, Link, PrefillTime, Seconds, Situation, levers
+from kvplan.planning.quality import kv_quality
+from kvplan.planning.results import Option
+from kvplan.planning.speed import link_bandwidth, prefill_seconds, speed_profile
+from kvplan.planning.speed.estimate import spread
+from kvplan.planning.speed.links import NVLINK, PCIE
+from kvplan.planning.speed.profile import deployment_of
+from kvplan.plans.fleet import Offer
+from kvplan.plans.workload import Workload
+from kvplan.questions import kv_dtypes_to_compare
+from kvplan.readers.speed import speed_assumptions
+
+_C2C = "nvlink-c2c"
+_GRACE = ("gh200", "gb200", "gb300")
+"""GPUs whose host is reached over NVLink-C2C, whatever PCIe they have."""
+NETWORK = "infiniband-ndr"
+"""Between nodes, where no fleet file says what they have."""
+
+
+def levers_of(
+    model: Model, choice: Choice, option: Option, offer: Offer, workload: Workload, quality: str,
+    host_memory: int = 0,
+) -> tuple[Lever, ...]:  # fmt: skip
+    """Every lever for one replica of the option. host_memory: bytes of a tier over all GPUs of the plan."""
+    table = speed_assumptions()
+    seen = Situation(model, choice, option.settings, workload, option.requests_per_engine)
+    host = _host(offer.gpu, table)
+    mean = seen.typical
+    bound = mean.input_tokens > mean.output_tokens > 0
+    return levers(
+        seen,
+        tiers=[(host, host_memory // option.replicas)] if host is not None else [],
+        transfers=list(_between(offer, table)),
+        prefill=_prefill(model, choice, option, offer, table),
+        formats=[
+            dtype
+            for dtype in kv_dtypes_to_compare(model)
+            if kv_quality(model, dtype, prefill_bound=bound).allowed(quality)
+        ],
+    )
+
+
+def _link(gpu: Gpu, kind: str, table: Assumptions) -> Link | None:
+    try:
+        found = link_bandwidth(gpu, kind, table)
+    except KvplanError:
+        return None
+    sources = "; ".join(f"{one.name}: {one.source}" for one in found.assumptions[:-2])
+    return Link(_NAMES.get(kind, kind), int(found.value), int(found.low), int(found.high), 0.0, sources)
+
+
+_NAMES = {NVLINK: "NVLink", PCIE: "PCIe", _C2C: "NVLink-C2C"}
+
+
+def _host(gpu: Gpu, table: Assumptions) -> Link | None:
+    """From the GPU to its host's memory; None where they are one, or the link is not known."""
+    if gpu.is_unified_memory:
+        return None
+    return _link(gpu, _C2C if gpu.slug.startswith(_GRACE) else PCIE, table)
+
+
+def _between(offer: Offer, table: Assumptions) -> Iterator[Link]:
+    """Links to another engine: inside the node, and over the network."""
+    inside = _link(offer.gpu, NVLINK, table)
+    if inside is not None:
+        yield inside
+    rate = offer.node_bytes_per_second
+    if rate is not None:
+        yield Link("the fleet's network", rate, rate, rate, 0.0, "node_bandwidth of the fleet file")
+    elif (assumed := _link(offer.gpu, NETWORK, table)) is not None:
+        yield assumed
+
+
+def _prefill(model: Model, choice: Choice, option: Option, offer: Offer, table: Assumptions) -> PrefillTime:
+    """Seconds of a prompt alone on one replica, by the roofline; nothing where it is not estimated."""
+    settings, engine = option.settings, choice.engine.name
+    try:
+        inventory, per_token, _ = speed_inputs(model, settings.quantization)
+        served = deployment_of(settings, engine, network=offer.node_bytes_per_second)
+        profile = speed_profile(model, offer.gpu, inventory, per_token, served, table)
+    except KvplanError:
+        return lambda _: None
+    around = spread(profile, "prefill")
+
+    def seconds(tokens: int) -> Seconds | None:
+        value = prefill_seconds(profile, max(tokens, 1))
+        return Seconds(value, value * around.low, value * around.high)
+
+    return seconds

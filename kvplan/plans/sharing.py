@@ -1,0 +1,82 @@
+"""What requests of a mix take of one pool where their prompts have blocks in common.
+
+Only whole blocks of layers that keep every token are the same for two requests (vllm-project/vllm
+v1/core/kv_cache_manager.py), and only in an engine that keeps prefixes:
+
+    request of a shape = samples · share(tokens) − (samples − 1) · whole(prompt) − whole(min(prefix, prompt))
+    requests           = Σ requests of the mix + whole(prefix)
+
+share(tokens): of one pool, by the engine's own allocator. Planner and check count with this alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from kvplan.plans.workload import Shape
+from kvplan.results import PoolGroup, SizeResult
+
+Share = Callable[[int], "Fraction | None"]
+"""The share of one pool that a request of so many tokens takes; None where the engine does not take it."""
+_FULL = ("full_attention", "mla_attention")
+"""Groups whose blocks depend on the tokens before them alone."""
+
+
+class Sharing(NamedTuple):
+    """block: tokens of the largest unit that is shared, 0 where nothing is. prefix: tokens that all prompts
+    begin with; samples: sequences of one prompt."""
+
+    block: int = 0
+    prefix: int = 0
+    samples: int = 1
+
+    def whole(self, tokens: int, share: Share) -> Fraction:
+        """The share of the whole blocks of so many tokens, where equal ones are held once; else 0."""
+        if not tokens or not self.block:
+            return Fraction(0)
+        return share(tokens // self.block * self.block) or Fraction(0)
+
+    def request(self, shape: Shape, share: Share) -> Fraction | None:
+        """The share of one request of the shape, all its samples, without what it shares with others."""
+        one = share(shape.tokens)
+        if one is None:
+            return None
+        more = self.samples - 1
+        saved = self.whole(shape.input_tokens, share) * more if more else 0
+        return one * self.samples - saved - self.common(share, shape.input_tokens)
+
+    def common(self, share: Share, prompt: int | None = None) -> Fraction:
+        """The share of what all prompts (of so many tokens) begin with: held once."""
+        return self.whole(self.prefix if prompt is None else min(self.prefix, prompt), share)
+
+
+def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
+    """Tokens of the largest unit in which equal heads of prompts are held once; 0 where they are not:
+    prefixes are not kept, or a layer drops or summarises tokens."""
+    if not prefix_caching or not groups or any(group.kind not in _FULL for group in groups):
+        return 0
+    return max(group.block_size for group in groups)
+
+
+def block_of(result: SizeResult) -> int:
+    """`shared_block` of an engine's answer."""
+    groups = result.pool.groups if result.pool is not None else ()
+    return shared_block(groups, prefix_caching=bool(result.settings.get("enable_prefix_caching")))
+
+
+def share_of(result: SizeResult) -> Fraction | None:
+    """The share of one pool that the request of the answer takes; None where the engine does not take it.
+
+    vLLM: its blocks over the usable ones (block 0 is never handed out). Engines with several pools: one
+    over the number that fits, which is never less than the true share.
+    """
+    pool = result.pool
+    if pool is None or result.refusal is not None:
+        return None
+    if result.engine.name == "vllm" and pool.bytes_per_block:
+        usable = pool.num_blocks - 1
+        blocks = result.per_gpu.kv_bytes_per_request // pool.bytes_per_block
+        return Fraction(blocks, usable) if usable > 0 else None
+    return Fraction(1, pool.requests_that_fit) if pool.requests_that_fit else None
