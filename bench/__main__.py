@@ -147,7 +147,7 @@ def peers_search() -> Figure | None:
 
 def card_rate() -> Figure:
     """Finding and reading one card out of all, nothing remembered, against reading every card."""
-    from kvplan.readers import cards
+    from kvplan.readers.cards import find as cards
     from kvplan.readers.datafiles import data_dir
 
     files = sorted(data_dir("model_cards").glob("*.yaml"))

@@ -18,7 +18,7 @@ from kvplan.planning.space import classes
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Shape
 from kvplan.questions import ask as ask_engine
-from kvplan.readers.gpus import list_gpus
+from kvplan.readers.gpus.find import list_gpus
 from kvplan.settings import Settings
 
 MODEL = "qwen3-32b"

@@ -59,12 +59,12 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
     """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
     if isinstance(gpu, Gpu):
         return gpu, 1
-    from kvplan.readers.gpus import gpu_of_size, parse_gpu_count
-    from kvplan.readers.gpus import load_gpu as find
+    from kvplan.readers.gpus.find import gpu_of_size, parse_gpu_count
+    from kvplan.readers.gpus.find import load_gpu as find
 
     name, count = parse_gpu_count(gpu)
     if name.strip().lower() == "auto":
-        from kvplan.readers.this_gpu import first_gpu
+        from kvplan.readers.gpus.this import first_gpu
 
         return first_gpu(), count
     return gpu_of_size(name) or find(name), count
@@ -111,7 +111,7 @@ def observe(
         raise KvplanError("bad-usage", "give a log or a url", help="kvplan compare MODEL --log server.log")
     name = engine.partition("@")[0] if engine is not None else None
     if url is not None:
-        from kvplan.readers.metrics import observe as observe_server
+        from kvplan.readers.servers.metrics import observe as observe_server
 
         return observe_server(url, token=token)
     from kvplan.readers.logs import parse_log, read_log
@@ -139,7 +139,7 @@ def compare(
     are those of `size`; they count before what the engine printed.
     """
     from kvplan.comparison import compare as compare_with
-    from kvplan.readers.sightings import gpu_of, model_named
+    from kvplan.readers.servers.sightings import gpu_of, model_named
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)
@@ -195,7 +195,7 @@ def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Pla
     """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
     first plan that is wrong."""
     from kvplan.checking.load import Loader, files_of, known_environment
-    from kvplan.readers.plan_file import together
+    from kvplan.readers.plans.file import together
 
     readings = Loader().readings(files_of([path]), environment)
     known_environment(readings, environment)

@@ -249,14 +249,14 @@ def _offers(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
     if asked:
         counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
         return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
-    from kvplan.readers.gpus import list_gpus
+    from kvplan.readers.gpus.find import list_gpus
 
     return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
 
 
 def _is_counted(one: Gpu | str) -> bool:
     """Whether a text says how many there are: ``8xh100``, ``1xh100``, not ``h100`` nor ``mi300x``."""
-    from kvplan.readers.gpus import parse_gpu_count
+    from kvplan.readers.gpus.find import parse_gpu_count
 
     return isinstance(one, str) and parse_gpu_count(one)[0] != one.strip()
 

@@ -14,7 +14,7 @@ import kvplan
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.gpus import find_slugs, load_gpu
+from kvplan.readers.gpus.find import find_slugs, load_gpu
 from kvplan.results import SizeResult
 from kvplan.units import GIB
 

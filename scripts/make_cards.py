@@ -26,17 +26,17 @@ from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.activation_shape import activation_shape
-from kvplan.readers.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
-from kvplan.readers.card_config import QUANT_KEY, split_quant
-from kvplan.readers.card_file import card_from_located
-from kvplan.readers.card_index import INDEX, build_index, index_text, read_cards
-from kvplan.readers.card_schema import card_json_schema
-from kvplan.readers.card_writer import card_text
+from kvplan.readers.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.readers.cards.config import QUANT_KEY, split_quant
+from kvplan.readers.cards.file import card_from_located
+from kvplan.readers.cards.index import INDEX, build_index, index_text, read_cards
+from kvplan.readers.cards.schema import card_json_schema
+from kvplan.readers.cards.writer import card_text
 from kvplan.readers.config import read_config
 from kvplan.readers.config_subset import size_relevant
 from kvplan.readers.media.rules import media_keys
-from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
 from kvplan.readers.weights_rules import inventory_of
+from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
 from scripts.card_sources import QUANTISED, Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]

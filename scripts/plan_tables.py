@@ -7,8 +7,8 @@ from typing import Any
 from kvplan.checking.mistakes import MISTAKES
 from kvplan.engines import ENGINES
 from kvplan.plans.serve import flags_of
-from kvplan.readers.fleet_file import fleet_schema
-from kvplan.readers.plan_schema import plan_schema
+from kvplan.readers.plans.fleet import fleet_schema
+from kvplan.readers.plans.schema import plan_schema
 
 Rows = list[list[str]]
 

@@ -19,7 +19,7 @@ from kvplan.planning.speed import (
     speed_profile,
     step_seconds,
 )
-from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.readers.yaml.strict import load_yaml_file
 
 FILE = Path(__file__).parent / "speed_rows.yaml"
 FIGURES = (

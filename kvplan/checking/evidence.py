@@ -12,7 +12,7 @@ from kvplan.plans.findings import Fact, Finding, Severity
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Evidence
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Figure, Receipt
-from kvplan.readers.receipts import ReadReceipt
+from kvplan.readers.plans.receipts import ReadReceipt
 
 Found = Iterator[Finding]
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]

@@ -15,9 +15,9 @@ from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Mark, Plan
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plan_file import ALL, Reading, read_plan_file, read_plan_text, together
-from kvplan.readers.plan_merge import Bring, Files, nothing
-from kvplan.readers.receipts import ReadReceipt, read_receipt
+from kvplan.readers.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
+from kvplan.readers.plans.merge import Bring, Files, nothing
+from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
 from kvplan.readers.sources import open_model
 
 SUFFIXES = (".yaml", ".yml")

@@ -23,7 +23,7 @@ from kvplan.checking.load import (
 )
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport
-from kvplan.readers.plan_file import Reading
+from kvplan.readers.plans.file import Reading
 
 
 def check_paths(

@@ -11,9 +11,9 @@ from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import FAMILIES
 from kvplan.gpu import Gpu
-from kvplan.readers.card_index import CardSummary, key_of
-from kvplan.readers.cards import list_cards, load_card, load_weights
-from kvplan.readers.gpus import find_slugs, list_gpus, load_gpu
+from kvplan.readers.cards.find import list_cards, load_card, load_weights
+from kvplan.readers.cards.index import CardSummary, key_of
+from kvplan.readers.gpus.find import find_slugs, list_gpus, load_gpu
 from kvplan.report.catalog import data_of, gpu_screen, gpus_screen, model_screen, models_screen
 from kvplan.results import SCHEMA_VERSION
 

@@ -64,7 +64,7 @@ def run(words: list[str], given: Given) -> Answer:
 def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:
     from kvplan.api import compare, load_model, observe
     from kvplan.comparison import TOLERANCE, Verdict
-    from kvplan.readers.sightings import other_model
+    from kvplan.readers.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
     plan = _plan(name) if name is not None and is_plan_file(name) else None
@@ -156,8 +156,8 @@ def _one_each(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _watch(url: str, seconds: int, samples: int | None, *, json: bool) -> Answer:
-    from kvplan.readers.fetch import parse_endpoint
-    from kvplan.readers.metrics import sample
+    from kvplan.readers.hub.fetch import parse_endpoint
+    from kvplan.readers.servers.metrics import sample
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     first = sample(url, token=token)
@@ -172,7 +172,7 @@ def _pieces(
     import json as to_json
 
     from kvplan.comparison.watch import Watcher
-    from kvplan.readers.metrics import sample
+    from kvplan.readers.servers.metrics import sample
     from kvplan.report.watch import head_screen, lost_screen, moment_screen
 
     gc.enable()  # main turned it off for short commands; this one may run for days

@@ -65,7 +65,7 @@ def _version(package: str) -> str | None:
 
 
 def _gpus() -> dict[str, Any]:
-    from kvplan.readers.nvml import read_nvml
+    from kvplan.readers.gpus.nvml import read_nvml
 
     try:
         found = read_nvml()
@@ -86,8 +86,8 @@ def _gpus() -> dict[str, Any]:
 
 def _data() -> dict[str, Any]:
     """Cards and GPU specs: how many, and a fingerprint that changes when any of them does."""
-    from kvplan.readers.card_index import summaries
-    from kvplan.readers.gpus import list_slugs
+    from kvplan.readers.cards.index import summaries
+    from kvplan.readers.gpus.find import list_slugs
 
     return {
         "model_cards": {"count": len(summaries()), "fingerprint": _fingerprint("model_cards")},

@@ -49,7 +49,7 @@ def run(words: list[str], given: Given) -> Answer:
     values["workload"] = _workload(values)
     write = values.pop("write", None)
     if values.get("fleet") is not None:
-        from kvplan.readers.fleet_file import read_fleet
+        from kvplan.readers.plans.fleet import read_fleet
 
         values["fleet"] = read_fleet(values["fleet"])
     result = plan(words[0], named=words[0], **values)
@@ -148,7 +148,7 @@ def _workload(values: dict[str, Any]) -> Workload | None:
         return (
             loads[0] if trace is None else replace(loads[0], trace=_beside(Path(path).parent / trace, values))
         )
-    from kvplan.readers.traces import read_trace
+    from kvplan.readers.plans.traces import read_trace
 
     shapes = read_trace(Path(path), name=path, columns=columns).shapes()
     flying = values.get("requests")

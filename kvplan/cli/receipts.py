@@ -10,7 +10,7 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.receipt import CONFIRMED
-from kvplan.readers.receipts import ReadReceipt, read_receipt
+from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
 from kvplan.report.layout import Span, line
 from kvplan.report.words import command
 from kvplan.results import SCHEMA_VERSION
@@ -83,7 +83,7 @@ def add_evidence(words: list[str], given: Given) -> Answer:
     """Append what a receipt measured to a card."""
     check_color(given)
     from kvplan.api import size
-    from kvplan.readers.card_evidence import add_evidence as add
+    from kvplan.readers.cards.evidence import add_evidence as add
 
     card, receipt = Path(words[0]), Path(words[1])
     read = read_receipt(receipt)

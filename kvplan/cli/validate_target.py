@@ -69,7 +69,7 @@ class Asked:
 
 def named_here(index: int) -> Hardware | None:
     """The GPU that NVML names, for a dry run, which does not load torch."""
-    from kvplan.readers.nvml import read_nvml
+    from kvplan.readers.gpus.nvml import read_nvml
 
     try:
         gpus = read_nvml().gpus
@@ -86,7 +86,7 @@ def _spec_of(hardware: Hardware | None) -> Gpu | None:
         return None
     from dataclasses import replace
 
-    from kvplan.readers.gpus import gpu_of_size, load_gpu
+    from kvplan.readers.gpus.find import gpu_of_size, load_gpu
 
     total = hardware.runtime_total or hardware.nvml_total
     try:
@@ -109,7 +109,7 @@ def _is_plan(word: str) -> bool:
 def _plan(word: str, environment: str | None, name: str | None) -> Plan:
     """The one plan of a file. Raises KvplanError: what is wrong with it, or that there are several."""
     from kvplan.plans.serve import flags_of
-    from kvplan.readers.plan_file import read_plan_file, together
+    from kvplan.readers.plans.file import read_plan_file, together
 
     readings = read_plan_file(Path(word), engine_of=flags_of, shown=word, environment=environment)
     if name is not None:

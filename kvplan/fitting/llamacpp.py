@@ -21,7 +21,7 @@ from kvplan.fitting import Fit
 from kvplan.fitting.parts import UNCALIBRATED, context_line, memory_of, no_pool, once_a_start
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
-from kvplan.readers.gguf_weights import tensor_bytes
+from kvplan.readers.gguf.weights import tensor_bytes
 from kvplan.results import ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import GIB, MIB

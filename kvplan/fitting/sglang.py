@@ -32,7 +32,7 @@ from kvplan.fitting.parts import (
 )
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
-from kvplan.readers.card_config import split_quant
+from kvplan.readers.cards.config import split_quant
 from kvplan.readers.model_weights import sources_of
 from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings

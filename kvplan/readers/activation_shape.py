@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.budget.vllm import Shape
 from kvplan.model import Model
-from kvplan.readers.card_config import split_quant
+from kvplan.readers.cards.config import split_quant
 from kvplan.readers.rotary import rotary_table_bytes
 from kvplan.readers.text_part import find_text_part
 from kvplan.readers.view import ConfigView, check_integer

@@ -10,8 +10,8 @@ from typing import Any
 from kvplan.budget.vllm import Coefficients
 from kvplan.errors import KvplanError
 from kvplan.readers.located_reader import LocatedReader
-from kvplan.readers.strict_yaml import load_yaml_file
-from kvplan.readers.yaml_marks import Located
+from kvplan.readers.yaml.marks import Located
+from kvplan.readers.yaml.strict import load_yaml_file
 
 FORMAT = "vllm-budget/v1"
 FILE = Path(__file__).parent / "data" / "vllm_budget.yaml"

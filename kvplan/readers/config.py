@@ -10,7 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
 from kvplan.model import Layer, Model, Provenance, runs_of
 from kvplan.readers.architectures import first_architecture
-from kvplan.readers.card_config import QUANT_KEY
+from kvplan.readers.cards.config import QUANT_KEY
 from kvplan.readers.custom_types import NOT_SIZED
 from kvplan.readers.drafts import draft_layers
 from kvplan.readers.engine_facts import engine_facts

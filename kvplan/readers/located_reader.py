@@ -6,7 +6,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.readers.view import LARGEST
-from kvplan.readers.yaml_marks import Key, Located, Path
+from kvplan.readers.yaml.marks import Key, Located, Path
 
 
 class LocatedReader:
@@ -71,7 +71,7 @@ class LocatedReader:
     def only(self, entry: dict[Key, Any], known: Any, path: Path) -> None:
         for key in entry:
             if key not in known:
-                from kvplan.readers.yaml_validation import unknown_key
+                from kvplan.readers.yaml.validation import unknown_key
 
                 raise unknown_key(self.located, (*path, key), set(known) - set(map(str, entry)))
 

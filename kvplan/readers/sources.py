@@ -29,7 +29,7 @@ def open_model(name: str, *, revision: str | None = None) -> Model:
     Raises KvplanError: unknown-model, no-such-file, not-a-file, bad-json, bad-config, missing-key …
     """
     if name.startswith("hf:"):
-        from kvplan.readers.hub import open_hub_model
+        from kvplan.readers.hub.model import open_hub_model
 
         return open_hub_model(name.removeprefix("hf:"), revision=revision)
     if revision is not None:
@@ -91,7 +91,7 @@ def _from_directory(path: Path, name: str) -> Model:
 
 def _from_file(path: Path, suffix: str) -> Model:
     if suffix in (".yaml", ".yml"):
-        from kvplan.readers.cards import read_card_file
+        from kvplan.readers.cards.find import read_card_file
 
         return read_card_file(path)
     if suffix in _WEIGHTS:
@@ -101,7 +101,7 @@ def _from_file(path: Path, suffix: str) -> Model:
             help=f"give the {_CONFIG} that lies beside it, or its directory",
         )
     if suffix == ".gguf" or _starts_as_gguf(path):
-        from kvplan.readers.gguf_header import read_gguf
+        from kvplan.readers.gguf.header import read_gguf
 
         return read_gguf(path)
     return _from_config(path)
@@ -150,7 +150,7 @@ def _check_native(raw: dict[str, Any], name: str) -> None:
 
 
 def _from_cards(name: str) -> Model:
-    from kvplan.readers.cards import load_card
+    from kvplan.readers.cards.find import load_card
 
     url = _HUB_URL.fullmatch(name)
     if url:

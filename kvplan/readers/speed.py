@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kvplan.assumption import Assumption, Assumptions
 from kvplan.readers.located_reader import LocatedReader
-from kvplan.readers.strict_yaml import load_yaml_file
-from kvplan.readers.yaml_marks import Located
+from kvplan.readers.yaml.marks import Located
+from kvplan.readers.yaml.strict import load_yaml_file
 
 FORMAT = "speed/v1"
 FILE = Path(__file__).parent / "data" / "speed.yaml"

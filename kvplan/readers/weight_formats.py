@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.cards import weight_variants
+from kvplan.readers.cards.find import weight_variants
 from kvplan.readers.model_weights import sources_of
 
 _WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")

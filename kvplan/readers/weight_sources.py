@@ -97,8 +97,8 @@ def open_sources(
 
 def _of_hub(name: str, revision: str | None, endpoint: str | None, model: Model | None) -> WeightSources:
     """The config as for the model itself, the headers of its commit; without headers the config alone."""
-    from kvplan.readers.hub import open_hub_config
-    from kvplan.readers.hub_weights import hub_checkpoint
+    from kvplan.readers.hub.model import open_hub_config
+    from kvplan.readers.hub.weights import hub_checkpoint
 
     raw, quant, commit = open_hub_config(name, revision, endpoint=endpoint)
     found = hub_checkpoint(name.partition("@")[0], commit, endpoint=endpoint)
@@ -107,7 +107,7 @@ def _of_hub(name: str, revision: str | None, endpoint: str | None, model: Model 
 
 def _of_card(name: str) -> WeightSources:
     """A card's bytes; how they are divided is known where the card lists its tensors."""
-    from kvplan.readers.cards import load_weights
+    from kvplan.readers.cards.find import load_weights
 
     weights = load_weights(name)
     if weights.total_bytes is None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.model import Model
-from kvplan.readers.card import Weights
-from kvplan.readers.card_index import CardSummary
+from kvplan.readers.cards.card import Weights
+from kvplan.readers.cards.index import CardSummary
 from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.size import warning_lines
 from kvplan.report.words import count, of_bytes, size_words

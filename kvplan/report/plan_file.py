@@ -1,4 +1,4 @@
-"""A plan as the YAML text that `kvplan.readers.plan_file` reads back to the same plan."""
+"""A plan as the YAML text that `kvplan.readers.plans.file` reads back to the same plan."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kvplan.errors import KvplanError
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
 from kvplan.plans.serve import flags_of, serve_of
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.joint import combined, exactly
-from kvplan.readers.plan_values import decimal_text, share_text
-from kvplan.readers.yaml_scalars import read_plain
+from kvplan.readers.plans.joint import combined, exactly
+from kvplan.readers.plans.values import decimal_text, share_text
+from kvplan.readers.yaml.scalars import read_plain
 
 SCHEMA_LINE = "# yaml-language-server: $schema={}"
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)

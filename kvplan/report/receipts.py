@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Receipt
-from kvplan.readers.receipts import ReadReceipt
+from kvplan.readers.plans.receipts import ReadReceipt
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB

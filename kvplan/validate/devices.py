@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kvplan.errors import CannotRunHere
-from kvplan.readers.nvml import NvmlGpu, read_nvml
+from kvplan.readers.gpus.nvml import NvmlGpu, read_nvml
 from kvplan.record import record
 from kvplan.validate import host
 

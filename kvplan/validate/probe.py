@@ -9,8 +9,8 @@ from typing import Any
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.plans.findings import Finding, Severity
-from kvplan.readers.gpus import load_gpu
-from kvplan.readers.nvml import NvmlGpu, Process, read_nvml
+from kvplan.readers.gpus.find import load_gpu
+from kvplan.readers.gpus.nvml import NvmlGpu, Process, read_nvml
 from kvplan.record import record
 from kvplan.units import MIB, gib
 from kvplan.validate import host

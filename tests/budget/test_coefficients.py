@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.errors import KvplanError
 from kvplan.readers.coefficients import FILE, read_coefficients, vllm_coefficients
-from kvplan.readers.strict_yaml import load_yaml
+from kvplan.readers.yaml.strict import load_yaml
 from scripts.field_rows import read_rows
 from scripts.fit_budget import RANGES, file_text, fit, report, usable
 

@@ -17,8 +17,8 @@ from kvplan.api import compare
 from kvplan.comparison import Comparison, Verdict
 from kvplan.errors import KvplanError
 from kvplan.observation import Observation, Refusal, Row, Setting, exact_count
-from kvplan.readers.card_index import find_targets
-from kvplan.readers.printed import parse_count, parse_ratio
+from kvplan.readers.cards.index import find_targets
+from kvplan.readers.servers.printed import parse_count, parse_ratio
 
 REPORTS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "field_reports.yaml"
 # What a row's numbers cannot be compared for, by its id.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvplan.plans.receipt import CONFIRMED, PROOF, Receipt
-from kvplan.readers.receipts import read_receipt
+from kvplan.readers.plans.receipts import read_receipt
 
 LEAST_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "gather", "write")

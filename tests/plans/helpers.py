@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plan_file import Reading, read_plan_file, read_plan_text, together
+from kvplan.readers.plans.file import Reading, read_plan_file, read_plan_text, together
 
 HEAD = "kvplan: plan/v1\n"
 SMALL = "model: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\n"

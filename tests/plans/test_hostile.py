@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.plans.serve import flags_of
-from kvplan.readers.fleet_file import FleetFile, fleet_schema, read_fleet
-from kvplan.readers.plan_file import marks_of, read_plan_text, together
-from kvplan.readers.plan_schema import PlanFile, plan_schema
-from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.readers.plans.file import marks_of, read_plan_text, together
+from kvplan.readers.plans.fleet import FleetFile, fleet_schema, read_fleet
+from kvplan.readers.plans.schema import PlanFile, plan_schema
+from kvplan.readers.yaml.strict import load_yaml_file
 from tests.plans.helpers import HEAD, SMALL
 
 ROOT = Path(__file__).resolve().parents[2]

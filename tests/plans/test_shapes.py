@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.joint import MAX_SHAPES, combined, from_percentiles, joined
-from kvplan.readers.traces import read_trace
+from kvplan.readers.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
+from kvplan.readers.plans.traces import read_trace
 from tests.plans.helpers import HEAD, SMALL, plan
 
 TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"

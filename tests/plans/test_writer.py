@@ -21,8 +21,8 @@ from kvplan.plans.plan import QUALITIES, Evidence, Plan, Requirements
 from kvplan.plans.receipt import Figure, Receipt
 from kvplan.plans.serve import flags_of, serve_of
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.fleet_file import read_fleet
-from kvplan.readers.receipts import read_receipt
+from kvplan.readers.plans.fleet import read_fleet
+from kvplan.readers.plans.receipts import read_receipt
 from kvplan.report.plan_file import plan_text
 from kvplan.settings import Settings
 from tests.plans.helpers import plan
@@ -63,7 +63,7 @@ def vllm_settings(draw: st.DrawFn) -> Settings:
 def workloads(draw: st.DrawFn) -> Workload:
     inputs, outputs = draw(lengths), draw(lengths)
     rate = draw(st.none() | hundredths)
-    from kvplan.readers.joint import combined
+    from kvplan.readers.plans.joint import combined
 
     return Workload(
         combined(sorted(inputs.items()), sorted(outputs.items())),

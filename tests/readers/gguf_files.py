@@ -12,7 +12,7 @@ from kvplan.families import (
     Part,
     SlidingWindow,
 )
-from kvplan.readers.gguf_header import read_gguf
+from kvplan.readers.gguf.header import read_gguf
 
 gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
 

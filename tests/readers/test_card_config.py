@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.readers.card_config import CardConfig, changed_keys, config_lines, split_quant
-from kvplan.readers.card_index import read_cards
-from kvplan.readers.card_lint import lint
+from kvplan.readers.cards.config import CardConfig, changed_keys, config_lines, split_quant
+from kvplan.readers.cards.index import read_cards
+from kvplan.readers.cards.lint import lint
 from kvplan.readers.config_subset import Watched, size_relevant
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.weights_rules import inventory_of

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES, FullAttention, Mamba2, NoCache, SlidingWindow
 from kvplan.model import Encoder, EncoderInput, Layer, Model, Provenance, runs_of
-from kvplan.readers.card import Card, Expectation, Source, Variant, Weights
-from kvplan.readers.card_file import card_from_located
-from kvplan.readers.card_pattern import MAX_LAYERS, expand, shorten
-from kvplan.readers.card_schema import card_json_schema, schema_errors
-from kvplan.readers.card_writer import card_text
-from kvplan.readers.strict_yaml import load_yaml
+from kvplan.readers.cards.card import Card, Expectation, Source, Variant, Weights
+from kvplan.readers.cards.file import card_from_located
+from kvplan.readers.cards.pattern import MAX_LAYERS, expand, shorten
+from kvplan.readers.cards.schema import card_json_schema, schema_errors
+from kvplan.readers.cards.writer import card_text
+from kvplan.readers.yaml.strict import load_yaml
 from kvplan.record import field_names
 
 SMALL = """\

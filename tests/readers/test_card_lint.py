@@ -11,16 +11,16 @@ import pytest
 import kvplan
 from kvplan.families import FAMILIES
 from kvplan.model import Model
-from kvplan.readers.card import Card
-from kvplan.readers.card_file import card_from_located
-from kvplan.readers.card_index import FOLDER, read_cards
-from kvplan.readers.card_lint import Finding
-from kvplan.readers.card_schema import card_json_schema
-from kvplan.readers.card_writer import card_text
-from kvplan.readers.cards import lint_cards, list_cards
+from kvplan.readers.cards.card import Card
+from kvplan.readers.cards.file import card_from_located
+from kvplan.readers.cards.find import lint_cards, list_cards
+from kvplan.readers.cards.index import FOLDER, read_cards
+from kvplan.readers.cards.lint import Finding
+from kvplan.readers.cards.schema import card_json_schema
+from kvplan.readers.cards.writer import card_text
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.sources import read_directory
-from kvplan.readers.strict_yaml import load_yaml
+from kvplan.readers.yaml.strict import load_yaml
 
 CONFIGS = Path(__file__).resolve().parents[3] / "shared" / "configs"
 CARDS = read_cards(data_dir(FOLDER))

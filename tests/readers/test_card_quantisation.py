@@ -10,8 +10,8 @@ import pytest
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.card_config import split_quant
-from kvplan.readers.card_index import read_cards
+from kvplan.readers.cards.config import split_quant
+from kvplan.readers.cards.index import read_cards
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights.facts import WeightSources, weights_per_rank

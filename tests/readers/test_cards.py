@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.readers import card_index, cards
-from kvplan.readers.card_index import key_of, names_of, squeezed
-from kvplan.readers.cards import (
+from kvplan.readers.cards import find as cards
+from kvplan.readers.cards import index as card_index
+from kvplan.readers.cards.find import (
     build_index,
     card_from_config,
     lint_cards,
@@ -22,8 +22,9 @@ from kvplan.readers.cards import (
     load_weights,
     read_card_file,
 )
+from kvplan.readers.cards.index import key_of, names_of, squeezed
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.strict_yaml import load_yaml_file
+from kvplan.readers.yaml.strict import load_yaml_file
 
 
 @pytest.fixture

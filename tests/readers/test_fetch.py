@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.fetch import MAX_BODY_BYTES, get, parse_endpoint
-from kvplan.readers.metrics import observe, sample
+from kvplan.readers.hub.fetch import MAX_BODY_BYTES, get, parse_endpoint
+from kvplan.readers.servers.metrics import observe, sample
 
 Page = Callable[["Handler"], None]
 

@@ -10,8 +10,8 @@ import pytest
 import kvplan
 from kvplan.errors import KvplanError
 from kvplan.model import EncoderInput
-from kvplan.readers.gguf_architectures import NO_CACHE, PLAIN, REFUSED, SPECIAL, known_architectures
-from kvplan.readers.gguf_header import read_gguf
+from kvplan.readers.gguf.architectures import NO_CACHE, PLAIN, REFUSED, SPECIAL, known_architectures
+from kvplan.readers.gguf.header import read_gguf
 from tests.readers.gguf_files import (
     BASE,
     FULL,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.gguf_header import read_gguf
+from kvplan.readers.gguf.header import read_gguf
 from kvplan.readers.sources import open_model
 from tests.readers.gguf_files import FULL, GQA, LISTED, parts_of, write
 

@@ -10,16 +10,16 @@ import yaml
 
 from kvplan.errors import KvplanError
 from kvplan.gpu import UNVERIFIED, Gpu
-from kvplan.readers.gpu_file import gpu_from_located
-from kvplan.readers.gpu_schema import gpu_spec_schema, lint_gpu_spec
-from kvplan.readers.gpus import (
+from kvplan.readers.gpus.file import gpu_from_located
+from kvplan.readers.gpus.find import (
     build_index,
     index_text,
     list_gpus,
     load_gpu,
     load_gpu_file,
 )
-from kvplan.readers.strict_yaml import load_yaml, load_yaml_file
+from kvplan.readers.gpus.schema import gpu_spec_schema, lint_gpu_spec
+from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
 from kvplan.units import GB, GIB, MIB
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers import gpus
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.gpus import (
+from kvplan.readers.gpus import find as gpus
+from kvplan.readers.gpus.find import (
     find_slugs,
     key_of,
     list_keys,

@@ -19,9 +19,9 @@ import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.model import Model
-from kvplan.readers import hub
-from kvplan.readers.hub import CONFIG, QUANT, open_hub_model
-from kvplan.readers.hub_errors import Repository
+from kvplan.readers.hub import model as hub
+from kvplan.readers.hub.errors import Repository
+from kvplan.readers.hub.model import CONFIG, QUANT, open_hub_model
 from kvplan.readers.sources import open_model
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kvplan.errors import KvplanError
 from kvplan.live import LiveSample
 from kvplan.observation import Observation
-from kvplan.readers.metrics_page import live_sample, observation_of_metrics
-from kvplan.readers.prometheus import number, samples
-from kvplan.readers.server_info import observation_of_server_info
+from kvplan.readers.servers.info import observation_of_server_info
+from kvplan.readers.servers.page import live_sample, observation_of_metrics
+from kvplan.readers.servers.prometheus import number, samples
 
 VLLM = b"""\
 # HELP vllm:cache_config_info Information of the LLMEngine CacheConfig

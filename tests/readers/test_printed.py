@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.observation import total
-from kvplan.readers.printed import parse_count, parse_decimal, parse_ratio
+from kvplan.readers.servers.printed import parse_count, parse_decimal, parse_ratio
 from kvplan.units import GIB, MIB
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from kvplan.errors import KvplanError
 from kvplan.observation import Observation, Row, Setting
-from kvplan.readers.cards import load_card
+from kvplan.readers.cards.find import load_card
 from kvplan.readers.logs import parse_log
-from kvplan.readers.printed import parse_count
-from kvplan.readers.sightings import gpu_of, model_named, other_model
+from kvplan.readers.servers.printed import parse_count
+from kvplan.readers.servers.sightings import gpu_of, model_named, other_model
 
 
 def _named(name: str | None, key: str = "model") -> Observation:

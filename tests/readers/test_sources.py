@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.readers import cards
+from kvplan.readers.cards import find as cards
 from kvplan.readers.sources import open_model, read_directory
 
 LLAMA = {

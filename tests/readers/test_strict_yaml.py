@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.readers import strict_yaml
-from kvplan.readers.strict_yaml import MAX_BYTES, MAX_DEPTH, load_yaml, load_yaml_file
-from kvplan.readers.yaml_marks import Located, path_text
+from kvplan.readers.yaml import strict as strict_yaml
+from kvplan.readers.yaml.marks import Located, path_text
+from kvplan.readers.yaml.strict import MAX_BYTES, MAX_DEPTH, load_yaml, load_yaml_file
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
@@ -316,5 +316,6 @@ def _timed(card: str) -> float:
 
 
 def test_pydantic_is_not_imported() -> None:
-    code = "import sys, kvplan.readers.strict_yaml, kvplan.readers.gpus; sys.exit('pydantic' in sys.modules)"
+    modules = "kvplan.readers.yaml.strict, kvplan.readers.gpus.find"
+    code = f"import sys, {modules}; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,9 +15,9 @@ from kvplan.fitting import choose
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Figure, Receipt
-from kvplan.readers.card_evidence import add_evidence, appended, evidence_of
+from kvplan.readers.cards.evidence import add_evidence, appended, evidence_of
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.receipts import read_receipt
+from kvplan.readers.plans.receipts import read_receipt
 from kvplan.validate.probe import Hardware
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.validate.target import Target, bare_plan, target_of

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.ranged import read_range
+from kvplan.readers.hub.ranged import read_range
 from tests.weights.checkpoints import TINY_LLAMA, llama_tensors, write_checkpoint
 
 pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
-from kvplan.readers.hub_weights import hub_checkpoint
+from kvplan.readers.hub.weights import hub_checkpoint
 
 
 @dataclass

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 
 from kvplan.observation import Count, Figure, Ratio
-from kvplan.readers.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
+from kvplan.readers.servers.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
 from kvplan.record import record
 
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.observation import Count, Ratio, Setting, SettingValue
 from kvplan.readers.logs.literals import items, value_of
-from kvplan.readers.printed import parse_decimal
+from kvplan.readers.servers.printed import parse_decimal
 
 
 def _words(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.model import Model
-from kvplan.readers.card_config import split_quant
+from kvplan.readers.cards.config import split_quant
 from kvplan.readers.media.asked import Asked, Media, MediaTokens, unknown
 from kvplan.readers.media.counting import COUNTS, CROSS
 from kvplan.readers.media.rules import RULES

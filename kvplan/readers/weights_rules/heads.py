@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.readers.card_config import split_quant
+from kvplan.readers.cards.config import split_quant
 from kvplan.readers.text_part import find_text_part
 from kvplan.readers.weights_rules import inventory_of
 from kvplan.readers.weights_rules.parts import Tensors, embedding, norm, vector, whole

@@ -1,0 +1,3 @@
+"""GGUF files: headers and tensors, never the weights themselves (extra ``gguf``)."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The Hugging Face hub: config files and headers, never code (extra ``hf``)."""
+
+from __future__ import annotations
