@@ -194,6 +194,10 @@ def _best(result: PlanResult, instead: str) -> Plan:
     return result.best
 
 
+SCHEMA = "plan.schema.json"
+"""``kvplan schema plan > plan.schema.json``: where it lies beside a plan, editors are pointed to it."""
+
+
 def _write(result: PlanResult, path: Path) -> None:
     """The best as a plan file, its reasons above it. Raises KvplanError(nothing-to-write | …)."""
     from kvplan.report.plan_file import plan_text
@@ -207,7 +211,9 @@ def _write(result: PlanResult, path: Path) -> None:
         *best.notes,
         "check it: kvplan check " + path.name,
     ]
-    text = plan_text(plan, comments=comments, directory=path.parent.resolve())
+    beside = path.parent / SCHEMA
+    schema = SCHEMA if beside.is_file() else None
+    text = plan_text(plan, comments=comments, directory=path.parent.resolve(), schema=schema)
     write_new(path, text)
 
 

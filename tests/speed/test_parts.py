@@ -270,3 +270,14 @@ def test_a_step_with_prompt_tokens_is_never_shorter(profile: Make, requests: int
     mix = ((1000, 1.0),)
     plain = step_seconds(made, requests, mix)
     assert step_seconds(made, requests, mix, Chunk(tokens, tokens)) > plain
+
+
+def test_a_checkpoint_with_scales_is_read_in_its_own_cache_format() -> None:
+    model, gpu = kvplan.load_model("nvidia/Llama-3.1-8B-Instruct-FP8"), kvplan.load_gpu("h100")
+    assert model.kv_cache_scheme == "fp8"
+    inventory, per_token, table = speed_inputs(model, None)
+    own, fp8, sixteen = (
+        speed_profile(model, gpu, inventory, per_token, Deployment(kv_cache_dtype=word), table)
+        for word in ("auto", "fp8", "bfloat16")
+    )
+    assert own.cache_bytes(4096) == fp8.cache_bytes(4096) == sixteen.cache_bytes(4096) // 2

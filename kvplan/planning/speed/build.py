@@ -78,7 +78,7 @@ class _Builder:
             self.parallel,
             deployment.decode_context_parallel_size,
             self.dtype,
-            deployment.kv_cache_dtype,
+            self._cache_dtype(),
         )
         stages = [self._stage(stage) for stage in work]
         sixteen = sixteen_bit(self.gpu, self.dtype.name)
@@ -96,6 +96,12 @@ class _Builder:
             self.table,
             tuple(self.used.values()),
         )
+
+    def _cache_dtype(self) -> str:
+        """The cache's format as asked, else the one that the checkpoint brings scales for."""
+        asked = self.deployment.kv_cache_dtype
+        scheme = self.model.facts.get("serving_kv_scheme", self.model.kv_cache_scheme)
+        return scheme if asked == "auto" and isinstance(scheme, str) and scheme else asked
 
     def _share(self, name: str) -> float:
         """An efficiency on this maker's devices."""
