@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from bench.figures import Figure
+
+if TYPE_CHECKING:
+    from kvplan.validate.exercise import Run
+    from kvplan.validate.memory import Cache
 
 POOL_BYTES = 256 * 2**20
 TURNS = 7
@@ -18,7 +25,8 @@ CASES = (
 
 
 def fill_rates() -> list[Figure]:
-    """The first fill, the fill of scattered blocks, and reading back, by turns with the copy."""
+    """Filling and reading back, by turns with the copy: blocks as the engine first hands them out, as it does
+    after half of the requests ended ("scattered"), and in an order without any rule ("at random")."""
     return [figure for case in CASES for figure in _figures(*case)]
 
 
@@ -26,7 +34,6 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
     import torch
 
     from kvplan.api import load_model, make_settings
-    from kvplan.validate.exercise import Run
     from kvplan.validate.layouts import layout_of
     from kvplan.validate.memory import allocate
 
@@ -35,25 +42,20 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
     source = torch.zeros(layout.bytes, dtype=torch.uint8)
     target = torch.empty_like(source)
     target.copy_(source)
-    rates: dict[str, list[tuple[float, float]]] = {"fill": [], "fill scattered": [], "read back": []}
+    rates: dict[str, list[tuple[float, float]]] = {}
     with allocate(layout, "cpu") as cache:
-        run = Run(cache)
-        run.fill()
-        for name in rates:
-            if name == "fill scattered":
-                run.refill()
-            for _ in range(TURNS):
-                start = perf_counter()
-                target.copy_(source)
-                copied = layout.bytes / (perf_counter() - start)
-                before = run.checked.bytes + run.bytes_written
-                start = perf_counter()
-                if name == "read back":
-                    run.read()
-                else:
-                    run.rewrite()
-                done = run.checked.bytes + run.bytes_written - before
-                rates[name].append((done / (perf_counter() - start), copied))
+        for name, run in _runs(cache):
+            for what, call in ((f"fill{name}", run.rewrite), (f"read back{name}", run.read)):
+                for _ in range(TURNS):
+                    start = perf_counter()
+                    target.copy_(source)
+                    copied = layout.bytes / (perf_counter() - start)
+                    before = run.checked.bytes + run.bytes_written
+                    start = perf_counter()
+                    call()
+                    done = run.checked.bytes + run.bytes_written - before
+                    rates.setdefault(what, []).append((done / (perf_counter() - start), copied))
+            assert not run.checked.wrong
     return [
         Figure(
             f"{name}, {card} under {engine}",
@@ -65,3 +67,19 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
         )
         for name, pairs in rates.items()
     ]
+
+
+def _runs(cache: Cache) -> Iterator[tuple[str, Run]]:
+    """A full cache, refilled, and filled from a shuffled free queue."""
+    from kvplan.validate.exercise import Run
+
+    run = Run(cache)
+    run.fill()
+    yield "", run
+    run.refill()
+    yield " scattered", run
+    run = Run(cache)
+    for pool in run.tables.pools:
+        Random(0).shuffle(pool._queue)
+    run.fill()
+    yield " at random", run

@@ -14,6 +14,7 @@ class Cache:
     def __init__(self, layout: Layout, device: str) -> None:
         self.layout, self.device = layout, device
         self.raw: list[Any] = []
+        self._rooms: dict[str, Any] = {}
 
     def __enter__(self) -> Cache:
         return self
@@ -67,9 +68,20 @@ class Cache:
         dtype = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}[width]
         return flat[: flat.numel() // width * width].view(dtype)
 
+    def room(self, name: str, size: int) -> Any:
+        """``size`` bytes beside the cache, kept from one call to the next: fresh memory costs more to get
+        than to fill. What the room of this name held is lost."""
+        import torch
+
+        if name not in self._rooms or self._rooms[name].numel() < size:
+            self._rooms.pop(name, None)
+            self._rooms[name] = torch.empty(size, dtype=torch.uint8, device=self.device)
+        return self._rooms[name][:size]
+
     def release(self) -> None:
         """Give all memory back (and empty torch's cache on a GPU)."""
         self.raw.clear()
+        self._rooms.clear()
         if self.device.startswith("cuda"):
             import torch
 

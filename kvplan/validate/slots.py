@@ -125,9 +125,10 @@ def slots_of(found: Sequence[Span], states: int, device: str) -> Slots:
         head = min(-span.offset % states, span.count)
         tail = head + (span.count - head) // states * states
         if tail > head:
-            whole.append(
-                (blocks[head:tail:states], row[head:tail].reshape(-1, states), owner[head:tail:states])
-            )
+            # In the order of memory: an engine's free queue hands blocks out last to first.
+            order = blocks[head:tail:states].argsort(stable=True)
+            full = (blocks[head:tail:states], row[head:tail].reshape(-1, states), owner[head:tail:states])
+            whole.append(tuple(part[order] for part in full))
         partial += [
             (span.blocks[0], span.offset, head),
             (span.blocks[-1], (span.offset + tail) % states, span.count - tail),
@@ -169,6 +170,7 @@ def loosened(slots: Slots) -> Slots:
     order = torch.argsort(owners[:, 1])
     return replace(
         slots,
+        runs=slots.runs[:1],
         single_runs=[],
         blocks=slots.blocks[:0],
         block_rows=slots.block_rows[:0],

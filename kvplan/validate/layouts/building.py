@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvplan.results import Request
 from kvplan.units import ceil_div
-from kvplan.validate.layouts.base import Allocation, BlockPool, Component, Group, GroupKind, View
+from kvplan.validate.layouts.base import (
+    Allocation,
+    BlockPool,
+    Component,
+    Group,
+    GroupKind,
+    Layout,
+    Rank,
+    View,
+)
 from kvplan.validate.layouts.parts import Stored, allocated_bytes
 
 
@@ -72,6 +82,35 @@ class Building:
         return self.group(
             Group(name, GroupKind.STATE, pool, layers=0, block_size=states, fixed=1),
             BlockPool(name, requests),
+        )
+
+    def layout(
+        self,
+        engine: str,
+        version: str,
+        rank: Rank,
+        request: Request,
+        *,
+        predicted_bytes: int,
+        requests: int,
+        max_model_len: int,
+        num_attention_heads: int,
+    ) -> Layout:
+        """What was built, as one rank's layout. request: the one that was sized."""
+        return Layout(
+            engine=engine,
+            version=version,
+            rank=rank,
+            allocations=tuple(self.allocations),
+            views=tuple(self.views),
+            pools=tuple(self.pools),
+            groups=tuple(self.groups),
+            predicted_bytes=predicted_bytes,
+            tokens=request.tokens,
+            encoder_tokens=request.encoder_tokens,
+            requests=requests,
+            max_model_len=max_model_len,
+            num_attention_heads=num_attention_heads,
         )
 
 

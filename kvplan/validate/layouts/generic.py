@@ -42,17 +42,12 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank, engine: s
         terms = [term.on_rank(settings.tensor_parallel_size) for term in terms_of[layer]]
         predicted += requests * _held(terms, lengths, result.request.encoder_tokens)
         _layer(build, places, terms, index, lengths, result.request.encoder_tokens)
-    return Layout(
-        engine=engine,
-        version=version,
-        rank=rank,
-        allocations=tuple(build.allocations),
-        views=tuple(build.views),
-        pools=tuple(build.pools),
-        groups=tuple(build.groups),
+    return build.layout(
+        engine,
+        version,
+        rank,
+        result.request,
         predicted_bytes=predicted,
-        tokens=result.request.tokens,
-        encoder_tokens=result.request.encoder_tokens,
         requests=requests,
         max_model_len=settings.max_model_len or model.max_model_len or result.request.tokens,
         num_attention_heads=max(1, model.num_attention_heads // settings.tensor_parallel_size),

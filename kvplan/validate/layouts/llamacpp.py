@@ -52,17 +52,12 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     ):
         if device == rank.stage:
             one.layer(rules, layer, index)
-    return Layout(
-        engine="llamacpp",
-        version=version,
-        rank=rank,
-        allocations=tuple(build.allocations),
-        views=tuple(build.views),
-        pools=tuple(build.pools),
-        groups=tuple(build.groups),
+    return build.layout(
+        "llamacpp",
+        version,
+        rank,
+        result.request,
         predicted_bytes=machine.per_gpu(context)[rank.stage],
-        tokens=tokens,
-        encoder_tokens=result.request.encoder_tokens,
         requests=requests,
         max_model_len=model.max_model_len or tokens,
         num_attention_heads=model.num_attention_heads,

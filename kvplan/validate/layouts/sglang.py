@@ -46,17 +46,12 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     sizes = solve(pools, memory)
     build = Building()
     _Stage(build, pools, stage, sizes).layers(split_stages(pool_layers(model), arguments.pp), rank.stage)
-    return Layout(
-        engine="sglang",
-        version=version,
-        rank=rank,
-        allocations=tuple(build.allocations),
-        views=tuple(build.views),
-        pools=tuple(build.pools),
-        groups=tuple(build.groups),
+    return build.layout(
+        "sglang",
+        version,
+        rank,
+        result.request,
         predicted_bytes=_predicted(stage, arguments, sizes),
-        tokens=result.request.tokens,
-        encoder_tokens=result.request.encoder_tokens,
         requests=pool.requests_that_fit,
         max_model_len=arguments.context_len,
         num_attention_heads=max(1, model.num_attention_heads // arguments.attn_tp),

@@ -54,17 +54,12 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     requests = min(pool.requests_that_fit, plan.resident) if own.state else pool.requests_that_fit
     sizes = [size for _, size, _ in own.windows]
     predicted = sum(blocks.blocks * plan.block * size for blocks, size in zip(found, sizes, strict=True))
-    return Layout(
-        engine="trtllm",
-        version=version,
-        rank=rank,
-        allocations=tuple(build.allocations),
-        views=tuple(build.views),
-        pools=tuple(build.pools),
-        groups=tuple(build.groups),
+    return build.layout(
+        "trtllm",
+        version,
+        rank,
+        result.request,
         predicted_bytes=predicted + slots * own.state,
-        tokens=result.request.tokens,
-        encoder_tokens=result.request.encoder_tokens,
         requests=requests,
         max_model_len=plan.max_seq_len,
         num_attention_heads=max(1, model.num_attention_heads // settings.tensor_parallel_size),
