@@ -25,7 +25,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that does not exist yet, folder and all. Raises KvplanError(file-exists | cannot-write)."""
+    """Write a file that does not exist yet and its folder. Raises KvplanError(file-exists | cannot-write)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8", newline="\n") as stream:
