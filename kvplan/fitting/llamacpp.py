@@ -8,7 +8,6 @@ device). The compute buffer is that of the widest step: a micro-batch of logits,
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from kvplan.budget.lines import about, exact, left_over
@@ -18,7 +17,7 @@ from kvplan.engines.options import resolve
 from kvplan.engines.own_options import LLAMACPP
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import UNCALIBRATED, context_line, memory_of, no_pool, once_a_start
+from kvplan.fitting.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.gguf.weights import tensor_bytes
@@ -35,15 +34,9 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
-    gpu = settings.gpu
-    assert gpu is not None
-    if choice.engine.size(model, replace(settings, tokens=1), choice.version).refusal is not None:
-        return Fit(None, None)
-    total, reserved, warnings = memory_of(gpu)
-    if total is None:
-        return Fit(None, None, warnings)
+    gpu, _, total, reserved, warnings = start
     options = resolve(LLAMACPP, dict(settings.engine_options), choice.engine.name)
     try:
         if not options.flag("flash_attn"):

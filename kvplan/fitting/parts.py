@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvplan.budget.lines import about, exact
 from kvplan.dtypes import Packing
@@ -14,7 +15,7 @@ from kvplan.fitting import Fit
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.model_weights import served_sources
-from kvplan.results import BudgetLine
+from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
@@ -26,15 +27,37 @@ _CONTEXT = (GIB * 7 // 10, GIB // 2)
 _CONTEXT_SEVERAL = (GIB * 3 // 2, GIB * 6 // 5)
 
 
+class Start(NamedTuple):
+    """A start that the engine would make on the GPU: its answer, the memory in bytes, the lines that are
+    taken beforehand, and what was said of them."""
+
+    gpu: Gpu
+    result: SizeResult
+    total: int
+    reserved: tuple[BudgetLine, ...]
+    warnings: tuple[str, ...]
+
+
 def once_a_start(
-    compute: Callable[[Model, Choice, Settings], Fit],
+    compute: Callable[[Model, Choice, Settings, Start], Fit],
 ) -> Callable[[Model, Choice, Settings], Fit]:
-    """A budget is remembered by what decides it: a request's shape does not."""
+    """A budget is remembered by what decides it: a request's shape does not.
+
+    Where the engine would not start, or the GPU's memory is not known, there is none to compute.
+    """
 
     @lru_cache(maxsize=4096)
     def kept(model: Model, rules: tuple[Any, ...], values: tuple[Any, ...]) -> Fit:
         engine, version, asked = rules
-        return compute(model, Choice(engine, version, asked=asked), planned_settings(values))
+        choice, settings = Choice(engine, version, asked=asked), planned_settings(values)
+        assert settings.gpu is not None
+        result = choice.engine.size(model, replace(settings, tokens=1), choice.version)
+        if result.refusal is not None:
+            return Fit(None, None)
+        total, reserved, warnings = memory_of(settings.gpu)
+        if total is None:
+            return Fit(None, None, warnings)
+        return compute(model, choice, settings, Start(settings.gpu, result, total, reserved, warnings))
 
     @wraps(compute)
     def fit(model: Model, choice: Choice, settings: Settings) -> Fit:

@@ -8,7 +8,6 @@ counts. Nothing is measured by a forward pass: activations and graphs must fit i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 
@@ -23,8 +22,8 @@ from kvplan.engines.sglang.shown import fraction_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
 from kvplan.fitting.parts import (
+    Start,
     context_line,
-    memory_of,
     no_pool,
     once_a_start,
     sources_for,
@@ -48,16 +47,9 @@ _VISION = (24, 1024)
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
-    gpu = settings.gpu
-    assert gpu is not None
-    started = choice.engine.size(model, replace(settings, tokens=1), choice.version)
-    if started.refusal is not None:
-        return Fit(None, None)
-    total, reserved, warnings = memory_of(gpu)
-    if total is None:
-        return Fit(None, None, warnings)
+    gpu, started, total, reserved, warnings = start
     options = resolve(SGLANG, dict(settings.engine_options), choice.engine.name)
     arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
     dtype = scalar(str(started.settings["dtype"]))

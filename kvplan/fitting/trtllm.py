@@ -8,7 +8,6 @@ kvplan.budget.vllm with the newest coefficients; nobody's logs stand behind it, 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.budget.lines import about, exact
@@ -22,8 +21,8 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import Fit
 from kvplan.fitting.parts import (
     UNCALIBRATED,
+    Start,
     context_line,
-    memory_of,
     no_pool,
     once_a_start,
     sources_for,
@@ -41,16 +40,9 @@ _NEWEST = (10**6,)
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
+def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
-    gpu = settings.gpu
-    assert gpu is not None
-    started = choice.engine.size(model, replace(settings, tokens=1), choice.version)
-    if started.refusal is not None:
-        return Fit(None, None)
-    total, reserved, warnings = memory_of(gpu)
-    if total is None:
-        return Fit(None, None, warnings)
+    gpu, started, total, reserved, warnings = start
     options = resolve(TRTLLM, dict(settings.engine_options), choice.engine.name)
     fraction = options.share("free_gpu_memory_fraction")
     assert fraction is not None
