@@ -76,7 +76,15 @@ def share_of(result: SizeResult) -> Fraction | None:
     if pool is None or result.refusal is not None:
         return None
     if result.engine.name == "vllm" and pool.bytes_per_block:
-        usable = pool.num_blocks - 1
+        usable = usable_blocks(result)
         blocks = result.per_gpu.kv_bytes_per_request // pool.bytes_per_block
         return Fraction(blocks, usable) if usable > 0 else None
     return Fraction(1, pool.requests_that_fit) if pool.requests_that_fit else None
+
+
+def usable_blocks(result: SizeResult) -> int:
+    """Blocks of the answer's pool that requests can have: vLLM keeps block 0, its null block
+    (vllm-project/vllm v1/core/block_pool.py)."""
+    if result.pool is None:
+        return 0
+    return max(0, result.pool.num_blocks - (result.engine.name == "vllm"))

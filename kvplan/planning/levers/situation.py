@@ -8,15 +8,12 @@ from fractions import Fraction
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.errors import KvplanError
 from kvplan.model import Model
+from kvplan.plans.sharing import usable_blocks
 from kvplan.plans.workload import Shape, Workload
 from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
-
-_RESERVED_BLOCKS = {"vllm": 1}
-"""Blocks of the pool that no request gets: vLLM's null block (v1/core/block_pool.py)."""
-
 
 SEVERAL_POOLS = "the engine fixes the sizes of several pools beforehand: not computed for it"
 
@@ -78,8 +75,7 @@ class Situation:
     @property
     def usable_bytes(self) -> int:
         """Bytes of the pool that requests can have."""
-        reserved = _RESERVED_BLOCKS.get(self.choice.engine.name, 0)
-        return max(0, self.pool.num_blocks - reserved) * self.pool.bytes_per_block
+        return usable_blocks(self.result) * self.pool.bytes_per_block
 
     @property
     def is_one_pool(self) -> bool:
