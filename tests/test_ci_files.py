@@ -61,9 +61,78 @@ def test_the_guide_names_every_input_and_output() -> None:
 
 def test_the_action_uses_nobody_elses() -> None:
     steps = loaded(ROOT / "action.yml")["runs"]["steps"]
-    used = [step["uses"] for step in steps if "uses" in step]
-    assert [re.sub(r"@v\d+$", "@vN", one) for one in used] == ["actions/setup-python@vN"]
+    used = [step["uses"].partition("@")[0] for step in steps if "uses" in step]
+    assert used == ["actions/setup-python"]
     assert not any("${{" in step.get("run", "") for step in steps), "inputs come in as variables"
+
+
+@pytest.mark.parametrize("path", [ROOT / "action.yml", *sorted(EXAMPLES.glob("github*.yml"))], ids=str)
+def test_actions_are_pinned_by_commit(path: Path) -> None:
+    """A tag can be moved to other code; the version stands beside the commit."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if "uses:" in line and "OWNER/kvplan" not in line:
+            assert re.search(r"uses: actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    file = loaded(path)
+    jobs = [file["runs"]] if "runs" in file else list(file["jobs"].values())
+    assert not any("TOKEN" in name for job in jobs for name in job.get("env", {})), "a token for every step"
+    return [step for job in jobs for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", [ROOT / "action.yml", *sorted(EXAMPLES.glob("github*.yml"))], ids=str)
+def test_python_is_isolated_and_has_no_token(path: Path) -> None:
+    for step in steps_of(path):
+        script = step.get("run", "")
+        assert not re.search(r"\bpython[\d.]*\b\"? (?!-I )", script), script
+        if any("TOKEN" in name for name in step.get("env", {})):
+            assert not re.search(r"python|pip|kvplan ", script), script
+
+
+TRAPS = (
+    "json.py",
+    "base64.py",
+    "gzip.py",
+    "os.py",
+    "venv/__main__.py",
+    "pip/__main__.py",
+    "kvplan/__init__.py",
+)
+
+
+@pytest.mark.skipif(BASH is None or os.name == "nt", reason="the action's scripts need bash and Unix paths")
+def test_no_file_of_the_checkout_is_run(tmp_path: Path) -> None:
+    """A pull request with modules of its own at the root: none of the steps imports them."""
+    checkout, temp = tmp_path / "checkout", tmp_path / "temp"
+    temp.mkdir()
+    for trap in TRAPS:
+        (checkout / trap).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / trap).write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\n")
+    program = tmp_path / "tools" / "kvplan"
+    program.parent.mkdir()
+    program.write_text(KVPLAN.format(python=sys.executable))
+    (program.parent / "gh").write_text(GH.format(python=sys.executable))
+    for tool in program.parent.iterdir():
+        tool.chmod(0o755)
+    environment = {
+        "PATH": f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(temp), "GITHUB_OUTPUT": str(temp / "output"), "GITHUB_PATH": str(temp / "path"),
+        "GITHUB_STEP_SUMMARY": str(temp / "summary"), "CALLS": str(temp / "calls"), "CODE": "0",
+        "GITHUB_SHA": "abc", "GITHUB_REF": "refs/pull/1/merge", "GITHUB_REPOSITORY": "a/b",
+        "KVPLAN_ACTION_SARIF": "true", "KVPLAN_ACTION_PATHS": "plans", "KVPLAN_ACTION_FORMAT": "text",
+        "KVPLAN_ACTION_VERSION": "0", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull,
+    }  # fmt: skip
+    assert BASH is not None
+    ended = []
+    for step in loaded(ROOT / "action.yml")["runs"]["steps"]:
+        if "run" in step:
+            words = [BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
+            done = subprocess.run(words, env=environment, cwd=checkout, capture_output=True, text=True)
+            ended.append(done.returncode)
+    assert ended == [1, 0, 0], "pip finds nothing without an index; the other two run to their end"
+    assert (temp / "kvplan" / "pyvenv.cfg").exists()
+    assert not (tmp_path / "PWNED").exists()
 
 
 def test_the_hook() -> None:
@@ -104,7 +173,7 @@ def run_step(step: dict[str, Any], folder: Path, inputs: dict[str, str], code: i
         "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "output"), "GITHUB_ACTIONS": "true",
         "GITHUB_STEP_SUMMARY": str(folder / "summary"), "CALLS": str(folder / "calls"), "CODE": str(code),
-        **given,
+        "GITHUB_SHA": "abc", "GITHUB_REF": "refs/pull/1/merge", "GITHUB_REPOSITORY": "a/b", **given,
     }  # fmt: skip
     assert BASH is not None
     words = [BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
@@ -161,29 +230,27 @@ def test_the_action_passes_where_the_check_does(tmp_path: Path) -> None:
 GH = """#!{python}
 import json, os, sys
 with open(os.environ["CALLS"], "w") as calls:
-    json.dump([sys.argv[1:], json.load(sys.stdin)], calls)
+    json.dump(sys.argv[1:], calls)
+open(sys.argv[sys.argv.index("--input") + 1]).close()
 """
 
 
 @pytest.mark.skipif(BASH is None or os.name == "nt", reason="the action's scripts need bash and Unix paths")
 def test_the_findings_are_uploaded_whole(tmp_path: Path) -> None:
     """docs.github.com REST "Upload an analysis as SARIF data": gzip, then base64."""
-    (step,) = (one for one in loaded(ROOT / "action.yml")["runs"]["steps"] if "gh api" in one.get("run", ""))
-    assert "sarif" in step["if"]
-    (tmp_path / "gh").write_text(GH.format(python=sys.executable))
-    (tmp_path / "gh").chmod(0o755)
-    (tmp_path / "kvplan.sarif").write_text('{"é": 1}', encoding="utf-8")
-    environment = {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "RUNNER_TEMP": str(tmp_path), "CALLS": str(tmp_path / "calls"), "GITHUB_SHA": "abc",
-        "GITHUB_REF": "refs/pull/1/merge",
-        "GITHUB_REPOSITORY": "a/b",
-    }  # fmt: skip
-    assert BASH is not None
-    words = [BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    arguments, body = json.loads((tmp_path / "calls").read_text())
-    assert arguments == ["api", "--method", "POST", "repos/a/b/code-scanning/sarifs", "--input", "-"]
+    steps = loaded(ROOT / "action.yml")["runs"]["steps"]
+    check = next(one for one in steps if one.get("id") == "check")
+    inputs = {"paths": "plans", "format": "text", "sarif": "true"}
+    run_step(check, tmp_path, inputs, code=0)
+    body = json.loads((tmp_path / "kvplan-upload.json").read_text())
     assert (body["commit_sha"], body["ref"]) == ("abc", "refs/pull/1/merge")
-    assert gzip.decompress(base64.b64decode(body["sarif"])).decode() == '{"é": 1}'
+    packed = gzip.decompress(base64.b64decode(body["sarif"]))
+    assert packed == (tmp_path / "kvplan.sarif").read_bytes() != b""
+    (step,) = (one for one in steps if "gh api" in one.get("run", ""))
+    assert "sarif" in step["if"]
+    (tmp_path / "bin" / "gh").write_text(GH.format(python=sys.executable))
+    (tmp_path / "bin" / "gh").chmod(0o755)
+    run_step(step, tmp_path, {}, code=0)
+    arguments = json.loads((tmp_path / "calls").read_text())
+    assert arguments[:4] == ["api", "--method", "POST", "repos/a/b/code-scanning/sarifs"]
+    assert arguments[4:] == ["--input", "kvplan-upload.json"]
