@@ -11,10 +11,10 @@ from pathlib import Path
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.files import write_whole
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.findings import CheckReport
 from kvplan.readers.json_input import read_stream
+from kvplan.readers.writing import cannot_write, write_whole
 from kvplan.report.check import REPORTERS, render
 from kvplan.report.check.text import screen
 from kvplan.report.layout import Screen, line
@@ -90,7 +90,5 @@ def _append(path: Path, text: str) -> None:
     try:
         with path.open("a", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
-    except OSError as error:
-        raise KvplanError(
-            "cannot-write", f"the step summary {path} cannot be written: {error.strerror or error}"
-        ) from None
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from error

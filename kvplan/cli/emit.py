@@ -8,9 +8,9 @@ from kvplan.api import load_model, load_plans
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.files import write_whole
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan
+from kvplan.readers.writing import write_whole
 from kvplan.report.emit import emit
 from kvplan.report.layout import line
 from kvplan.results import SCHEMA_VERSION

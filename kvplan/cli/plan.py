@@ -13,7 +13,6 @@ from kvplan.api_plan import plan
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.files import write_new
 from kvplan.cli.given import gather
 from kvplan.cli.options import values_of
 from kvplan.cli.plan_options import PLANNED
@@ -21,6 +20,7 @@ from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape, Workload
+from kvplan.readers.writing import write_new
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)

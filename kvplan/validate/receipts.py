@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
-from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Figure, Receipt
+from kvplan.readers.writing import write_whole
 from kvplan.validate.probe import Hardware
 from kvplan.validate.target import Target
 from kvplan.version import __version__
@@ -70,39 +69,5 @@ def receipt_text(receipt: Receipt) -> str:
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
-    """Put the whole file in its place in one step: whoever reads sees the old one or the new one.
-
-    Raises KvplanError(unwritable-file).
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(part, receipt_text(receipt).encode())
-        part.replace(path)
-    except OSError as error:
-        raise KvplanError("unwritable-file", f"{path}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """A file that has its name only once it is whole, where the system knows files without one (Linux)."""
-    try:
-        number = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
-    except (AttributeError, OSError):
-        with path.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return
-    with os.fdopen(number, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-        path.unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            # With a folder's number Python asks for the link itself to be followed, as it must be here.
-            os.link(f"/proc/self/fd/{number}", path.name, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
+    """The receipt in its place, its folder made where it is missing. Raises KvplanError(cannot-write)."""
+    write_whole(path, receipt_text(receipt), folders=True)

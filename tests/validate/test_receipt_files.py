@@ -88,9 +88,9 @@ def test_a_write_that_fails_leaves_the_old_receipt(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvplan.validate.receipts.os.fsync", full)
+    monkeypatch.setattr("kvplan.readers.writing.os.fsync", full)
     if not nameless:
-        monkeypatch.delattr("kvplan.validate.receipts.os.O_TMPFILE", raising=False)
+        monkeypatch.delattr("kvplan.readers.writing.os.O_TMPFILE", raising=False)
     with pytest.raises(KvplanError, match="No space left on device"):
         write_receipt(_receipt(Figure("a", "bytes", 1, 2, 0)), path)
     assert path.read_bytes() == before

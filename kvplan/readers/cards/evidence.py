@@ -13,6 +13,7 @@ from kvplan.readers.cards.file import card_from_located
 from kvplan.readers.cards.lint import answer, lint
 from kvplan.readers.cards.schema import schema_errors
 from kvplan.readers.cards.writer import expectation_lines
+from kvplan.readers.writing import write_whole
 from kvplan.readers.yaml.strict import load_yaml_file
 from kvplan.record import field_names
 from kvplan.settings import Settings
@@ -125,4 +126,4 @@ def _replace(path: Path, text: str, size: SizeOf) -> None:
         wrong = [one for one in lint([part], size=size) if (one.code, one.message) not in before]
         if wrong:
             raise KvplanError(wrong[0].code, wrong[0].message, where=wrong[0].where)
-        part.replace(path)
+    write_whole(path, text)
