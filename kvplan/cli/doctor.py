@@ -20,7 +20,7 @@ from kvplan.version import __version__
 
 PACKAGES = ("typer", "rich", "pydantic", "PyYAML")
 EXTRAS = {
-    "hf": ("transformers", "huggingface_hub"),
+    "hf": ("transformers",),
     "gguf": ("gguf",),
     "gpu": ("torch", "nvidia-ml-py"),
 }

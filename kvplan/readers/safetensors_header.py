@@ -20,7 +20,11 @@ from kvplan.weights.stored import DTYPE_BITS, Checkpoint, Stored
 
 INDEX_NAME = "model.safetensors.index.json"
 MAX_HEADER = 64 * MIB
-MAX_TENSORS = 1_000_000
+"""Of one file, and of all files of a checkpoint together."""
+MAX_TENSORS = 300_000
+"""Of a checkpoint: the largest published ones have about 210,000."""
+MAX_VALUES = 2_500_000
+"""Of a header or an index, about eight for each tensor: they bound what it takes once it is read."""
 MAX_FILES = 10_000
 _LARGEST = 2**53
 PREFIX = 8
@@ -44,27 +48,54 @@ def read_checkpoint(directory: Path) -> Checkpoint | Index | None:
         files = own or files
     if not files:
         return None
-    tensors: list[Stored] = []
+    headers = Headers()
     for file in files:
-        tensors += read_file_header(file)
-    return Checkpoint(tuple(tensors), str(directory))
+        _read_file(file, headers)
+    return Checkpoint(tuple(headers.tensors), str(directory))
 
 
 def read_file_header(path: Path) -> list[Stored]:
     """The tensors of one file. Raises KvplanError(bad-safetensors | not-a-file | unreadable-file)."""
+    headers = Headers()
+    _read_file(path, headers)
+    return headers.tensors
+
+
+class Headers:
+    """The headers of a checkpoint's files, read one after the other and bounded together."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Stored] = []
+        self._bytes = 0
+
+    def expect(self, length: int, name: str) -> None:
+        """A header of that length is going to be read. Raises KvplanError(bad-safetensors)."""
+        self._bytes += length
+        if self._bytes > MAX_HEADER:
+            raise _bad(name, f"the headers of its files are larger than {MAX_HEADER // MIB} MiB")
+
+    def add(self, data: bytes, name: str, *, data_bytes: int | None = None) -> None:
+        """The tensors of one more header. Raises KvplanError(bad-safetensors)."""
+        self.tensors += parse_header(data, name, data_bytes=data_bytes)
+        if len(self.tensors) > MAX_TENSORS:
+            raise _bad(name, f"its files have more than {MAX_TENSORS:,} tensors")
+
+
+def _read_file(path: Path, headers: Headers) -> None:
     size = regular_size(path)
     try:
         with path.open("rb") as stream:
-            return _read(stream, size, str(path))
+            _read(stream, size, str(path), headers)
     except OSError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _read(stream: BinaryIO, size: int, name: str) -> list[Stored]:
+def _read(stream: BinaryIO, size: int, name: str, headers: Headers) -> None:
     length = header_length(stream.read(PREFIX), name)
     if PREFIX + length > size:
         raise _bad(name, f"its header of {length:,} bytes is longer than the file")
-    return parse_header(stream.read(length), name, data_bytes=size - PREFIX - length)
+    headers.expect(length, name)
+    headers.add(stream.read(length), name, data_bytes=size - PREFIX - length)
 
 
 def header_length(prefix: bytes, name: str) -> int:
@@ -89,7 +120,9 @@ def parse_header(data: bytes, name: str, *, data_bytes: int | None = None) -> li
 
 
 def _object(data: bytes, name: str) -> dict[str, Any]:
-    """A JSON object whose size the caller has bounded."""
+    """A JSON object whose size the caller has bounded; its values are counted before it is read."""
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
+        raise _bad(name, f"it has more than {MAX_VALUES:,} values")
     try:
         table = json.loads(data, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -23,9 +24,6 @@ from kvplan.readers.hub import model as hub
 from kvplan.readers.hub.errors import Repository
 from kvplan.readers.hub.model import CONFIG, QUANT, open_hub_model
 from kvplan.readers.sources import open_model
-
-huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
-constants = pytest.importorskip("huggingface_hub.constants")
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_test"
@@ -130,11 +128,11 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stand
     served.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in [name for name in os.environ if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "a" / "b" / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
     served.put("org/small", CONFIG, LLAMA)
     yield served
     server.shutdown()
@@ -299,7 +297,7 @@ def test_offline_the_cache_answers_without_a_request(
     stand_in.put("org/fp8", QUANT, FP8_CACHE)
     online = [ask(stand_in, "org/small"), ask(stand_in, "org/fp8")]
     stand_in.asked.clear()
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     offline = [ask(stand_in, "org/small"), ask(stand_in, "org/fp8")]
     assert not stand_in.asked
     assert [(model.runs, model.kv_cache_scheme, model.source, model.warnings) for model in offline] == [
@@ -311,8 +309,11 @@ def test_offline_the_cache_answers_without_a_request(
 
 
 def test_offline_an_unknown_quantisation_is_said(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    huggingface_hub.hf_hub_download("org/small", CONFIG, endpoint=stand_in.endpoint)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    library = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
+    library.hf_hub_download(
+        "org/small", CONFIG, endpoint=stand_in.endpoint, cache_dir=os.environ["HF_HUB_CACHE"]
+    )
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert QUANT in " ".join(ask(stand_in, "org/small").warnings)
 
 
@@ -330,21 +331,16 @@ def test_the_prefix_leads_here(stand_in: StandIn, monkeypatch: pytest.MonkeyPatc
     assert open_model("hf:org/small").id == "org/small"
 
 
-def test_without_the_extra_one_line_says_what_to_install() -> None:
+def test_no_extra_is_needed(stand_in: StandIn, tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['huggingface_hub'] = None\n"
-        "from kvplan.errors import KvplanError\n"
         "from kvplan.readers.sources import open_model\n"
-        "try: open_model('hf:org/name')\n"
-        "except KvplanError as error: print(error.exit_code, error.format())\n"
+        "print(open_model('hf:org/small').num_layers)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.splitlines() == [
-        "3 error[missing-extra]: reading from the Hugging Face hub needs the huggingface_hub package",
-        "help: pip install 'kvplan[hf]'",
-    ]
+    environment = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "4\n"
 
 
 def test_the_environment_decides_where_to_ask(stand_in: StandIn, tmp_path: Path) -> None:
@@ -374,3 +370,128 @@ def test_the_environment_decides_where_to_ask(stand_in: StandIn, tmp_path: Path)
     )
     assert offline.stdout == online.stdout
     assert len(stand_in.asked) == asked
+
+
+# A hub that lies
+
+
+SEND_HEADER = BaseHTTPRequestHandler.send_header
+
+
+def serve(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, **lies: str) -> None:
+    """Every header of the stand-in's answers can be replaced."""
+
+    def send_header(self: BaseHTTPRequestHandler, keyword: str, value: str) -> None:
+        SEND_HEADER(self, keyword, lies.get(keyword.replace("-", "_").lower(), value))
+
+    monkeypatch.setattr(BaseHTTPRequestHandler, "send_header", send_header)
+
+
+def files_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+KEPT = {
+    "a/b/cache/models--org--small/refs/main",
+    f"a/b/cache/models--org--small/snapshots/{COMMIT}/config.json",
+    f"a/b/cache/models--org--small/.no_exist/{COMMIT}/{QUANT}",
+}
+
+
+@pytest.mark.parametrize("etag", ["../../../../PWNED", "a/b", "", "..", "x" * 300])
+def test_no_header_of_a_hub_names_a_file(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, etag: str
+) -> None:
+    serve(stand_in, monkeypatch, etag=etag)
+    assert ask(stand_in, "org/small").num_layers == 4
+    assert files_below(tmp_path) == KEPT
+
+
+@pytest.mark.parametrize(
+    "commit", ["../../x", "../" + "a" * 37, COMMIT.upper(), COMMIT + "0", "main", "0" * 39, " ", "." * 40]
+)
+def test_a_commit_is_a_commit(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, commit: str
+) -> None:
+    serve(stand_in, monkeypatch, x_repo_commit=commit)
+    error = refused(stand_in, "org/small")
+    assert (error.code, error.exit_code) == ("hub-unavailable", 3)
+    assert files_below(tmp_path) == set()
+
+
+def test_another_commit_than_the_one_asked_for(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(stand_in, monkeypatch, x_repo_commit="f" * 40)
+    assert refused(stand_in, f"org/small@{COMMIT}").code == "hub-unavailable"
+
+
+@pytest.mark.parametrize(
+    "revision", ["../../x", "/etc/x", "a/../b", "a//b", "a/", ".x", "a\\b/..", "x" * 201]
+)
+def test_a_revision_is_no_way_out(stand_in: StandIn, revision: str) -> None:
+    assert refused(stand_in, f"org/small@{revision}").code == "bad-model-id"
+
+
+@pytest.mark.parametrize("text", ["../../x", "f" * 39, "", "a" * 300, "\0"])
+def test_a_ref_that_is_no_commit_is_not_followed(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    ask(stand_in, "org/small")
+    (tmp_path / "a" / "b" / "cache" / "models--org--small" / "refs" / "main").write_text(text)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert refused(stand_in, "org/small").code == "offline"
+
+
+def test_the_disk_is_not_filled(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What comes is bounded, and what was bounded away is not kept."""
+    stand_in.files[f"/org/small/resolve/main/{CONFIG}"] = b" " * (17 << 20)
+    for length in ("10000000000", str(17 << 20)):
+        serve(stand_in, monkeypatch, content_length=length)
+        assert refused(stand_in, "org/small").code == "file-too-large"
+    serve(stand_in, monkeypatch, content_length="500")  # states less than it sends
+    assert refused(stand_in, "org/small").code == "bad-json"
+    serve(stand_in, monkeypatch, content_length="1e9")  # states nothing that can be read
+    assert refused(stand_in, "org/small").exit_code in (2, 3)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 1000
+
+
+def test_the_library_finds_what_is_kept(stand_in: StandIn, tmp_path: Path) -> None:
+    library = pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
+    stand_in.put("org/tagged", CONFIG, LLAMA, revision="v2%2Frc")
+    ask(stand_in, "org/tagged@v2/rc")
+    cache = os.environ["HF_HUB_CACHE"]
+    for revision in ("v2/rc", COMMIT):
+        found = library.hf_hub_download(
+            "org/tagged", CONFIG, revision=revision, cache_dir=cache, local_files_only=True
+        )
+        assert json.loads(Path(found).read_bytes()) == LLAMA
+    gone = library.try_to_load_from_cache("org/tagged", QUANT, revision=COMMIT, cache_dir=cache)
+    assert gone is not None
+    assert not isinstance(gone, str)
+
+
+def test_a_cache_that_cannot_be_written(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", "/dev/null/cache")
+    assert ask(stand_in, "org/small").warnings == ()
+
+
+def test_the_token_stays_with_a_repository_that_moved(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    ask(stand_in, "org/moved")
+    assert set(stand_in.tokens) == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize("endpoint", ["file:///etc", "nothing", "http://", "http://a b", "http://x:y", "//h"])
+def test_an_endpoint_that_is_none(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(KvplanError) as caught:
+        open_hub_model("org/small")
+    assert (caught.value.code, caught.value.exit_code) == ("bad-url", 2)
+
+
+def test_a_token_that_no_header_can_hold(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a\x1bé")
+    error = refused(stand_in, "org/small")
+    assert error.code == "bad-token"
+    assert "\x1b" not in error.format()

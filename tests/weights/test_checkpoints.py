@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ import pytest
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.readers.config import read_config
-from kvplan.readers.safetensors_header import MAX_HEADER, parse_header, read_checkpoint, read_file_header
+from kvplan.readers.safetensors_header import (
+    MAX_HEADER,
+    MAX_TENSORS,
+    parse_header,
+    parse_index,
+    read_checkpoint,
+    read_file_header,
+)
 from kvplan.readers.weight_sources import open_sources, sources_of_config, sources_of_directory
 from kvplan.weights import ALONE, Checkpoint, Index, Parallel, Stored, WeightSources, weights_per_rank
 from tests.weights.checkpoints import TINY_LLAMA, header_of, llama_tensors, write_checkpoint, write_file
@@ -188,3 +196,39 @@ def test_names_as_users_type_them(tmp_path: Path) -> None:
     with pytest.raises(KvplanError) as caught:
         weights_per_rank(open_sources("qwen3-32b"), Parallel(2), BFLOAT16)
     assert caught.value.code == "no-weights"
+
+
+@pytest.mark.parametrize("entry", [b"{},", b"[],", b"1,"])
+def test_a_header_of_countless_values_is_not_read(entry: bytes) -> None:
+    """64 MiB of empty objects took 1.7 GiB: what a header may hold is counted before it is parsed."""
+    data = b'{"a":[' + entry * ((MAX_HEADER - 10) // len(entry)) + b"1]}"
+    tracemalloc.start()
+    for read in (parse_header, parse_index):
+        with pytest.raises(KvplanError, match="more than 2,500,000 values"):
+            read(data, name="x")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_the_largest_header_takes_less_than_a_gibibyte() -> None:
+    """As many tensors as are taken: what they need, without what the text itself needs."""
+    entry = '"%d":{"dtype":"BF16","shape":[1,1],"data_offsets":[%d,%d]}'
+    data = ("{" + ",".join(entry % (i, i * 2, i * 2 + 2) for i in range(50_000)) + "}").encode()
+    tracemalloc.start()
+    assert len(parse_header(data, "x")) == 50_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak * MAX_TENSORS // 50_000 < 700 << 20
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_TENSORS", 20), ("MAX_HEADER", 2000)])
+def test_files_are_bounded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA), shards=3)
+    assert read_checkpoint(tmp_path) is not None
+    monkeypatch.setattr(f"kvplan.readers.safetensors_header.{limit}", value)
+    monkeypatch.setattr("kvplan.readers.safetensors_header.read_limited", lambda path, _: path.read_bytes())
+    with pytest.raises(KvplanError, match="its files"):
+        read_checkpoint(tmp_path)

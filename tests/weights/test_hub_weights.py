@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.readers.hub.deadline import each
 from kvplan.readers.hub.ranged import read_range
-from tests.weights.checkpoints import TINY_LLAMA, llama_tensors, write_checkpoint
-
-pytest.importorskip("huggingface_hub", reason="the extra hf is not installed")
 from kvplan.readers.hub.weights import hub_checkpoint
+from tests.weights.checkpoints import TINY_LLAMA, llama_tensors, write_checkpoint
 
 
 @dataclass
@@ -26,6 +28,7 @@ class StandIn:
     storage: str = ""
     endpoint: str = ""
     ranges: bool = True
+    drip: bool = False
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     sent: int = 0
 
@@ -53,6 +56,9 @@ def _serve(stand_in: StandIn) -> ThreadingHTTPServer:
             self.send_response(206 if stand_in.ranges else 200)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
+            while stand_in.drip:
+                self.wfile.write(b" ")
+                time.sleep(0.05)
             stand_in.sent += len(data)
             self.wfile.write(data)
 
@@ -73,7 +79,8 @@ def _serve(stand_in: StandIn) -> ThreadingHTTPServer:
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     monkeypatch.setenv("HF_TOKEN", "hf_test")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
     made = StandIn(tmp_path)
     server = _serve(made)
     yield made
@@ -144,3 +151,40 @@ def test_nobody_listens() -> None:
     with pytest.raises(CannotRunHere) as caught:
         read_range("http://127.0.0.1:9/x", 0, 10)
     assert caught.value.code == "no-network"
+
+
+def test_a_hub_that_drips_is_not_waited_for(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then: every read is in time, the whole never ends. No thread of ours outlives it."""
+    write_checkpoint(stand_in.folder, TINY_LLAMA, llama_tensors(TINY_LLAMA), shards=3)
+    assert hub_checkpoint("org/name", endpoint=stand_in.endpoint) is not None
+    monkeypatch.setattr("kvplan.readers.hub.weights.TOTAL_SECONDS", 0.5)
+    stand_in.drip = True
+    before = set(threading.enumerate())
+    with pytest.raises(CannotRunHere) as caught:
+        hub_checkpoint("org/name", endpoint=stand_in.endpoint)
+    assert caught.value.code == "no-network"
+    assert all(thread.daemon for thread in set(threading.enumerate()) - before)
+    stand_in.drip = False
+
+
+def test_the_process_ends_before_its_workers() -> None:
+    """Eight workers that never come back: the interpreter does not wait for them."""
+    script = (
+        "import threading\n"
+        "from kvplan.readers.hub.deadline import each\n"
+        "from kvplan.readers.hub.model import within\n"
+        "for_ever = threading.Event()\n"
+        "try: within(0.1, lambda: each(lambda _: for_ever.wait(), range(8), workers=8))\n"
+        "except Exception as error: print(error.code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "no-network\n"
+
+
+def test_the_answers_of_workers_are_in_order() -> None:
+    assert each(lambda number: number * 2, range(50), workers=8) == [number * 2 for number in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        each(lambda number: 1 // number, [1, 1, 0, 1], workers=2)
+    assert each(str, [], workers=8) == []

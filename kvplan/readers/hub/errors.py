@@ -1,42 +1,50 @@
-"""What huggingface_hub raises, in kvplan's words."""
+"""What a hub refuses, in kvplan's words."""
 
 from __future__ import annotations
 
-from typing import Any
+from http.client import BAD_REQUEST
 
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
+from kvplan.readers.hub.place import Hub
+from kvplan.readers.hub.ranged import Reply
 from kvplan.record import record
-
-# Packages whose exceptions mean "the network": what huggingface_hub has used to speak HTTP.
-_TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3")
 
 
 @record()
 class Repository:
-    """Where to ask. ``endpoint`` None: as huggingface_hub is set up."""
+    """Where to ask. ``endpoint`` None: as the environment says."""
 
     id: str
     revision: str | None
     endpoint: str | None
 
-    def path(self, hub: Any) -> str:
-        """The repository's page, for people."""
-        return f"{(self.endpoint or hub.constants.ENDPOINT).rstrip('/')}/{self.id}"
 
+def refusal(hub: Hub, repository: Repository, file: str, reply: Reply) -> KvplanError | None:
+    """Why the hub does not hand out a file, or None where it does.
 
-def explained(hub: Any, repository: Repository, file: str, error: Exception) -> KvplanError:
-    """The library's exception in kvplan's words. An exception that is none of its kinds is raised again."""
-    kinds = hub.errors
-    if isinstance(error, kinds.GatedRepoError):
+    The words of X-Error-Code: huggingface/huggingface_hub utils/_http.py, hf_raise_for_status (2.4.0). Of a
+    repository that is private or missing a hub says 401.
+    """
+    if reply.status < BAD_REQUEST:
+        return None
+    if reply.error == "GatedRepo":
         return CannotRunHere(
             "gated-model",
             f"{repository.id} is gated: its owner asks you to accept terms first",
             help=(
-                f"accept them at {repository.path(hub)}",
+                f"accept them at {hub.page(repository.id)}",
                 "then log in (`hf auth login`, formerly `huggingface-cli login`) or set HF_TOKEN",
             ),
         )
-    if isinstance(error, kinds.RepositoryNotFoundError):
+    if reply.error == "RevisionNotFound":
+        return KvplanError("unknown-revision", f"{repository.id} has no revision {repository.revision}")
+    if reply.error == "EntryNotFound":
+        return KvplanError(
+            "no-config",
+            f"{repository.id} has no {file}",
+            help="a repository of GGUF files or of an adapter has none: give the model it was made from",
+        )
+    if reply.error == "RepoNotFound" or reply.status in (401, 404):
         near = _near(repository.id)
         return KvplanError(
             "unknown-model",
@@ -46,46 +54,22 @@ def explained(hub: Any, repository: Repository, file: str, error: Exception) -> 
                 "a private model needs HF_TOKEN or `hf auth login`",
             ),
         )
-    if isinstance(error, kinds.RevisionNotFoundError):
-        return KvplanError("unknown-revision", f"{repository.id} has no revision {repository.revision}")
-    if isinstance(error, kinds.LocalEntryNotFoundError):
-        return _no_network(repository, hub, error.__cause__ or error)
-    if isinstance(error, kinds.EntryNotFoundError):
-        return KvplanError(
-            "no-config",
-            f"{repository.id} has no {file}",
-            help="a repository of GGUF files or of an adapter has none: give the model it was made from",
-        )
-    if isinstance(error, kinds.HfHubHTTPError):
-        return _refused(repository, getattr(getattr(error, "response", None), "status_code", None))
-    if isinstance(error, kinds.OfflineModeIsEnabled) or _is_network(error):
-        return _no_network(repository, hub, error)
-    if isinstance(error, OSError):
-        return CannotRunHere(
-            "cache-error",
-            f"the cache of huggingface_hub cannot be used: {error.strerror or error}",
-            help="set HF_HOME to a folder that can be written",
-        )
-    raise error
-
-
-def _refused(repository: Repository, status: int | None) -> KvplanError:
-    if status in (401, 403):
+    if reply.status == 403:
         return CannotRunHere(
             "hub-refused",
-            f"the hub refuses {repository.id} (HTTP {status}): it wants a token that has the right",
+            f"the hub refuses {repository.id} (HTTP {reply.status}): it wants a token that has the right",
             help="check HF_TOKEN, or log in again with `hf auth login`",
         )
-    hint = "it limits how often you may ask: try again later" if status == 429 else "try again later"
-    return CannotRunHere("hub-unavailable", f"the hub answers with HTTP {status}", help=hint)
+    hint = "it limits how often you may ask: try again later" if reply.status == 429 else "try again later"
+    return CannotRunHere("hub-unavailable", f"the hub answers with HTTP {reply.status}", help=hint)
 
 
-def _no_network(repository: Repository, hub: Any, error: BaseException) -> KvplanError:
-    text = " ".join(str(error).split()) or type(error).__name__
+def no_network(hub: Hub, repository: Repository, error: KvplanError) -> CannotRunHere:
+    """The hub cannot be reached: why, and what answers without it."""
     return CannotRunHere(
         "no-network",
-        f"{repository.path(hub)} cannot be reached",
-        detail=text[:160],
+        f"{hub.page(repository.id)} cannot be reached",
+        detail=error.detail,
         help=(
             "check the network, HTTPS_PROXY and HF_ENDPOINT",
             "without a network: a model with a card (`kvplan models`), or the path of a config.json",
@@ -93,10 +77,13 @@ def _no_network(repository: Repository, hub: Any, error: BaseException) -> Kvpla
     )
 
 
-def _is_network(error: Exception) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    return any(kind.__module__.partition(".")[0] in _TRANSPORTS for kind in type(error).__mro__)
+def no_hub(hub: Hub, repository: Repository) -> CannotRunHere:
+    """Something answers that is no hub: a portal that wants a login, a proxy's own page."""
+    return CannotRunHere(
+        "hub-unavailable",
+        f"{hub.page(repository.id)} does not answer as a Hugging Face hub does",
+        help="check HF_ENDPOINT, the proxy and the firewall",
+    )
 
 
 def _near(name: str) -> str | None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import http.client
-import socket
 import ssl
-import threading
 from dataclasses import field
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.readers.hub.deadline import Deadline
 from kvplan.record import record
 from kvplan.units import MIB
 from kvplan.version import __version__
@@ -81,16 +80,16 @@ def get(
     Raises CannotRunHere: unreachable (no server, no answer in time, an answer cut short), redirect-refused,
     answer-too-large.
     """
-    guard = _Deadline(timeout)
+    deadline = Deadline(timeout)
     place = endpoint.prefix + path
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            answer, location = _once(endpoint, place, guard, limit)
+            answer, location = _once(endpoint, place, deadline, limit)
             if location is None:
                 return answer
             place = _same_host(endpoint, place, location)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        if guard.expired or isinstance(error, TimeoutError):
+        if deadline.expired or isinstance(error, TimeoutError):
             why = f"no answer within {timeout:g} seconds"
         else:
             why = _reason(error)
@@ -99,88 +98,54 @@ def get(
             f"{endpoint.shown}{path} cannot be read: {why}",
             help="is the server up, and is this its host and port?",
         ) from error
-    finally:
-        guard.cancel()
     raise CannotRunHere("redirect-refused", f"{endpoint.shown}{path} redirects without end")
 
 
-def _once(endpoint: Endpoint, place: str, guard: _Deadline, limit: int) -> tuple[Answer, str | None]:
-    connection = _connect(endpoint, guard)
+def _once(endpoint: Endpoint, place: str, deadline: Deadline, limit: int) -> tuple[Answer, str | None]:
     headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": f"kvplan/{__version__}"}
     if endpoint.authorization is not None:
         headers["Authorization"] = endpoint.authorization
+    connection = _connection(endpoint, deadline.left)
     try:
-        connection.request("GET", place or "/", headers=headers)
-        response = connection.getresponse()
-        location = response.getheader("Location") if response.status in (301, 302, 303, 307, 308) else None
-        if location is not None:
-            return Answer(response.status, b""), location
-        encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
-        if encoding != "identity":
-            raise http.client.HTTPException(
-                f"the answer is encoded as {encoding[:40]!r}, which was not asked for"
+        with deadline.guard() as watch:
+            connection.connect()
+            watch(connection.sock)
+            connection.request("GET", place or "/", headers=headers)
+            response = connection.getresponse()
+            location = (
+                response.getheader("Location") if response.status in (301, 302, 303, 307, 308) else None
             )
-        body = bytearray()
-        while block := response.read(min(_BLOCK, limit + 1 - len(body))):
-            body += block
-            if len(body) > limit:
-                raise CannotRunHere(
-                    "answer-too-large",
-                    f"{endpoint.shown}{place} sends more than {limit // MIB} MiB",
-                    help="this is not what an engine's metrics look like; is it the right port?",
+            if location is not None:
+                return Answer(response.status, b""), location
+            encoding = (response.getheader("Content-Encoding") or "identity").strip().lower()
+            if encoding != "identity":
+                raise http.client.HTTPException(
+                    f"the answer is encoded as {encoding[:40]!r}, which was not asked for"
                 )
-        if guard.expired:
-            raise TimeoutError
-        if response.length:  # what was announced and did not come
-            raise http.client.IncompleteRead(bytes(body[:1]), response.length)
-        return Answer(response.status, bytes(body)), None
+            body = bytearray()
+            while block := response.read(min(_BLOCK, limit + 1 - len(body))):
+                body += block
+                if len(body) > limit:
+                    raise CannotRunHere(
+                        "answer-too-large",
+                        f"{endpoint.shown}{place} sends more than {limit // MIB} MiB",
+                        help="this is not what an engine's metrics look like; is it the right port?",
+                    )
+            if deadline.expired:
+                raise TimeoutError
+            if response.length:  # what was announced and did not come
+                raise http.client.IncompleteRead(bytes(body[:1]), response.length)
+            return Answer(response.status, bytes(body)), None
     finally:
         connection.close()
 
 
-class _Deadline:
-    """Closes the socket when time is up: else a server that sends a byte a second would never time out."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.expired = False
-        self._socket: socket.socket | None = None
-        self._timer = threading.Timer(seconds, self._expire)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def watch(self, connected: socket.socket) -> None:
-        self._socket = connected
-        if self.expired:
-            raise TimeoutError
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-
-    def _expire(self) -> None:
-        self.expired = True
-        if self._socket is not None:
-            try:
-                self._socket.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                self._socket.close()
-
-
-def _connect(endpoint: Endpoint, guard: _Deadline) -> http.client.HTTPConnection:
-    connection: http.client.HTTPConnection
+def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
     if endpoint.scheme == "https":
-        connection = http.client.HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=guard.seconds, context=ssl.create_default_context()
+        return http.client.HTTPSConnection(
+            endpoint.host, endpoint.port, timeout=timeout, context=ssl.create_default_context()
         )
-    else:
-        connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=guard.seconds)
-    try:
-        connection.connect()
-        guard.watch(connection.sock)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
 
 
 def _same_host(endpoint: Endpoint, place: str, location: str) -> str:

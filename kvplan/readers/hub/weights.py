@@ -5,23 +5,25 @@ Only the index and the headers are fetched, some hundred kilobytes of a checkpoi
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.readers.hub.deadline import Deadline, each
 from kvplan.readers.hub.errors import Repository
-from kvplan.readers.hub.model import TOTAL_SECONDS, _import_hub, _parse, _within
+from kvplan.readers.hub.model import TOTAL_SECONDS, _parse, within
+from kvplan.readers.hub.place import Hub, hub_of
 from kvplan.readers.hub.ranged import read_range
 from kvplan.readers.safetensors_header import (
     INDEX_NAME,
     MAX_HEADER,
     PREFIX,
+    Headers,
     header_length,
-    parse_header,
     parse_index,
 )
-from kvplan.weights.stored import Checkpoint, Stored
+from kvplan.weights.stored import Checkpoint
 
 SINGLE_NAME = "model.safetensors"
 FIRST_BYTES = 100_000
@@ -34,42 +36,55 @@ def hub_checkpoint(
 ) -> Checkpoint | None:
     """The tensors of ``org/name``, or None where the repository has no safetensors files.
 
-    Raises KvplanError(bad-model-id | bad-safetensors), CannotRunHere(missing-extra | offline | no-network |
-    hub-refused | hub-unavailable).
+    Raises KvplanError(bad-model-id | bad-url | bad-token | bad-safetensors), CannotRunHere(offline |
+    no-network | hub-refused | hub-unavailable).
     """
     repository = _parse(name, revision, endpoint)
-    hub = _import_hub()
-    if hub.constants.HF_HUB_OFFLINE:
+    hub = hub_of(os.environ, endpoint=repository.endpoint)
+    if hub.offline:
         raise CannotRunHere(
             "offline",
             f"the headers of {repository.id} are on the hub, and HF_HUB_OFFLINE keeps kvplan off the network",
             help="unset HF_HUB_OFFLINE, or give the weights of one GPU yourself: --weights 15GiB",
         )
-    return _within(TOTAL_SECONDS, lambda: _read(hub, repository))
-
-
-def _read(hub: Any, repository: Repository) -> Checkpoint | None:
-    token = hub.get_token()
-
-    def fetch(file: str, start: int, count: int) -> bytes:
-        url = hub.hf_hub_url(repository.id, file, revision=repository.revision, endpoint=repository.endpoint)
-        return read_range(url, start, count, token=token)
-
-    files = _files(fetch, f"{repository.id}/{INDEX_NAME}")
-    if files is None:
-        try:
-            tensors = _header(fetch, SINGLE_NAME, repository.id)
-        except KvplanError as error:
-            if error.code == "no-such-file":
-                return None
-            raise
-        return Checkpoint(tuple(tensors), f"hf:{repository.id}")
-    with ThreadPoolExecutor(WORKERS) as pool:
-        parts = list(pool.map(lambda file: _header(fetch, file, repository.id), files))
-    return Checkpoint(tuple(tensor for part in parts for tensor in part), f"hf:{repository.id}")
+    return within(TOTAL_SECONDS, lambda: _read(hub, repository))
 
 
 Fetch = Callable[[str, int, int], bytes]
+
+
+def _read(hub: Hub, repository: Repository) -> Checkpoint | None:
+    deadline = Deadline(TOTAL_SECONDS)
+
+    def fetch(file: str, start: int, count: int) -> bytes:
+        url = hub.url(repository.id, file, repository.revision)
+        return read_range(url, start, count, token=hub.token, deadline=deadline)
+
+    headers, lock = Headers(), threading.Lock()
+
+    def begin(file: str) -> tuple[str, int, bytes]:
+        """What is there of a header after the first request."""
+        data = fetch(file, 0, FIRST_BYTES)
+        length = header_length(data, f"{repository.id}/{file}")
+        with lock:
+            headers.expect(length, f"{repository.id}/{file}")  # before the rest is fetched
+        return file, length, data[PREFIX : PREFIX + length]
+
+    def finish(begun: tuple[str, int, bytes]) -> tuple[str, bytes]:
+        file, length, data = begun
+        missing = length - len(data)
+        return file, data + fetch(file, PREFIX + len(data), missing) if missing else data
+
+    files = _files(fetch, f"{repository.id}/{INDEX_NAME}")
+    try:
+        begun = each(begin, files or (SINGLE_NAME,), workers=WORKERS)
+    except KvplanError as error:
+        if files is None and error.code == "no-such-file":
+            return None
+        raise
+    for file, data in each(finish, begun, workers=WORKERS):
+        headers.add(data, f"{repository.id}/{file}")
+    return Checkpoint(tuple(headers.tensors), f"hf:{repository.id}")
 
 
 def _files(fetch: Fetch, name: str) -> tuple[str, ...] | None:
@@ -81,12 +96,3 @@ def _files(fetch: Fetch, name: str) -> tuple[str, ...] | None:
             return None
         raise
     return parse_index(data, name=name).files
-
-
-def _header(fetch: Fetch, file: str, repository: str) -> list[Stored]:
-    name = f"{repository}/{file}"
-    data = fetch(file, 0, FIRST_BYTES)
-    length = header_length(data, name)
-    if len(data) < PREFIX + length:
-        data += fetch(file, len(data), PREFIX + length - len(data))
-    return parse_header(data[PREFIX : PREFIX + length], name)
