@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from kvplan.errors import KvplanError
@@ -47,25 +46,7 @@ def sources_of(model: Model) -> WeightSources:
             card = open_sources(model.id, model=model)
             return replace(card, problem=found.problem) if card.index is None else card
         return replace(found, inventory_source=CARD)
-    if found.inventory is None and found.checkpoint is None and _can_build():
-        return _built(found, model)
     return found
-
-
-def _can_build() -> bool:
-    return all(find_spec(name) is not None for name in ("torch", "transformers"))
-
-
-def _built(found: WeightSources, model: Model) -> WeightSources:
-    """Counted on the meta device, where transformers can build the class; quantised checkpoints are not."""
-    from kvplan.readers.meta_model import tensors_on_meta
-
-    if model.quantization or not model.config or (found.problem and found.problem.code != "no-weights"):
-        return found
-    try:
-        return replace(found, checkpoint=tensors_on_meta(split_quant(model.config)[0]))
-    except KvplanError:
-        return found
 
 
 @lru_cache(maxsize=512)
