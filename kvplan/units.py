@@ -16,6 +16,7 @@ _BYTE_UNITS = {
 }  # fmt: skip
 _AMOUNT = re.compile(r"\s*(\d{1,30})(?:\.(\d{1,12}))?\s*([A-Za-z]*)\s*", re.ASCII)
 _TOKENS = re.compile(r"\s*(\d{1,15})\s*([kKmM]?)\s*", re.ASCII)
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])", re.ASCII)
 _TOKEN_UNITS = {"": 1, "k": KIB, "m": MIB}
 MAX_TOKENS = 10**12
 
@@ -70,6 +71,14 @@ def _bad_size(
     return KvplanError("bad-size", f"{text!r} is not a size: {why}", help=(help_line,))
 
 
+def ungrouped(text: str) -> str:
+    """The text without the commas between thousands (``32,768``) and underscores; other commas stay."""
+    match = _GROUPED.match(text)
+    if match is not None:
+        text = match[0].replace(",", "") + text[match.end() :]
+    return text.replace("_", "")
+
+
 def parse_tokens(value: int | str) -> int:
     """A number of tokens; k and M are 1024 and 1024**2, as in "a 128k context" (131,072 tokens)."""
     if isinstance(value, bool):
@@ -77,7 +86,7 @@ def parse_tokens(value: int | str) -> int:
     if isinstance(value, int):
         tokens = value
     else:
-        match = _TOKENS.fullmatch(value.replace(",", "").replace("_", ""))
+        match = _TOKENS.fullmatch(ungrouped(value.strip()))
         if match is None:
             raise KvplanError(
                 "bad-count",

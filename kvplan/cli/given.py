@@ -102,7 +102,7 @@ def _text(value: Any, option: Option, path: Path) -> str:
     if isinstance(value, (str, int)):
         return str(value)
     if isinstance(value, list) and option.many and all(isinstance(one, (str, int)) for one in value):
-        return ",".join(str(one) for one in value)
+        return ", ".join(str(one) for one in value)
     raise KvplanError(
         "bad-config-file", f"{path}: {option.name}: {value!r} is not a value of {option.flags[0]}"
     )

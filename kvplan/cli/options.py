@@ -10,19 +10,20 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from kvplan.cli.lists import pieces_of
 from kvplan.cli.speculative import speculative
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
-from kvplan.units import parse_bytes, parse_tokens
+from kvplan.units import parse_bytes, parse_tokens, ungrouped
 
 Parser = Callable[[str], Any]
 
 
 def whole_number(text: str) -> int:
-    """A whole number, written with digits only. Raises KvplanError(bad-count)."""
-    cleaned = text.strip().replace("_", "")
+    """A whole number: digits, with commas between thousands or without. Raises KvplanError(bad-count)."""
+    cleaned = ungrouped(text.strip())
     if not cleaned.isascii() or not cleaned.isdigit() or len(cleaned) > 18:
         raise KvplanError(
             "bad-count", f"{text!r} is not a whole number", help="write digits only, for example 8"
@@ -269,7 +270,7 @@ def values_of(option: Option, text: str, where: str) -> Any:
     try:
         if not option.many:
             return option.parse(text)
-        return [option.parse(piece) for piece in text.split(",")]
+        return [option.parse(piece) for piece in pieces_of(text, option.name)]
     except KvplanError as error:
         raise KvplanError(
             error.code, error.message, where=error.where or where, detail=error.detail, help=error.help

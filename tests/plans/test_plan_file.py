@@ -232,7 +232,8 @@ tolerance: 200%
     [
         ("gpu: auto", "a plan names its GPU"),
         ("gpu: h1000", "unknown GPU"),
-        ("gpu: 80", "this must be text"),
+        ("gpu: 80", "unknown GPU `80`"),
+        ("gpu: true", "this must be text"),
         ("engine: vlm", "did you mean 'vllm'"),
         ("engine: vllm@0.1", "are not known"),
         ("model: '-'", "standard input"),
@@ -343,3 +344,11 @@ def test_a_draft_model_is_read() -> None:
     assert (found.settings.speculative_method, found.settings.num_speculative_tokens) == ("draft_model", 4)
     other = plan(head + "{method: ngram, num_speculative_tokens: 4}\n")
     assert plan_hash(found, "a") != plan_hash(other, "a")
+
+
+@pytest.mark.parametrize("written", ["4090", "'4090'", "rtx-4090"])
+def test_a_gpu_whose_name_is_digits_needs_no_quotes(written: str) -> None:
+    """`gpu: 4090` is a name: sizes have a unit."""
+    found = plan(HEAD + SMALL.replace("gpu: h100", f"gpu: {written}"))
+    assert found.settings.gpu is not None
+    assert found.settings.gpu.slug == "rtx-4090-24gb"

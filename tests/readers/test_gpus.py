@@ -113,10 +113,43 @@ def test_every_key_of_the_index_finds_its_gpu(key: str) -> None:
         ("8x5090", ("5090", 8)),
         ("2xNVIDIA H100 80GB HBM3", ("NVIDIA H100 80GB HBM3", 2)),
         ("nothing", ("nothing", 1)),
+        ("4090", ("4090", 1)),
+        ("4090x2", ("4090", 2)),
+        ("2 x 4090", ("4090", 2)),
+        ("80GiB x 2", ("80GiB", 2)),
+        ("2x80GiB", ("80GiB", 2)),
+        ("RTX 3060", ("RTX 3060", 1)),
+        ("rtx3060", ("rtx3060", 1)),
+        ("rx7800", ("rx7800", 1)),
+        ("3060x2", ("3060x2", 1)),
     ],
 )
 def test_counts(text: str, expected: tuple[str, int]) -> None:
     assert parse_gpu_count(text) == expected
+
+
+@given(st.sampled_from(list_keys()), st.integers(2, 64))
+def test_the_x_of_a_name_is_no_count(key: str, digits: int) -> None:
+    """However a name that begins like a known one goes on, the part before its x is not taken for a GPU."""
+    for place in (index for index, letter in enumerate(key) if letter == "x" and index):
+        head = key[:place]
+        name, count = parse_gpu_count(f"{key[: place + 1]}{digits}")
+        assert (name, count) == (f"{key[: place + 1]}{digits}", 1) or key_of(name) in list_keys(), head
+
+
+@given(st.sampled_from(list_keys()))
+def test_a_name_is_never_a_size(key: str) -> None:
+    assert gpus.gpu_of_size(key) is None
+
+
+@pytest.mark.parametrize("text", ["80", "24", "3060", "16.5"])
+def test_a_bare_number_is_a_name_and_a_size_has_a_unit(text: str) -> None:
+    assert gpus.gpu_of_size(text) is None
+    with pytest.raises(KvplanError) as caught:
+        load_gpu(text)
+    assert caught.value.code == "unknown-gpu"
+    assert f"{text}GiB" in caught.value.help[1]
+    assert gpus.gpu_of_size(f"{text}GiB") is not None, "what help suggests works"
 
 
 @pytest.mark.parametrize("text", ["h100x0", "0xh100", "h100x999999999"])

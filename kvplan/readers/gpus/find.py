@@ -23,7 +23,8 @@ INDEX = "index.json"
 MAX_GPUS = 100_000
 _SHOWN = 12
 UNLISTED = "unlisted"
-_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b?|b)", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _BLANKS = re.compile(r"[\s_]+")
 _NAME_FIRST = re.compile(r"(.+?)\s*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
@@ -99,16 +100,25 @@ def parse_gpu_count(text: str) -> tuple[str, int]:
     if find_slugs(text):
         return text, 1
     trailing = _NAME_FIRST.fullmatch(text)
-    if trailing is not None and find_slugs(trailing[1]):
+    if trailing is not None and _names_a_gpu(trailing[1], text):
         return trailing[1], _count(trailing[2], text)
     leading = _COUNT_FIRST.fullmatch(text)
-    if leading is not None:
+    if leading is not None and (find_slugs(leading[2]) or not _NUMBER.fullmatch(leading[2])):
         return leading[2], _count(leading[1], text)
     return text, 1
 
 
+def _names_a_gpu(name: str, text: str) -> bool:
+    """Whether what stands before an ``x`` and digits is a GPU, so that they are a count: not where the x
+    belongs to a name that many begin with (``rtx3060`` is no 3,060 times ``rt``)."""
+    if key_of(name) in _index() or gpu_of_size(name) is not None:
+        return True
+    return bool(find_slugs(name)) and not find_slugs(text.strip()[: len(name) + 1])
+
+
 def gpu_of_size(text: str) -> Gpu | None:
-    """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name."""
+    """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name, and
+    for a number without a unit: ``4090`` is a name. Raises KvplanError(bad-size)."""
     if not _SIZE.fullmatch(text.strip()):
         return None
     total = parse_bytes(text)
@@ -188,7 +198,11 @@ def _count(digits: str, text: str) -> int:
 def _unknown(query: str) -> KvplanError:
     near = did_you_mean(key_of(query), list_keys())
     helps = [f"did you mean {near}?"] if near else [_families()]
-    helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")
+    number = query.strip()
+    if _NUMBER.fullmatch(number):
+        helps.append(f"a size has a unit: {number}GiB (powers of 1024) or {number}GB (powers of 1000)")
+    else:
+        helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")
     return KvplanError("unknown-gpu", f"unknown GPU `{query}`", help=helps)
 
 

@@ -16,7 +16,7 @@ from kvplan.readers.gpus.find import gpu_of_size, load_gpu, load_gpu_file
 from kvplan.readers.json_input import read_limited
 from kvplan.readers.plans.file import together
 from kvplan.readers.plans.schema import Strict
-from kvplan.readers.plans.values import MOST_GPUS, Amount, Text, by, wrong
+from kvplan.readers.plans.values import MOST_GPUS, Amount, GpuName, Text, by, wrong
 from kvplan.readers.yaml.marks import Located
 from kvplan.readers.yaml.strict import MAX_BYTES, load_yaml
 from kvplan.readers.yaml.validation import explain_validation
@@ -44,7 +44,7 @@ Rate = Annotated[
 class OfferEntry(Strict):
     """One kind of GPU in one place."""
 
-    gpu: Text = Field(description="slug, alias, 80GiB, or a spec file beside this file")
+    gpu: GpuName = Field(description="slug, alias, 80GiB, or a spec file beside this file")
     where: Text | None = Field(default=None, description="cloud, region, rack: only shown")
     available: Annotated[int, Field(ge=0, le=MOST_GPUS)] | None = Field(
         default=None, description="how many GPUs; default: as many as asked for"

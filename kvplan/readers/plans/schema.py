@@ -16,6 +16,7 @@ from kvplan.readers.plans.values import (
     Duration,
     FreeShare,
     GpuCount,
+    GpuName,
     Percent,
     Requests,
     Size,
@@ -155,7 +156,7 @@ class PlanFile(Strict):
     extends: Text | None = Field(default=None, description="a base plan, beside this file")
     model: Text = Field(description="a card's name, hf:org/name, or a path beside this file")
     engine: Text = Field(default="vllm", description="vllm@0.33; without a version the newest known")
-    gpu: Text = Field(description="slug, alias, 80GiB, or a spec file beside this file")
+    gpu: GpuName = Field(description="slug, alias, 80GiB, or a spec file beside this file")
     gpus: GpuCount | None = Field(default=None, description="all GPUs, over all replicas")
     replicas: GpuCount | None = Field(default=None, description="engines; default 1, or what gpus make up")
     weights: Size = Field(default=None, description="bytes on each GPU, where you know better")

@@ -51,6 +51,11 @@ def wrong(value: Any, what: str, *helps: str) -> KvplanError:
     return KvplanError("invalid-plan", f"this must be {what}, not {_shown(value)}", help=helps)
 
 
+def gpu_name(value: Any) -> str:
+    """The name of a GPU; one that is digits alone (4090) needs no quotes."""
+    return text(str(value) if isinstance(value, int) and not isinstance(value, bool) else value)
+
+
 def whole(lowest: int, highest: int, what: str = "a whole number") -> Callable[[Any], int]:
     """A parser of whole numbers within bounds."""
 
@@ -162,6 +167,7 @@ _TOKENS = {"type": ["integer", "string"], "description": "tokens; k is 1,024"}
 _SIZE = {"type": ["integer", "string"], "description": "bytes, or a size with its unit: 20GiB"}
 _PERCENT_TEXT = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}
 Text = Annotated[Any, by(text), WithJsonSchema({"type": "string", "minLength": 1})]
+GpuName = Annotated[Any, by(gpu_name), WithJsonSchema({"type": ["string", "integer"], "minLength": 1})]
 Tokens = Annotated[Any, by(tokens), WithJsonSchema(_TOKENS)]
 SomeTokens = Annotated[Any, by(some_tokens), WithJsonSchema(_TOKENS)]
 Size = Annotated[Any, by(size), WithJsonSchema(_SIZE)]
