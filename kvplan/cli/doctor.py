@@ -21,7 +21,6 @@ from kvplan.version import __version__
 PACKAGES = ("typer", "rich", "pydantic", "PyYAML")
 EXTRAS = {
     "hf": ("transformers",),
-    "gguf": ("gguf",),
     "gpu": ("torch", "nvidia-ml-py"),
 }
 

@@ -8,6 +8,7 @@ device). The compute buffer is that of the widest step: a micro-batch of logits,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from kvplan.budget.lines import about, exact, left_over
@@ -91,7 +92,9 @@ def _weights(model: Model, settings: Settings, n_gpu_layers: int | None) -> tupl
     return ModelWeights(max(per_device), total, "GGUF tensors"), source
 
 
-def _dealt(tensors: dict[str, int], devices: int, n_gpu_layers: int | None) -> list[tuple[int | None, int]]:
+def _dealt(
+    tensors: Mapping[str, int], devices: int, n_gpu_layers: int | None
+) -> list[tuple[int | None, int]]:
     """The device (None: host) and bytes of each tensor; a tied embedding lies with the output once more."""
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(numbered.values(), default=-1) + 1

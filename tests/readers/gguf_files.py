@@ -14,7 +14,7 @@ from kvplan.families import (
 )
 from kvplan.readers.gguf.header import read_gguf
 
-gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
+gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 
 
 BASE = {"context_length": 8192, "embedding_length": 1024, "block_count": 6, "attention.head_count": 8}

@@ -26,7 +26,7 @@ from tests.readers.gguf_files import (
     write,
 )
 
-gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
+gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 
 
 def test_facts_of_the_model(tmp_path: Path) -> None:

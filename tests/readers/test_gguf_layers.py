@@ -43,7 +43,7 @@ from tests.readers.gguf_files import (
     write,
 )
 
-gguf = pytest.importorskip("gguf", reason="the extra gguf is not installed")
+gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 
 
 S = sliding(512)

@@ -1,3 +1,3 @@
-"""GGUF files: headers and tensors, never the weights themselves (extra ``gguf``)."""
+"""GGUF files: headers and tensors, never the weights themselves."""
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The keys of a GGUF file, read so that an incomplete or a hostile file does no harm.
+"""The header of a GGUF file: its keys and its list of tensors, read so that a bad file does no harm.
 
-The values are decoded by the ``gguf`` package (extra ``gguf``), through a subclass of its reader that stops
-at the end of the file, passes over long arrays and leaves the tensors alone: a download that has only begun
-can be read, and a file of 100 GB costs what its header costs.
+A download that has only begun can be read, a file of 100 GB costs what its header costs, and counts, lengths
+and nesting are bounded before anything is kept. Format: ggml-org/ggml docs/gguf.md (versions 2 and 3).
 """
 
 from __future__ import annotations
@@ -12,16 +11,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.errors import KvplanError
+from kvplan.readers.gguf.stream import CutError, Stream
+from kvplan.readers.gguf.types import ARRAY, BLOCKS, SCALARS, TEXT
 from kvplan.readers.json_input import regular_size
 from kvplan.readers.view import MAX_LAYERS
 from kvplan.record import record
+from kvplan.units import MIB
 
 VERSIONS = (2, 3)
 MAX_KEYS = 65_536
+MAX_TENSORS = 100_000
+MAX_DIMS = 8
+MAX_NAME = 65_535
 # The longest vocabularies have some 300,000 entries and as many merges.
 MAX_TEXTS = 4_000_000
-MAX_VALUE_BYTES = 1 << 28
+MAX_VALUES = 1_000_000
+MAX_KEPT_BYTES = 32 * MIB
+LARGEST_TENSOR = 2**63 - 1
+_START = 24
+_TOKENIZER, _TOKENS = "tokenizer.", "tokenizer.ggml.tokens"
 _OLD_MAGIC = (b"tjgg", b"lmgg", b"fmgg", b"ggjt", b"ggml", b"ggmf", b"ggla", b"algg")
 
 
@@ -29,43 +38,49 @@ _OLD_MAGIC = (b"tjgg", b"lmgg", b"fmgg", b"ggjt", b"ggml", b"ggmf", b"ggla", b"a
 class Header:
     """The keys of a file that say something about the model. ``vocab``: number of tokens listed, 0 if none.
 
-    cut_in: the key in which the file ends, where it is incomplete.
+    cut_in: the key in which the file ends, where it is incomplete. tensors: name → bytes, where asked for.
     """
 
     values: Mapping[str, Any]
     vocab: int = 0
     cut_in: str | None = None
+    tensors: Mapping[str, int] | None = None
 
 
-def read_header(path: Path) -> Header:
-    """The general.*, split.* and architecture's keys of a file. Raises as `read_gguf`."""
+def read_header(path: Path, *, tensors: bool = False) -> Header:
+    """The general.*, split.* and architecture's keys of a file, and its tensors.
+
+    bytes of a tensor = elements / elements of a block · bytes of a block. Raises KvplanError: no-such-file,
+    not-a-file, unreadable-file, bad-gguf.
+    """
     size = regular_size(path)
     try:
-        with path.open("rb") as stream:
-            _check_start(stream.read(24), size, path)
+        with path.open("rb") as file:
+            start = file.read(_START)
+            big_endian, count, keys = _check_start(start, size, path)
+            stream = Stream(file, size, big_endian=big_endian)
+            stream.skip(_START)
+            return _Reader(stream, path).header(keys, count if tensors else None)
     except OSError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}") from error
-    made = reader_class()
-    try:
-        reader = made(str(path))
-        return _collect(reader, path)
-    except KvplanError:
-        raise
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, OSError) as error:
-        text = str(error.args[0]) if error.args else type(error).__name__
-        raise KvplanError("bad-gguf", f"{path} is not a readable GGUF file: {text[:120]}") from error
+    except ValueError as error:  # of the values, UnicodeDecodeError too
+        raise _bad(path, str(error)[:120]) from error
 
 
-def _check_start(start: bytes, size: int, path: Path) -> None:
-    """Magic, version and counts, before the library believes them."""
+def _bad(path: Path, why: str) -> KvplanError:
+    return KvplanError("bad-gguf", f"{path} is not a readable GGUF file: {why}")
+
+
+def _check_start(start: bytes, size: int, path: Path) -> tuple[bool, int, int]:
+    """Whether the numbers are big-endian, the tensors and the keys; magic, version and counts are checked."""
     if start[:4] != b"GGUF":
         raise KvplanError("bad-gguf", f"{path} is not a GGUF file", help=_what_else(start))
-    if len(start) < 24:
+    if len(start) < _START:
         raise KvplanError(
             "bad-gguf", f"{path} ends after {len(start)} bytes", help="is the download complete?"
         )
-    order = "<" if struct.unpack_from("<I", start, 4)[0] & 0xFFFF else ">"
-    version, _, keys = struct.unpack_from(f"{order}IQQ", start, 4)
+    big_endian = not struct.unpack_from("<I", start, 4)[0] & 0xFFFF
+    version, tensors, keys = struct.unpack_from(">IQQ" if big_endian else "<IQQ", start, 4)
     if version not in VERSIONS:
         raise KvplanError(
             "bad-gguf",
@@ -73,8 +88,9 @@ def _check_start(start: bytes, size: int, path: Path) -> None:
             help="convert the model again with a current llama.cpp" if version < 2 else (),
         )
     # A key takes 13 bytes at least: length, type, one byte of value.
-    if keys > MAX_KEYS or (keys * 13 > size - 24 and keys > 1000):
+    if keys > MAX_KEYS or (keys * 13 > size - _START and keys > 1000):
         raise KvplanError("bad-gguf", f"{path} claims {keys:,} keys in {size:,} bytes")
+    return big_endian, tensors, keys
 
 
 def _what_else(start: bytes) -> tuple[str, ...]:
@@ -85,115 +101,134 @@ def _what_else(start: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _collect(reader: Any, path: Path) -> Header:
-    name = _text_of(reader.fields.get("general.architecture"))
-    wanted = ("general.", "split.", f"{name}.")
-    values: dict[str, Any] = {}
-    for key, field in reader.fields.items():
-        if not key.startswith(wanted):
-            continue
-        if key in reader.passed_over:
-            raise KvplanError("bad-gguf", f"{path}: {key[:80]} has {reader.passed_over[key]:,} entries")
-        values[key] = field.contents()
-    if reader.cut_in is not None and not reader.cut_in.startswith("tokenizer."):
-        raise KvplanError(
-            "bad-gguf",
-            f"{path} ends inside its header ({reader.cut_in[:80] or 'in the name of a key'})",
-            help="a few more megabytes of the file are enough",
-        )
-    tokens = "tokenizer.ggml.tokens"
-    field = reader.fields.get(tokens)
-    vocab = reader.passed_over.get(tokens) or (len(field.data) if field is not None else 0)
-    return Header(values, vocab, reader.cut_in)
+class _Reader:
+    """One pass over a header. Raises ValueError for what cannot be, CutError where the file ends."""
+
+    def __init__(self, stream: Stream, path: Path) -> None:
+        self._stream, self._path = stream, path
+        self._values: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
+        self._key = ""
+        self._texts = self._kept_bytes = self._kept_values = 0
+
+    def header(self, keys: int, tensors: int | None) -> Header:
+        """tensors: how many to read, None for none."""
+        cut_in, found = None, None
+        try:
+            for _ in range(keys):
+                self._read_key()
+            self._key = "the list of tensors"
+            found = None if tensors is None else self._read_tensors(tensors)
+        except CutError:
+            cut_in = self._key
+        if cut_in is not None and tensors is None and not cut_in.startswith(_TOKENIZER):
+            raise KvplanError(
+                "bad-gguf",
+                f"{self._path} ends inside its header ({cut_in[:80] or 'in the name of a key'})",
+                help="a few more megabytes of the file are enough",
+            )
+        return Header(self._wanted(), self._lengths.get(_TOKENS, 0), cut_in, found)
+
+    def _wanted(self) -> dict[str, Any]:
+        name = self._values.get("general.architecture")
+        wanted = ("general.", "split.", *([f"{name}."] if isinstance(name, str) and name else []))
+        for key, length in self._lengths.items():
+            if key.startswith(wanted):
+                raise KvplanError("bad-gguf", f"{self._path}: {key[:80]} has {length:,} entries")
+        return {key: value for key, value in self._values.items() if key.startswith(wanted)}
+
+    def _read_key(self) -> None:
+        self._key = ""
+        name = self._text(MAX_NAME, "the name of a key")
+        if name in self._values or name in self._lengths:
+            raise ValueError(f"{name[:80]!r} stands there twice")
+        self._key = name
+        kind = self._stream.u32()
+        if name.startswith(_TOKENIZER):
+            self._values[name] = None
+            self._pass_over(kind)
+        elif kind == ARRAY:
+            self._array(name)
+        else:
+            self._values[name] = self._value(kind)
+
+    def _value(self, kind: int) -> Any:
+        if kind == TEXT:
+            return self._text(MAX_KEPT_BYTES, "a text")
+        self._kept_values += 1
+        if self._kept_values > MAX_VALUES:
+            raise ValueError(f"more than {MAX_VALUES:,} values")
+        return self._stream.number(_scalar(kind))
+
+    def _text(self, most: int, what: str) -> str:
+        length = self._stream.u64()
+        if length > most and self._stream.has(length):
+            raise ValueError(f"{what} of {length:,} bytes")
+        self._kept_bytes += length
+        if self._kept_bytes > MAX_KEPT_BYTES and self._stream.has(length):
+            raise ValueError(f"names and texts of more than {MAX_KEPT_BYTES:,} bytes")
+        return self._stream.take(length).decode("utf-8")
+
+    def _array(self, name: str) -> None:
+        """The values of a list that may be one value a layer; longer ones are passed over and counted."""
+        kind, count = self._start_of_array()
+        if count > MAX_LAYERS:
+            self._lengths[name] = count
+            self._pass_over_values(kind, count)
+        else:
+            self._values[name] = [self._value(kind) for _ in range(count)]
+
+    def _start_of_array(self) -> tuple[int, int]:
+        kind, count = self._stream.u32(), self._stream.u64()
+        if kind == ARRAY:
+            raise ValueError("an array of arrays")
+        if kind != TEXT:
+            _scalar(kind)
+        return kind, count
+
+    def _pass_over(self, kind: int) -> None:
+        if kind != ARRAY:
+            self._pass_over_values(kind, 1)
+            return
+        item, count = self._start_of_array()
+        self._lengths[self._key] = count
+        self._pass_over_values(item, count)
+
+    def _pass_over_values(self, kind: int, count: int) -> None:
+        if kind != TEXT:
+            self._stream.skip(struct.calcsize(_scalar(kind)) * count)
+            return
+        self._texts += count
+        if self._texts > MAX_TEXTS:
+            raise ValueError(f"{self._texts:,} texts")
+        self._stream.skip_texts(count)
+
+    def _read_tensors(self, count: int) -> dict[str, int]:
+        if count > MAX_TENSORS:
+            raise ValueError(f"{count:,} tensors")
+        found: dict[str, int] = {}
+        for _ in range(count):
+            name = self._text(MAX_NAME, "the name of a tensor")
+            if name in found:
+                raise ValueError(f"the tensor {name[:80]!r} stands there twice")
+            dims = self._stream.u32()
+            if dims > MAX_DIMS:
+                raise ValueError(f"{name[:80]!r} has {dims:,} dimensions")
+            elements = 1
+            for _ in range(dims):
+                elements *= self._stream.u64()
+            kind = self._stream.u32()
+            if kind not in BLOCKS:
+                raise ValueError(f"{name[:80]!r} has the unknown type {kind}")
+            _, of_block, size = BLOCKS[kind]
+            found[name] = elements * size // of_block
+            if found[name] > LARGEST_TENSOR:
+                raise ValueError(f"{name[:80]!r} has {elements:,} elements")
+            self._stream.skip(8)  # its place in the file
+        return found
 
 
-def _text_of(field: Any) -> str:
-    value = field.contents() if field is not None else ""
-    return value if isinstance(value, str) else ""
-
-
-class _CutError(Exception):
-    """The file ends here."""
-
-
-def reader_class() -> Any:
-    """gguf.GGUFReader made fit for files that are cut off or hostile. Raises CannotRunHere(missing-extra)."""
-    try:
-        import numpy as np
-        from gguf import GGUFEndian, GGUFReader, GGUFValueType
-    except ImportError as error:
-        raise CannotRunHere(
-            "missing-extra", "reading a GGUF file needs the gguf package", help="pip install 'kvplan[gguf]'"
-        ) from error
-
-    class HeaderReader(GGUFReader):  # type: ignore[misc]
-        """cut_in: the key in which the file ends; passed_over: key → length of an array that was not read."""
-
-        def __init__(self, path: str) -> None:
-            self.cut_in: str | None = None
-            self.passed_over: dict[str, int] = {}
-            self._key = ""
-            self._texts = 0
-            super().__init__(path)
-
-        def _build_fields(self, offs: int, count: int) -> int:
-            try:
-                return int(super()._build_fields(offs, count))
-            except _CutError:
-                self.cut_in = self._key
-                return offs
-
-        def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[Any]]:
-            return offs, []
-
-        def _get(self, offset: int, dtype: Any, count: Any = 1, override_order: Any = None) -> Any:
-            size = np.dtype(dtype).itemsize * int(count)
-            if offset + size > len(self.data):
-                raise _CutError
-            if size > MAX_VALUE_BYTES:
-                raise ValueError(f"a value of {size:,} bytes")
-            return super()._get(offset, dtype, count, override_order)
-
-        def _push_field(self, field: Any, skip_sum: bool = False) -> int:
-            pushed = int(super()._push_field(field, skip_sum))
-            # What follows is the next key's; its name is known once it has been read.
-            self._key = ""
-            return pushed
-
-        def _get_field_parts(self, orig_offs: int, raw_type: Any) -> Any:
-            if int(raw_type) != int(GGUFValueType.ARRAY):
-                return super()._get_field_parts(orig_offs, raw_type)
-            item, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
-            kind, count = GGUFValueType(int(item[0])), int(length[0])
-            if kind == GGUFValueType.ARRAY:
-                raise ValueError("an array of arrays")
-            if count <= MAX_LAYERS:
-                return super()._get_field_parts(orig_offs, raw_type)
-            self.passed_over[self._key] = count
-            size = self._texts_size(orig_offs + 12, count) if kind == GGUFValueType.STRING else None
-            if size is None:
-                size = np.dtype(self.gguf_scalar_to_np[kind]).itemsize * count
-            if orig_offs + 12 + size > len(self.data):
-                raise _CutError
-            return 12 + size, [item, length], [], [GGUFValueType.ARRAY, kind]
-
-        def _texts_size(self, start: int, count: int) -> int:
-            """Bytes of so many texts, each with its length before it."""
-            self._texts += count
-            if self._texts > MAX_TEXTS:
-                raise ValueError(f"{self._texts:,} texts")
-            length_of = struct.Struct("<Q" if self.endianess == GGUFEndian.LITTLE else ">Q").unpack_from
-            data, end, offset = self.data, len(self.data), start
-            for _ in range(count):
-                if offset + 8 > end:
-                    raise _CutError
-                offset += 8 + length_of(data, offset)[0]
-            return offset - start
-
-        def _get_str(self, offset: int) -> Any:
-            parts = super()._get_str(offset)
-            if not self._key:
-                self._key = bytes(parts[1][:200]).decode("utf-8", "replace")
-            return parts
-
-    return HeaderReader
+def _scalar(kind: int) -> str:
+    if kind not in SCALARS:
+        raise ValueError(f"{kind} is not a type of values")
+    return SCALARS[kind]

@@ -21,6 +21,7 @@ from kvplan.readers.gguf.architectures import (
 )
 from kvplan.readers.gguf.file import read_header
 from kvplan.readers.gguf.layers import Stack, read_stack, refuse_unless_plain
+from kvplan.readers.gguf.types import FILE_TYPES, GUESSED
 from kvplan.readers.gguf.view import HEADS, GgufView
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
@@ -33,7 +34,6 @@ def read_gguf(path: Path) -> Model:
     Raises:
         KvplanError: no-such-file, bad-gguf (not GGUF, cut off, values that cannot be), not-first-part,
             not-a-model, missing-key, bad-config, unknown-model-type, unknown-layer-type.
-        CannotRunHere: missing-extra.
     """
     _check_part(path)
     header = read_header(path)
@@ -116,16 +116,11 @@ def _check_part(path: Path) -> None:
 
 
 def _file_type(number: Any) -> str | None:
-    """``q4_k_m`` for general.file_type 15, by the package's own names."""
+    """``q4_k_m`` for general.file_type 15."""
     if isinstance(number, bool) or not isinstance(number, int):
         return None
-    from gguf import LlamaFileType
-
-    number &= ~int(LlamaFileType.GUESSED)
-    try:
-        return str(LlamaFileType(number).name).removeprefix("MOSTLY_").lower()
-    except ValueError:
-        return f"file type {number}"
+    number &= ~GUESSED
+    return FILE_TYPES.get(number, f"file type {number}")
 
 
 def _short(value: object) -> str:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from math import prod
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.readers.gguf.file import reader_class
+from kvplan.readers.gguf.file import read_header
 
-MAX_TENSORS = 100_000
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
 
 
-def tensor_bytes(path: Path) -> dict[str, int]:
-    """Name → bytes, over every part of a model in several files.
+def tensor_bytes(path: Path) -> Mapping[str, int]:
+    """Name → bytes, over every part of a model in several files; read once while the files are the same.
 
-    bytes = elements / elements of a block · bytes of a block, by the ggml type (gguf.GGML_QUANT_SIZES).
-    Raises KvplanError(no-weights) where a part is missing, cut off or has a type that gguf does not know.
+    Raises KvplanError(no-weights) where a part is missing, cut off or has a type that is not known.
     """
     found: dict[str, int] = {}
     for part in _parts(path):
-        found.update(_of_file(part))
+        try:
+            state = part.stat()
+        except OSError as error:
+            raise _unknown(f"{part} cannot be read: {error.strerror or error}") from error
+        found.update(_of_file(part, state.st_size, state.st_mtime_ns))
     if not found:
         raise _unknown(f"{path} lists no tensors")
     return found
@@ -40,38 +42,16 @@ def _parts(path: Path) -> list[Path]:
     return files
 
 
-def _of_file(path: Path) -> dict[str, int]:
-    import numpy as np
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    base: Any = reader_class()
-    found: dict[str, int] = {}
-
-    class TensorReader(base):  # type: ignore[misc]
-        def _build_tensor_info(self, offs: int, count: int) -> tuple[int, list[Any]]:
-            if self.cut_in is not None or count > MAX_TENSORS:
-                raise ValueError
-            for _ in range(int(count)):
-                length = int(self._get(offs, np.uint64)[0])
-                name = bytes(self._get(offs + 8, np.uint8, length)).decode("utf-8")
-                offs += 8 + length
-                ranks = int(self._get(offs, np.uint32)[0])
-                if ranks > 8:
-                    raise ValueError
-                dims = [int(value) for value in self._get(offs + 4, np.uint64, ranks)]
-                offs += 4 + 8 * ranks
-                kind = GGMLQuantizationType(int(self._get(offs, np.uint32)[0]))
-                elements, size = GGML_QUANT_SIZES[kind]
-                found[name] = prod(dims) * size // elements
-                offs += 12
-            return offs, []
-
+@lru_cache(maxsize=256)
+def _of_file(path: Path, size: int, changed: int) -> Mapping[str, int]:
+    """size, changed: of the file, for which the answer is kept."""
     try:
-        TensorReader(str(path))
-    # The file's end is an exception of its own, private to the reader; any of them means the same here.
-    except Exception as error:
-        raise _unknown(f"the list of tensors in {path} cannot be read") from error
-    return found
+        header = read_header(path, tensors=True)
+    except KvplanError as error:
+        raise _unknown(f"the list of tensors in {path} cannot be read: {error.message}") from error
+    if header.tensors is None:
+        raise _unknown(f"{path} ends inside {header.cut_in or 'its keys'}, before its list of tensors does")
+    return header.tensors
 
 
 def _unknown(problem: str) -> KvplanError:
