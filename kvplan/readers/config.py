@@ -94,6 +94,11 @@ def _text_part(raw: Mapping[str, Any]) -> TextPart:
     return find_text_part(raw)
 
 
+def own_layers(part: TextPart) -> list[Layer]:
+    """The model's own layers, as `read_config` reads them."""
+    return _layers(part, role_of(part))[0]
+
+
 def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
     """The layers in their role, and what had to be assumed to read them."""
     if role.no_cache is not None:

@@ -1,8 +1,7 @@
 """Multi-token-prediction layers: what a speculative method adds to the model's own layers.
 
-How many there are is a key of the config; each is built like one of the model's own layers. Which one, and
-which key, by model type: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override) and
-vllm/model_executor/models/*_mtp.py.
+How many there are is a key of the config; each is built like one of the model's own layers: which key and
+which layer is `kvplan.prediction`'s table.
 """
 
 from __future__ import annotations
@@ -11,84 +10,63 @@ from collections.abc import Mapping
 
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer, Model
+from kvplan.prediction import PREDICTION, Prediction
 from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import MAX_LAYERS, ConfigView
 from kvplan.record import record
 
-_NEXTN = ("num_nextn_predict_layers",)
-_ATTENTION = (Kind.FULL, Kind.MLA)
-_WINDOWED = (Kind.SLIDING, Kind.MLA)
+Layers = tuple[Layer, ...]
+_WORDS = {"attention": "*", "full_attention": "*", "moe": "E", "mlp": "-", "mamba": "M"}
 
 
 @record()
-class DraftRule:
-    """keys: how many prediction layers (the first that is there); default: without a key; most: what the
-    engine builds at most; kinds: which of the model's layers they are built like."""
+class Drafts:
+    """The rule of a model's prediction layers, how many steps they predict, and each layer's cache.
 
-    keys: tuple[str, ...] = _NEXTN
-    default: int = 0
-    most: int | None = None
-    kinds: tuple[Kind, ...] = _ATTENTION
+    letters: the blocks of one step where a pattern names them; ``*`` is attention, ``E`` experts. Without a
+    pattern that the rule asks for, one attention layer is known of them.
+    """
 
-
-_MODULES = DraftRule(("num_mtp_modules", "num_nextn_predict_layers"))
-_RULES: dict[str, DraftRule] = {
-    **dict.fromkeys(
-        (
-            "deepseek_v3",
-            "deepseek_v32",
-            "glm_moe_dsa",
-            "kimi_k2",
-            "mimo",
-            "glm4_moe",
-            "glm4_moe_lite",
-            "glm_ocr_text",
-            "ernie4_5_moe",
-            "nemotron_h",
-            "bailing_hybrid",
-            "exaone_moe",
-            "exaone4",
-            "step3p5",
-            "hy_v3",
-            "hy_v4",
-            "pangu_ultra_moe",
-            "kimi_linear",
-            "glm5_next_text",
-            "deepseek_v4",
-            "bailing_moe_v2",
-        ),
-        DraftRule(),
-    ),
-    "qwen3_next": DraftRule(default=1),
-    "qwen4_exp_text": DraftRule(("mtp_num_hidden_layers", "num_nextn_predict_layers")),
-    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), DraftRule(("mtp_num_hidden_layers",))),
-    **dict.fromkeys(("mimo_v2", "mimo_v2_flash"), DraftRule(default=1, most=1, kinds=_WINDOWED)),
-    "longcat_flash": DraftRule(default=1, most=1),
-    "dots3_note_text": DraftRule(default=1, kinds=_WINDOWED),
-    **dict.fromkeys(("minimax_m3", "minimax_m3_text", "minimax_m3_vl_text", "minimax_m2"), _MODULES),
-}
+    rule: Prediction
+    count: int
+    layers: Layers
+    letters: str = ""
 
 
-def draft_layers(part: TextPart, layers: list[Layer]) -> tuple[Layer, ...]:
-    """The model's prediction layers, one entry each; empty where it has none or their shape is not known."""
-    view = part.view
-    rule = _RULES.get(part.model_type) or _RULES.get(view.model_type)
+def prediction_of(part: TextPart) -> Prediction | None:
+    """The row of the model's type: its own word for itself, or the type whose rule reads it."""
+    return PREDICTION.get(part.model_type) or PREDICTION.get(part.view.model_type)
+
+
+def how_many(part: TextPart) -> int:
+    """Prediction steps that the engine builds layers for."""
+    rule = prediction_of(part)
     if rule is None:
-        return ()
-    count = view.optional_integer(*rule.keys, default=rule.default, lowest=0, highest=MAX_LAYERS) or 0
-    count = count if rule.most is None else min(count, rule.most)
-    if count == 0:
-        return ()
-    if view.model_type == "deepseek_v4":
-        return (_window_only(layers),) * count
-    if view.model_type == "nemotron_h":
-        count *= _attention_marks(view)
+        return 0
+    found = part.view.optional_integer(*rule.keys, default=rule.default, lowest=0, highest=MAX_LAYERS)
+    return min(int(found or 0), MAX_LAYERS if rule.most is None else rule.most)
+
+
+def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
+    """The model's prediction layers, one entry each; empty where it has none or their shape is not known."""
+    found = drafts_of(part, layers)
+    return found.layers if found else ()
+
+
+def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:
+    """What the config says of prediction layers; None where it has none. layers: the model's own."""
+    view, rule, count = part.view, prediction_of(part), how_many(part)
+    if rule is None or count == 0:
+        return None
+    if rule.window_only:
+        return Drafts(rule, count, (_window_only(layers),) * count)
     like = _like(layers, rule.kinds)
     if like is None:
-        return ()
-    if view.model_type == "step3p5":
-        return _step3p5(view, layers, count, like)
-    return (like,) * count
+        return None
+    if rule.pattern:
+        letters = _letters(view, rule.pattern)
+        return Drafts(rule, count, (like,) * (count * (letters or "*").count("*")), letters)
+    return Drafts(rule, count, _named(rule, view, layers, count, like))
 
 
 def _like(layers: list[Layer], kinds: tuple[Kind, ...]) -> Layer | None:
@@ -106,21 +84,22 @@ def _window_only(layers: list[Layer]) -> Layer:
     )
 
 
-def _attention_marks(view: ConfigView) -> int:
-    """How many of Nemotron-H's prediction blocks are attention: ``*`` in the pattern, or the list's words."""
+def _letters(view: ConfigView, key: str) -> str:
+    """The blocks of a prediction step: a pattern of letters, or a list of words; empty without either."""
     words = view.sequence("mtp_layers_block_type")
     if words is not None:
-        return sum(word in ("attention", "full_attention") for word in words)
-    pattern = view.get("mtp_hybrid_override_pattern")
-    return pattern.count("*") if isinstance(pattern, str) else 1
+        return "".join(_WORDS.get(str(word), "?") for word in words)
+    pattern = view.get(key)
+    return pattern if isinstance(pattern, str) and len(pattern) <= MAX_LAYERS else ""
 
 
-def _step3p5(view: ConfigView, layers: list[Layer], count: int, full: Layer) -> tuple[Layer, ...]:
-    """layer_types may go on past the model's own layers and name the prediction layers' kinds."""
-    kinds = view.sequence("layer_types") or []
-    window = next((layer for layer in layers if any(p.kind is Kind.SLIDING for p in layer.parts)), full)
-    extra: Mapping[int, object] = dict(enumerate(kinds[len(layers) : len(layers) + count]))
-    return tuple(window if extra.get(i) == "sliding_attention" else full for i in range(count))
+def _named(rule: Prediction, view: ConfigView, layers: list[Layer], count: int, like: Layer) -> Layers:
+    """The kinds that a list of the config gives the prediction layers, else one layer for all."""
+    kinds = (rule.types and view.sequence(*rule.types)) or ()
+    first = 0 if rule.types_from_start else len(layers)
+    window = next((layer for layer in layers if any(p.kind is Kind.SLIDING for p in layer.parts)), like)
+    extra: Mapping[int, object] = dict(enumerate(kinds[first : first + count]))
+    return tuple(window if extra.get(i) == "sliding_attention" else like for i in range(count))
 
 
 def method_of(draft: Model) -> str:

@@ -45,7 +45,7 @@ DTYPE_BITS = {
 }
 """Bits of one number by safetensors' names (huggingface/safetensors safetensors/src/tensor.rs)."""
 LAYER_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d{1,5})\.")
-DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_block|eagle)[.\d]")
+DRAFT_NAME = re.compile(r"(?:^|\.)(?:mtp|nextn|eagle)(?:_[a-z_]+)?[.\d]")
 EXPERT_NAME = re.compile(r"\.experts(?:\.|_)")
 DROPPED_NAME = re.compile(r"(?:rotary_emb\.inv_freq|\.masked_bias|\.attn\.bias|position_ids)$")
 _SCALE = re.compile(r"scale|zero_point|qzeros|\.scales$|g_idx|absmax|quant_map|quant_state|amax")

@@ -201,6 +201,51 @@ def _adapter_bytes(config: Any) -> int:
     return sum(int(storage.nbytes()) for storage in stored.values())
 
 
+def _register(model_type: str, like: str) -> None:
+    """A type whose class lies beside its checkpoint: transformers reads its config as another type's."""
+    from transformers import AutoConfig
+
+    base = type(AutoConfig.for_model(like))
+    AutoConfig.register(model_type, type("Remote", (base,), {"model_type": model_type}), exist_ok=True)
+
+
+def _prediction_tensors(config: Any) -> dict[str, list[Any]]:
+    """The parameters of the target's own prediction layers on one rank: name → [shape, bytes].
+
+    What the proposer makes the target's (embedding, output head) is gone, as in a start.
+    """
+    import torch
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+    from vllm.v1.spec_decode.step3p5 import Step3p5MTPProposer
+
+    config.compilation_config.static_forward_context.clear()
+    drafter = config.speculative_config.draft_model_config
+    with (
+        set_current_vllm_config(config, check_compile=False),
+        set_default_torch_dtype(config.model_config.dtype),
+        torch.device("meta"),
+        _meta_device(),
+    ):
+        target = initialize_model(vllm_config=config)
+        own = initialize_model(vllm_config=config, model_config=drafter)
+        text = target.get_language_model() if hasattr(target, "get_language_model") else target
+        kind = Step3p5MTPProposer if "Step3p5MTP" in drafter.architectures else SpecDecodeBaseProposer
+        proposer = types.SimpleNamespace(
+            model=own, vllm_config=config, use_local_argmax_reduction=False, _share_mtp_indices=False
+        )
+        kind._maybe_share_embeddings(proposer, text)
+        kind._maybe_share_lm_head(proposer, text)
+    theirs = {id(tensor) for tensor in target.parameters()}
+    return {
+        name: [list(tensor.shape), tensor.numel() * tensor.element_size()]
+        for name, tensor in own.named_parameters()
+        if id(tensor) not in theirs
+    }
+
+
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """vLLM's own figures for one case."""
     import vllm.v1.core.kv_cache_utils as planner
@@ -211,6 +256,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
     folder = Path(tempfile.mkdtemp(prefix="stage-"))
     (folder / "config.json").write_text(json.dumps(case["config"]))
+    if "like" in case:
+        _register(case["config"]["model_type"], case["like"])
     args = dict(case.get("args", {}))
     if "draft" in case:
         own = Path(tempfile.mkdtemp(prefix="draft-"))
@@ -236,6 +283,11 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         _groups(tp, pp, stage, dcp)
         configs.append(engine.create_engine_config(usage_context=usage))
         configs[-1].parallel_config.rank = stage * tp
+        if case.get("predicts"):
+            for name in case.get("restore", ()):  # what the config's class cuts off or leaves out
+                for whose in (configs[-1].model_config, configs[-1].speculative_config.draft_model_config):
+                    setattr(whose.hf_config, name, case["config"][name])
+            return {"tensors": _prediction_tensors(configs[-1])}
         specs, layouts = _stage_specs(configs[-1])
         stages.append(specs)
         if args.get("enable_lora"):

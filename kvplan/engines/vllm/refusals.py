@@ -14,6 +14,7 @@ from kvplan.engines.vllm.versions import LAST_RELEASE
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
+from kvplan.prediction import PREDICTION
 from kvplan.results import Refusal
 from kvplan.settings import Settings
 
@@ -35,8 +36,6 @@ NOT_MIRRORED = frozenset(
     "deepseek_v41 dots3_note dots3_note_text glm5_next glm5_next_text inkling inkling_text "
     "qwen4_exp qwen4_exp_text".split()
 )
-# Types whose prediction modules vLLM does not build.
-NO_DRAFTS = frozenset({"minimax_m2"})
 
 
 def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
@@ -250,7 +249,8 @@ def _drafts(model: Model, settings: Settings) -> Refusal | None:
         )
     if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
         return None
-    if not model.draft_layers or model.model_type in NO_DRAFTS:
+    rule = PREDICTION.get(model.model_type)
+    if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
         return Refusal(
             "speculative",
             f"{model.id} has no multi-token-prediction layers",

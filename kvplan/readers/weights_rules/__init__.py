@@ -8,14 +8,16 @@ from importlib import import_module
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.readers.config import own_layers
 from kvplan.readers.defaults import class_facts
+from kvplan.readers.drafts import drafts_of, how_many
 from kvplan.readers.facts import stated_dtype
 from kvplan.readers.text_part import TextPart, find_text_part
 from kvplan.readers.weights_rules.drafts import draft_blocks
 from kvplan.readers.weights_rules.frame import blocks
 from kvplan.readers.weights_rules.quantised import quantisation_of
-from kvplan.readers.weights_rules.registry import DECODERS, TOWERS, WHOLE, DecoderRule
-from kvplan.weights.inventory import Inventory
+from kvplan.readers.weights_rules.registry import DECODERS, TOWERS, WHOLE, Decoder, DecoderRule
+from kvplan.weights.inventory import Block, Inventory
 from kvplan.weights.quantisation import quantised
 
 _FILES = (
@@ -58,8 +60,17 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
             raise _unknown(level.model_type, "what stands beside its text decoder is not known")
         ends += tower(level.raw, part.view)
     layers = blocks(made.frame.layers, made.layers)
-    drafts = draft_blocks(part.view, made)
+    drafts = _drafts(part, made)
     return quantised(Inventory(tuple(ends), layers, drafts, stated_dtype(part)), quantisation)
+
+
+def _drafts(part: TextPart, made: Decoder) -> tuple[Block, ...]:
+    """The prediction layers' tensors: as many and as built as the cache's rule says."""
+    if not how_many(part):
+        return ()
+    layers = own_layers(part)
+    drafts = drafts_of(part, layers)
+    return draft_blocks(part.view, made, layers, drafts) if drafts else ()
 
 
 def _wrapper_ties(part: TextPart) -> bool | None:

@@ -1,50 +1,126 @@
-"""Multi-token-prediction layers: what an engine loads beside the model with a speculative method.
+"""The tensors of multi-token-prediction layers, which an engine loads with a speculative method.
 
-Embedding and output head are the model's own, which vLLM shares with the draft. Source: vllm-project/vllm
-vllm/model_executor/models/ (0.32): deepseek_mtp.py, glm4_moe_mtp.py, qwen3_next_mtp.py, qwen3_5_mtp.py.
+Made of `kvplan.prediction`'s rows and of the model's own layers: a prediction layer has the tensors of the
+last of the model's layers that keeps the same cache. Embedding and output head are the model's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from kvplan.families import Kind
+from kvplan.model import Layer
+from kvplan.prediction import Forward, Joins, Project
+from kvplan.readers.drafts import Drafts
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.parts import Tensors, even, linear, norms, vector, whole
+from kvplan.readers.weights_rules.parts import Tensors, embedding, even, linear, mlp, norms, vector, whole
 from kvplan.readers.weights_rules.plain import hidden_size
 from kvplan.readers.weights_rules.registry import Decoder
-from kvplan.weights.inventory import Block
+from kvplan.weights.inventory import Block, Role, Tensor
+from kvplan.weights.parts import Part, part_of
 
-DEEPSEEK = frozenset(
-    "deepseek_v3 kimi_k2 deepseek_v32 glm_moe_dsa glm4_moe glm4_moe_lite glm4v_moe_text".split()
-)
-QWEN = frozenset("qwen3_next qwen3_5_text qwen3_5_moe_text".split())
+_FORWARD = (Part.DENSE, Part.SHARED)
 
 
-def draft_blocks(view: ConfigView, decoder: Decoder) -> tuple[Block, ...]:
-    """One block for each draft layer: the model's last layer, and what joins embedding and hidden state."""
-    count = view.optional_integer(
-        "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, lowest=0, highest=64
-    )
-    if not count or not decoder.layers:
+def draft_blocks(
+    view: ConfigView, decoder: Decoder, layers: Sequence[Layer], drafts: Drafts
+) -> tuple[Block, ...]:
+    """One block for each prediction layer, and one for what they share; empty where they are not described.
+
+    layers: the model's own, as its cache is read.
+    """
+    rule, joins = drafts.rule, drafts.rule.joins
+    if rule.unknown or len(layers) != len(decoder.layers) or (rule.pattern and not drafts.letters):
         return ()
-    first = len(decoder.layers)
-    if view.model_type in DEEPSEEK:
-        tensors = _deepseek(hidden_size(view)) + decoder.layers[-1]
-        return tuple(Block(f"{decoder.frame.layers}.{first + index}", tensors) for index in range(int(count)))
-    if view.model_type in QWEN:
-        tensors = _qwen(hidden_size(view)) + decoder.layers[-1]
-        return tuple(Block(f"mtp.layers.{index}", tensors) for index in range(int(count)))
-    return ()
+    made: list[Tensors] = []
+    for step in range(drafts.count):
+        here = _step(view, decoder, layers, drafts, step)
+        if here is None:
+            return ()
+        if not joins.once:
+            here[0] += joined(view, joins)[:-1]
+            here[-1] += joined(view, joins)[-1:]
+        if rule.own_head:
+            here[-1] += (_head(view),)
+        made += here
+    first, frame = len(decoder.layers), decoder.frame.layers
+    blocks = [
+        Block(rule.path.format(layers=frame, n=first + index, i=index), tensors)
+        for index, tensors in enumerate(made)
+    ]
+    if joins.once:
+        blocks.insert(0, Block(rule.path.partition(".")[0], joined(view, joins)))
+    return tuple(blocks)
 
 
-def _deepseek(hidden: int) -> Tensors:
-    """Two norms, a projection of both halves that every rank has whole, and the head's norm."""
-    model = whole("hidden_size", hidden)
-    joined = vector("eh_proj", model, whole("embedding and hidden state", 2), model)
-    return norms(("enorm", "hnorm", "shared_head.norm"), model) + joined
+def _step(
+    view: ConfigView, decoder: Decoder, layers: Sequence[Layer], drafts: Drafts, step: int
+) -> list[Tensors] | None:
+    """The blocks of one prediction step; None where the model has no layer like one of them."""
+    if not drafts.letters:
+        alike = _alike(decoder, layers, drafts, drafts.layers[step])
+        return None if alike is None else [_forward(view, alike, drafts.rule.forward)]
+    found: list[Tensors] = []
+    for letter in drafts.letters:
+        alike = _by_letter(decoder, layers, letter)
+        if alike is None:
+            return None
+        found.append(alike)
+    return found
 
 
-def _qwen(hidden: int) -> Tensors:
-    """Two norms, a column parallel projection of both halves, and a final norm."""
-    model = whole("hidden_size", hidden)
-    both = (whole("embedding and hidden state", 2), model)
-    around = norms(("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"), model)
-    return around + linear("fc", even("hidden_size", hidden), both)
+def _alike(decoder: Decoder, layers: Sequence[Layer], drafts: Drafts, like: Layer) -> Tensors | None:
+    """The tensors of the last layer with this cache, less those that prediction layers lack."""
+    if drafts.rule.window_only:
+        found = decoder.layers[-1]
+    else:
+        at = [place for place, layer in enumerate(layers) if layer == like]
+        if not at:
+            return None
+        found = decoder.layers[at[-1]]
+    return tuple(one for one in found if not any(word in one.name for word in drafts.rule.without))
+
+
+def _by_letter(decoder: Decoder, layers: Sequence[Layer], letter: str) -> Tensors | None:
+    """The last block of a kind: ``*`` attention, ``E`` experts."""
+
+    def fits(place: int) -> bool:
+        if letter == "*":
+            return any(part.kind is Kind.FULL for part in layers[place].parts)
+        return letter == "E" and any(one.role is Role.EXPERT for one in decoder.layers[place])
+
+    at = [place for place in range(len(layers)) if fits(place)]
+    return decoder.layers[at[-1]] if at else None
+
+
+def _forward(view: ConfigView, tensors: Tensors, forward: Forward) -> Tensors:
+    """The layer with the prediction layer's own feed-forward part."""
+    if forward is Forward.LIKE:
+        return tensors
+    kept = tuple(
+        one for one in tensors if one.role is not Role.EXPERT and part_of(one.name, one.role) not in _FORWARD
+    )
+    return kept + mlp("mlp", hidden_size(view), int(view.integer("intermediate_size", "ffn_hidden_size")))
+
+
+def joined(view: ConfigView, joins: Joins) -> Tensors:
+    """Norms of embedding and hidden state, the projection of both, and the last norm (the last tensor)."""
+    model = whole("hidden_size", hidden_size(view))
+    both = (whole("embedding and hidden state", 2 // len(joins.projections)), model)
+    made: Tensors = ()
+    for name in joins.projections:
+        if joins.project is Project.PLAIN:
+            made += vector(name, model, *both)
+        else:
+            out = even("hidden_size", model.value) if joins.project is Project.DIVIDED else model
+            made += linear(name, out, both)
+    if joins.streams:
+        count = int(view.integer("hc_mult"))
+        made += vector("hc_head_fn", whole("hc_mult", count), whole("hc_mult", count), model, dtype="float32")
+        made += vector("hc_head_base", whole("hc_mult", count), dtype="float32")
+        made += vector("hc_head_scale", whole("one", 1), dtype="float32")
+    return made + norms(joins.norms, model)
+
+
+def _head(view: ConfigView) -> Tensor:
+    return embedding("shared_head.head", int(view.integer("vocab_size")), hidden_size(view), Role.HEAD)
