@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
+from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose, fitted
 from kvplan.gpu import Gpu
@@ -70,7 +72,15 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
     return gpu_of_size(name) or find(name), count
 
 
-def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> SizeResult:
+def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
+    """The model, the engine and the question of a plan: its settings, and so many requests of such a length
+    on one of its pools. Raises KvplanError where the model or the engine is not known."""
+    from kvplan.plans.question import settings_of
+
+    return load_model(plan.model), choose(plan.engine), settings_of(plan)
+
+
+def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: Any) -> SizeResult:
     """How much cache the model takes under an engine.
 
     The keywords are the long option names with underscores (``tokens``, ``requests``,
@@ -81,7 +91,13 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
     ("1280x720"), ``video_frames`` and ``audio_seconds`` add what one request carries beside its text, by the
     model's own processor. An engine that would
     refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
+    A plan (`load_plans`) is sized as it is deployed; only ``tokens``, ``encoder_tokens`` and ``requests`` are
+    taken beside it.
     """
+    from kvplan.plans.plan import Plan
+
+    if isinstance(model, Plan):
+        return _size_plan(model, engine, options)
     choice = choose(engine)
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
@@ -93,6 +109,20 @@ def size(model: ModelLike, *, engine: str = DEFAULT_ENGINE, **options: Any) -> S
 
         settings = with_media(loaded, settings, media)
     return ask(loaded, choice, settings)
+
+
+def _size_plan(plan: Plan, engine: str, options: dict[str, Any]) -> SizeResult:
+    wrong = [name for name in options if _SHORT.get(name, name) not in OF_A_QUESTION]
+    if wrong or engine != DEFAULT_ENGINE:
+        raise KvplanError(
+            "bad-usage",
+            f"{wrong[0] if wrong else 'engine'} belongs to a model: a plan says its own",
+            help="beside a plan: " + ", ".join(OF_A_QUESTION),
+        )
+    model, choice, settings = planned(plan)
+    asked = make_settings(**options)
+    given = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
+    return ask(model, choice, replace(settings, **{name: getattr(asked, name) for name in given}))
 
 
 def observe(
@@ -205,6 +235,8 @@ def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Pla
     return tuple(reading.plan for reading in readings if reading.plan is not None)
 
 
+OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
+"""What may be asked of a plan: everything else it says itself."""
 _SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",

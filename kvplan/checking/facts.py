@@ -5,16 +5,13 @@ from __future__ import annotations
 from kvplan.checking.case import Case
 from kvplan.checking.start import MOST
 from kvplan.plans.findings import Fact
+from kvplan.plans.question import tokens_of
 
 
 def length_of(case: Case) -> int | None:
     """The length that requests are counted in: required, the workload's longest, or what is served."""
-    plan = case.plan
-    if plan.require.tokens is not None:
-        return plan.require.tokens
-    if plan.workload is not None:
-        return plan.workload.longest
-    return case.max_model_len if case.result is not None else None
+    asked = tokens_of(case.plan)
+    return asked if asked is not None or case.result is None else case.max_model_len
 
 
 def facts_of(case: Case) -> tuple[Fact, ...]:

@@ -15,12 +15,12 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import BUDGETS, choose
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.question import pools_of, requests_of, settings_of
 from kvplan.plans.serve import HOST_TIERS, flags_of
 from kvplan.plans.sharing import share_of
 from kvplan.questions import ask
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
-from kvplan.units import ceil_div
 
 REFUSED = ("unsupported-dtype", "bad-setting", "cannot-shard", "engine-gpu", "no-draft", "unknown-dtype")
 """Codes with which the rules say that the engine would not take a setting. Others say that kvplan does not
@@ -51,25 +51,20 @@ class Started:
     @cached_property
     def settings(self) -> Settings:
         """The plan's settings with its question: what one pool is asked for."""
-        plan = self.plan
-        lengths = [plan.workload.longest] if plan.workload is not None else []
-        tokens = plan.require.tokens or max(lengths, default=0) or None
-        if flags_of(plan.engine).spread is None:
-            return replace(plan.settings, tokens=None, requests=1)
+        if flags_of(self.plan.engine).spread is None:
+            return replace(self.plan.settings, tokens=None, requests=1)
         # llama.cpp's context is as long as its requests together: they belong to its start.
-        return replace(plan.settings, tokens=tokens, requests=max(self.asked_of_a_pool, 1))
+        return settings_of(self.plan)
 
     @property
     def pools(self) -> int:
         """Pools with requests of their own, over the whole plan; 0 where the GPUs make up no engine."""
-        return self.plan.replicas * self.plan.pools_per_replica
+        return pools_of(self.plan)
 
     @property
     def asked_of_a_pool(self) -> int:
         """Requests of the fullest pool: what is required or in flight, dealt evenly."""
-        plan = self.plan
-        flying = (plan.workload.requests_in_flight or 0) if plan.workload is not None else 0
-        return ceil_div(max(plan.require.requests or 0, flying), max(self.pools, 1))
+        return requests_of(self.plan)
 
     def _start(self) -> None:
         """The engine's start with the pool that is asked for; a refusal, or a result with a pool."""

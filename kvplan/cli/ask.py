@@ -7,15 +7,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from kvplan.api import load_model, make_settings
+from kvplan.api import OF_A_QUESTION, load_model, make_settings, planned
 from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
+from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.terminal import COLOR_WORDS
 from kvplan.engines import DEFAULT_ENGINE, ENGINES, check_options
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.model import Model
+from kvplan.plans.plan import Plan
 from kvplan.questions import kv_dtypes_to_compare
 from kvplan.settings import MEDIA, Settings
 
@@ -23,7 +25,8 @@ ALL = "all"
 
 
 class Question(NamedTuple):
-    """Everything one command line asks for. names: as typed; lengths, counts: as given, for ladders."""
+    """Everything one command line asks for. names: as typed; lengths, counts: as given, for ladders.
+    plan: where a plan file asks."""
 
     names: list[str]
     models: list[Model]
@@ -32,6 +35,7 @@ class Question(NamedTuple):
     lengths: tuple[int, ...]
     counts: tuple[int, ...]
     forgiving: bool
+    plan: Plan | None = None
 
 
 def question(names: list[str], given: Given, *, compare_dtypes: bool = False) -> Question:
@@ -41,6 +45,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     """
     if names.count("-") > 1:
         raise KvplanError("bad-usage", "standard input can be one model only")
+    if any(is_plan_file(name) for name in names):
+        return _of_plan(names, given)
     values = gather(given)
     specs = values.pop("engine", [DEFAULT_ENGINE])
     every = ALL in specs
@@ -72,6 +78,28 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
         tuple(tokens for tokens in lengths if tokens is not None),
         tuple(number for number in counts if number is not None),
         every or compare_dtypes,
+    )
+
+
+def _of_plan(names: list[str], given: Given) -> Question:
+    """The question that a plan file asks, at other lengths and numbers where they are given."""
+    if len(names) > 1:
+        raise KvplanError("bad-usage", "one plan is sized at a time", help="kvplan check " + " ".join(names))
+    typed = only(given, OF_A_QUESTION, names[0])
+    plan = plan_of(names[0], given)
+    model, choice, base = planned(plan)
+    lengths, counts = typed.pop("tokens", [None]), typed.pop("requests", [None])
+    base = _with(base, **typed)
+    variants = [_with(base, tokens=tokens, requests=number) for tokens, number in product(lengths, counts)]
+    return Question(
+        names,
+        [model],
+        [choice],
+        variants,
+        tuple(tokens for tokens in lengths if tokens is not None),
+        tuple(number for number in counts if number is not None),
+        forgiving=False,
+        plan=plan,
     )
 
 

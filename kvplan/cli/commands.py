@@ -10,7 +10,17 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.emit_options import EMITTED
 from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
-from kvplan.cli.options import COMMON, COMPARISONS, OBSERVED, OPTIONS, OUTPUT, Option, switch, word
+from kvplan.cli.options import (
+    COMMON,
+    COMPARISONS,
+    OBSERVED,
+    OPTIONS,
+    OUTPUT,
+    PLAN_CHOICE,
+    Option,
+    switch,
+    word,
+)
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
 from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
 
@@ -55,11 +65,13 @@ Examples:
   kvplan size gpt-oss-20b gemma-3-27b qwen3-32b --tokens 128k
   kvplan size ./config.json --engine all
   kvplan size hf:Qwen/Qwen3-8B --json
+  kvplan size plan.yaml --tokens 8k,32k         a plan as it is deployed
   cat config.json | kvplan size - --tokens 4096
 
 \b
 MODEL is the name of a card (kvplan models), a config.json, a directory that
-has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin.
+has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
+file is sized as it stands: only lengths and numbers of requests are asked of it.
 
 \b
 Every option can also come from KVPLAN_<LONG_NAME> (KVPLAN_ENGINE=vllm@0.32)
@@ -71,6 +83,7 @@ Examples:
   kvplan explain llama-3.1-8b
   kvplan explain deepseek-v3 --tokens 32k --tp 8
   kvplan explain ./config.json --engine transformers --json
+  kvplan explain plan.yaml
 """
 _COMPARE = """\
 \b
@@ -153,16 +166,16 @@ COMMANDS: dict[str, Command] = {
             "size",
             "How much KV cache (and recurrent state) a model takes, exactly as the engine holds it.",
             "kvplan.cli.size:run",
-            Argument("MODEL...", least=1, complete="models"),
-            (*COMPARISONS, *OPTIONS, *COMMON),
+            Argument("MODEL...|PLAN", least=1, complete="models"),
+            (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, *COMMON),
             _SIZE,
         ),
         Command(
             "explain",
             "Why: every term that a layer stores, its factors, and the config keys that they came from.",
             "kvplan.cli.explain:run",
-            Argument("MODEL", least=1, most=1, complete="models"),
-            (*OPTIONS, *COMMON),
+            Argument("MODEL|PLAN", least=1, most=1, complete="models"),
+            (*OPTIONS, *PLAN_CHOICE, *COMMON),
             _EXPLAIN,
         ),
         Command(
@@ -170,7 +183,7 @@ COMMANDS: dict[str, Command] = {
             "What the rules predict beside what a running engine, or its log, says.",
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [-]", most=3, complete="models"),
-            (*OBSERVED, *COMMON),
+            (*OBSERVED, *PLAN_CHOICE, *COMMON),
             _COMPARE,
         ),
         Command(

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.answer import Answer
@@ -16,6 +15,7 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.cli.options import share_of_hundred, whole_number
+from kvplan.cli.plan_word import is_plan_file, plan_of
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.readers.logs import blocks
 from kvplan.record import field_names
@@ -67,7 +67,7 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     from kvplan.readers.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
-    plan = _plan(name) if name is not None and is_plan_file(name) else None
+    plan = plan_of(name, given) if name is not None and is_plan_file(name) else None
     planned = {} if plan is None else planned_options(plan)
     engine = flags.pop("engine", None if plan is None else plan.engine)
     tolerance = text_of(given, "tolerance")
@@ -102,25 +102,6 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
         comparison_screen(found, observation, other_model=other, typed=name if plan is None else plan.model),
         code=code,
     )
-
-
-def is_plan_file(name: str) -> bool:
-    """Whether a word names a plan file and no model card."""
-    if not name.lower().endswith((".yaml", ".yml")):
-        return False
-    from kvplan.checking.load import is_plan
-
-    return is_plan(Path(name))
-
-
-def _plan(name: str) -> Plan:
-    """The one plan of a file. Raises KvplanError(bad-usage) where there are several."""
-    from kvplan.api import load_plans
-
-    plans = load_plans(name)
-    if len(plans) != 1:
-        raise KvplanError("bad-usage", f"{name} holds {len(plans)} plans, and one is compared at a time")
-    return plans[0]
 
 
 def planned_options(plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.cli.options import OUTPUT, QUESTION, Option, word
+from kvplan.cli.options import OUTPUT, PLAN_CHOICE, QUESTION, Option, word
 
 IMAGE = Option("image", ("--image",), "IMAGE", word,
                "Container image, where the engine's own of that version is not wanted or not known.",
@@ -11,8 +11,7 @@ EMITTED = (
     Option("to", ("--to",), "TARGET", word,
            "vllm, sglang, trtllm, llamacpp (a command line of the plan's own engine; the default),"
            " docker-compose or kubernetes.", QUESTION, complete="targets"),
-    Option("env", ("--env",), "NAME", word, "The overlay of an environment.", QUESTION),
-    Option("plan", ("--plan",), "NAME", word, "Which plan, where the file has several.", QUESTION),
+    *PLAN_CHOICE,
     IMAGE,
     Option("output", ("--output", "-o"), "FILE", word, "Write to a file, over what it was.", OUTPUT),
 )  # fmt: skip

@@ -228,6 +228,10 @@ OPTIONS = (
     *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
 )
 
+PLAN_CHOICE = (
+    Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),
+    Option("plan_name", ("--plan",), "NAME", word, "Which plan, where a file has several.", QUESTION),
+)
 COMPARISONS = (
     Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
     Option("ladder", ("--ladder",), "", switch,

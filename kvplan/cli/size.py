@@ -43,7 +43,14 @@ def _one(asked: Question, json: bool) -> Answer:
     fits = None if result.budget is None else fits_of(model, choice, settings, result)
     rules = rules_file(choice)
     screen = size_screen(
-        result, found, ways=ways, typed=asked.names[0], rules_file=rules, memory=memory, fits=fits
+        result,
+        found,
+        ways=ways,
+        typed=asked.names[0],
+        rules_file=rules,
+        memory=memory,
+        fits=fits,
+        plan=asked.plan,
     )
     return Answer(screen, code=code)
 

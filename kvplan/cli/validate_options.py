@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.cli.options import OPTIONS, OUTPUT, Option, one_of, switch, whole_number, word
+from kvplan.cli.options import OPTIONS, OUTPUT, PLAN_CHOICE, Option, one_of, switch, whole_number, word
 from kvplan.errors import KvplanError
 from kvplan.units import parse_bytes
 
@@ -56,8 +56,7 @@ VALIDATED = (
     Option("time_limit", ("--time-limit",), "SECONDS", seconds,
            "Stop after so long: 90, 90s, 5m.", _RUN),
     Option("dry_run", ("--dry-run",), "", switch, "Say what would be allocated; torch is not needed.", _RUN),
-    Option("environment", ("--env",), "NAME", word, "The plan as it is in this environment.", _RUN),
-    Option("plan_name", ("--plan",), "NAME", word, "Which plan, where the file has several.", _RUN),
+    *PLAN_CHOICE,
     Option("output", ("--output", "-o"), "FILE", word,
            "Where the receipt goes. Default: evidence/ beside the plan.", OUTPUT),
     *(option for option in OPTIONS if option.name not in ("gpu", "usage")),

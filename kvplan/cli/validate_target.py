@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
-from kvplan.cli.commands import Given, text_of
+from kvplan.cli.commands import Given
 from kvplan.cli.given import gather
+from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.plan import Plan
 from kvplan.settings import LONGEST
 from kvplan.validate.probe import Hardware
 from kvplan.validate.target import Target, bare_plan, target_of
 
-_PLAN_HEAD = re.compile(r"^kvplan:\s*['\"]?plan/", re.MULTILINE)
 _OF_A_RUN = ("kv_cache_memory", "tokens", "encoder_tokens", "requests", "max_model_len")
 """Settings that may be given beside a plan: how it is run, not what it is."""
 
@@ -32,14 +29,11 @@ class Asked:
         flags.pop("gpu", None)  # the name of a GPU elsewhere; here the device says what it is
         flags.pop("usage", None)
         word = words[0]
-        self.is_plan = _is_plan(word)
+        self.is_plan = is_plan_file(word)
         if self.is_plan:
-            typed = [name for name in _one_each(gather(given, {"KVPLAN_CONFIG": ""})) if name != "gpu"]
-            wrong = [name for name in typed if name not in _OF_A_RUN]
-            if wrong:
-                flag = "--" + wrong[0].replace("_", "-")
-                raise KvplanError("bad-usage", f"{flag} belongs to a model: a plan says its own", where=word)
-            self.plan = _plan(word, text_of(given, "environment"), text_of(given, "plan_name"))
+            own = {name: value for name, value in given.items() if name != "gpu"}
+            typed = list(only(own, _OF_A_RUN, word))
+            self.plan = plan_of(word, given)
             self.choice = choose(self.plan.engine)
             self.model: Model = load_model(self.plan.model)
             settings = make_settings(**{name: flags[name] for name in typed})
@@ -97,34 +91,6 @@ def _spec_of(hardware: Hardware | None) -> Gpu | None:
             unlisted, name=hardware.name, compute_capability=hardware.compute_capability
         )  # fmt: skip
     return replace(spec, memory_total_bytes=hardware.runtime_total or spec.memory_total_bytes)
-
-
-def _is_plan(word: str) -> bool:
-    path = Path(word)
-    if path.suffix not in (".yaml", ".yml") or not path.is_file():
-        return False
-    return bool(_PLAN_HEAD.search(path.read_text(encoding="utf-8", errors="replace")))
-
-
-def _plan(word: str, environment: str | None, name: str | None) -> Plan:
-    """The one plan of a file. Raises KvplanError: what is wrong with it, or that there are several."""
-    from kvplan.plans.serve import flags_of
-    from kvplan.readers.plans.file import read_plan_file, together
-
-    readings = read_plan_file(Path(word), engine_of=flags_of, shown=word, environment=environment)
-    if name is not None:
-        readings = [one for one in readings if one.name == name]
-    if len(readings) != 1:
-        names = ", ".join(dict.fromkeys(one.name for one in readings))
-        raise KvplanError(
-            "bad-usage",
-            f"{word} has {len(readings) or 'no such'} plans: one is validated at a time",
-            help=f"--plan NAME: one of {names}" if names else (),
-        )
-    reading = readings[0]
-    if reading.plan is None:
-        raise together(reading.errors)
-    return reading.plan
 
 
 def _one_each(values: dict[str, Any]) -> dict[str, Any]:

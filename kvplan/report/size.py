@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvplan.fitting.fits import Fits
 from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
 from kvplan.report.budget import fits_lines, memory_lines
@@ -22,6 +24,9 @@ from kvplan.report.words import (
 from kvplan.results import Budget, Pool, SizeResult
 from kvplan.units import gib
 
+if TYPE_CHECKING:
+    from kvplan.plans.plan import Plan
+
 _FAMILY_WIDTH = 36
 
 
@@ -34,11 +39,13 @@ def size_screen(
     memory: int | None = None,
     ways: WaysOut | None = None,
     fits: Fits | None = None,
+    plan: Plan | None = None,
 ) -> Screen:
     """The whole answer.
 
     verdict: None where no memory was given and the engine starts. typed: the model as the user wrote it.
     memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
+    plan: whose pool this is, where a plan was sized.
     """
     screen: Screen = _sentence(result, verdict, memory)
     screen += help_lines(ways_words(ways, result)) if ways is not None else []
@@ -55,8 +62,11 @@ def size_screen(
         screen += [BLANK, *_plain_memory(result, verdict, memory)]
     screen += [BLANK, *warning_lines(result.warnings)] if result.warnings else []
     screen += [BLANK, *source_lines(result, rules_file)]
-    screen.append(line(Span(f"why:    {command('kvplan', 'explain', typed)}", "dim"), indent=1))
-    more = "--json, --engine all, --compare-dtypes" + ("" if memory is None else ", --ladder")
+    screen += wrapped(_of_plan(plan), indent=1, style="dim", first="plan:   ") if plan is not None else []
+    overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
+    screen.append(line(Span(f"why:    {command('kvplan', 'explain', typed, *overlay)}", "dim"), indent=1))
+    more = "--json" if plan is not None else "--json, --engine all, --compare-dtypes"
+    more += "" if memory is None else ", --ladder"
     return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
 
 
@@ -83,6 +93,16 @@ def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -
     amount = size_words(result.per_gpu.kv_bytes)
     rows = wrapped(f"{subject} of {_length(result)} to {name} {verb} {amount} of cache{where}.")
     return [_styled(row, amount, "bold") for row in rows]
+
+
+def _of_plan(plan: Plan) -> str:
+    """``chat (prod), 4 GPUs: 2 replicas; this is one pool of 2``: what of the plan was sized."""
+    from kvplan.plans.question import pools_of
+
+    where = f" ({plan.environment})" if plan.environment is not None else ""
+    head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}"
+    pools = pools_of(plan)
+    return head if pools == 1 else f"{head}: {count(plan.replicas, 'replica')}; this is one pool of {pools:,}"
 
 
 def _length(result: SizeResult) -> str:

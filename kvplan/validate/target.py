@@ -12,6 +12,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Plan
+from kvplan.plans.question import tokens_of
 from kvplan.questions import ask, largest_tokens
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
@@ -177,10 +178,9 @@ def _length(plan: Plan, settings: Settings, given: Mapping[str, Any]) -> int | N
     """Tokens of one request: as given, else as the plan requires, else its load's longest; None = open."""
     if given.get("tokens") is not None:
         return int(given["tokens"])
-    if plan.require.tokens is not None:
-        return plan.require.tokens
-    if plan.workload is not None:
-        return plan.workload.longest
+    asked = tokens_of(plan)
+    if asked is not None:
+        return asked
     if settings.tokens is not None:
         return settings.tokens
     longest = settings.max_model_len

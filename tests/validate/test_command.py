@@ -118,7 +118,7 @@ def test_one_plan_of_a_file_is_validated(tmp_path: Path, capsys: pytest.CaptureF
     path = tmp_path / "two.yaml"
     path.write_text(f"{PLAN}---\n{PLAN.replace('chat', 'batch')}", encoding="utf-8")
     assert main(["validate", str(path), "--device", "cpu", "--dry-run"]) == 2
-    assert "--plan NAME: one of chat, batch" in capsys.readouterr().err
+    assert "--plan chat: one of chat, batch" in capsys.readouterr().err
     assert main(["validate", str(path), "--device", "cpu", "--dry-run", "--plan", "batch"]) == 0
     assert " batch in host memory" in " ".join(capsys.readouterr().out.split())
 

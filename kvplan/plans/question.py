@@ -1,0 +1,36 @@
+"""What a plan asks of one of its pools: the settings of its engine and the request that it is sized for.
+
+`kvplan size PLAN`, `explain PLAN`, `check`, `validate` and the library ask this, so that one deployment has
+one count. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.plans.plan import Plan
+from kvplan.settings import Settings
+from kvplan.units import ceil_div
+
+
+def pools_of(plan: Plan) -> int:
+    """Pools with requests of their own, over the whole plan; 0 where the GPUs make up no engine."""
+    return plan.replicas * plan.pools_per_replica
+
+
+def tokens_of(plan: Plan) -> int | None:
+    """The length that requests are counted in: required, else the workload's longest; None = as served."""
+    if plan.require.tokens is not None:
+        return plan.require.tokens
+    return None if plan.workload is None else plan.workload.longest
+
+
+def requests_of(plan: Plan) -> int:
+    """Requests of the fullest pool: what is required or in flight, dealt evenly; 0 = not said."""
+    flying = (plan.workload.requests_in_flight or 0) if plan.workload is not None else 0
+    return ceil_div(max(plan.require.requests or 0, flying), max(pools_of(plan), 1))
+
+
+def settings_of(plan: Plan) -> Settings:
+    """The plan's settings with its question: so many requests of such a length on one pool."""
+    return replace(plan.settings, tokens=tokens_of(plan), requests=max(requests_of(plan), 1))
