@@ -71,7 +71,7 @@ Examples:
 \b
 MODEL is the name of a card (kvplan models), a config.json, a directory that
 has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
-file is sized as it stands: only lengths and numbers of requests are asked of it.
+file is sized as it stands, at other lengths and numbers where they are given.
 
 \b
 Every option can also come from KVPLAN_<LONG_NAME> (KVPLAN_ENGINE=vllm@0.32)
