@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
+from kvplan.errors import KvplanError
 from kvplan.model import Layer
 from kvplan.record import record
 from kvplan.terms import Term
@@ -97,15 +99,32 @@ class Pool:
     max_num_seqs: int
 
 
+def _in_order(name: str, *amounts: int) -> None:
+    """Amounts of bytes that must not fall. Raises KvplanError(impossible-budget)."""
+    if any(smaller > larger for smaller, larger in pairwise(amounts)):
+        shown = ", ".join(f"{amount:,}" for amount in amounts)
+        raise KvplanError(
+            "impossible-budget",
+            f"{name}: no memory can be divided like this: {shown} bytes",
+            help="a number of the model's config cannot be right; --weights 15GiB leaves its tensors out",
+        )
+
+
 @record()
 class BudgetLine:
-    """One use of a GPU's memory in bytes; low and high enclose it where it is an estimate."""
+    """One use of a GPU's memory in bytes; low and high enclose it where it is an estimate.
+
+    0 ≤ low ≤ bytes ≤ high holds of every line there is. Raises KvplanError(impossible-budget).
+    """
 
     name: str
     bytes: int
     low_bytes: int
     high_bytes: int
     source: str
+
+    def __post_init__(self) -> None:
+        _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)
 
 
 @record()
@@ -115,6 +134,9 @@ class Budget:
     kv_pool_bytes is the likely figure; low takes every estimated line at its high end (the safe figure),
     high at its low end. lines, pool and unused add up to total_bytes unless nothing is left for the pool.
     calibrated: the coefficients were fitted on measured starts of this version.
+
+    0 ≤ low ≤ likely ≤ high ≤ total − unused ≤ total holds of every budget there is. Raises
+    KvplanError(impossible-budget).
     """
 
     gpu: str
@@ -125,6 +147,11 @@ class Budget:
     kv_pool_high_bytes: int
     unused_bytes: int
     calibrated: bool
+
+    def __post_init__(self) -> None:
+        usable = self.total_bytes - self.unused_bytes
+        low, likely, high = self.kv_pool_low_bytes, self.kv_pool_bytes, self.kv_pool_high_bytes
+        _in_order("KV cache", 0, low, likely, high, usable, self.total_bytes)
 
 
 @record()

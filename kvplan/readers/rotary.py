@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.readers.text_part import find_text_part
-from kvplan.readers.view import ConfigView
+from kvplan.readers.view import ConfigView, check_integer, check_number
 
 _MROPE_POSITIONS = 4
+_FACTORS = (1e-6, 1e6)
+_ORIGINAL = "original_max_position_embeddings"
 _SCALED = ("linear", "dynamic", "ntk")
 _FROM_ORIGINAL = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
 _FLOAT32_TYPES = ("deepseek_yarn", "deepseek_llama_scaling")
@@ -28,7 +30,10 @@ _BASES = (
 
 
 def rotary_table_bytes(raw: Mapping[str, Any], element_bytes: int) -> int:
-    """Bytes of all tables; 0 for a model without rotary embeddings or whose length is not stated."""
+    """Bytes of all tables; 0 for a model without rotary embeddings or whose length is not stated.
+
+    Raises KvplanError(bad-config).
+    """
     view = find_text_part(raw).view
     positions = view.optional_integer(
         "max_position_embeddings", "seq_length", "max_seq_len", "n_positions", lowest=0
@@ -56,14 +61,16 @@ def _scalings(view: ConfigView) -> list[Mapping[str, Any]]:
 
 def _table(view: ConfigView, scaling: Mapping[str, Any], positions: int, element_bytes: int) -> int:
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
-    factor = scaling.get("factor")
-    factor = factor if isinstance(factor, (int, float)) and not isinstance(factor, bool) else 1
-    original = scaling.get("original_max_position_embeddings")
-    if isinstance(original, (int, float)) and kind in _FROM_ORIGINAL:
+    factor, original = 1.0, None
+    if scaling.get("factor") is not None:
+        factor = check_number(scaling["factor"], f"{view.path}rope_scaling.factor", *_FACTORS)
+    if scaling.get(_ORIGINAL) is not None:
+        original = check_integer(scaling[_ORIGINAL], f"{view.path}rope_scaling.{_ORIGINAL}")
+    if original is not None and kind in _FROM_ORIGINAL:
         positions = int(original * factor)
     elif kind in _SCALED:
         positions = int(positions * factor)
-    elif kind in ("longrope", "su") and isinstance(original, int):
+    elif kind in ("longrope", "su") and original is not None:
         positions += original
     elif "mrope_section" in scaling:
         positions *= _MROPE_POSITIONS
@@ -85,4 +92,4 @@ def _rotary_dim(view: ConfigView, scaling: Mapping[str, Any]) -> int:
     share = scaling.get("partial_rotary_factor")
     if share is None:
         share = view.get("partial_rotary_factor", "rotary_pct", default=1)
-    return int(width * share) if isinstance(share, (int, float)) and 0 < share <= 1 else int(width)
+    return int(width * check_number(share, f"{view.path}partial_rotary_factor", 0, 1))

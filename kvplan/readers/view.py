@@ -102,6 +102,13 @@ class ConfigView:
             return default
         return Sourced(check_integer(value, origin, lowest, highest), origin)
 
+    def number(self, *keys: str, default: float, lowest: float, highest: float) -> float:
+        """A factor or a share (0.5, 2, 2.0) within bounds, or the default where no key has a value."""
+        value, origin = self.find(*keys)
+        if value is None:
+            return default
+        return check_number(value, origin, lowest, highest)
+
     def flag(self, key: str, default: bool = False) -> bool:
         """A boolean (0 and 1 are taken as one)."""
         value, origin = self.find(key)
@@ -168,9 +175,9 @@ class ConfigView:
             path=self.path,
         )
 
-    def num_layers(self, *keys: str) -> int:
-        """The number of layers; 0 … MAX_LAYERS."""
-        return self.integer(*(keys or ("num_hidden_layers",)), lowest=0, highest=MAX_LAYERS)
+    def num_layers(self, *keys: str, lowest: int = 0) -> int:
+        """The number of layers; lowest … MAX_LAYERS."""
+        return self.integer(*(keys or ("num_hidden_layers",)), lowest=lowest, highest=MAX_LAYERS)
 
     def missing(self, *keys: str) -> KvplanError:
         """The error for keys that must be there."""
@@ -191,6 +198,17 @@ def check_integer(value: Any, origin: str, lowest: int = 1, highest: int = LARGE
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not a whole number")
+    if not lowest <= value <= highest:
+        raise KvplanError(
+            "bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}"
+        )
+    return value
+
+
+def check_number(value: Any, origin: str, lowest: float, highest: float) -> float:
+    """A JSON value as a number in range. Raises KvplanError(bad-config)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise KvplanError("bad-config", f"{origin} is {_shown(value)}, not a number")
     if not lowest <= value <= highest:
         raise KvplanError(
             "bad-config", f"{origin} is {_shown(value)}", help=f"it must lie in {lowest:,} … {highest:,}"

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from math import prod
 
+from kvplan.errors import KvplanError
 from kvplan.record import KeptHash, record
 from kvplan.weights.formats import Format
 
@@ -42,12 +43,19 @@ class Split(str, Enum):
 
 @record()
 class Dim:
-    """One factor of a tensor's size. least: the smallest share of a divided dimension (padded up to it)."""
+    """One factor of a tensor's size. least: the smallest share of a divided dimension (padded up to it).
+
+    Raises KvplanError(bad-config) for a size below 0.
+    """
 
     name: str
     value: int
     split: Split = Split.WHOLE
     least: int = 0
+
+    def __post_init__(self) -> None:
+        if self.value < 0:
+            raise KvplanError("bad-config", f"{self.name} would be {self.value:,}: no tensor has such a size")
 
 
 class Role(str, Enum):
@@ -106,10 +114,18 @@ class Block:
 
 @record()
 class Placed:
-    """A tensor outside the layers."""
+    """A tensor outside the layers. times: how many blocks of a tower have it, named by the first one's path
+    (``visual.blocks.0.attn.qkv``).
+    """
 
     place: Place
     tensor: Tensor
+    times: int = 1
+
+    def names(self) -> Iterator[str]:
+        """The paths of all of them."""
+        name = self.tensor.name
+        return (name.replace(".0.", f".{index}.", 1) if index else name for index in range(self.times))
 
 
 @record(eq=False)
@@ -130,7 +146,8 @@ class Inventory:
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with its full path, drafts left out."""
         for entry in self.ends:
-            yield entry.tensor.name, entry.tensor
+            for name in entry.names():
+                yield name, entry.tensor
         for block in self.layers:
             for tensor in block.tensors:
                 yield f"{block.path}.{tensor.name}", tensor
@@ -147,4 +164,4 @@ def _parameters(inventory: Inventory) -> int:
     for block in inventory.layers:
         counts[block.tensors] = counts.get(block.tensors, 0) + 1
     inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
-    return inside + sum(entry.tensor.elements for entry in inventory.ends)
+    return inside + sum(entry.times * entry.tensor.elements for entry in inventory.ends)

@@ -71,14 +71,21 @@ def quantised(inventory: Inventory, quantisation: Quantisation) -> Inventory:
         return Block(entry.path, seen.setdefault(tensors, tensors))
 
     return Inventory(
-        tuple(
-            Placed(end.place, _stored(end.tensor, end.tensor.name, quantisation)) for end in inventory.ends
-        ),
+        tuple(made for end in inventory.ends for made in _ends(end, quantisation)),
         tuple(block(entry) for entry in inventory.layers),
         tuple(block(entry) for entry in inventory.draft),
         inventory.dtype,
         quantisation.method,
     )
+
+
+def _ends(end: Placed, quantisation: Quantisation) -> list[Placed]:
+    """What lies outside the layers; the blocks of a tower once for each format that some of them have."""
+    counts: dict[Tensor, int] = {}
+    for name in end.names():
+        tensor = _stored(end.tensor, name, quantisation)
+        counts[tensor] = counts.get(tensor, 0) + 1
+    return [Placed(end.place, tensor, times) for tensor, times in counts.items()]
 
 
 def _stored(tensor: Tensor, path: str, quantisation: Quantisation) -> Tensor:

@@ -10,7 +10,6 @@ among fewer ranks say so in Parallel.groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 
@@ -184,7 +183,7 @@ def bytes_by_stage(
     start = 0
     for stage, count in enumerate(counts):
         total = sum(
-            tensor_bytes(entry.tensor, parallel, dtype)
+            entry.times * tensor_bytes(entry.tensor, parallel, dtype)
             for entry in inventory.ends
             if lies_on(entry.place, stage, stages)
         )
@@ -208,15 +207,15 @@ def parameters_by_stage(inventory: Inventory, parallel: Parallel = ALONE) -> tup
     totals = []
     start = 0
     for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
-        ends = (entry.tensor for entry in inventory.ends if lies_on(entry.place, stage, stages))
+        total = sum(
+            entry.times * elements_on_rank(entry.tensor, parallel)
+            for entry in inventory.ends
+            if lies_on(entry.place, stage, stages)
+        )
         inside = (tensor for block in inventory.layers[start : start + count] for tensor in block.tensors)
-        totals.append(_sum(ends, parallel) + _sum(inside, parallel))
+        totals.append(total + sum(elements_on_rank(tensor, parallel) for tensor in inside))
         start += count
     return tuple(totals)
-
-
-def _sum(tensors: Iterable[Tensor], parallel: Parallel) -> int:
-    return sum(elements_on_rank(tensor, parallel) for tensor in tensors)
 
 
 def lies_on(place: Place, stage: int, stages: int) -> bool:

@@ -14,7 +14,7 @@ from math import prod
 from kvplan.dtypes import Packing
 from kvplan.record import record
 from kvplan.units import ceil_div
-from kvplan.weights.inventory import Inventory, Role, Tensor
+from kvplan.weights.inventory import Inventory, Place, Placed, Role, Tensor
 from kvplan.weights.parts import TOWER_NAME
 from kvplan.weights.ranks import ALONE, Parallel, lies_on, stage_layers, tensor_bytes
 
@@ -157,17 +157,16 @@ def stage_bytes(
     start = 0
     for stage, count in enumerate(stage_layers(len(inventory.layers), stages)):
         total = 0
-        groups: dict[str, list[Tensor]] = {}
+        groups: dict[str, list[Placed]] = {}
         for entry in inventory.ends:
-            groups.setdefault(_end_of(entry.tensor), []).append(entry.tensor)
-        here = {id(entry.tensor) for entry in inventory.ends if lies_on(entry.place, stage, stages)}
-        for kind, tensors in groups.items():
-            present = [tensor for tensor in tensors if id(tensor) in here]
-            total += _share(sums.get((kind, 0)), tensors, present, parallel, dtype)
+            groups.setdefault(_end_of(entry.tensor), []).append(entry)
+        for kind, entries in groups.items():
+            present = [entry for entry in entries if lies_on(entry.place, stage, stages)]
+            total += _share(sums.get((kind, 0)), entries, present, parallel, dtype)
         for index in range(start, start + count):
-            tensors = list(inventory.layers[index].tensors)
+            tensors = [Placed(Place.EVERY, tensor) for tensor in inventory.layers[index].tensors]
             for kind, experts in (("experts", True), ("layer", False)):
-                chosen = [tensor for tensor in tensors if (tensor.role is Role.EXPERT) is experts]
+                chosen = [entry for entry in tensors if (entry.tensor.role is Role.EXPERT) is experts]
                 total += _share(sums.get((kind, index)), chosen, chosen, parallel, dtype)
         totals.append(total)
         start += count
@@ -183,11 +182,11 @@ def _end_of(tensor: Tensor) -> str:
 
 
 def _share(
-    stored: int | None, whole: Iterable[Tensor], present: Iterable[Tensor], parallel: Parallel, dtype: Packing
+    stored: int | None, whole: Iterable[Placed], present: Iterable[Placed], parallel: Parallel, dtype: Packing
 ) -> int:
     """stored × (what is present, on the rank) / (the whole); the rank's own figure where they agree."""
-    complete = sum(_stored_size(tensor, dtype) for tensor in whole)
-    rank = sum(tensor_bytes(tensor, parallel, dtype) for tensor in present)
+    complete = sum(entry.times * _stored_size(entry.tensor, dtype) for entry in whole)
+    rank = sum(entry.times * tensor_bytes(entry.tensor, parallel, dtype) for entry in present)
     if stored is None or complete == 0 or stored == complete:
         return rank
     return ceil_div(stored * rank, complete)
@@ -196,7 +195,8 @@ def _share(
 @lru_cache(maxsize=1024)
 def stored_total(inventory: Inventory, dtype: Packing) -> int:
     """Bytes of a checkpoint of this inventory, drafts left out."""
-    return sum(_stored_size(tensor, dtype) for _, tensor in inventory.tensors())
+    ends = sum(entry.times * _stored_size(entry.tensor, dtype) for entry in inventory.ends)
+    return ends + sum(_stored_size(tensor, dtype) for block in inventory.layers for tensor in block.tensors)
 
 
 def _stored_size(tensor: Tensor, dtype: Packing) -> int:

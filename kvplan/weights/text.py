@@ -80,9 +80,8 @@ def load_inventory(data: Mapping[str, Any]) -> Inventory:
             for kind, entries in data["kinds"].items()
         }
         ends = tuple(
-            Placed(Place(place), _tensor(str(name).replace("#", str(index)), text, forms))
+            Placed(Place(place), _tensor(str(name).replace("#", "0"), text, forms), _times(times))
             for place, name, text, *times in data["ends"]
-            for index in range(_times(times))
         )
         layers, draft = _blocks(data["layers"], kinds), _blocks(data.get("draft", ""), kinds)
     except KvplanError:
@@ -99,10 +98,12 @@ def _ends_data(ends: tuple[Placed, ...], forms: dict[Format, str]) -> list[list[
     for entry in ends:
         text = _tensor_text(entry.tensor, forms)
         name = entry.tensor.name
-        if len(re.findall(r"\.\d+\.", name)) == 1:
+        if entry.times > 1:
+            name = name.replace(".0.", ".#.", 1)
+        elif len(re.findall(r"\.\d+\.", name)) == 1:
             name = re.sub(r"\.\d+\.", ".#.", name)
         key = (entry.place.value, name, text)
-        counts[key] = counts.get(key, 0) + 1
+        counts[key] = counts.get(key, 0) + entry.times
     return [[*key, count] if count > 1 else [*key] for key, count in counts.items()]
 
 

@@ -106,7 +106,7 @@ def _stage(
         if tensor.role in (Role.HEAD, Role.EMBEDDING) or TOWER_NAME.search(f"{tensor.name}."):
             continue
         if lies_on(entry.place, stage, stages):
-            body.append((tensor, 1))
+            body.append((tensor, entry.times))
     heads = logit_tensors(inventory) if stage == stages - 1 else ()
     routed = sum(times for tensors, times in counted if has_experts(tensors))
     return StageWork(

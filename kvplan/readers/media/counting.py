@@ -18,8 +18,10 @@ from kvplan.readers.media.sizes import (
     unpadded,
     within,
 )
+from kvplan.readers.view import check_integer, check_number
 from kvplan.units import ceil_div
 
+MAX_SIDE = 2**20
 FRAMES_PER_SECOND = 100
 """Mel frames: a hop of 160 samples at 16 kHz."""
 WINDOW_SECONDS = 30
@@ -96,9 +98,13 @@ def _anyres(asked: Asked) -> int:
         raise unknown(asked.model, "its config has no image_grid_pinpoints")
     tile = asked.value(asked.rule.tile)
     side = tile // asked.value(asked.rule.patch)
-    tall, wide = best_pinpoint(asked.size, [(int(pair[0]), int(pair[1])) for pair in grid])
+    tall, wide = best_pinpoint(asked.size, [(_side(pair[0]), _side(pair[1])) for pair in grid])
     tiled = unpadded(asked.size, (side * (tall // tile), side * (wide // tile)))
     return tiled + side * side + _class_token(asked)
+
+
+def _side(value: object) -> int:
+    return check_integer(value, "image_grid_pinpoints", highest=MAX_SIDE)
 
 
 def _ratio_tiles(asked: Asked) -> int:
@@ -112,11 +118,11 @@ def _scale_tiles(asked: Asked) -> int:
     """Tiles with a separator each, the whole image, and three markers (Llama 4)."""
     tile = asked.value(asked.rule.tile)
     vision = asked.config.get("vision_config")
-    ratio = (
-        Fraction(str(vision.get("pixel_shuffle_ratio", 0.5)))
-        if isinstance(vision, Mapping)
-        else Fraction(1, 2)
-    )
+    given = vision.get("pixel_shuffle_ratio") if isinstance(vision, Mapping) else None
+    ratio = Fraction(1, 2)
+    if given is not None:
+        origin = "vision_config.pixel_shuffle_ratio"
+        ratio = Fraction(str(check_number(given, origin, 1 / 1024, 1)))
     side = tile // asked.value(asked.rule.patch)
     each = int(side * side * ratio * ratio)
     rows, columns = tiles_by_scale(asked.size, tile, asked.rule.tiles)

@@ -33,7 +33,13 @@ from kvplan.readers.weights_rules.parts import (
 )
 from kvplan.readers.weights_rules.plain import heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS, WHOLE, Decoder, decoder
-from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated, vision_view
+from kvplan.readers.weights_rules.tower_parts import (
+    encoder_layer,
+    placed,
+    repeated,
+    tower_layers,
+    vision_view,
+)
 from kvplan.weights.inventory import Block, Dim, Placed, Role, Split, Tensor
 
 TWO = ("input_layernorm", "post_attention_layernorm")
@@ -177,8 +183,8 @@ def _mllama_tower(raw: Mapping[str, Any], view: ConfigView) -> list[Placed]:
     made += norm(f"{path}.layernorm_post", model, kind=LAYER)
     layer = _tile_layer(hidden, heads, int(vision.integer("intermediate_size")))
     gated = layer + vector("gate_attn", one) + vector("gate_ffn", one)
-    made += repeated(f"{path}.transformer.layers", layer, int(vision.integer("num_hidden_layers")))
-    made += repeated(f"{path}.global_transformer.layers", gated, int(vision.integer("num_global_layers")))
+    made += repeated(f"{path}.transformer.layers", layer, tower_layers(vision))
+    made += repeated(f"{path}.global_transformer.layers", gated, tower_layers(vision, "num_global_layers"))
     text = even("hidden_size", hidden_size(view))
     return placed(made + linear("multi_modal_projector", text, keyed(vision, "vision_output_dim"), bias=True))
 
@@ -223,7 +229,7 @@ def _t5(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     bias = vector("relative_attention_bias", buckets, both[0])
     vocabulary = int(view.integer("vocab_size"))
     made: Tensors = (embedding("shared", vocabulary, hidden),)
-    made += repeated("encoder.block", encoder, int(view.integer("num_layers", "num_hidden_layers")))
+    made += repeated("encoder.block", encoder, tower_layers(view, "num_layers", "num_hidden_layers"))
     made += tuple(
         Tensor(f"{half}.block.0.{one.name}", one.rows) for half in ("encoder", "decoder") for one in bias
     )
@@ -232,8 +238,8 @@ def _t5(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
         made += (embedding("lm_head", vocabulary, hidden, Role.HEAD),)
     layer = attends("SelfAttention") + attends("EncDecAttention") + forward
     layer += first + second + norm("layer.2.layer_norm", model)
-    count = view.optional_integer("num_decoder_layers") or view.integer("num_layers", "num_hidden_layers")
-    return placed(made), blocks("decoder.block", [layer] * int(count))
+    count = tower_layers(view, "num_decoder_layers", "num_layers", "num_hidden_layers")
+    return placed(made), blocks("decoder.block", [layer] * count)
 
 
 def _bart(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
@@ -254,7 +260,7 @@ def _bart(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
             mlp_names=("", "fc1", "fc2"),
             norm_names=names,
         )
-    made += repeated("model.encoder.layers", halves["encoder"], int(view.integer("encoder_layers")))
+    made += repeated("model.encoder.layers", halves["encoder"], tower_layers(view, "encoder_layers"))
     heads = int(view.integer("decoder_attention_heads"))
     both = (even("heads", heads), whole("head_dim", hidden // heads))
     cross: Tensors = ()
@@ -262,7 +268,7 @@ def _bart(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
         cross += linear(f"encoder_attn.{name}", both, model, bias=True)
     cross += linear("encoder_attn.out_proj", model, both, bias=True)
     layer = halves["decoder"] + cross + norm("encoder_attn_layer_norm", model, kind=LAYER)
-    return placed(made), blocks("model.decoder.layers", [layer] * int(view.integer("decoder_layers")))
+    return placed(made), blocks("model.decoder.layers", [layer] * tower_layers(view, "decoder_layers"))
 
 
 TOWERS["mllama"] = _mllama_tower

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kvplan.readers.rules.decoder import head_dim, num_heads, num_kv_heads
-from kvplan.readers.view import ConfigView
+from kvplan.readers.view import ConfigView, check_integer
 from kvplan.readers.weights_rules.frame import Frame, at
 from kvplan.readers.weights_rules.parts import (
     Heads,
@@ -132,13 +132,15 @@ def gemma3n(view: ConfigView) -> Decoder:
     hidden, count = hidden_size(view), int(view.num_layers())
     model, inputs = whole("hidden_size", hidden), int(view.integer("altup_num_inputs"))
     altup, rank = whole("altup_num_inputs", inputs), keyed(view, "laurel_rank")
-    widths = view.sequence("intermediate_size")
+    widths = view.get("intermediate_size")
+    if isinstance(widths, list) and len(widths) != count:
+        raise view.refuse("intermediate_size", f"{len(widths)} entries for {count} layers")
     shared = int(view.optional_integer("num_kv_shared_layers", default=0, lowest=0) or 0)
     bias = view.flag("attention_bias")
     made: dict[tuple[int, bool], Tensors] = {}
     layers = []
     for index in range(count):
-        width = int(widths[index]) if widths else int(view.integer("intermediate_size"))
+        width = check_integer(widths[index] if isinstance(widths, list) else widths, "intermediate_size")
         shares = shared > 0 and index >= count - shared
         if (width, shares) not in made:
             layer = attention(heads_of(view), hidden, qkv_bias=bias, o_bias=bias, qk_norm="head")

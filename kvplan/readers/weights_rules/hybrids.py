@@ -25,7 +25,7 @@ from kvplan.readers.weights_rules.parts import (
     router,
     whole,
 )
-from kvplan.readers.weights_rules.plain import TWO_NORMS, heads_of, hidden_size
+from kvplan.readers.weights_rules.plain import TWO_NORMS, expansion, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import (
     Mamba2Sizes,
@@ -61,9 +61,16 @@ def by_word(words: list[str], make: Callable[[str], Tensors]) -> tuple[Tensors, 
     return tuple(made[word] for word in words)
 
 
+def _step_rank(view: ConfigView, key: str) -> int:
+    """The rank of the time step's projection; "auto": hidden_size / 16, rounded up."""
+    if view.get(key, default="auto") == "auto":
+        return -(-hidden_size(view) // 16)
+    return int(view.integer(key))
+
+
 def _mamba_hidden(view: ConfigView) -> int:
     """mamba_expand × hidden_size."""
-    return int(view.get("mamba_expand", default=2) * view.integer("hidden_size"))
+    return int(expansion(view, "mamba_expand") * view.integer("hidden_size"))
 
 
 def bamba_mixer(view: ConfigView, inner: int, path: str = "mamba") -> Tensors:
@@ -88,15 +95,15 @@ def bamba_mixer(view: ConfigView, inner: int, path: str = "mamba") -> Tensors:
 def pure_mamba(view: ConfigView) -> Decoder:
     """Mamba-1 layers only; Falcon's inner norms have no weight."""
     hidden = hidden_size(view)
-    inner = int(view.optional_integer("intermediate_size") or view.get("expand", default=2) * hidden)
-    rank = view.get("time_step_rank", default="auto")
+    inner = int(view.optional_integer("intermediate_size") or expansion(view, "expand") * hidden)
+    rank = _step_rank(view, "time_step_rank")
     layer = mamba1(
         "mixer",
         hidden,
         inner,
         int(view.integer("state_size")),
         int(view.integer("conv_kernel")),
-        -(-hidden // 16) if rank == "auto" else int(rank),
+        rank,
         bias=view.flag("use_bias"),
         conv_bias=view.flag("use_conv_bias", default=True),
     ) + norm("norm", whole("hidden_size", hidden))
@@ -107,7 +114,7 @@ def pure_mamba(view: ConfigView) -> Decoder:
 def pure_mamba2(view: ConfigView) -> Decoder:
     """Mamba-2 layers only."""
     hidden = hidden_size(view)
-    inner = int(view.optional_integer("intermediate_size") or view.get("expand", default=2) * hidden)
+    inner = int(view.optional_integer("intermediate_size") or expansion(view, "expand") * hidden)
     sizes = Mamba2Sizes(
         hidden=hidden,
         inner=inner,
@@ -141,7 +148,7 @@ def jamba(view: ConfigView) -> Decoder:
         hidden // int(num_heads(view)),
     )
     around = norms(("input_layernorm", "pre_ff_layernorm"), whole("hidden_size", hidden))
-    rank = view.get("mamba_dt_rank", default="auto")
+    rank = _step_rank(view, "mamba_dt_rank")
 
     @lru_cache(maxsize=4)
     def layer(attends: bool, sparse: bool) -> Tensors:
@@ -154,7 +161,7 @@ def jamba(view: ConfigView) -> Decoder:
                 _mamba_hidden(view),
                 int(view.integer("mamba_d_state")),
                 int(view.integer("mamba_d_conv")),
-                -(-hidden // 16) if rank == "auto" else int(rank),
+                rank,
                 bias=view.flag("mamba_proj_bias"),
                 conv_bias=view.flag("mamba_conv_bias", default=True),
                 inner_norms=True,
@@ -280,9 +287,7 @@ def _lfm2_width(view: ConfigView) -> int:
     width = int(view.integer("intermediate_size", "block_ff_dim"))
     if view.flag("block_auto_adjust_ff_dim", default=True):
         width = int(2 * width / 3)
-        times = view.get("block_ffn_dim_multiplier")
-        if times is not None:
-            width = int(times * width)
+        width = int(view.number("block_ffn_dim_multiplier", default=1, lowest=1e-3, highest=1e3) * width)
         step = int(view.optional_integer("block_multiple_of") or 256)
         width = step * (-(-width // step))
     return width

@@ -25,7 +25,7 @@ from kvplan.readers.weights_rules.parts import (
     vector,
     whole,
 )
-from kvplan.readers.weights_rules.plain import heads_of, hidden_size
+from kvplan.readers.weights_rules.plain import expansion, heads_of, hidden_size
 from kvplan.readers.weights_rules.registry import Decoder, decoder
 from kvplan.readers.weights_rules.state_space import Mamba2Sizes, mamba2
 from kvplan.weights.inventory import Dim, Place, Placed, Split
@@ -132,7 +132,7 @@ def zamba2(view: ConfigView) -> Decoder:
     if len(words) != count:
         raise view.refuse("layers_block_type", f"{len(words)} entries for {count} layers")
     model = whole("hidden_size", hidden)
-    inner = int(view.get("mamba_expand", default=2) * hidden)
+    inner = int(expansion(view, "mamba_expand") * hidden)
     heads = int(view.integer("n_mamba_heads"))
     sizes = Mamba2Sizes(
         hidden=hidden,

@@ -278,7 +278,9 @@ OLDER: dict[str, Plain] = {
         gated=False,
         mlp="ffn",
         mlp_names=("", "up_proj", "down_proj"),
-        width_of=lambda view: int(view.get("expansion_ratio", default=4) * hidden_size(view)),
+        width_of=lambda view: int(
+            view.number("expansion_ratio", default=4, lowest=1e-3, highest=1e3) * hidden_size(view)
+        ),
     ),
 }
 DECODERS.update(OLDER)

@@ -41,6 +41,11 @@ def heads_of(view: ConfigView) -> Heads:
     return Heads(int(num_heads(view)), int(num_kv_heads(view)), width, width)
 
 
+def expansion(view: ConfigView, key: str) -> float:
+    """How many times as wide as the model a mixer is."""
+    return view.number(key, default=2, lowest=1e-3, highest=1e3)
+
+
 def hidden_size(view: ConfigView) -> int:
     return int(view.integer(*HIDDEN_KEYS))
 

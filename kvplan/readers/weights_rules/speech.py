@@ -11,7 +11,7 @@ from kvplan.readers.text_part import TextPart
 from kvplan.readers.weights_rules.frame import blocks
 from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, keyed, linear, norm, vector, whole
 from kvplan.readers.weights_rules.registry import WHOLE
-from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated
+from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated, tower_layers
 from kvplan.weights.inventory import Block, Placed, Role, Tensor
 
 
@@ -48,7 +48,7 @@ def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     sources = keyed(view, "max_source_positions")
     targets = keyed(view, "max_target_positions")
     made += vector("model.encoder.embed_positions", sources, model)
-    made += repeated("model.encoder.layers", encoder, int(view.integer("encoder_layers")))
+    made += repeated("model.encoder.layers", encoder, tower_layers(view, "encoder_layers"))
     made += norm("model.encoder.layer_norm", model, kind=LAYER)
     rows = keyed(view, "vocab_size")
     made += (Tensor("model.decoder.embed_tokens", (rows,), (model,), (), Role.EMBEDDING),)
@@ -58,7 +58,7 @@ def _whisper(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
     layer = encoder_layer(hidden, heads, wide, mlp_names=("", "fc1", "fc2"), norm_names=names)
     layer += _attention("encoder_attn", hidden, heads)
     layer += norm("encoder_attn_layer_norm", model, kind=LAYER)
-    count = int(view.integer("decoder_layers", "num_hidden_layers"))
+    count = tower_layers(view, "decoder_layers", "num_hidden_layers")
     return placed(made), blocks("model.decoder.layers", [layer] * count)
 
 

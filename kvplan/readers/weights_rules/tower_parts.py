@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.readers.defaults import class_facts
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
+from kvplan.record import record
 from kvplan.weights.inventory import Place, Placed, Tensor
 
 # What transformers 5.23.0's vision classes default to, as far as shapes depend on it and the generated table
@@ -65,23 +67,52 @@ def vision_view(raw: Mapping[str, Any], key: str = "vision_config") -> ConfigVie
     return ConfigView(inner, model_type=name, defaults=defaults, aliases=known.get("aliases"), path=f"{key}.")
 
 
+def wrapper_view(raw: Mapping[str, Any]) -> ConfigView:
+    """What a wrapper says of its projector, beside the parts."""
+    return ConfigView(raw, model_type=str(raw.get("model_type")), defaults={})
+
+
+def tower_layers(view: ConfigView, *keys: str) -> int:
+    """How many equal layers a tower or an encoder has: 1 … MAX_LAYERS."""
+    return int(view.num_layers(*keys, lowest=1))
+
+
+@record()
+class _Repeated(Tensor):
+    """A tensor of the first of several equal blocks."""
+
+    times: int = 1
+
+
 def placed(tensors: Tensors, place: Place = Place.EVERY) -> list[Placed]:
-    return [Placed(place, tensor) for tensor in tensors]
+    return [Placed(place, *_single(tensor)) for tensor in tensors]
+
+
+def _single(tensor: Tensor) -> tuple[Tensor, int]:
+    if not isinstance(tensor, _Repeated):
+        return tensor, 1
+    single = Tensor(tensor.name, tensor.rows, tensor.columns, tensor.stack, tensor.role, tensor.dtype)
+    return single, tensor.times
+
+
+def under(path: str, tensors: Tensors) -> Tensors:
+    """Tensors below a path."""
+    return tuple(replace(tensor, name=f"{path}.{tensor.name}") for tensor in tensors)
 
 
 def repeated(path: str, layer: Tensors, count: int) -> Tensors:
-    """count equal layers under a path."""
+    """count equal layers under a path: one tensor for all of them, which `placed` counts."""
     return tuple(
-        Tensor(
-            f"{path}.{index}.{tensor.name}",
+        _Repeated(
+            f"{path}.0.{tensor.name}",
             tensor.rows,
             tensor.columns,
             tensor.stack,
             tensor.role,
             tensor.dtype,
+            times=count,
         )
-        for index in range(count)
-        for tensor in layer
+        for tensor in (layer if count else ())
     )
 
 
@@ -147,7 +178,7 @@ def clip_layers(vision: ConfigView, layers: int) -> Tensors:
     made += vector(f"{path}.embeddings.position_embedding", whole("positions", _positions(vision) + 1), model)
     made += norm(f"{path}.pre_layrnorm", model, kind=LAYER)
     made += repeated(f"{path}.encoder.layers", layer, layers)
-    complete = layers == int(vision.integer("num_hidden_layers"))
+    complete = layers == tower_layers(vision)
     return made + (norm(f"{path}.post_layernorm", model, kind=LAYER) if complete else ())
 
 
@@ -162,5 +193,5 @@ def siglip(vision: ConfigView, layers: int, *, patches_as_linear: bool = False) 
     made = _patches(vision, f"{path}.embeddings", bias=True, as_linear=patches_as_linear)
     made += vector(f"{path}.embeddings.position_embedding", whole("positions", rows), model)
     made += repeated(f"{path}.encoder.layers", layer, layers)
-    complete = layers == int(vision.integer("num_hidden_layers"))
+    complete = layers == tower_layers(vision)
     return made + (norm(f"{path}.post_layernorm", model, kind=LAYER) if complete else ())

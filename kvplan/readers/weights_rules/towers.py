@@ -22,7 +22,10 @@ from kvplan.readers.weights_rules.tower_parts import (
     placed,
     repeated,
     siglip,
+    tower_layers,
+    under,
     vision_view,
+    wrapper_view,
 )
 from kvplan.weights.inventory import Placed
 
@@ -67,7 +70,7 @@ def _pixtral(vision: ConfigView) -> Tensors:
         "vision_tower.patch_conv", model, whole("channels", channels), whole("patch_size²", patch**2)
     )
     made += norm("vision_tower.ln_pre", model)
-    return made + repeated("vision_tower.transformer.layers", layer, int(vision.integer("num_hidden_layers")))
+    return made + repeated("vision_tower.transformer.layers", layer, tower_layers(vision))
 
 
 def _llava(raw: Raw, view: ConfigView) -> list[Placed]:
@@ -77,23 +80,24 @@ def _llava(raw: Raw, view: ConfigView) -> list[Placed]:
     if vision.model_type == "pixtral":
         made = _pixtral(vision)
     elif vision.model_type == "clip_vision_model":
-        made = clip_layers(vision, _feature_layers(raw, int(vision.integer("num_hidden_layers"))))
+        made = clip_layers(vision, _feature_layers(raw, tower_layers(vision)))
     elif vision.model_type == "siglip_vision_model":
-        made = siglip(vision, _feature_layers(raw, int(vision.integer("num_hidden_layers"))))
+        made = siglip(vision, _feature_layers(raw, tower_layers(vision)))
     else:
         raise _unknown_tower(vision.model_type)
-    bias = raw.get("multimodal_projector_bias", True) is not False
+    bias = wrapper_view(raw).flag("multimodal_projector_bias", default=True)
     return placed(made + _projector(view, hidden, hidden_size(view), bias=bias))
 
 
 def _mistral3(raw: Raw, view: ConfigView) -> list[Placed]:
     """Pixtral, a merger of spatial_merge_size² patches, two projections."""
     vision = vision_view(raw)
-    hidden, merge = int(vision.integer("hidden_size")), int(raw.get("spatial_merge_size") or 2)
+    top, hidden = wrapper_view(raw), int(vision.integer("hidden_size"))
+    merge = int(top.optional_integer("spatial_merge_size") or 2)
     model, path = whole("vision hidden_size", hidden), "multi_modal_projector"
     made = _pixtral(vision) + norm(f"{path}.norm", model)
     made += linear(f"{path}.patch_merger.merging_layer", model, (whole("merged patches", merge**2), model))
-    bias = bool(raw.get("multimodal_projector_bias", False))
+    bias = top.flag("multimodal_projector_bias")
     return placed(made + _projector(view, hidden, hidden_size(view), bias=bias))
 
 
@@ -101,7 +105,7 @@ def _gemma3(raw: Raw, view: ConfigView) -> list[Placed]:
     """SigLIP, a norm and one projection."""
     vision = vision_view(raw)
     width = whole("vision hidden_size", int(vision.integer("hidden_size")))
-    made = siglip(vision, int(vision.integer("num_hidden_layers")))
+    made = siglip(vision, tower_layers(vision))
     made += vector(
         "multi_modal_projector.mm_input_projection_weight", width, whole("hidden_size", hidden_size(view))
     )
@@ -111,15 +115,19 @@ def _gemma3(raw: Raw, view: ConfigView) -> list[Placed]:
 def _lfm2(raw: Raw, view: ConfigView) -> list[Placed]:
     """SigLIP 2 over patches, downsampled, then two projections that every rank has whole."""
     vision = vision_view(raw)
-    hidden, factor = int(vision.integer("hidden_size")), int(raw.get("downsample_factor") or 2)
-    bias = raw.get("projector_bias", True) is not False
-    inner, text = int(raw.get("projector_hidden_size") or 2560), whole("hidden_size", hidden_size(view))
+    top, hidden = wrapper_view(raw), int(vision.integer("hidden_size"))
+    factor, bias = (
+        int(top.optional_integer("downsample_factor") or 2),
+        top.flag("projector_bias", default=True),
+    )
+    inner = int(top.optional_integer("projector_hidden_size") or 2560)
+    text = whole("hidden_size", hidden_size(view))
     wide, middle = (
         whole("vision width × downsample_factor²", hidden * factor**2),
         whole("projector width", inner),
     )
-    made = siglip(vision, int(vision.integer("num_hidden_layers")), patches_as_linear=True)
-    if raw.get("projector_use_layernorm", True):
+    made = siglip(vision, tower_layers(vision), patches_as_linear=True)
+    if top.flag("projector_use_layernorm", default=True):
         made += norm("multi_modal_projector.layer_norm", wide, kind=LAYER)
     made += linear("multi_modal_projector.linear_1", middle, wide, bias=bias)
     return placed(made + linear("multi_modal_projector.linear_2", text, middle, bias=bias))
@@ -160,7 +168,7 @@ def _qwen25(raw: Raw, view: ConfigView) -> list[Placed]:
         norm_names=("norm1", "norm2"),
     )
     made = _qwen_patches(vision, bias=False)
-    made += repeated("visual.blocks", layer, int(vision.integer("depth")))
+    made += repeated("visual.blocks", layer, tower_layers(vision, "depth"))
     wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)
     made += norm("visual.merger.ln_q", whole("vision hidden_size", hidden))
     made += linear("visual.merger.mlp.0", narrow, wide, bias=True)
@@ -188,17 +196,15 @@ def _qwen3(raw: Raw, view: ConfigView) -> list[Placed]:
     made = _qwen_patches(vision, bias=True)
     positions = keyed(vision, "num_position_embeddings")
     made += vector("visual.pos_embed", positions, model)
-    made += repeated("visual.blocks", layer, int(vision.integer("depth")))
+    made += repeated("visual.blocks", layer, tower_layers(vision, "depth"))
     wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)
     out = whole("out_hidden_size", int(vision.optional_integer("out_hidden_size") or hidden_size(view)))
     deep = vision.sequence("deepstack_visual_indexes") or []
-    mergers = [("visual.merger", model)]
-    mergers += [(f"visual.deepstack_merger_list.{index}", wide) for index in range(len(deep))]
-    for path, normed in mergers:
-        made += norm(f"{path}.norm", normed, kind=LAYER)
-        made += linear(f"{path}.linear_fc1", narrow, wide, bias=True)
-        made += linear(f"{path}.linear_fc2", out, narrow, bias=True)
-    return placed(made)
+    mlp = linear("linear_fc1", narrow, wide, bias=True) + linear("linear_fc2", out, narrow, bias=True)
+    made += under("visual.merger", norm("norm", model, kind=LAYER) + mlp)
+    return placed(
+        made + repeated("visual.deepstack_merger_list", norm("norm", wide, kind=LAYER) + mlp, len(deep))
+    )
 
 
 def _glm4v(raw: Raw, view: ConfigView) -> list[Placed]:
@@ -222,7 +228,7 @@ def _glm4v(raw: Raw, view: ConfigView) -> list[Placed]:
     made = _qwen_patches(vision, bias=True)
     made += vector("visual.embeddings.position_embedding", whole("positions", rows), model)
     made += norm("visual.post_conv_layernorm", model) + norm("visual.post_layernorm", model)
-    made += repeated("visual.blocks", layer, int(vision.integer("depth")))
+    made += repeated("visual.blocks", layer, tower_layers(vision, "depth"))
     made += vector("visual.downsample", text, model, whole("merged patches", merge**2))
     made += vector("visual.downsample.bias", text)
     between = even("intermediate_size", int(vision.integer("intermediate_size")))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.readers.view import ConfigView
+from kvplan.readers.view import ConfigView, check_integer
 from kvplan.readers.weights_rules.parts import (
     LAYER,
     RMS,
@@ -21,10 +21,19 @@ from kvplan.readers.weights_rules.parts import (
 )
 from kvplan.readers.weights_rules.plain import FOUR_NORMS, hidden_size
 from kvplan.readers.weights_rules.registry import TOWERS
-from kvplan.readers.weights_rules.tower_parts import encoder_layer, placed, repeated, vision_view
+from kvplan.readers.weights_rules.tower_parts import (
+    encoder_layer,
+    placed,
+    repeated,
+    tower_layers,
+    vision_view,
+    wrapper_view,
+)
 from kvplan.weights.inventory import Placed
 
 Raw = Mapping[str, Any]
+MAX_SIDE = 1024
+"""Patches along one side that are merged into one."""
 
 
 def _kimi(raw: Raw, view: ConfigView) -> list[Placed]:
@@ -58,15 +67,18 @@ def _kimi(raw: Raw, view: ConfigView) -> list[Placed]:
         made += vector("vision_tower.patch_embed.proj.bias", model)
     rows = int(vision.integer("init_pos_emb_height")) * int(vision.integer("init_pos_emb_width"))
     made += vector("vision_tower.patch_embed.pos_emb", whole("positions", rows), model)
-    made += repeated("vision_tower.encoder.blocks", layer, int(vision.integer("vt_num_hidden_layers")))
+    made += repeated("vision_tower.encoder.blocks", layer, tower_layers(vision, "vt_num_hidden_layers"))
     made += norm("vision_tower.encoder.final_layernorm", model, kind=kind)
     return placed(made + _kimi_projector(vision, view))
 
 
 def _kimi_projector(vision: ConfigView, view: ConfigView) -> Tensors:
     sides = vision.sequence("merge_kernel_size") or [2, 2]
+    if len(sides) != 2:
+        raise KvplanError("bad-config", f"vision_config.merge_kernel_size has {len(sides)} entries, not two")
+    sides = [check_integer(side, "vision_config.merge_kernel_size", 1, MAX_SIDE) for side in sides]
     width = int(vision.optional_integer("mm_hidden_size") or vision.integer("vt_hidden_size"))
-    merged = whole("merged width", width * int(sides[0]) * int(sides[1]))
+    merged = whole("merged width", width * sides[0] * sides[1])
     text, path = whole("hidden_size", hidden_size(view)), "mm_projector"
     kind = vision.get("mm_projector_type", default="patchmerger")
     if kind == "patchmerger":
@@ -99,8 +111,8 @@ def _llama4(raw: Raw, view: ConfigView) -> list[Placed]:
     flat = whole("channels × patch_size²", channels * patch**2)
     made += linear(f"{path}.patch_embedding.linear", even("vision hidden_size", hidden), flat)
     made += norms((f"{path}.layernorm_pre", f"{path}.layernorm_post"), model, LAYER)
-    made += repeated(f"{path}.model.layers", layer, int(vision.integer("num_hidden_layers")))
-    ratio = vision.get("pixel_shuffle_ratio", default=0.5)
+    made += repeated(f"{path}.model.layers", layer, tower_layers(vision))
+    ratio = vision.number("pixel_shuffle_ratio", default=0.5, lowest=1 / MAX_SIDE, highest=1)
     narrow = even("projector_input_dim", int(vision.integer("projector_input_dim")))
     shuffled = whole("shuffled width", int(hidden / ratio**2))
     made += linear(f"{path}.vision_adapter.mlp.fc1", narrow, shuffled)
@@ -142,7 +154,7 @@ def _gemma4(raw: Raw, view: ConfigView) -> list[Placed]:
     rows = keyed(vision, "position_embedding_size")
     made = vector(f"{path}.patch_embedder.position_embedding_table", whole("two axes", 2), rows, model)
     made += linear(f"{path}.patch_embedder.input_proj", model, whole("channels × patch_size²", 3 * patch**2))
-    made += repeated(f"{path}.encoder.layers", layer, int(vision.integer("num_hidden_layers")))
+    made += repeated(f"{path}.encoder.layers", layer, tower_layers(vision))
     text = whole("hidden_size", hidden_size(view))
     return placed(made + linear("embed_vision.embedding_projection", text, model))
 
@@ -168,8 +180,10 @@ def _muse(raw: Raw, view: ConfigView) -> list[Placed]:
         f"{path}.conv1_linear", model, whole("channels × frames × patch_size²", 3 * frames * patch**2)
     )
     made += norms((f"{path}.ln_pre", f"{path}.ln_post"), model, LAYER)
-    made += repeated(f"{path}.transformer", layer, int(vision.integer("num_hidden_layers")))
-    out, inner = int(raw.get("out_hidden_size") or 6144), int(raw.get("projector_hidden_size") or 4096)
+    made += repeated(f"{path}.transformer", layer, tower_layers(vision))
+    top = wrapper_view(raw)
+    out = int(top.optional_integer("out_hidden_size") or 6144)
+    inner = int(top.optional_integer("projector_hidden_size") or 4096)
     wide, middle = whole("out_hidden_size", out), whole("projector_hidden_size", inner)
     made += linear("vision_adapter.c_fc", middle, wide) + linear("vision_adapter.c_proj", middle, middle)
     return placed(made + linear("vision_projection", whole("hidden_size", hidden_size(view)), middle))

@@ -71,9 +71,10 @@ def _inventory(inventory: Inventory, stage: int, parallel: Parallel, dtype: Pack
     counts = stage_layers(len(inventory.layers), stages)
     first = sum(counts[:stage])
     tensors = [
-        (entry.tensor.name, tensor_bytes(entry.tensor, parallel, dtype))
+        (name, tensor_bytes(entry.tensor, parallel, dtype))
         for entry in inventory.ends
         if lies_on(entry.place, stage, stages)
+        for name in entry.names()
     ]
     tensors += [
         (f"{block.path}.{tensor.name}", tensor_bytes(tensor, parallel, dtype))
