@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -168,7 +169,10 @@ def test_no_budget_is_impossible(amounts: list[tuple[int, int, int]], total: int
 @given(ANY, ANY)
 def test_lines_are_made_in_order(amount: int, margin: int) -> None:
     fine = {"exact": amount >= 0, "about": amount >= 0 and margin >= 0}
-    made = {"exact": lambda: exact("x", amount, "y"), "about": lambda: about("x", amount, margin, "y")}
+    made: dict[str, Callable[[], BudgetLine]] = {
+        "exact": lambda: exact("x", amount, "y"),
+        "about": lambda: about("x", amount, margin, "y"),
+    }
     for name, make in made.items():
         if fine[name]:
             line = make()
