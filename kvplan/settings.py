@@ -85,6 +85,10 @@ class Settings(KeptHash):
 
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")
 """Options for what a request carries beside its text; a reader turns them into tokens."""
+LOOKUP_METHODS = ("ngram", "ngram_gpu", "suffix")
+"""Speculative methods that propose what was seen before: no model, no layers, no weights."""
+HEAD_METHODS = ("eagle", "eagle3")
+"""Speculative methods whose draft is a head of one layer like the target's."""
 LONGEST = -1
 """max_model_len ``auto``: the longest that fits, at most the model's own (vLLM's -1)."""
 MOST_GIB = 10**6

@@ -1,9 +1,10 @@
-"""The weights of a separate draft model, as a line of their own.
+"""The weights of what speculates: a draft model, the model's own prediction layers, or a head nobody named.
 
 A draft model (vLLM's ``draft_model``, SGLang's STANDALONE) is loaded whole, embedding and output head too, on
 as many tensor-parallel ranks as its target (vllm-project/vllm 0.32 vllm/config/speculative.py
 _verify_and_get_draft_tp, vllm/v1/spec_decode/draft_model.py). An EAGLE head borrows the target's embedding
-unless its checkpoint has one of its own.
+unless its checkpoint has one of its own. What is not known is an interval, never nothing: from 0 to a bound
+that is made of the target's largest layer.
 """
 
 from __future__ import annotations
@@ -14,13 +15,162 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.model_weights import sources_of
 from kvplan.readers.weights_rules.heads import head_tensors
+from kvplan.record import record
 from kvplan.results import BudgetLine
-from kvplan.settings import Settings
-from kvplan.weights.facts import weights_per_rank
-from kvplan.weights.ranks import Parallel, block_bytes, tensor_bytes
+from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings
+from kvplan.units import ceil_div
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.inventory import Role
+from kvplan.weights.ranks import Parallel, block_bytes, elements_on_rank, tensor_bytes
 
-NAME = "draft model"
-HEADS = ("eagle", "eagle3")
+NAME, OWN = "draft model", "draft layers (MTP)"
+_DRAFT_VOCABULARY = 32_000
+"""Tokens that published EAGLE-3 heads choose from."""
+_DENSE = 13
+"""Squares of a dense decoder's layer: Llama 3.1 8B has 13.0 (attention 2.5, a perceptron of 3.5 × hidden)."""
+_UNEVEN = 4
+"""Without a list of tensors: a quarter of the layers, at least, are as large as the largest."""
+
+
+@record()
+class Guess:
+    """What a method loads, counted in the target's parts.
+
+    layers: as large as the largest, or those of a dense decoder. squares: hidden × hidden matrices.
+    rows: of a table as wide as the hidden state, None for the whole vocabulary.
+    each: once for every proposed token.
+    """
+
+    layers: int
+    squares: int
+    rows: int | None
+    each: bool = False
+    dense: bool = False
+
+
+_GUESSES = {
+    "eagle": Guess(1, 2, 0, dense=True),
+    "eagle3": Guess(1, 5, _DRAFT_VOCABULARY, dense=True),
+    "medusa": Guess(0, 1, None, each=True),
+    "mlp_speculator": Guess(0, 2, None, each=True),
+}
+_MODULE = Guess(1, 2, 0)
+
+
+@record()
+class Sizes:
+    """Bytes on one rank: the target's largest layer, one of a dense decoder, a hidden × hidden matrix, a row
+    of the vocabulary's table (of so many rows), and all of the target. how: the largest layer is known.
+    """
+
+    layer: int
+    dense: int
+    square: int
+    row: int
+    vocabulary: int
+    whole: int
+    how: str
+
+    def likely(self, guess: Guess) -> int:
+        rows = self.vocabulary if guess.rows is None else min(guess.rows, self.vocabulary)
+        layer = self.dense if guess.dense else self.layer
+        return guess.layers * layer + guess.squares * self.square + rows * self.row
+
+    def highest(self, guess: Guess) -> int:
+        """The layers, eight squares for what joins them, an embedding and an output head."""
+        layer = max(self.layer, self.dense)
+        return guess.layers * layer + 8 * self.square + 2 * self.vocabulary * self.row
+
+
+def draft_lines(
+    model: Model,
+    settings: Settings,
+    facts: WeightFacts,
+    sources: WeightSources,
+    parallel: Parallel,
+    dtype: Packing,
+    *,
+    own: bool,
+) -> tuple[tuple[BudgetLine, ...], tuple[str, ...]]:
+    """What speculation adds to the weights of the last stage, and what is to be said of it.
+
+    own: the method runs the model's own prediction layers, where no draft is named.
+    Raises KvplanError(no-weights | cannot-shard) for a draft that was named.
+    """
+    method = settings.speculative_method
+    if method is None or not settings.num_speculative_tokens or method in LOOKUP_METHODS:
+        return (), ()
+    if settings.speculative_model is not None:
+        line = draft_line(model, settings, parallel, dtype)
+        return ((line,) if line is not None else ()), ()
+    if sources.stated_bytes is not None:
+        what = "prediction layers" if own else f"draft ({method})"
+        return (), (f"the {what} must be in the weights that were stated",)
+    if own:
+        amount = own_bytes(facts, sources, parallel, dtype)
+        if amount is not None:
+            return (exact(OWN, amount, facts.source),), ()
+        sizes = sizes_of(model, facts, sources, parallel, dtype)
+        line = _guessed(OWN, _MODULE, len(model.draft_layers), sizes)
+        return (line,), (
+            f"the weights of {model.id}'s prediction layers are not known: mind their interval, or give the"
+            " checkpoint's directory",
+        )
+    sizes = sizes_of(model, facts, sources, parallel, dtype)
+    guess = _GUESSES.get(method)
+    if guess is None:
+        how = f"{method} without a name: anything up to the target's own weights"
+        line = BudgetLine(NAME, min(sizes.layer, sizes.whole), 0, sizes.whole, how)
+    else:
+        line = _guessed(NAME, guess, settings.num_speculative_tokens if guess.each else 1, sizes)
+    return (line,), (f"{method}: the weights of the draft are a guess: name it with --speculative-model",)
+
+
+def own_bytes(facts: WeightFacts, sources: WeightSources, parallel: Parallel, dtype: Packing) -> int | None:
+    """The model's own prediction layers on one rank; None where nothing says how large they are.
+
+    Behind a pipeline the last stage has an embedding for them as well (vllm/v1/spec_decode/
+    llm_base_proposer.py, _maybe_share_embeddings).
+    """
+    inventory = sources.inventory
+    if inventory is not None and inventory.draft:
+        own = sum(block_bytes(block.tensors, parallel, dtype) for block in inventory.draft)
+        return own + (_table(sources, parallel, dtype) if parallel.pipeline_parallel_size > 1 else 0)
+    if facts.draft_bytes:
+        return ceil_div(facts.draft_bytes, parallel.tensor_parallel_size)
+    return None
+
+
+def _table(sources: WeightSources, parallel: Parallel, dtype: Packing) -> int:
+    ends = sources.inventory.ends if sources.inventory is not None else ()
+    found = (entry.tensor for entry in ends if entry.tensor.role is Role.EMBEDDING)
+    return sum(tensor_bytes(tensor, parallel, dtype) for tensor in list(found)[:1])
+
+
+def sizes_of(
+    model: Model, facts: WeightFacts, sources: WeightSources, parallel: Parallel, dtype: Packing
+) -> Sizes:
+    """The target's parts: of its tensors, unquantised, or of its mean layer."""
+    tp, inventory = parallel.tensor_parallel_size, sources.inventory
+    row = ceil_div(model.hidden_size * dtype.bytes, tp)
+    square = model.hidden_size * model.hidden_size * dtype.bytes
+    if inventory is not None and inventory.layers:
+        kinds = {block.tensors for block in inventory.layers}
+        layer = max(sum(elements_on_rank(one, parallel) for one in kind) for kind in kinds) * dtype.bytes
+        how = "the largest layer"
+    else:
+        layers = ceil_div(max(model.num_layers, 1), parallel.pipeline_parallel_size)
+        layer = _UNEVEN * ceil_div(facts.bytes_per_gpu, layers)
+        how = f"{_UNEVEN} mean layers"
+    return Sizes(
+        layer, ceil_div(_DENSE * square, tp), square, row, model.vocab_size, facts.bytes_per_gpu, how
+    )
+
+
+def _guessed(name: str, guess: Guess, count: int, sizes: Sizes) -> BudgetLine:
+    likely, highest = count * sizes.likely(guess), count * sizes.highest(guess)
+    how = f"not known: {count} × {sizes.how} of the target, and what joins them; at most tables of their own"
+    return BudgetLine(name, likely, 0, highest, how)
 
 
 def draft_line(model: Model, settings: Settings, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
@@ -36,7 +186,7 @@ def draft_line(model: Model, settings: Settings, parallel: Parallel, dtype: Pack
         compute_capability=parallel.compute_capability,
         enable_expert_parallel=parallel.enable_expert_parallel,
     )
-    if method not in HEADS:
+    if method not in HEAD_METHODS:
         facts = weights_per_rank(sources_of(draft), alone, dtype)
         return exact(NAME, facts.bytes_per_gpu, f"{draft.id}: {facts.source}")
     own, table = head_tensors(draft, method, model)

@@ -19,7 +19,7 @@ from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
-from kvplan.weights.ranks import Parallel, block_bytes
+from kvplan.weights.ranks import Parallel
 
 UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20
@@ -119,27 +119,10 @@ def sources_for(model: Model, settings: Settings) -> WeightSources:
     return served_sources(model, settings.quantization)
 
 
-def draft_layer_bytes(facts: WeightFacts, sources: WeightSources, parallel: Parallel, dtype: Packing) -> int:
-    """The model's own prediction layers on one rank; 0 where it has none."""
-    inventory = sources.inventory
-    if not facts.draft_bytes or inventory is None or not inventory.draft:
-        return ceil_div(facts.draft_bytes, parallel.tensor_parallel_size)
-    return sum(block_bytes(block.tensors, parallel, dtype) for block in inventory.draft)
-
-
-def separate_draft(model: Model, settings: Settings, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
-    """The weights of a draft model; None without one. Raises KvplanError(no-weights | cannot-shard)."""
-    if settings.speculative_model is None:
-        return None
-    from kvplan.fitting.drafts import draft_line
-
-    return draft_line(model, settings, parallel, dtype)
-
-
 def weight_lines(
     sources: WeightSources, model: Model, settings: Settings, parallel: Parallel, dtype: Packing
-) -> tuple[WeightFacts, tuple[BudgetLine, ...]]:
-    """Weights of the fullest rank, what kernels may add as they load, and the draft's own layers.
+) -> tuple[WeightFacts, tuple[BudgetLine, ...], tuple[str, ...]]:
+    """Weights of the fullest rank, what kernels may add as they load, and the draft's; what to say of them.
 
     Stages that are not equal may be divided elsewhere than the figure assumes: a layer more or less.
     Raises RefusedError(no-weights) for a draft whose weights nobody stated.
@@ -151,32 +134,23 @@ def weight_lines(
     uneven = not stated and model.num_layers % stages
     margin = ceil_div(sum(facts.bytes_per_rank), model.num_layers) if uneven else 0
     lines = [about("weights", amount, margin, source) if margin else exact("weights", amount, source)]
-    draft = settings.speculative_model
-    if draft is not None:
-        if parallel.groups:
-            raise RefusedError(
-                "no-weights",
-                f"how data-parallel attention divides a draft model, {draft.id}, is not known",
-                help="give the weights of one GPU, draft included: --weights 15GiB",
-            )
-        line = separate_draft(model, settings, parallel, dtype)
-        lines += [line] if line is not None else []
     if not stated:
         lines.append(
             BudgetLine(
                 "repacked weights", 0, 0, amount // _REPACKED, "what kernels add as they load; not known"
             )
         )
-        if settings.speculative_method is not None and draft is None:
-            own = draft_layer_bytes(facts, sources, parallel, dtype)
-            if not own:
-                raise RefusedError(
-                    "no-weights",
-                    f"the weights of the draft model beside {model.id} are not known",
-                    help=(
-                        "name it: --speculative-model llama-3.2-1b",
-                        "give the weights of one GPU, draft included: --weights 15GiB",
-                    ),
-                )
-            lines.append(exact("draft layers (MTP)", own, facts.source))
-    return facts, tuple(lines)
+    draft = settings.speculative_model
+    if draft is not None and parallel.groups:
+        raise RefusedError(
+            "no-weights",
+            f"how data-parallel attention divides a draft model, {draft.id}, is not known",
+            help="give the weights of one GPU, draft included: --weights 15GiB",
+        )
+    if settings.speculative_method is None:
+        return facts, tuple(lines), ()
+    from kvplan.fitting.drafts import draft_lines
+
+    own = bool(model.draft_layers)
+    drafts, said = draft_lines(model, settings, facts, sources, parallel, dtype, own=own)
+    return facts, (*lines, *drafts), said

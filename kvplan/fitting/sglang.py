@@ -60,7 +60,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
             if settings.weights is not None
             else parallel_of(model, arguments, settings, options)
         )
-        facts, loaded = weight_lines(sources, model, settings, parallel, dtype)
+        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype)
         loaded += _absorbed_lines(sources, parallel, dtype)
         loaded += _adapter_lines(model, settings, options, parallel, dtype)
     except KvplanError as error:
@@ -85,7 +85,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     smallest = Fraction(ceil(Fraction(taken * 1000, before)) if before > 0 else 1000, 1000)
     help_ = (f"--mem-fraction-static {float(smallest):g}",) if fraction < smallest < 1 else ()
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
-    warnings += ("SGLang's memory before the weights is uncalibrated: mind the interval of the pool",)
+    warnings += (*said, "SGLang's memory before the weights is uncalibrated: mind the interval of the pool")
     shown: tuple[tuple[str, object], ...] = (("mem_fraction_static", round(float(fraction), 6)),)
     if options.flag("enable_lora"):
         given = settings.engine_options

@@ -56,7 +56,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
             if settings.weights is not None
             else parallel_of(model, settings, options)
         )
-        facts, loaded = weight_lines(sources, model, settings, parallel, dtype)
+        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -81,7 +81,10 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     lines += [about("activation peak", peak, peak + GIB, how), *reserved]
     budget = _budget(gpu.slug, total, tuple(lines), fraction)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
-    warnings += ("TensorRT-LLM's peak at start-up is uncalibrated: mind the interval of the pool",)
+    warnings += (
+        *said,
+        "TensorRT-LLM's peak at start-up is uncalibrated: mind the interval of the pool",
+    )
     return Fit(budget, weights, warnings, (("free_gpu_memory_fraction", float(fraction)),))
 
 

@@ -15,7 +15,7 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import draft_layer_bytes, memory_of, no_pool, separate_draft, sources_for
+from kvplan.fitting.parts import memory_of, no_pool, sources_for
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
@@ -42,15 +42,12 @@ class Known:
     """What one (model, GPU, settings) has in common for every stage."""
 
     facts: WeightFacts
-    sources: WeightSources
-    parallel: Parallel
-    dtype: Packing
     shape: Shape
     load: Load
     memory: int
     reserved: tuple[BudgetLine, ...]
     adapters: tuple[BudgetLine, ...]
-    draft: BudgetLine | None
+    drafts: tuple[BudgetLine, ...]
 
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
@@ -80,7 +77,7 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         sources = sources_for(model, settings)
         facts = weights_per_rank(sources, parallel, dtype)
         adapters = _adapter_lines(model, settings, choice, parallel, dtype)
-        draft = separate_draft(model, settings, parallel, dtype)
+        drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -96,9 +93,10 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         has_adapters=bool(adapters),
     )
     shape = shape_of(model, dtype.bytes)
-    known = Known(facts, sources, parallel, dtype, shape, load, memory, reserved, adapters, draft)
+    known = Known(facts, shape, load, memory, reserved, adapters, drafts)
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
+    warnings += said
     if len({stage.kv_pool_bytes for stage in stages}) > 1:
         warnings += (
             f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",
@@ -123,7 +121,7 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
         known=vllm_coefficients(parse_version(choice.asked or choice.version)),
         extra=(
             *known.adapters[stage : stage + 1],
-            *(_draft_lines(settings, known) if last else ()),
+            *(known.drafts if last else ()),
             *known.reserved,
         ),
     )
@@ -165,15 +163,21 @@ def _adapter_lines(
     )
 
 
-def _draft_lines(settings: Settings, known: Known) -> tuple[BudgetLine, ...]:
+def _drafts(
+    model: Model,
+    settings: Settings,
+    facts: WeightFacts,
+    sources: WeightSources,
+    parallel: Parallel,
+    dtype: Packing,
+) -> tuple[tuple[BudgetLine, ...], tuple[str, ...]]:
     """A draft model, or multi-token-prediction layers: they lie on the last stage."""
-    if known.draft is not None:
-        return (known.draft,)
-    facts = known.facts
-    if settings.speculative_method != "mtp" or not facts.draft_bytes:
-        return ()
-    amount = draft_layer_bytes(facts, known.sources, known.parallel, known.dtype)
-    return (exact("draft layers (MTP)", amount, facts.source),)
+    if settings.speculative_method is None:
+        return (), ()
+    from kvplan.fitting.drafts import draft_lines
+
+    own = settings.speculative_method == "mtp"
+    return draft_lines(model, settings, facts, sources, parallel, dtype, own=own)
 
 
 def utilization(settings: Settings, version: str) -> Fraction:

@@ -164,3 +164,109 @@ def test_sglang_counts_the_draft_by_its_layers() -> None:
     assert draft.settings["draft_layers"] == 16
     ratio = draft.per_gpu.kv_bytes_per_request / plain.per_gpu.kv_bytes_per_request
     assert ratio == pytest.approx((32 + 16) / 32, rel=0.01)
+
+
+def added(model: str | dict[str, Any], **options: Any) -> tuple[BudgetLine, SizeResult]:
+    """The line of what speculates."""
+    result = kvplan.size(model, **options)
+    assert result.budget is not None, result.warnings
+    (line,) = (line for line in result.budget.lines if line.name.startswith("draft"))
+    return line, result
+
+
+TINY = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 128256,
+    "max_position_embeddings": 4096,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm@0.32", "sglang"])
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "medusa", "mlp_speculator", "draft_model", "dflash"])
+def test_a_draft_that_nobody_named_is_an_interval(engine: str, method: str) -> None:
+    """Never nothing: a line from 0 to a bound, a warning, and less for the cache in the safe pool."""
+    options: dict[str, Any] = {"draft_layers": 1} if engine == "sglang" else {}
+    common: dict[str, Any] = {"engine": engine, "gpu": "h100"}
+    line, result = added(
+        "llama-3.1-8b", speculative_method=method, num_speculative_tokens=3, **common, **options
+    )
+    assert 0 == line.low_bytes < line.bytes <= line.high_bytes
+    assert any("--speculative-model" in text for text in result.warnings)
+    plain = kvplan.size("llama-3.1-8b", **common)
+    assert plain.budget is not None
+    assert result.budget is not None
+    assert result.budget.kv_pool_low_bytes < plain.budget.kv_pool_low_bytes
+
+
+@pytest.mark.parametrize(("method", "head"), [("eagle", EAGLE), ("eagle3", EAGLE3)])
+def test_published_heads_lie_in_the_interval(method: str, head: dict[str, Any]) -> None:
+    common: dict[str, Any] = {"engine": "vllm@0.32", "gpu": "h100", "max_model_len": 2048}
+    line, guessed = added("llama-3.1-8b", speculative_method=method, num_speculative_tokens=3, **common)
+    known, named = added(
+        "llama-3.1-8b",
+        speculative_model=head,
+        speculative_method=method,
+        num_speculative_tokens=3,
+        **common,
+    )
+    assert line.low_bytes <= known.bytes <= known.high_bytes <= line.high_bytes
+    assert abs(line.bytes - known.bytes) * 10 < known.bytes
+    assert guessed.per_gpu.kv_bytes_per_request == named.per_gpu.kv_bytes_per_request
+
+
+def test_prediction_layers_without_tensors_are_an_interval() -> None:
+    for options in ({"engine": "sglang"}, {"engine": "trtllm"}):
+        line, result = added(
+            "minimax-m2", gpu="h200", tp=8, speculative_method="mtp", num_speculative_tokens=1, **options
+        )
+        assert 0 == line.low_bytes < line.bytes < line.high_bytes
+        assert any("prediction layers are not known" in text for text in result.warnings)
+
+
+def test_a_bound_holds_what_is_known() -> None:
+    """Where the prediction layers are known, they lie below the bound that would be taken otherwise."""
+    from kvplan.api import load_model
+    from kvplan.dtypes import BFLOAT16
+    from kvplan.fitting.drafts import _MODULE, own_bytes, sizes_of
+    from kvplan.readers.model_weights import sources_of
+    from kvplan.weights.facts import weights_per_rank
+    from kvplan.weights.ranks import Parallel
+
+    for name in (
+        *("deepseek-v3", "qwen3-next-80b-a3b", "mimo-7b", "mimo-v2-flash", "glm-4.5-air", "minimax-m3"),
+        *("deepseek-v4-flash", "nemotron-3-ultra-550b-a55b", "qwen3.5-27b"),
+    ):
+        model = load_model(name)
+        sources = sources_of(model)
+        for tp in (1, 2, 4):
+            parallel = Parallel(tp)
+            facts = weights_per_rank(sources, parallel, BFLOAT16)
+            own = own_bytes(facts, sources, parallel, BFLOAT16)
+            sizes = sizes_of(model, facts, sources, parallel, BFLOAT16)
+            assert own is not None
+            assert 0 < own <= len(model.draft_layers) * sizes.highest(_MODULE), name
+
+
+def test_stated_weights_hold_the_draft() -> None:
+    result = kvplan.size(
+        "deepseek-v3", gpu="h200", tp=8, speculative_method="mtp", num_speculative_tokens=1, weights=90 << 30
+    )
+    assert any("in the weights that were stated" in text for text in result.warnings)
+
+
+def test_a_pipeline_loads_the_embedding_again() -> None:
+    """vLLM shares the target's embedding only where there is one stage."""
+    one, _ = added(
+        "mimo-7b", engine="vllm@0.32", gpu="h100", speculative_method="mtp", num_speculative_tokens=1
+    )
+    two, _ = added(
+        "mimo-7b", engine="vllm@0.32", gpu="h100", pp=2, speculative_method="mtp", num_speculative_tokens=1
+    )
+    assert two.bytes - one.bytes == 151_680 * 4096 * 2

@@ -39,7 +39,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import Settings
+from kvplan.settings import HEAD_METHODS, Settings
 
 # What does not change the plan, only the question asked of it.
 _QUESTION = (
@@ -264,7 +264,8 @@ def _warnings(
     unnamed = settings.speculative_model is None
     if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
         method = settings.speculative_method
-        found.append(f"{method}: the drafter's own layers are not counted: name it with --speculative-model")
+        taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
+        found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
     if (resolved.hybrid or resolved.state_only) and not rules_of(version).mamba_blocks:
         raise KvplanError(
             "unknown-rule",

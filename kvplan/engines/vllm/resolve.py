@@ -26,7 +26,7 @@ from kvplan.families import (
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings
 
 # Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
 LATENT_TYPES = frozenset(
@@ -54,7 +54,7 @@ OTHER_WORDS = {
     "turboquant_3bit": "turboquant_3bit_nc",
 }
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
-NO_LAYERS = ("ngram", "ngram_gpu", "suffix", "draft_model", "eagle", "eagle3", "medusa", "mlp_speculator")
+NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
 """Methods that use none of the model's own prediction layers."""
 EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
@@ -150,6 +150,18 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
     )
 
 
+_BESIDE = (Kind.STATE, Kind.CROSS)
+
+
+def head_layer(model: Model) -> tuple[Layer, ...]:
+    """The layer of an EAGLE head that nobody named: one like the target's first that keeps every token."""
+    for kinds in ((Kind.FULL, Kind.MLA), (Kind.SLIDING, Kind.CHUNKED)):
+        for run in model.runs:
+            if any(part.kind in kinds for part in run.layer.parts):
+                return (Layer(tuple(part for part in run.layer.parts if part.kind not in _BESIDE)),)
+    return ()
+
+
 def draft_layers_of(model: Model, settings: Settings) -> tuple[Layer, ...]:
     """Layers that speculation adds to the cache: a separate draft's, or the model's own prediction layers.
 
@@ -160,6 +172,8 @@ def draft_layers_of(model: Model, settings: Settings) -> tuple[Layer, ...]:
         return ()
     draft = settings.speculative_model
     if draft is None:
+        if settings.speculative_method in HEAD_METHODS:
+            return head_layer(model)
         return () if settings.speculative_method in NO_LAYERS else model.draft_layers
     layers = tuple(draft.layers())
     kinds = {part.kind for layer in layers for part in layer.parts}
