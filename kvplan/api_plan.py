@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from kvplan.api import ModelLike, gpus_of, load_model, make_settings, parse_number
@@ -59,7 +60,7 @@ def plan(
     max_num_seqs: Sizes = None,
     max_model_len: int | str | Sequence[int] | None = None,
     headroom: Fraction | float | str = 0,
-    pool: str = LIKELY,
+    pool: str = SAFE,
     tpot: Fraction | float | str | None = None,
     ttft: Fraction | float | str | None = None,
     speed: SpeedOf | None = None,
@@ -138,21 +139,20 @@ def plan(
         samples=load.samples,
         host_memory=parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory,
     )
-    if objective == CONTEXT and max_model_len is None:
-        stretch = tokens is None and workload is None
-        ask = longest(ask, stretch=stretch)
-        load = replace(load, shapes=ask.shapes)
+    stretch = tokens is None and workload is None
+    own_length = objective == CONTEXT and max_model_len is None
     result = make_plan(
-        ask,
+        [ask],
         named=named or (str(model) if isinstance(model, str) else loaded.id),
-        engine=f"{choice.engine.name}@{choice.asked or choice.version}",
         top=top,
         pareto=pareto,
         workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
         currency="" if fleet is None else fleet.currency,
         depth=depth,
         warnings=(choice.warning,) if choice.warning else (),
+        each=partial(longest, stretch=stretch) if own_length else None,
     )
+    load = replace(load, shapes=result.shapes)
     return _with_levers(ask, result, load) if levers and result.options else result
 
 

@@ -16,6 +16,7 @@ from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.options import values_of
 from kvplan.cli.plan_options import PLANNED
+from kvplan.cli.typed import size_command
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
@@ -66,7 +67,16 @@ def run(words: list[str], given: Given) -> Answer:
         return Answer(text=plan_markdown(result), code=code)
     from kvplan.report.plan import plan_screen
 
-    return Answer(plan_screen(result, typed=[*words, *_typed(given)]), code=code)
+    return Answer(plan_screen(result, typed=[*words, *_typed(given)], look=_look(result)), code=code)
+
+
+def _look(result: PlanResult) -> list[str]:
+    """The command that gives one engine of the best the same counts."""
+    if result.best is None:
+        return []
+    plan = result.best
+    longest = max(shape.tokens for shape in result.shapes)
+    return size_command(plan.model, plan.engine, replace(plan.settings, tokens=longest))
 
 
 def _values(given: Given) -> dict[str, Any]:

@@ -143,6 +143,11 @@ class Ask:
             )
 
     @property
+    def engine(self) -> str:
+        """``vllm@0.32``, as a plan has it."""
+        return f"{self.choice.engine.name}@{self.choice.asked or self.choice.version}"
+
+    @property
     def mean(self) -> Shape:
         """One request of the mix on average, tokens rounded up."""
         total = sum(shape.weight for shape in self.shapes)

@@ -19,9 +19,9 @@ def request_of(length: int) -> Shape:
     return Shape(length - length // ANSWER_SHARE, length // ANSWER_SHARE)
 
 
-def longest(ask: Ask, *, stretch: bool) -> Ask:
+def longest(ask: Ask, least: int = 0, *, stretch: bool) -> Ask | None:
     """The ask at the largest length, in whole blocks, with which something serves the load; as it is where
-    nothing does even at the shortest.
+    nothing does even at the shortest; None where it is less than ``least`` tokens.
 
     stretch: the requests are as long themselves, else they stay as they are and one of that length fits
     beside none of them. The model's own length bounds it. A longer request never needs less, so the end of
@@ -41,6 +41,8 @@ def longest(ask: Ask, *, stretch: bool) -> Ask:
     if own <= shortest or serves(own):
         return at(max(own, shortest))
     low, high = 0, (own - shortest) // unit + 1
+    if least > shortest and not serves(least):
+        return None
     if not serves(shortest):
         return ask
     while high - low > 1:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
-from kvplan.plans.fleet import Offer
+from kvplan.plans.fleet import Kind, Offer
 from kvplan.plans.law import Fell, Room
 from kvplan.plans.workload import apportion
 from kvplan.units import ceil_div
@@ -64,13 +64,15 @@ class Fallen(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """found: the best of each (GPU, weights, cache format), best first. considered: candidates judged or
-    proved away; dominated: of those, left out by the bound on GPUs or cost."""
+    """found: the best of each (GPU, weights, cache format), or of each kind of GPU, best first. considered:
+    candidates judged or proved away; dominated: of those, left out by the bound on GPUs or cost. beyond:
+    kinds that were not looked at to the end, as they come after all that are wanted."""
 
     found: tuple[Found, ...]
     fallen: tuple[Fallen, ...]
     considered: int
     dominated: int
+    beyond: tuple[Kind, ...] = ()
 
 
 def fitting(ask: Ask, room: Room) -> int:

@@ -77,9 +77,12 @@ def measures(ask: Ask) -> tuple[str, ...]:
 
 
 def _points(ask: Ask, asked: Ask, *, timed: bool) -> Iterator[Point]:
-    """What the GPUs hold at most, without pipelines where something does without."""
+    """What the GPUs hold at most, a kind without pipelines where something does without."""
     plain = search(replace(asked, pp=(1,)) if ask.pp is None else asked, wanted=0).found
-    for found in plain or search(asked, wanted=0).found:
+    kinds = {found.offer.kind for found in plain}
+    staged = tuple(offer for offer in asked.offers if offer.kind not in kinds) if ask.pp is None else ()
+    others = search(replace(asked, offers=staged), wanted=0).found if staged else ()
+    for found in (*plain, *others):
         price = (found.cost or 0) if ask.objective == COST else found.gpus
         full = found._replace(per_engine=found.capacity)
         tpot = _tpot(asked, full) if timed else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from kvplan.engines.base import has_kind
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
-from kvplan.planning.found import Found, dealt_fits
+from kvplan.planning.found import Found, dealt_fits, fitting
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
@@ -31,8 +32,6 @@ _OWN = {
 """Settings that a plan pins beside the search's own, as the engine resolved them."""
 _RESOLVED = {("trtllm", "max_num_batched_tokens"): "max_num_tokens"}
 _DEFAULTS = Settings()
-_HEAVY = 30
-"""Percent of the memory from which weights tempt one to count GPUs by them alone."""
 
 
 def settings_of(ask: Ask, found: Found) -> Settings:
@@ -60,23 +59,52 @@ def answer_of(ask: Ask, found: Found, tokens: int | None = None) -> SizeResult:
 
 
 def holds(ask: Ask, found: Found) -> bool:
-    """Whether the engine itself says so: nothing is suggested before it was asked."""
+    """Whether the engine itself says so, in the pool that is asked for: nothing is suggested before that."""
     try:
         result = answer_of(ask, found)
     except KvplanError:
         return False
     if result.refusal is not None or result.pool is None:
         return False
-    if len(ask.shapes) > 1 or ask.safe:
-        return True
-    if not ask.shares:
-        return result.pool.max_requests >= found.per_engine
+    pooled: dict[str, Any] = {}
+    if ask.safe and result.budget is not None:
+        pooled = {"kv_cache_memory": result.budget.kv_pool_low_bytes}
 
-    def share(tokens: int) -> Fraction | None:
-        return share_of(answer_of(ask, found, tokens))
+    def asked(tokens: int) -> SizeResult:
+        settings = replace(settings_of(ask, found), tokens=tokens, requests=1, **pooled)
+        return ask_engine(found.one.variant.model, ask.choice, settings)
 
-    room = Room(result.pool.bytes, lambda _: 0, share, block_of(result))
+    try:
+        first = asked(max(shape.tokens for shape in ask.shapes))
+    except KvplanError:
+        return False
+    if first.refusal is not None or first.pool is None:
+        return False
+    if len(ask.shapes) == 1 and not ask.shares and not ask.headroom:
+        return first.pool.max_requests >= found.per_engine
+    room = Room(first.pool.bytes, lambda _: 0, lambda tokens: share_of(asked(tokens)), block_of(first))
     return dealt_fits(ask, room, found.per_engine)
+
+
+def held_by(ask: Ask, found: Found) -> tuple[int, int]:
+    """Requests that all pools of the candidate hold: by the likely figure of the pool, and by the safe one.
+
+    Where targets of speed are set, no more than meet them as far as that was looked at.
+    """
+    ask_kind = ask.laws.kind(found.offer.gpu, ask.choice, replace(ask.base, gpu=found.offer.gpu))
+    one = found.one
+    law = ask.laws.law(one.variant.model, ask.choice, one.settings(ask.base), found.offer.gpu, ask_kind)
+    seqs = found.max_num_seqs
+    paced = ask.tpot is not None or ask.ttft is not None
+    amounts = []
+    for safe in (False, True):
+        most = found.capacity
+        if safe != ask.safe:
+            room = law.room(found.offer.gpu, seqs * one.limit_ways, found.max_model_len, safe=safe)
+            held = 0 if isinstance(room, Fell) else min(seqs // ask.samples, fitting(ask, room))
+            most = min(most, held) if paced else held
+        amounts.append(most * found.engines)
+    return amounts[0], amounts[1]
 
 
 def option_of(ask: Ask, found: Found) -> Option:
@@ -95,8 +123,11 @@ def option_of(ask: Ask, found: Found) -> Option:
     )
     resolved = result.settings
     tier = host_tier(ask, found)
+    likely, safe = held_by(ask, found)
     return Option(
+        engine=ask.engine,
         model_id=one.variant.model.id,
+        other_checkpoint=other_checkpoint(ask.variants[0].model.id, one.variant.model.id),
         weights=one.variant.label,
         kv_cache_dtype=one.kv,
         kv_format=str(resolved.get("kv_cache_dtype") or resolved.get("cache_type_k") or one.kv),
@@ -107,7 +138,8 @@ def option_of(ask: Ask, found: Found) -> Option:
         nodes=found.nodes * found.replicas if found.nodes > 1 else ceil_div(found.gpus, node_of(found.offer)),
         settings=settings,
         serve=(*serve_of(settings, engine), *tier[0]),
-        requests=found.requests,
+        requests=likely,
+        safe_requests=safe,
         requests_per_engine=found.per_engine,
         max_num_seqs=found.max_num_seqs,
         max_model_len=found.max_model_len,
@@ -120,6 +152,31 @@ def option_of(ask: Ask, found: Found) -> Option:
         notes=tuple(_notes(ask, found, result)),
         warnings=result.warnings,
     )
+
+
+_STORED = re.compile(
+    r"(nv|mx)?fp\d+|int\d+|bf16|f?bgemm|awq|gptq|dynamic|block|quantized(\.\w+)?|w\d+a\d+|meta|nvidia|hf"
+)
+"""Words of a checkpoint's name that say how its weights are stored, or who published it."""
+
+
+def other_checkpoint(asked: str, taken: str) -> str:
+    """What must be said where another checkpoint is planned than was asked for; empty where it is that one.
+
+    By its name: how weights are stored aside, a checkpoint of the same model has the same words.
+    """
+    if asked == taken:
+        return ""
+    words = [
+        [word for word in name.rpartition("/")[2].lower().split("-") if not _STORED.fullmatch(word)]
+        for name in (asked, taken)
+    ]
+    if words[0] == words[1]:
+        return f"{taken} is another checkpoint of {asked}"
+    more = [word for word in words[1] if word not in words[0]]
+    less = [word for word in words[0] if word not in words[1]]
+    what = ", ".join([*more, *(f"not {word}" for word in less)])
+    return f"{taken} is another model than {asked}" + (f" ({what})" if what else "")
 
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:
@@ -169,16 +226,6 @@ def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
     """The mistakes that are easily made with this very plan."""
     one, model = found.one, found.one.variant.model
     layout, notes = one.layout, []
-    budget, weights = result.budget, result.weights
-    if budget is not None and weights is not None and layout.gpus > 1:
-        usable = budget.total_bytes - budget.unused_bytes
-        alone = ceil_div(weights.bytes_per_gpu * layout.gpus, usable)
-        share = weights.bytes_per_gpu * 100 // usable
-        if alone < layout.gpus and share >= _HEAVY:
-            notes.append(
-                f"weights are {share} % of the memory that may be used: GPUs counted by the weights alone"
-                " would be too few, the cache needs the rest"
-            )
     copies = copies_of_heads(model, layout.tp) // (layout.dcp * layout.adp)
     if copies > 1 and has_kind(model, Kind.MLA):
         notes.append(f"the whole latent lies on {copies} ranks: tensor parallelism divides"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvplan.planning.ask import CONTEXT, Ask
-from kvplan.planning.found import Found, Searched
+from kvplan.planning.found import Found
 from kvplan.planning.front import front, measures
 from kvplan.planning.options import holds, host_tier, option_of
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, ways_out
-from kvplan.planning.results import Option, PlanResult
-from kvplan.planning.search import search
+from kvplan.planning.results import Option, PlanResult, Unserved
+from kvplan.planning.rows import Each, Without, rows_of
 from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
 from kvplan.plans.workload import Workload
 from kvplan.results import EngineRef, ModelRef
@@ -19,83 +20,78 @@ ALTERNATIVES = 5
 
 
 def make_plan(
-    ask: Ask,
+    asks: Sequence[Ask],
     *,
     named: str,
-    engine: str,
     top: int = ALTERNATIVES,
     pareto: bool = False,
     workload: Workload | None = None,
     currency: str = "",
     depth: bool = True,
     warnings: tuple[str, ...] = (),
+    each: Each | None = None,
 ) -> PlanResult:
     """The best plan and its alternatives.
 
-    named: the model as the user wrote it; engine: ``name@version`` for the plan. top: how many options.
-    depth: work out ways out, steps and sensitivity too. Raises KvplanError where the question is wrong.
+    asks: the same question to one engine or several. named: the model as the user wrote it. top: how many
+    rows. depth: work out ways out, steps and sensitivity too. each: as in `rows_of`. Raises KvplanError where
+    the question is wrong.
     """
-    searched = search(ask, wanted=max(top, 1))
-    chosen = _several(ask, searched, top)
-    for found in chosen:
+    table = rows_of(asks, max(top, 1), each=each)
+    chosen = table.rows
+    for row in chosen:
         # The engine is asked for every answer that is shown: a difference would be a bug of the search.
-        assert holds(ask, found), f"the engine does not confirm {found}"
-    options = tuple(option_of(ask, found) for found in chosen)
+        assert holds(row.ask, row.found), f"the engine does not confirm {row.found}"
+    options = tuple(option_of(row.ask, row.found) for row in chosen)
     best = chosen[0] if chosen else None
-    shown = tuple(option_of(one.ask, one.found) for one in front(ask)) if pareto else ()
-    static = sum(fallen.candidates for fallen in searched.fallen if fallen.offer is None)
+    ask, found = (asks[0], None) if best is None else best
+    whole = replace(ask, offers=asks[0].offers)
+    searched = next(
+        one for asked, one in zip(asks, table.searched, strict=True) if asked.choice is ask.choice
+    )
+    shown = tuple(option_of(one.ask, one.found) for one in front(whole)) if pareto else ()
     model = ask.variants[0].model
+    considered = sum(one.considered for one in table.searched)
+    static = sum(fallen.candidates for one in table.searched for fallen in one.fallen if fallen.offer is None)
+    dominated = sum(one.dominated for one in table.searched)
     return PlanResult(
         model=ModelRef(model.id, model.source),
         engine=EngineRef(ask.choice.engine.name, ask.choice.version),
         objective=ask.objective,
         quality=ask.quality,
+        pool=SAFE if ask.safe else LIKELY,
         requests=ask.requests,
         shapes=ask.shapes,
-        best=None if best is None else _plan(ask, best, options[0], named, engine, workload),
+        best=None if found is None else _plan(ask, found, options[0], named, workload),
         options=options,
+        more=sum(one.beyond for one in table.without),
+        unserved=tuple(_unserved(one) for one in table.without),
         pareto=shown,
         pareto_by=measures(ask) if pareto else (),
         reasons=reasons_of(searched),
-        ways_out=ways_out(ask, best) if depth else (),
-        steps=steps_of(ask, best) if depth and best is not None else (),
-        sensitivity=sensitivity_of(ask, best) if depth and best is not None else (),
-        considered=searched.considered,
-        judged=searched.considered - static - searched.dominated,
+        ways_out=ways_out(whole, found) if depth else (),
+        steps=steps_of(ask, found) if depth and found is not None else (),
+        sensitivity=sensitivity_of(ask, found) if depth and found is not None else (),
+        considered=considered,
+        judged=considered - static - dominated,
         currency=currency,
         warnings=warnings,
     )
 
 
-def _several(ask: Ask, searched: Searched, top: int) -> list[Found]:
-    """The best, then what else is worth a look. One kind of GPU: the best of each pair of formats. Several:
-    first each smaller GPU that does with the same number (formats are cheaper than GPUs), then the best of
-    the other kinds."""
-    if len(ask.offers) == 1 or not searched.found:
-        shown: dict[object, Found] = {}
-        for found in searched.found:
-            one = found.one
-            shown.setdefault((one.variant.label, one.kv, one.layout, found.gpus, found.requests), found)
-        return list(shown.values())[:top]
-    kinds: dict[tuple[str, str], Found] = {}
-    for found in searched.found:
-        kinds.setdefault((found.offer.gpu.slug, found.offer.where), found)
-    first, *others = kinds.values()
-    chosen, smallest = [first], memory_of(first)
-    for found in others:
-        if found.gpus == first.gpus and memory_of(found) < smallest:
-            chosen.append(found)
-            smallest = memory_of(found)
-    rest = [found for found in others if found not in chosen]
-    return sorted([*chosen, *rest][:top], key=lambda found: found.key)
+def _unserved(one: Without) -> Unserved:
+    nearest = one.nearest
+    return Unserved(
+        one.ask.engine,
+        one.offer.gpu.slug,
+        one.offer.where,
+        one.why.code,
+        one.why.message,
+        "" if nearest is None else nearest.one.words(),
+    )
 
 
-def memory_of(found: Found) -> int:
-    """Memory of one of its GPUs."""
-    return found.offer.gpu.memory_total_bytes or found.offer.gpu.memory_nvml_bytes or 0
-
-
-def _plan(ask: Ask, best: Found, option: Option, named: str, engine: str, workload: Workload | None) -> Plan:
+def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload | None) -> Plan:
     longest = max(shape.tokens for shape in ask.shapes)
     model = ask.variants[0].model
     kept = best.one.variant.model
@@ -106,11 +102,13 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, engine: str, worklo
     return Plan(
         name=f"{kept.id.rpartition('/')[2].lower()}-{option.gpus}x-{option.gpu}",
         model=named if kept is model else kept.id,
-        engine=engine,
+        engine=ask.engine,
         gpus=option.gpus,
         settings=option.settings,
         serve=option.serve,
-        workload=own if workload is None else replace(workload, requests_in_flight=ask.requests),
+        workload=own
+        if workload is None
+        else replace(workload, shapes=ask.shapes, requests_in_flight=ask.requests),
         require=Requirements(
             requests=ask.requests if plain else None,
             tokens=longest if plain else None,

@@ -55,9 +55,8 @@ def _near(fallen: Fallen) -> tuple[int, int, int]:
 
 
 def _example(fallen: Fallen) -> str:
-    one, offer = fallen.one, fallen.offer
-    gpu = "" if offer is None else f" on {offer.gpu.slug}"
-    return f"{one.variant.label} weights, {one.kv} cache, {one.layout.words()}{gpu}"
+    offer = fallen.offer
+    return fallen.one.words() + ("" if offer is None else f" on {offer.gpu.slug}")
 
 
 class _Change(NamedTuple):

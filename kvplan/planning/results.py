@@ -21,13 +21,17 @@ MILLION = 10**6
 class Option:
     """One way to serve the load, with every value resolved.
 
-    model_id: the checkpoint; weights: its format; kv_cache_dtype: as the engine takes the word, kv_format:
-    how it stores. gpus: of the whole plan, in ``replicas`` engines. requests: that the plan holds;
+    engine: ``vllm@0.32``. model_id: the checkpoint; other_checkpoint: what makes it another one than was
+    asked for, empty where it is that one; weights: its format; kv_cache_dtype: as the engine takes the word,
+    kv_format: how it stores. gpus: of the whole plan, in ``replicas`` engines. requests: that the plan holds
+    by the likely figure of the pool, safe_requests by the safe one (0: it may not start);
     requests_per_engine: that one pool must hold. pool_bytes: of one GPU, pool_low_bytes: its safe figure.
     quality: the tier, with the published figures behind it in ``citations``. notes: what is easily got wrong.
     """
 
+    engine: str
     model_id: str
+    other_checkpoint: str
     weights: str
     kv_cache_dtype: str
     kv_format: str
@@ -39,6 +43,7 @@ class Option:
     settings: Settings
     serve: tuple[tuple[str, object], ...]
     requests: int
+    safe_requests: int
     requests_per_engine: int
     max_num_seqs: int
     max_model_len: int
@@ -76,7 +81,9 @@ class Option:
         """Plain data: GPUs, flags, figures."""
         speed, million = self.speed, self.cost_per_million()
         return {
+            "engine": self.engine,
             "model": self.model_id,
+            "other_checkpoint": self.other_checkpoint or None,
             "weights": self.weights,
             "kv_cache_dtype": self.kv_cache_dtype,
             "kv_format": self.kv_format,
@@ -87,6 +94,7 @@ class Option:
             "nodes": self.nodes,
             "serve": dict(self.serve),
             "requests": self.requests,
+            "safe_requests": self.safe_requests,
             "requests_per_engine": self.requests_per_engine,
             "pool_bytes": self.pool_bytes,
             "pool_low_bytes": self.pool_low_bytes,
@@ -110,6 +118,19 @@ class Reason:
     gpus: tuple[str, ...]
     example: str
     candidates: int
+
+
+@record()
+class Unserved:
+    """A kind of GPU, under an engine, without a row: the reason of the candidate that came nearest, or
+    ``beyond-top``."""
+
+    engine: str
+    gpu: str
+    where: str
+    code: str
+    message: str
+    example: str
 
 
 @record()
@@ -148,20 +169,25 @@ class Effect:
 class PlanResult:
     """What to take for a load. best: as a plan that can be written and checked; None where nothing does.
 
-    options: the best of each kind, best first (the first is ``best``); pareto: those that no other beats in
-    all of ``pareto_by`` at once, where asked for. considered: candidates; judged:
-    those neither refused by a rule for all GPUs nor left out by a bound. levers: of the best option, where
-    they were asked for.
+    pool: the figure of the pool with which the load is served, ``safe`` or ``likely``. options: the best of
+    each kind and engine, the first is ``best``; of one kind alone the best of each pair of formats. unserved:
+    kinds without a row; more: of those, the ones that come after the rows asked for. pareto: those that no
+    other beats in all of ``pareto_by`` at once, where asked for. reasons: of the best's engine. considered:
+    candidates; judged: those neither refused by a rule for all GPUs nor left out by a bound. levers: of the
+    best option, where they were asked for.
     """
 
     model: ModelRef
     engine: EngineRef
     objective: str
     quality: str
+    pool: str
     requests: int
     shapes: tuple[Shape, ...]
     best: Plan | None
     options: tuple[Option, ...]
+    more: int
+    unserved: tuple[Unserved, ...]
     pareto: tuple[Option, ...]
     reasons: tuple[Reason, ...]
     ways_out: tuple[WayOut, ...]
@@ -187,6 +213,7 @@ class PlanResult:
             "engine": {"name": self.engine.name, "version": self.engine.version},
             "objective": self.objective,
             "quality": self.quality,
+            "pool": self.pool,
             "requests": self.requests,
             "shapes": [
                 {
@@ -198,6 +225,8 @@ class PlanResult:
             ],
             "best": self.options[0].model_dump() if self.options else None,
             "options": [option.model_dump() for option in self.options],
+            "more_options": self.more,
+            "unserved": [_plain(one) for one in self.unserved],
             "pareto": [option.model_dump() for option in self.pareto],
             "pareto_by": list(self.pareto_by),
             "reasons": [_plain(reason) for reason in self.reasons],

@@ -9,7 +9,9 @@ replicas. Three bounds spare work, none changes the answer:
   So the most requests are found by bisection where ``holds(s)`` crosses ``s``, and among all values that hold
   what a replica must, the smallest that is not below it is the one whose pool is largest;
 - GPUs: a plan takes at least the GPUs (or their price) of one engine; classes are looked at in the order of
-  that bound and left out once it lies above the worst answer that is still wanted.
+  that bound and left out once it lies above the worst answer that is still wanted. Answers are wanted over
+  all offers together; or one of each kind of GPU, of so many kinds: then classes of a kind are left out above
+  its own best, and those of all kinds above the last kind that is wanted.
 """
 
 from __future__ import annotations
@@ -24,25 +26,33 @@ from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
 from kvplan.planning.found import Fallen, Found, Key, Searched, dealt_fits, fitting, key_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
-from kvplan.plans.fleet import Offer
+from kvplan.plans.fleet import Kind, Offer
 from kvplan.plans.law import Fell, Law, Room
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 
+_BOUND = 2
+"""Places of the total order that the bound on GPUs or cost is about: nodes crossed, then GPUs or cost."""
 
-def search(ask: Ask, *, wanted: int = 1) -> Searched:
-    """The best ``wanted`` answers and why the others fell. wanted 0: everything, nothing left out."""
-    return _Search(ask, wanted).run()
+
+def search(ask: Ask, *, wanted: int = 1, by_kind: bool = False) -> Searched:
+    """The best ``wanted`` answers and why the others fell. wanted 0: everything, nothing left out.
+
+    by_kind: the best of each kind of GPU, as if it were the only one, of so many kinds and of those that take
+    no more GPUs (or money) than the last of them; `Searched.beyond` names the others.
+    """
+    return _Search(ask, wanted, by_kind=by_kind).run()
 
 
 class _Search:
-    def __init__(self, ask: Ask, wanted: int) -> None:
-        self.ask, self.wanted = ask, wanted
+    def __init__(self, ask: Ask, wanted: int, *, by_kind: bool) -> None:
+        self.ask, self.wanted, self.by_kind = ask, wanted, by_kind
         self.seqs, self.lengths = seqs_of(ask), tuple(sorted(set(ask.lengths)))
         self.each = len(self.seqs) * len(self.lengths)
         self.bounded = wanted > 0 and ask.objective in (FEWEST, COST)
         self.best: dict[Hashable, Found] = {}
         self.worst: Key | None = None
+        self.beyond: set[Kind] = set()
         self.fallen: list[Fallen] = []
         self.considered = self.dominated = 0
         self.settings: dict[int, Settings] = {}
@@ -63,7 +73,6 @@ class _Search:
             for one in alive
         ]
         pairs.sort(key=itemgetter(0, 1, 2, 3))
-        self.settings = {one.place: one.settings(self.ask.base) for one in alive}
         laws: dict[Hashable, Law] = {}
         for bound, _, rank, place, one in pairs:
             self.considered += self.each
@@ -71,17 +80,40 @@ class _Search:
             why = kind if isinstance(kind, Fell) else unsupported(self.ask, one, offer)
             if why is not None:
                 self.fallen.append(Fallen(one, offer, why, self.each))
-            elif self.bounded and self.worst is not None and bound > self.worst[: len(bound)]:
+            elif self.bounded and self._left_out(offer, bound):
                 self.dominated += self.each
             else:
                 law = laws.get((place, kind))
                 if law is None:
-                    settings = self.settings[place]
+                    settings = self._settings(one)
                     law = self.ask.laws.law(one.variant.model, self.ask.choice, settings, offer.gpu, kind)
                     laws[place, kind] = law
                 self._judge(one, rank, law)
         found = sorted(self.best.values(), key=attrgetter("key"))
-        return Searched(tuple(found), tuple(self.fallen), self.considered, self.dominated)
+        if not self.by_kind:
+            found = found[: self.wanted or None]
+        elif self.bounded and self.worst is not None:
+            last = self.worst[:_BOUND]
+            self.beyond |= {one.offer.kind for one in found if one.key[:_BOUND] > last}
+            found = [one for one in found if one.key[:_BOUND] <= last]
+        served = {one.offer.kind for one in found}
+        beyond = tuple(sorted(self.beyond - served))
+        return Searched(tuple(found), tuple(self.fallen), self.considered, self.dominated, beyond)
+
+    def _left_out(self, offer: Offer, bound: tuple[Fraction | int, ...]) -> bool:
+        """Whether nothing of the class can be among the wanted answers."""
+        if self.worst is not None and bound > self.worst[:_BOUND]:
+            if self.by_kind:
+                self.beyond.add(offer.kind)
+            return True
+        own = self.best.get(offer.kind) if self.by_kind else None
+        return own is not None and bound > own.key[:_BOUND]
+
+    def _settings(self, one: Class) -> Settings:
+        found = self.settings.get(one.place)
+        if found is None:
+            found = self.settings[one.place] = one.settings(self.ask.base)
+        return found
 
     def _kind(self, offer: Offer) -> Hashable:
         try:
@@ -105,7 +137,8 @@ class _Search:
             if isinstance(judged, Fell):
                 why, fell = why or judged, fell + len(self.seqs)
                 continue
-            key = (rank, one.variant.label, one.variant.model.id, one.kv)
+            offer = self.ask.offers[rank]
+            key = offer.kind if self.by_kind else (rank, one.variant.label, one.kv)
             if key not in self.best or judged.key < self.best[key].key:
                 self.best[key] = judged
                 if self.bounded and len(self.best) >= self.wanted:

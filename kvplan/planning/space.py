@@ -5,7 +5,7 @@ What falls here falls for every GPU, before any memory is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -98,6 +98,10 @@ class Class(NamedTuple):
         """The worse tier of weights and cache."""
         return max((self.variant.quality, self.kv_quality), key=lambda quality: quality.rank).tier
 
+    def words(self) -> str:
+        """``fp8 weights, auto cache, tp 4``."""
+        return f"{self.variant.label} weights, {self.kv} cache, {self.layout.words()}"
+
     @property
     def limit_ways(self) -> int:
         """Pools that share one max_num_seqs."""
@@ -129,17 +133,35 @@ def seqs_of(ask: Ask) -> tuple[int, ...]:
     return tuple(sorted(set(ask.seqs))) if axes_of(ask).seqs else SLOTS
 
 
-def classes(ask: Ask) -> Iterator[tuple[Class, Fell | None]]:
+def classes(ask: Ask) -> tuple[tuple[Class, Fell | None], ...]:
     """Every class, with the reason for which it falls whatever the GPU. The same order each time."""
+    bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
+    tried = ask.tp, ask.pp, ask.dp, ask.dcp, ask.adp, ask.expert_parallel
+    key = (ask.variants, ask.choice.engine.name, ask.kv_dtypes, ask.quality, bound, tried)
+    found = _KNOWN.get(key)
+    if found is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        found = _KNOWN[key] = tuple(_classes(ask, bound=bound))
+    return found
+
+
+_KNOWN: dict[Hashable, tuple[tuple[Class, Fell | None], ...]] = {}
+"""The classes of the latest questions: one answer searches the same ones many times."""
+_MOST_KNOWN = 64
+
+
+def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
+    """bound: prompts are longer than answers."""
     groups = axes_of(ask).groups
     words = ask.kv_dtypes or KV_WORDS[ask.choice.engine.name]
-    bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
     place = 0
     for variant in ask.variants:
         model = variant.model
+        ways = layouts(ask, variant)
         for word in words:
             quality = kv_quality(model, word, prefill_bound=bound)
-            for layout in layouts(ask, variant):
+            for layout in ways:
                 one = Class(place, variant, word, quality, layout, groups)
                 place += 1
                 yield one, _policy(ask, one) or divides(variant, layout)

@@ -8,6 +8,8 @@ from kvplan.gpu import Gpu
 from kvplan.record import record
 
 FLEET_FORMAT = "fleet/v1"
+Kind = tuple[str, str]
+"""A GPU's slug, and where it is offered."""
 
 
 @record()
@@ -25,6 +27,11 @@ class Offer:
     gpus_per_node: int | None = None
     node_bytes_per_second: int | None = None
     price_per_gpu_hour: Fraction | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What has one row in a plan's table."""
+        return self.gpu.slug, self.where
 
 
 @record()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.planning.results import PlanResult
-from kvplan.report.plan import flags_of, load_words, money
+from kvplan.report.plan import flags_of, load_words
+from kvplan.report.plan_table import money, weights_of
 from kvplan.report.words import count, engine_title
 from kvplan.units import gib
 
@@ -16,20 +17,23 @@ def plan_markdown(result: PlanResult) -> str:
         lines += ["Nothing that was tried serves it.", ""]
     else:
         lines += [
-            "| GPUs | kind | weights | cache | layout | engines | holds | pool | an hour |",
-            "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
+            "| GPUs | kind | weights | cache | layout | engines | likely | safe | pool | an hour |",
+            "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |",
         ]
         for option in result.options:
             cost = option.cost_per_hour
             cells = (
-                f"{option.gpus:,}", option.gpu, option.weights, option.kv_cache_dtype, option.layout(),
-                f"{option.replicas:,}", f"{option.requests:,}", gib(option.pool_bytes),
+                f"{option.gpus:,}", option.gpu, weights_of(option), option.kv_cache_dtype, option.layout(),
+                f"{option.replicas:,}", f"{option.requests:,}", f"{option.safe_requests:,}",
+                gib(option.pool_bytes),
                 "" if cost is None else money(cost, result.currency),
             )  # fmt: skip
             lines.append("| " + " | ".join(_escaped(cell) for cell in cells) + " |")
         best = result.options[0]
         lines += ["", "```", f"{best.model_id} {' '.join(flags_of(dict(best.serve)))}", "```", ""]
-        lines += [f"- {_escaped(text)}" for text in (*best.citations, *best.notes)]
+        others = dict.fromkeys(option.other_checkpoint for option in result.options)
+        told = (*filter(None, others), *best.citations, *best.notes)
+        lines += [f"- {_escaped(text)}" for text in told]
     if result.ways_out:
         lines += ["", "Would do:", ""]
         lines += [f"- `{way.flags}`: {_escaped(way.then)}" for way in result.ways_out]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+
+from hypothesis import strategies as st
 
 from kvplan.api import load_model
 from kvplan.api_plan import variants_of
@@ -64,4 +67,30 @@ def priced(gpu: Gpu, cents: int | None, available: int | None = None) -> Offer:
     return Offer(gpu, price_per_gpu_hour=price, available=available)
 
 
-__all__ = ["CAPABILITIES", "a_gpu", "an_ask", "priced"]
+@st.composite
+def catalogues(draw: st.DrawFn, *, most: int = 5) -> list[Offer]:
+    """GPUs of any size, some of them priced or counted, some offered in two places."""
+    gpus = draw(
+        st.lists(
+            st.builds(
+                a_gpu,
+                st.integers(4, 200),
+                st.sampled_from(CAPABILITIES),
+                node=st.sampled_from((1, 2, 8)),
+            ),
+            min_size=1,
+            max_size=most,
+        )
+    )
+    prices, counts = st.one_of(st.none(), st.integers(1, 900)), st.one_of(st.none(), st.integers(0, 9))
+    return [
+        replace(priced(gpu, draw(prices), draw(counts)), where=draw(st.sampled_from(("", "", "east"))))
+        for gpu in gpus
+    ]
+
+
+def a_shape() -> st.SearchStrategy[Shape]:
+    return st.builds(Shape, st.integers(1, 3000), st.integers(0, 900), st.integers(1, 5))
+
+
+__all__ = ["CAPABILITIES", "a_gpu", "a_shape", "an_ask", "catalogues", "priced"]

@@ -53,7 +53,7 @@ def brute_force(ask: Ask) -> list[Found]:
                         continue
                     found = Found((), one, offer, length, seqs, replicas, gpus, held, 0)
                     found = found._replace(key=key_of(ask.objective, found, rank))
-                    key = (rank, one.variant.label, one.variant.model.id, one.kv)
+                    key = (rank, one.variant.label, one.kv)
                     if key not in best or found.key < best[key].key:
                         best[key] = found
     return sorted(best.values(), key=_key)

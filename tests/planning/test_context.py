@@ -38,14 +38,17 @@ def test_one_block_more_does_not_fit(
         objective="context", tp=(1, 2), pp=(1,), kv_dtypes=("auto",), seqs=(1, 4, 64),
     )  # fmt: skip
     found = longest(ask, stretch=stretch)
+    assert found is not None
     length, own = found.lengths[0], ask.variants[0].model.max_model_len or 0
     if found == ask:
         assert not serves(ask, BLOCKS[engine] if stretch else 512, stretch=stretch)
         return
     assert serves(ask, length, stretch=stretch)
     assert length == own or length % BLOCKS[engine] == 0
+    assert longest(ask, length, stretch=stretch) == found
     if length < own:
         assert not serves(ask, length + BLOCKS[engine], stretch=stretch)
+        assert longest(ask, length + BLOCKS[engine], stretch=stretch) is None
 
 
 def test_the_longest_context_of_a_card() -> None:

@@ -31,7 +31,7 @@ def written(result: PlanResult, path: Path) -> str:
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("llama-3.1-8b", {"tokens": "8k", "requests": 4, "gpu": "rtx-3090"}),
-    ("qwen3-32b", {"tokens": "8k", "requests": 4, "gpu": "2xrtx-3090"}),
+    ("qwen3-32b", {"tokens": "8k", "requests": 4, "gpu": "2xrtx-3090", "pool": "likely"}),
     ("llama-3.1-70b", {"tokens": "16k", "requests": 32, "gpu": "8xh100"}),
     ("deepseek-v3", {"tokens": "16k", "requests": 64, "gpu": "8xh200", "pool": "safe"}),
     ("gpt-oss-120b", {"tokens": "8k", "requests": 100, "gpu": "b200", "headroom": "0.1"}),
@@ -102,7 +102,9 @@ def test_what_is_suggested_holds(asked: dict[str, Any]) -> None:
                 options[name] = value
             elif name != "gpu":
                 changes[name] = int(value) if value.isdigit() else value
-        again = kvplan.plan("qwen3-32b", gpu=ask.offers[0].gpu, depth=False, **changes, **options)
+        again = kvplan.plan(
+            "qwen3-32b", gpu=ask.offers[0].gpu, pool="likely", depth=False, **changes, **options
+        )
         assert again.options[0].gpus == way.gpus
         assert best is None or way.gpus < best.gpus
 
@@ -119,9 +121,8 @@ def test_one_request_short_is_named() -> None:
 
 def test_reasons_name_the_nearest() -> None:
     result = make_plan(
-        an_ask("qwen3-32b", a_gpu(24, (8, 6)), a_gpu(16, (7, 5)), max_gpus=2, quality="lossless"),
+        [an_ask("qwen3-32b", a_gpu(24, (8, 6)), a_gpu(16, (7, 5)), max_gpus=2, quality="lossless")],
         named="qwen3-32b",
-        engine="vllm",
     )
     assert not result.ok
     codes = {reason.code for reason in result.reasons}
@@ -176,7 +177,7 @@ def test_the_front_has_nothing_that_another_beats() -> None:
         assert not any(
             other is not one
             and other.gpus <= one.gpus
-            and other.requests >= one.requests
+            and other.safe_requests >= one.safe_requests
             and other.max_model_len >= one.max_model_len
             and _tpot(other) <= _tpot(one)
             for other in front
@@ -328,7 +329,10 @@ ASKS: list[tuple[str, dict[str, Any]]] = [
     ("deepseek-v3", {"requests": 500, "tokens": "32k", "gpu": "8xh200", "engine": "sglang"}),
     ("qwen3-next-80b-a3b-instruct", {"requests": 100, "tokens": "64k", "gpu": "4xh100", "max_num_seqs": 16}),
     ("gemma-3-27b", {"requests": 60, "tokens": "32k", "gpu": "2xh100", "max_model_len": "128k"}),
-    ("llama-3.1-70b", {"requests": 8, "tokens": "32k", "gpu": "2xh100", "engine": "trtllm"}),
+    (
+        "llama-3.1-70b",
+        {"requests": 8, "tokens": "32k", "gpu": "2xh100", "engine": "trtllm", "pool": "likely"},
+    ),
 ]
 
 

@@ -1,0 +1,65 @@
+"""Settings as the words of a command line: the inverse of reading them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvplan.cli.options import OPTIONS, Option
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.settings import LONGEST, Settings
+
+_DEFAULTS = Settings()
+_PAIRED = ("engine", "gpu", "speculative", "speculative_model")
+"""Options that are written from more than the setting of their name."""
+
+
+def size_command(model: str, engine: str, settings: Settings) -> list[str]:
+    """``kvplan size …`` with which the same question is asked again: every setting that is not the default.
+
+    model: as the user names it; engine: ``vllm@0.32``. What a request carries beside its text is in tokens.
+    """
+    words = ["kvplan", "size", model, "--engine", engine]
+    if settings.gpu is not None:
+        words += ["--gpu", _gpu(settings.gpu)]
+    own = dict(settings.engine_options)
+    for option in OPTIONS:
+        if option.name in _PAIRED:
+            continue
+        if option.name in own:
+            words += _words(option, own[option.name])
+        elif hasattr(_DEFAULTS, option.name):
+            value = getattr(settings, option.name)
+            if value != getattr(_DEFAULTS, option.name):
+                words += _words(option, value)
+    if settings.num_speculative_tokens:
+        method = settings.speculative_method or "draft_model"
+        words += ["--speculative", f"{method}:{settings.num_speculative_tokens}"]
+    if settings.speculative_model is not None:
+        words += ["--speculative-model", _model(settings.speculative_model)]
+    return words
+
+
+def _words(option: Option, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [option.flags[0]] if value else list(option.off_flags[:1])
+    return [option.flags[0], _text(option, value)]
+
+
+def _text(option: Option, value: object) -> str:
+    if option.name == "max_model_len" and value == LONGEST:
+        return "auto"
+    if isinstance(value, tuple):
+        return ",".join(_text(option, one) for one in value)
+    if isinstance(value, Fraction):
+        return str(value.numerator) if value.denominator == 1 else repr(float(value))
+    return str(value) + ("B" if option.metavar == "SIZE" else "")
+
+
+def _gpu(gpu: Gpu) -> str:
+    return gpu.memory_marketing if gpu.slug.startswith("unlisted-") else gpu.slug
+
+
+def _model(model: Model) -> str:
+    """A card by its id, another source by where it was read."""
+    return model.id if model.source.startswith("card:") else model.source

@@ -1,0 +1,185 @@
+"""The rows of a plan's table: one for each kind of GPU and engine, each the best that the kind has.
+
+The row of a kind is what a plan for that kind alone begins with, whatever stands beside it and however many
+rows are shown; a kind without a row has a reason. With one kind there is a row for each pair of formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvplan.planning.ask import FEWEST, Ask
+from kvplan.planning.found import Fallen, Found, Searched
+from kvplan.planning.search import search
+from kvplan.plans.fleet import Kind, Offer
+from kvplan.plans.law import Fell
+
+Each = Callable[[Ask, int], "Ask | None"]
+"""What is asked of one offer by itself: the ask at its longest context; None where that is less than so many
+tokens."""
+
+
+class Row(NamedTuple):
+    """An answer and what it answers: the ask of one engine."""
+
+    ask: Ask
+    found: Found
+
+
+class Without(NamedTuple):
+    """A kind without a row: why, and the candidate that came nearest. beyond: it comes after the rows that
+    were asked for, and was not looked at to the end."""
+
+    ask: Ask
+    offer: Offer
+    why: Fell
+    nearest: Fallen | None = None
+    beyond: bool = False
+
+
+class Rows(NamedTuple):
+    """The table, in its order; kinds without a row; what was searched, by ask."""
+
+    rows: tuple[Row, ...]
+    without: tuple[Without, ...]
+    searched: tuple[Searched, ...]
+
+
+class _Part(NamedTuple):
+    """What was searched at once. place: of the ask among all."""
+
+    place: int
+    ask: Ask
+    searched: Searched
+
+
+def rows_of(asks: Sequence[Ask], top: int, *, each: Each | None = None) -> Rows:
+    """The first ``top`` rows of the table.
+
+    asks: one for each engine. each: where the objective is the longest context, and it is not given.
+    """
+    if len(asks) == 1 and len({offer.kind for offer in asks[0].offers}) == 1 and each is None:
+        ask = asks[0]
+        searched = search(ask, wanted=top)
+        rows = tuple(Row(ask, found) for found in searched.found)
+        served = {(0, row.found.offer.kind) for row in rows}
+        return Rows(rows, tuple(_without([_Part(0, ask, searched)], served, rows)), (searched,))
+    parts = [
+        part
+        for place, ask in enumerate(asks)
+        for part in (_own_lengths(place, ask, top, each) if each else _at_once(place, ask, top))
+    ]
+    best: dict[tuple[int, Kind], Row] = {}
+    for place, ask, searched in parts:
+        for found in searched.found:
+            kind = (place, found.offer.kind)
+            if kind not in best or found.key < best[kind].found.key:
+                best[kind] = Row(ask, found)
+    rows = _ordered(sorted(best.values(), key=lambda row: row.found.key))
+    shown = rows[:top]
+    served = {(place, kind) for place, kind in best if best[place, kind] in shown}
+    return Rows(shown, tuple(_without(parts, served, shown)), _joined(len(asks), parts))
+
+
+def _at_once(place: int, ask: Ask, top: int) -> Iterator[_Part]:
+    yield _Part(place, ask, search(ask, wanted=top, by_kind=True))
+
+
+def _own_lengths(place: int, ask: Ask, top: int, each: Each) -> Iterator[_Part]:
+    """Each offer with its own longest context; left out where that is shorter than ``top`` others have whose
+    engines stay inside a node (the first place of the total order)."""
+    lengths: list[int] = []
+    for offer in ask.offers:
+        least = sorted(lengths, reverse=True)[top - 1] if len(lengths) >= top else 0
+        alone = replace(ask, offers=(offer,))
+        own = each(alone, least)
+        if own is None:
+            yield _Part(place, alone, Searched((), (), 0, 0, (offer.kind,)))
+            continue
+        searched = search(own, wanted=1, by_kind=True)
+        lengths += [found.max_model_len for found in searched.found if not found.key[0]]
+        yield _Part(place, own, searched)
+
+
+def _ordered(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The best, then each smaller GPU that does with the same number (formats are cheaper than GPUs), then
+    the others as the total order has them."""
+    if not rows or rows[0].ask.objective != FEWEST:
+        return tuple(rows)
+    first, *others = rows
+    chosen, smallest = [first], memory_of(first.found)
+    for row in others:
+        if row.found.gpus == first.found.gpus and memory_of(row.found) < smallest:
+            chosen.append(row)
+            smallest = memory_of(row.found)
+    taken = {id(row) for row in chosen}
+    return (*chosen, *(row for row in others if id(row) not in taken))
+
+
+def memory_of(found: Found) -> int:
+    """Memory of one of its GPUs."""
+    return found.offer.gpu.memory_total_bytes or found.offer.gpu.memory_nvml_bytes or 0
+
+
+def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:
+    """What was searched for each of the asks, over its offers."""
+    found = []
+    for place in range(asks):
+        own = [part.searched for part in parts if part.place == place]
+        found.append(
+            Searched(
+                tuple(one for part in own for one in part.found),
+                tuple(one for part in own for one in part.fallen),
+                sum(part.considered for part in own),
+                sum(part.dominated for part in own),
+            )
+        )
+    return tuple(found)
+
+
+def _without(
+    parts: Sequence[_Part], served: set[tuple[int, Kind]], shown: Sequence[Row]
+) -> Iterator[Without]:
+    """shown: the rows that the kinds beyond them come after."""
+    done = set(served)
+    for place, ask, searched in parts:
+        fallen: dict[Kind, list[Fallen]] = {}
+        everywhere = [one for one in searched.fallen if one.offer is None]
+        for one in searched.fallen:
+            if one.offer is not None:
+                fallen.setdefault(one.offer.kind, []).append(one)
+        more = {*searched.beyond, *(found.offer.kind for found in searched.found)}
+        for offer in ask.offers:
+            if (place, offer.kind) in done:
+                continue
+            done.add((place, offer.kind))
+            own = fallen.get(offer.kind) or everywhere
+            nearest = min(own, key=_far, default=None)
+            if offer.kind in more and shown:
+                yield Without(ask, offer, _after(shown), beyond=True)
+            elif nearest is None:
+                yield Without(ask, offer, Fell("not-tried", "nothing was tried on it"))
+            else:
+                yield Without(ask, offer, nearest.why, nearest)
+
+
+def _after(shown: Sequence[Row]) -> Fell:
+    rows = "the row that was" if len(shown) == 1 else f"the {len(shown)} rows that were"
+    return Fell("beyond-top", f"it comes after {rows} asked for, if it serves at all")
+
+
+_STAGES = (
+    "tpot", "ttft", "too-few-gpus", "pool-too-small", "max-num-seqs", "not-enough-memory", "no-pool",
+    "no-memory-for-cache", "weights", "max-gpus",
+)  # fmt: skip
+"""Reasons by how far their candidates came, the farthest first; others are refusals of engine or policy."""
+
+
+def _far(fallen: Fallen) -> tuple[int, int, int, int]:
+    """Of two candidates the one that came farther; at one stage the one that lacks less, of equal ones that
+    with more GPUs (weights and cache are divided finest there)."""
+    code = fallen.why.code
+    stage = _STAGES.index(code) if code in _STAGES else len(_STAGES)
+    return stage, fallen.why.far, -fallen.one.layout.gpus, fallen.one.place

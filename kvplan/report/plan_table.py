@@ -1,0 +1,116 @@
+"""The table of ``kvplan plan``: a row for each kind of GPU, and what must be said beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from kvplan.planning.results import Option, PlanResult
+from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
+from kvplan.report.words import count
+
+WHY = {
+    "weights": "weights alone do not fit",
+    "no-memory-for-cache": "nothing is left for the cache",
+    "not-enough-memory": "not even one request of max_model_len fits",
+    "pool-too-small": "not one request fits",
+    "too-few-gpus": "too few GPUs",
+    "max-gpus": "one engine takes more GPUs than there are",
+    "quality": "the quality policy",
+    "heads": "heads do not divide",
+    "experts": "experts do not divide",
+    "weights-format": "the GPU does not run these weights",
+    "context-parallel": "not known there",
+    "layers": "fewer layers than stages",
+    "price": "no price",
+    "engine-gpu": "the engine's rules are not known there",
+    "no-memory": "memory not published",
+    "no-weights": "weights not known",
+    "cannot-start": "the engine refuses",
+    "unsupported-dtype": "the engine refuses",
+    "unsupported-model": "the engine has no class for it",
+    "tensor-parallel": "heads do not divide",
+    "cannot-shard": "a matrix does not divide",
+    "tpot": "too slow",
+    "ttft": "first token too late",
+}
+"""What a reason's code means, in a few words."""
+_PLAIN = ("auto", "bfloat16", "float16", "float32", "f16")
+_GPU_WIDTH = 22
+_SHOWN_WITHOUT = 4
+"""Kinds without a row are named where no more than a few were asked for."""
+
+
+def money(amount: Fraction, currency: str) -> str:
+    """Two decimals, rounded half up."""
+    cents = (amount.numerator * 200 + amount.denominator) // (2 * amount.denominator)
+    return f"{cents // 100:,}.{cents % 100:02d}" + (f" {currency}" if currency else "")
+
+
+def options_table(options: Sequence[Option], currency: str, *, lengths: bool = False) -> Screen:
+    priced = any(option.cost_per_hour is not None for option in options)
+    timed = any(option.speed is not None for option in options)
+    engines = len({option.engine for option in options}) > 1
+    heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
+    rows: list[list[Piece]] = [[*(Span(head, "dim") for head in heads)]]
+    if priced:
+        rows[0].append(Span("an hour", "dim"))
+    if timed:
+        rows[0].append(Span("TPOT", "dim"))
+    if lengths:
+        rows[0].append(Span("tokens each", "dim"))
+    for place, option in enumerate(options):
+        style = "bold" if place == 0 and not lengths else ""
+        layout = option.layout() + (f" × {option.replicas}" if option.replicas > 1 else "")
+        row: list[Piece] = [
+            Span(f"{option.gpus:,}", style),
+            Span(shorten(option.gpu, _GPU_WIDTH), style),
+            Span(weights_of(option), style),
+            Span(_cache(option), style),
+            Span(layout, style),
+            *([Span(option.engine, style)] if engines else []),
+            Span(f"{option.requests:,}", style),
+            Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad"),
+        ]
+        if priced:
+            cost = option.cost_per_hour
+            row.append("" if cost is None else money(cost, currency))
+        if timed:
+            row.append("" if option.speed is None else f"{option.speed.tpot[1] * 1000:,.0f} ms")
+        if lengths:
+            row.append(f"{option.max_model_len:,}")
+        rows.append(row)
+    return table(rows, "rllll" + "l" * engines + "rr" + "r" * (priced + timed + lengths), gap="  ")
+
+
+def beside(result: PlanResult) -> Screen:
+    """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
+    screen: Screen = []
+    for text in dict.fromkeys(option.other_checkpoint for option in result.options):
+        if text:
+            screen += wrapped(
+                f"* {text}", indent=2, hang=2, style="warn" if "another model" in text else "dim"
+            )
+    without = [one for one in result.unserved if one.code != "beyond-top"]
+    if result.more:
+        rows = len(result.options) + result.more
+        screen += wrapped(f"{count(result.more, 'kind')} more: --top {rows}", indent=2, style="dim")
+    for one in without if len(without) <= _SHOWN_WITHOUT else ():
+        where = f" ({one.where})" if one.where else ""
+        engine = "" if one.engine.startswith(f"{result.engine.name}@") else f" on {one.engine}"
+        head = WHY.get(one.code, one.code.replace("-", " "))
+        message = one.message.partition(". Ways out:")[0]
+        screen += wrapped(f"no row for {one.gpu}{where}{engine}: {head}: {message}", indent=2, hang=2)
+    return screen
+
+
+def weights_of(option: Option) -> str:
+    """The format of the weights; ``fp8*`` of another checkpoint than was asked for."""
+    return option.weights + ("*" if option.other_checkpoint else "")
+
+
+def _cache(option: Option) -> str:
+    """The word for the cache's dtype; what ``auto`` comes to where that is not 16 bit."""
+    if option.kv_cache_dtype != "auto" or option.kv_format in _PLAIN:
+        return option.kv_cache_dtype
+    return f"auto {option.kv_format.partition('_')[0]}"

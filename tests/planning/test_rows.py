@@ -1,0 +1,145 @@
+"""The table of a plan: the row of a kind is what a plan for that kind alone begins with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.planning.ask import CONTEXT, FEWEST, OBJECTIVES, Ask
+from kvplan.planning.context import longest
+from kvplan.planning.found import Found
+from kvplan.planning.rows import Each, Rows, memory_of, rows_of
+from kvplan.plans.fleet import Kind
+from kvplan.settings import Settings
+from kvplan.units import GIB
+from tests.laws import sampled
+from tests.planning.asks import a_shape, an_ask, catalogues
+from tests.planning.brute import brute_force
+
+MODELS = ("qwen3-0.6b", "llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "falcon-h1-7b", "gemma-3-4b")
+ENGINES = ("vllm", "vllm", "vllm@0.19", "sglang", "trtllm", "llamacpp")
+
+
+@st.composite
+def asks(draw: st.DrawFn, *, most: int = 5) -> Ask:
+    engine = draw(st.sampled_from(ENGINES))
+    shapes = tuple(draw(a_shape()) for _ in range(draw(st.sampled_from((1, 1, 3)))))
+    stated = GIB * draw(st.integers(1, 30)) if engine == "llamacpp" or draw(st.booleans()) else None
+    return an_ask(
+        draw(st.sampled_from(MODELS)),
+        *draw(catalogues(most=most)),
+        engine=engine,
+        base=Settings(weights=stated),
+        shapes=shapes,
+        requests=draw(st.sampled_from((1, 3, 40, 700))),
+        objective=draw(st.sampled_from(OBJECTIVES)),
+        max_gpus=draw(st.sampled_from((2, 8, 64))),
+        quality=draw(st.sampled_from(("lossless", "safe", "aggressive"))),
+        tp=draw(st.sampled_from((None, (1, 2), (1, 3, 4)))),
+        pp=draw(st.sampled_from((None, (1,), (1, 2)))),
+        safe=draw(st.booleans()),
+    )
+
+
+def each_of(ask: Ask) -> Each | None:
+    return partial(longest, stretch=False) if ask.objective == CONTEXT else None
+
+
+def plain(found: Found) -> Found:
+    """Without the place among the offers, which is the table's."""
+    return found._replace(key=())
+
+
+def kind_of(found: Found) -> Kind:
+    return found.offer.kind
+
+
+def alone(ask: Ask, kind: Kind) -> Rows:
+    offers = tuple(offer for offer in ask.offers if offer.kind == kind)
+    return rows_of([replace(ask, offers=offers)], 1, each=each_of(ask))
+
+
+@pytest.mark.laws
+@sampled(25, 600)
+@given(asks(), st.integers(1, 6))
+def test_the_row_of_a_kind_is_what_the_kind_alone_begins_with(ask: Ask, top: int) -> None:
+    table = rows_of([ask], top, each=each_of(ask))
+    kinds = {offer.kind for offer in ask.offers}
+    if len(kinds) == 1 and ask.objective != CONTEXT:
+        return
+    for row in table.rows:
+        assert plain(row.found) == plain(alone(ask, kind_of(row.found)).rows[0].found)
+    rows = {kind_of(row.found) for row in table.rows}
+    assert len(rows) == len(table.rows)
+    without = {one.offer.kind: one for one in table.without}
+    assert not rows & set(without)
+    assert rows | set(without) == kinds
+    for kind, one in without.items():
+        assert one.why.message
+        if one.beyond:
+            assert len(table.rows) == top
+        else:
+            assert not alone(ask, kind).rows
+
+
+@pytest.mark.laws
+@sampled(25, 600)
+@given(asks(), st.integers(1, 4))
+def test_a_shorter_table_is_the_beginning_of_a_longer_one(ask: Ask, top: int) -> None:
+    whole = [plain(row.found) for row in rows_of([ask], 50, each=each_of(ask)).rows]
+    shown = [plain(row.found) for row in rows_of([ask], top, each=each_of(ask)).rows]
+    assert shown == whole[:top]
+
+
+@pytest.mark.laws
+@sampled(12, 300)
+@given(asks(most=3))
+def test_every_row_is_what_brute_force_finds(ask: Ask) -> None:
+    best: dict[Kind, Found] = {}
+    for found in brute_force(ask):
+        best.setdefault(kind_of(found), found)
+    kinds = {offer.kind for offer in ask.offers}
+    rows = rows_of([ask], len(kinds)).rows
+    if len(kinds) == 1:
+        rows = rows[:1]
+    assert {kind_of(row.found): row.found.key for row in rows} == {
+        kind: found.key for kind, found in best.items()
+    }
+
+
+def test_the_catalogue_of_the_report() -> None:
+    """30 × L40S stood where 8 do, as a leftover of the pruning."""
+    asked = {"requests": 100, "tokens": "8k", "depth": False, "pool": "likely"}
+    both = kvplan.plan("llama-3.3-70b", gpu=["h100", "h200", "b200", "l40s"], **asked)  # type: ignore[arg-type]
+    for option in both.options:
+        assert option == kvplan.plan("llama-3.3-70b", gpu=option.gpu, **asked).options[0]  # type: ignore[arg-type]
+    assert {option.gpu: option.gpus for option in both.options}["l40s-48gb"] == 8
+
+
+def test_of_as_many_gpus_each_smaller_one_comes_before_the_rest() -> None:
+    result = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=50, depth=False)
+    assert result.objective == FEWEST
+    rows = rows_of([an_ask("llama-3.1-8b", *_gpus(), requests=4, tokens=8192)], 50).rows
+    steps = [memory_of(row.found) for row in rows if row.found.gpus == rows[0].found.gpus]
+    smaller = [size for place, size in enumerate(steps) if size < min(steps[:place], default=10**18)]
+    assert smaller == steps[: len(smaller)]
+
+
+def _gpus() -> list[kvplan.Gpu]:
+    return [kvplan.load_gpu(name) for name in ("h100", "l40s", "rtx-4090", "a100-40gb", "h200", "b200")]
+
+
+def test_kinds_beyond_the_table_are_named() -> None:
+    result = kvplan.plan("llama-3.1-8b", requests=4, tokens="8k", top=2, depth=False)
+    assert len(result.options) == 2
+    codes = [one.code for one in result.unserved]
+    assert result.more == codes.count("beyond-top") > 10
+    assert "engine-gpu" in codes
+    dumped = result.model_dump()
+    assert dumped["more_options"] == result.more
+    assert {"engine", "gpu", "where", "code", "message", "example"} == set(dumped["unserved"][0])
