@@ -113,6 +113,8 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
             yield _Change(f"max_num_seqs {seqs}", f"--max-num-seqs {seqs}", replace(ask, seqs=(seqs,)))
     for policy in QUALITIES[QUALITIES.index(ask.quality) + 1 :]:
         yield _Change(f"quality {policy}", f"--quality {policy}", replace(ask, quality=policy))
+    if ask.safe:
+        yield _Change("the likely pool", "--pool likely", replace(ask, safe=False))
     if not beside_best and (
         ask.max_gpus is not None or any(offer.available is not None for offer in ask.offers)
     ):

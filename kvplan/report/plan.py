@@ -9,7 +9,7 @@ from kvplan.planning.ask import CONTEXT
 from kvplan.planning.results import PlanResult, Reason
 from kvplan.plans.plan import QUALITIES, SAFE
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.plan_table import WHY, beside, money, options_table
+from kvplan.report.plan_table import WHY, beside, checkpoints, money, options_table
 from kvplan.report.words import command, count, engine_title
 from kvplan.units import gib
 
@@ -36,6 +36,7 @@ def plan_screen(result: PlanResult, *, typed: Sequence[str], look: Sequence[str]
         title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)
         screen += [BLANK, line(Span(title, "bold"), indent=1)]
         screen += options_table(result.pareto[:_SHOWN_FRONT], result.currency, lengths=True)
+        screen += checkpoints(result.pareto[:_SHOWN_FRONT])
         left = len(result.pareto) - _SHOWN_FRONT
         if left > 0:
             screen.append(line(Span(f"and {left:,} more: --json", "dim"), indent=2))

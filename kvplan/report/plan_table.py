@@ -37,6 +37,7 @@ WHY = {
 """What a reason's code means, in a few words."""
 _PLAIN = ("auto", "bfloat16", "float16", "float32", "f16")
 _GPU_WIDTH = 22
+_LEAST_WIDTH = 10
 _SHOWN_WITHOUT = 4
 """Kinds without a row are named where no more than a few were asked for."""
 
@@ -58,13 +59,14 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     if timed:
         rows[0].append(Span("TPOT", "dim"))
     if lengths:
-        rows[0].append(Span("tokens each", "dim"))
+        rows[0].append(Span("tokens", "dim"))
+    width = _GPU_WIDTH - 8 * (lengths + engines + (priced and timed))
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
         layout = option.layout() + (f" × {option.replicas}" if option.replicas > 1 else "")
         row: list[Piece] = [
             Span(f"{option.gpus:,}", style),
-            Span(shorten(option.gpu, _GPU_WIDTH), style),
+            Span(shorten(option.gpu, max(width, _LEAST_WIDTH)), style),
             Span(weights_of(option), style),
             Span(_cache(option), style),
             Span(layout, style),
@@ -83,14 +85,19 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     return table(rows, "rllll" + "l" * engines + "rr" + "r" * (priced + timed + lengths), gap="  ")
 
 
+def checkpoints(options: Sequence[Option]) -> Screen:
+    """Below a table: which other checkpoints are in it."""
+    screen: Screen = []
+    for text in dict.fromkeys(option.other_checkpoint for option in options):
+        if text:
+            style = "warn" if "another model" in text else "dim"
+            screen += wrapped(f"* {text}", indent=2, hang=2, style=style)
+    return screen
+
+
 def beside(result: PlanResult) -> Screen:
     """Below the table: other checkpoints in it, rows that are left, kinds without one that were named."""
-    screen: Screen = []
-    for text in dict.fromkeys(option.other_checkpoint for option in result.options):
-        if text:
-            screen += wrapped(
-                f"* {text}", indent=2, hang=2, style="warn" if "another model" in text else "dim"
-            )
+    screen = checkpoints(result.options)
     without = [one for one in result.unserved if one.code != "beyond-top"]
     if result.more:
         rows = len(result.options) + result.more
