@@ -17,7 +17,7 @@ from kvplan.planning.rows import Each, Rows, memory_of, rows_of
 from kvplan.plans.fleet import Kind
 from kvplan.settings import Settings
 from kvplan.units import GIB
-from tests.laws import sampled
+from tests.laws.sampling import sampled
 from tests.planning.asks import a_shape, an_ask, catalogues
 from tests.planning.brute import brute_force
 
