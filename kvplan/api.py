@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
 from kvplan.engines.base import Choice
+from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose, fitted
 from kvplan.gpu import Gpu
@@ -101,8 +102,7 @@ def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: An
     choice = choose(engine)
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
-    if settings.engine_options:
-        check_options((choice.engine,), settings)
+    check_options((choice.engine,), settings)
     loaded = load_model(model)
     if media:
         from kvplan.readers.media import with_media
@@ -306,6 +306,8 @@ def make_settings(**options: Any) -> Settings:
             value = load_model(value)
             if options.get("speculative_method") is None:
                 values["speculative_method"] = method_of(value)
+        elif name == "speculative_method":
+            value = known_method(str(value))
         values[name] = value
     if count > 1:
         _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kvplan.dtypes import KV_DTYPES
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice, has_kind, request_tokens
+from kvplan.engines.shared_options import idle_settings
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -31,7 +32,12 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     result = choice.size(model, own_settings(choice.engine, settings))
     if settings.media:
         result = replace(result, settings={**result.settings, **dict(settings.media)})
-    return replace(result, warnings=(choice.warning, *result.warnings)) if choice.warning else result
+    said = (
+        *((choice.warning,) if choice.warning else ()),
+        *result.warnings,
+        *idle_settings(choice.engine.name, model, settings),
+    )
+    return replace(result, warnings=said) if len(said) > len(result.warnings) else result
 
 
 class Verdict(NamedTuple):
@@ -295,7 +301,8 @@ def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | No
     A pool holds the blocks of all requests, at least those of one request of max_model_len, and block 0,
     which is never used. Without a pool it is the peak.
     """
-    result = ask(model, choice, replace(settings, kv_cache_memory=PLENTY))
+    plenty = replace(own_settings(choice.engine, settings), kv_cache_memory=PLENTY)
+    result = choice.engine.size(model, plenty, choice.version)  # whatever the GPU has
     if result.refusal is not None:
         return None
     pool = result.pool

@@ -23,6 +23,16 @@ REFUSED: dict[str, str] = {}
 WARNED = {
     "stepfun-ai__Step-3.7-Flash": "no text_config",
     "stepfun-ai__Step-3.7-Flash-FP8": "no text_config",
+    "llava-hf__llava-1.5-7b-hf": "does not state text_config.num_hidden_layers: 32",
+    **dict.fromkeys(
+        (
+            "baichuan-inc__Baichuan2-7B-Chat",
+            "internlm__internlm-chat-7b",
+            "microsoft__phi-1_5",
+            "microsoft__phi-2",
+        ),
+        "states no KV heads",
+    ),
 }
 # Beside the engine that sizes everything: custom code and new types that the others have no class for.
 OTHER_ENGINES = [name for name in ("transformers", "vllm") if name in ENGINES]

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from kvplan.checking.case import Case
 from kvplan.dtypes import kv_dtype
+from kvplan.fitting import TOO_LARGE, room_for_cache
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE
 from kvplan.plans.serve import flag_for
@@ -77,13 +78,14 @@ def given_memory(case: Case) -> Found:
     budget = case.unstated_budget
     if budget is None:
         return
-    needed = sum(line.bytes for line in budget.lines)
-    if given + needed > budget.total_bytes:
+    left = room_for_cache(budget)
+    if given > left:
+        needed = sum(line.bytes for line in budget.lines)
         yield wrong(
-            "pool-too-large",
+            TOO_LARGE,
             f"{gib(given)} for the cache do not fit beside the {gib(needed)} that the engine takes",
             f"serve.{flag_for(case.plan.engine, 'kv_cache_memory') or 'kv_cache_memory'}",
-            f"of {gib(budget.total_bytes)} at most {gib(max(budget.total_bytes - needed, 0))} are left",
+            f"of {gib(budget.total_bytes)} at most {gib(left)} are left",
         )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS, choose
+from kvplan.fitting import BUDGETS, TOO_LARGE, choose
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import pools_of, requests_of, settings_of
@@ -75,6 +75,8 @@ class Started:
                 raise
             self.refusal = Refusal(error.code, error.message)
             return
+        if result.refusal is not None and result.refusal.code == TOO_LARGE:
+            result = replace(result, refusal=None)  # a finding of its own: kvplan.checking.rules.given_memory
         self.result = result
         given, budget = self.plan.settings.kv_cache_memory, result.budget
         if given is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError
 
 
@@ -32,7 +33,7 @@ def speculative(text: str) -> tuple[str | None, int, str | None]:
         tokens = int(number) if number.isascii() and number.isdigit() and len(number) <= 9 else 0
     if tokens < 1:
         raise _bad_speculative(text)
-    return method, tokens, model
+    return None if method is None else known_method(method), tokens, model
 
 
 def _bad_speculative(text: str) -> KvplanError:

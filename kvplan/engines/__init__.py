@@ -9,6 +9,7 @@ from importlib import import_module
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines.shared_options import check_shared
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.settings import Settings
 
@@ -65,8 +66,9 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
 
 
 def check_options(engines: Iterable[Engine], settings: Settings) -> None:
-    """Every engine option must be known to one of the engines. Raises KvplanError(unknown-option)."""
+    """Every setting must be one that an asked engine has. Raises KvplanError(unknown-option)."""
     asked = tuple(engines)
+    check_shared([engine.name for engine in asked], settings)
     for name, _ in settings.engine_options:
         if not any(knows(engine, name) for engine in asked):
             owners = [

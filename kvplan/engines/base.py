@@ -185,6 +185,18 @@ def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
 
 
+def too_many_stages(model: Model, settings: Settings) -> Refusal | None:
+    """A stage without a layer: no engine starts one (vLLM's get_pp_indices and its like)."""
+    stages = settings.pipeline_parallel_size
+    if stages <= model.num_layers:
+        return None
+    return Refusal(
+        "pipeline-parallel",
+        f"{model.num_layers} layers make fewer than {stages} stages",
+        help=(f"--pp {model.num_layers}",) if model.num_layers else (),
+    )
+
+
 class Compiled(Protocol):
     """What an engine knows of (model, settings, version) before a request is asked for."""
 

@@ -23,6 +23,7 @@ from kvplan.engines.base import (
     rank_terms,
     request_tokens,
     served_dtype,
+    too_many_stages,
 )
 from kvplan.engines.options import EngineOption
 from kvplan.families import Part, Store
@@ -55,13 +56,15 @@ class Generic:
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
         tp, pp = settings.tensor_parallel_size, settings.pipeline_parallel_size
+        refusal = too_many_stages(model, settings)
+        stages = min(pp, max(model.num_layers, 1))
         states = (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype)
-        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, states, tp, pp)
+        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, states, tp, stages)
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         own_tokens = ceil_div(tokens, settings.decode_context_parallel_size)
         held = [_held(terms, own_tokens, encoder_tokens) for terms in plan.stages]
-        fullest = max(range(pp), key=lambda stage: held[stage][0])
+        fullest = max(range(stages), key=lambda stage: held[stage][0])
         (most, fixed), replica, count = (
             held[fullest],
             sum(amount for amount, _ in held) * tp,
@@ -84,6 +87,7 @@ class Generic:
             ),
             total=Total(replica, replica * count),
             layers=plan.layers,
+            refusal=refusal,
             warnings=(*model.warnings, warning) if warning else model.warnings,
         )
 

@@ -19,7 +19,7 @@ from kvplan.model import Model
 from kvplan.record import changed
 from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
-from kvplan.units import gib
+from kvplan.units import MIB, gib
 
 BUDGETS = {
     "vllm": "kvplan.fitting.vllm",
@@ -63,7 +63,12 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     if longest and (module is None or engine.name not in _WITH_AUTO):
         raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
-        return engine.size(model, _with_longest(model, choice, settings) if longest else settings, version)
+        asked = _with_longest(model, choice, settings) if longest else settings
+        result = engine.size(model, asked, version)
+        if module is None or settings.gpu is None or result.refusal is not None:
+            return result
+        budget = _fit(module, model, choice, changed(asked, kv_cache_memory=None)).budget
+        return _beside(model, choice, asked, budget, result)
     plain = replace(settings, max_model_len=None) if longest else settings
     fit = _fit(module, model, choice, plain)
     if fit.budget is None:
@@ -80,6 +85,8 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         result = engine.size(
             model, _with_longest(model, choice, with_pool) if longest else with_pool, version
         )
+        if settings.num_gpu_blocks_override is not None:
+            result = _beside(model, choice, with_pool, fit.budget, result)
     return changed(
         result,
         settings={**result.settings, **dict(fit.settings)},
@@ -87,6 +94,36 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         weights=fit.weights,
         warnings=(*result.warnings, *fit.warnings),
     )
+
+
+def room_for_cache(budget: Budget) -> int:
+    """Bytes of the GPU beside everything else that the engine takes, whatever its utilisation is set to."""
+    return max(budget.total_bytes - sum(line.bytes for line in budget.lines), 0)
+
+
+TOO_LARGE = "pool-too-large"
+
+
+def _beside(
+    model: Model, choice: Choice, settings: Settings, budget: Budget | None, result: SizeResult
+) -> SizeResult:
+    """The answer with a pool that was stated in bytes or blocks, refused where it does not fit the GPU beside
+    the rest: the engine's allocation would run out of memory."""
+    stated = settings.kv_cache_memory or 0
+    if settings.num_gpu_blocks_override is not None and result.pool is not None:
+        stated = result.pool.num_blocks * result.pool.bytes_per_block
+    if budget is None or stated <= room_for_cache(budget):
+        return result
+    left = room_for_cache(budget)
+    smaller = replace(settings, kv_cache_memory=left // MIB * MIB, num_gpu_blocks_override=None)
+    starts = left >= MIB and choice.engine.size(model, smaller, choice.version).refusal is None
+    refusal = Refusal(
+        TOO_LARGE,
+        f"{gib(stated)} for the cache do not fit beside the {gib(budget.total_bytes - left)} that the engine"
+        f" takes: of {gib(budget.total_bytes)} at most {gib(left)} are left",
+        help=(f"--kv-cache-memory {left // MIB}MiB",) if starts else (),
+    )
+    return replace(result, refusal=refusal)
 
 
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:

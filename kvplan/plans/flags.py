@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
 from kvplan.settings import LONGEST
@@ -150,7 +151,11 @@ def _speculative(value: Any) -> tuple[str | None, int, str | None]:
     if tokens < 1:
         raise ValueError
     method, model = entry.get(_METHOD), entry.get(_MODEL)
-    return None if method is None else _word(method), tokens, None if model is None else _word(model)
+    return (
+        None if method is None else known_method(_word(method)),
+        tokens,
+        None if model is None else _word(model),
+    )
 
 
 def _kept(value: Any) -> object:

@@ -27,6 +27,7 @@ from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
 from kvplan.readers.rules.custom import unknown_decoder
 from kvplan.readers.rules.decoder import plain_decoder
+from kvplan.readers.sanity import assumed, check_sizes
 from kvplan.readers.text_part import TextPart, find_text_part, unknown_type
 from kvplan.readers.view import ConfigView, Sourced
 
@@ -48,6 +49,8 @@ def read_config(
     part = _text_part(raw)
     role = role_of(part)
     layers, warnings = _layers(part, role)
+    if role.no_cache is None:
+        check_sizes(part, layers)
     drafts = draft_layers(part, layers)
     plain, keys = strip_sources(layers)
     plain_drafts, _ = strip_sources(list(drafts))
@@ -76,7 +79,7 @@ def read_config(
             **engine_facts(part.view, length, quant_object(part, hf_quant_config), scheme),
         },
         provenance=Provenance(how="config", keys=keys),
-        warnings=(*reason, *part.warnings, *warnings, *quant_warnings),
+        warnings=(*reason, *part.warnings, *warnings, *assumed(part, len(layers), keys), *quant_warnings),
         config=raw if hf_quant_config is None else {**raw, QUANT_KEY: hf_quant_config},
     )
 

@@ -10,7 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.config import read_config
 
-LLAMA: dict[str, Any] = {"model_type": "llama", "max_position_embeddings": 4096}
+LLAMA: dict[str, Any] = {"model_type": "llama", "max_position_embeddings": 4096, "num_hidden_layers": 32}
 
 
 def read(config: dict[str, Any], quant: dict[str, Any] | None = None) -> Model:

@@ -21,6 +21,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
+    too_many_stages,
 )
 from kvplan.engines.llamacpp.memory import Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
@@ -101,7 +102,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         EngineRef(LlamaCpp.name, version),
         machine,
         options,
-        refusal_of(model),
+        refusal_of(model) or too_many_stages(model, settings),
         _shown(store, options, machine, settings),
         layer_answers(model, lambda part: store),
         (*model.warnings, *_warnings(model)),

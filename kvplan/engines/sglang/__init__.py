@@ -21,6 +21,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
+    too_many_stages,
 )
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.own_options import SGLANG as OPTIONS
@@ -93,7 +94,7 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
     arguments = resolve_arguments(model, settings, options, context_len)
-    refusal = refusal_of(model)
+    refusal = refusal_of(model) or too_many_stages(model, settings)
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),

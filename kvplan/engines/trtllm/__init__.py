@@ -23,6 +23,7 @@ from kvplan.engines.base import (
     planned_settings,
     planned_values,
     request_tokens,
+    too_many_stages,
 )
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.own_options import TRTLLM as OPTIONS
@@ -118,7 +119,8 @@ class Compiled:
 def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
-    store, refusal = store_for(model, settings), _unsupported(model)
+    store = store_for(model, settings)
+    refusal = _unsupported(model) or too_many_stages(model, settings)
     make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
     plan: Plan | PlanV2 | None = None
     if refusal is None:

@@ -6,7 +6,7 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import parse_version, too_many_stages
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
@@ -51,6 +51,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _dtypes(model, settings, resolved)
         or _length(settings, resolved)
         or _parallel(model, resolved)
+        or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings)
         or _adapters(model, settings)
@@ -160,8 +161,6 @@ def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
                 return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
         return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
-    if resolved.pp > model.num_layers:
-        return Refusal("pipeline-parallel", f"{model.num_layers} layers make fewer than {resolved.pp} stages")
     return None
 
 
