@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
 from kvplan.engines.base import Choice
-from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose, fitted
 from kvplan.gpu import Gpu
@@ -20,7 +19,7 @@ from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.record import field_names
 from kvplan.results import SizeResult
-from kvplan.settings import LONGEST, MEDIA, Settings
+from kvplan.settings import LONGEST, MEDIA, Settings, known_method
 from kvplan.units import gib, parse_bytes, parse_tokens
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError
+from kvplan.settings import known_method
 
 
 def speculative(text: str) -> tuple[str | None, int, str | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import field_names
 from kvplan.settings import Settings
@@ -73,35 +73,7 @@ _LORA = (
 
 _NO_BUDGET = ("generic", "transformers")
 
-MTP = "mtp"
-_MTP_WORDS = frozenset(
-    """deepseek_mtp dots3_note_mtp mimo_mtp mimo_v2_mtp glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp
-    nemotron_h_mtp exaone_moe_mtp exaone4_5_mtp qwen3_next_mtp qwen4_exp_mtp qwen3_5_mtp longcat_flash_mtp
-    bailing_hybrid_v3_mtp minimax_m3_mtp bailing_hybrid_mtp kimi_k3_mtp pangu_ultra_moe_mtp step3p5_mtp
-    hy_v3_mtp hy_v4_mtp gemma4_mtp inkling_mtp glm5_next_mtp""".split()
-)
-METHODS = (
-    MTP,
-    *"draft_model eagle eagle3 ngram ngram_gpu suffix medusa mlp_speculator dflash dspark".split(),
-)
-"""vllm-project/vllm 0.32 vllm/config/speculative.py, SpeculativeMethod, which rewrites _MTP_WORDS to mtp."""
-
 _DEFAULTS = Settings()
-
-
-def known_method(word: str) -> str:
-    """A speculative method as the rules know it. Raises KvplanError(bad-setting) for any other word."""
-    plain = word.strip().lower()
-    if plain in _MTP_WORDS:
-        return MTP
-    if plain in METHODS:
-        return plain
-    near = did_you_mean(plain, METHODS)
-    raise KvplanError(
-        "bad-setting",
-        f"there is no speculative method {word!r}",
-        help=f"did you mean {near}?" if near else "known: " + ", ".join(METHODS),
-    )
 
 
 def given_settings(settings: Settings) -> Iterator[str]:

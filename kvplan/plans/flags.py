@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from kvplan.engines.shared_options import known_method
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
-from kvplan.settings import LONGEST
+from kvplan.settings import LONGEST, known_method
 from kvplan.units import parse_bytes
 
 KINDS = {

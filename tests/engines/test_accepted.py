@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines import ENGINES
-from kvplan.engines.shared_options import FOREIGN, METHODS, known_method
+from kvplan.engines.shared_options import FOREIGN
 from kvplan.errors import KvplanError
 from kvplan.fitting import BUDGETS
 from kvplan.record import field_names
 from kvplan.report.emit.tables import TABLES
-from kvplan.settings import Settings
+from kvplan.settings import METHODS, Settings, known_method
 from kvplan.units import GIB
 
 TRIALS: dict[str, Any] = {
