@@ -38,7 +38,7 @@ class Frame:
     head: str = "lm_head"
     norm: str = RMS
     tied: Flag = "tie_word_embeddings"
-    head_bias: bool = False
+    head_bias: Flag = False
     positions: tuple[str, str, int] | None = None
     everywhere: bool = False
     embed_everywhere: bool = False
@@ -75,7 +75,7 @@ class Frame:
         if not tied:
             head = Place.EVERY if always or self.head_everywhere else Place.LAST
             made.append(Placed(head, embedding(self.head, vocabulary, table, Role.HEAD)))
-        if self.head_bias:
+        if holds(view, self.head_bias):
             rows = embedding(self.head, vocabulary, 1).rows[0]
             made += _at(last, vector(f"{self.head}.bias", rows))
         return made

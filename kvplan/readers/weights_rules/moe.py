@@ -47,6 +47,24 @@ def by_types(view: ConfigView, index: int) -> bool:
     return bool(kinds[index] == "sparse")
 
 
+def by_types_or(first: int) -> Sparse:
+    """mlp_layer_types where the config has it, else from first_k_dense_replace (or this default) on."""
+
+    def is_sparse(view: ConfigView, index: int) -> bool:
+        if view.sequence("mlp_layer_types") is not None:
+            return by_types(view, index)
+        start = view.optional_integer("first_k_dense_replace", default=first, lowest=0)
+        every = view.optional_integer("moe_layer_freq", default=1) or 1
+        return index >= (first if start is None else start) and index % every == 0
+
+    return is_sparse
+
+
+def after_dense(view: ConfigView, index: int) -> bool:
+    """The first num_dense_layers layers have no experts."""
+    return index >= (view.optional_integer("num_dense_layers", default=0, lowest=0) or 0)
+
+
 @record()
 class Moe:
     """The experts of one architecture.

@@ -50,12 +50,18 @@ def hidden_size(view: ConfigView) -> int:
     return int(view.integer(*HIDDEN_KEYS))
 
 
+def nothing_more(view: ConfigView) -> Tensors:
+    """No tensors beside attention, perceptron and norms."""
+    return ()
+
+
 @record()
 class Plain:
     """One architecture. Flags are config keys or fixed; names are the checkpoint's.
 
     width: keys of the perceptron's width, or width_of computes it; mlp_divided False: vLLM's general
-    backend keeps the perceptron whole; moe: its experts, and which layers have them.
+    backend keeps the perceptron whole; moe: its experts, and which layers have them; more: what every layer
+    has beside that (sinks, gates, scales).
     """
 
     frame: Frame = PLAIN_FRAME
@@ -75,6 +81,7 @@ class Plain:
     width: tuple[str, ...] = ("intermediate_size",)
     width_of: Callable[[ConfigView], int] | None = None
     moe: Moe | None = None
+    more: Callable[[ConfigView], Tensors] = nothing_more
 
     def __call__(self, view: ConfigView) -> Decoder:
         count = int(view.num_layers(*LAYER_KEYS))
@@ -97,6 +104,7 @@ class Plain:
             )
             + (self.moe.tensors(view) if sparse and self.moe else self.dense(view, hidden))
             + norms(names, whole("hidden_size", hidden), self.norm)
+            + self.more(view)
         )
 
     def dense(self, view: ConfigView, hidden: int) -> Tensors:
