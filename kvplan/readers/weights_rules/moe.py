@@ -89,6 +89,7 @@ class Moe:
     shared_path: str = "mlp.shared_experts"
     shared_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared_gate: str = ""
+    shared_bias: Flag = False
     shared_split: Split = Split.EVEN
     hidden: tuple[str, ...] = ("hidden_size", "d_model")
 
@@ -113,6 +114,7 @@ class Moe:
                 hidden,
                 beside,
                 gated=self.gated,
+                bias=holds(view, self.shared_bias),
                 names=self.shared_names,
                 width_name="shared expert width",
                 split=self.shared_split,
