@@ -30,8 +30,13 @@ from kvplan.weights.inventory import Split
 INDEXED = ("deepseek_v32", "glm_moe_dsa")
 
 
-def mla_attention(view: ConfigView, *, gate: bool = False, path: str = "self_attn") -> Tensors:
-    """Query through q_lora_rank where there is one, key and value through kv_lora_rank."""
+def mla_attention(
+    view: ConfigView, *, gate: bool = False, bias: bool = False, path: str = "self_attn"
+) -> Tensors:
+    """Query through q_lora_rank where there is one, key and value through kv_lora_rank.
+
+    bias: of the low-rank and the output projection. gate: an output gate as wide as the values.
+    """
     hidden, heads = whole("hidden_size", hidden_size(view)), even("num_attention_heads", int(num_heads(view)))
     nope, rope = view.integer("qk_nope_head_dim", lowest=0), view.integer("qk_rope_head_dim", lowest=0)
     value = keyed(view, "v_head_dim")
@@ -40,17 +45,18 @@ def mla_attention(view: ConfigView, *, gate: bool = False, path: str = "self_att
     low = view.optional_integer("q_lora_rank", lowest=0)
     if low:
         rank = whole("q_lora_rank", int(low))
-        made = linear(f"{path}.q_a_proj", rank, hidden) + norm(f"{path}.q_a_layernorm", rank)
+        made = linear(f"{path}.q_a_proj", rank, hidden, bias=bias) + norm(f"{path}.q_a_layernorm", rank)
         made += linear(f"{path}.q_b_proj", query, rank)
     else:
         made = linear(f"{path}.q_proj", query, hidden)
     joint = whole("kv_lora_rank + qk_rope_head_dim", latent.value + rope)
-    made += linear(f"{path}.kv_a_proj_with_mqa", joint, hidden) + norm(f"{path}.kv_a_layernorm", latent)
+    made += linear(f"{path}.kv_a_proj_with_mqa", joint, hidden, bias=bias)
+    made += norm(f"{path}.kv_a_layernorm", latent)
     both = whole("qk_nope_head_dim + v_head_dim", nope + value.value)
     made += linear(f"{path}.kv_b_proj", (heads, both), latent)
     if gate:
         made += linear(f"{path}.g_proj", (heads, value), hidden)
-    return made + linear(f"{path}.o_proj", hidden, (heads, value))
+    return made + linear(f"{path}.o_proj", hidden, (heads, value), bias=bias)
 
 
 def indexer(view: ConfigView, path: str = "self_attn.indexer") -> Tensors:
