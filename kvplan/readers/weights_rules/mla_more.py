@@ -194,7 +194,8 @@ def bailing_hybrid(view: ConfigView) -> Decoder:
             raise view.refuse("layer_types", f"unknown layer type {word[:40]!r}")
         return mixers[word] + _forward(view, sparse=sparse) + around
 
-    return Decoder(Frame(), tuple(layer(word, _is_sparse(view, index)) for index, word in enumerate(words)))
+    layers = tuple(layer(word, _is_sparse(view, index)) for index, word in enumerate(words))
+    return Decoder(Frame(tied=False), layers)
 
 
 def _own(view: ConfigView, index: int) -> ConfigView:
@@ -224,14 +225,12 @@ def dots3_note(view: ConfigView) -> Decoder:
     words = layer_words(view, "layer_types")
     if words is None:
         windows = view.flag("use_sliding_window", default=True)
-        words = [
-            "indexed" if not windows or i < 2 or i % 4 == 1 else "sliding_attention" for i in range(count)
-        ]
+        wide = [not windows or index < 2 or index % 4 == 1 for index in range(count)]
+        words = ["full_attention" if full else "sliding_attention" for full in wide]
     indexed = view.flag("use_dsa", default=True)
-    model, shared = (
-        whole("hidden_size", hidden_size(view)),
-        int(view.integer("shared_experts_intermediate_size")),
-    )
+    model = whole("hidden_size", hidden_size(view))
+    shared = int(view.integer("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"))
+    shared *= int(view.integer("n_shared_experts"))
 
     @lru_cache(maxsize=8)
     def mixer(word: str, index: int) -> Tensors:
