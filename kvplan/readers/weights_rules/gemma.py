@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from kvplan.readers.rules.decoder import head_dim, num_heads, num_kv_heads
+from kvplan.readers.rules.recipe import layer_settings
 from kvplan.readers.view import ConfigView, check_integer
 from kvplan.readers.weights_rules.frame import Frame, at
 from kvplan.readers.weights_rules.parts import (
@@ -72,7 +73,7 @@ def _by_layer_ends(view: ConfigView) -> list[Placed]:
     return at(Place.EVERY, (table, *made))
 
 
-@decoder("gemma4_text")
+@decoder("gemma4_text", "gemma4_unified_text")
 def gemma4(view: ConfigView) -> Decoder:
     """Windowed and full layers of different head widths; the last layers share K and V and have none."""
     hidden, words = hidden_size(view), _layer_words(view)
@@ -119,11 +120,23 @@ def gemma4(view: ConfigView) -> Decoder:
 def _gemma4_heads(view: ConfigView, *, full: bool) -> Heads:
     """global_head_dim and num_global_key_value_heads (with attention_k_eq_v) on full layers."""
     width, kv = int(head_dim(view)), int(num_kv_heads(view))
-    if full:
-        width = int(view.optional_integer("global_head_dim") or width)
-        if view.flag("attention_k_eq_v"):
+    own = _of_full_layers(view) if full else None
+    if own is not None:
+        width, kv = int(head_dim(own)), int(num_kv_heads(own))
+    elif full:
+        width = int(view.optional_integer("global_head_dim", default=512) or 512)
+        if view.flag("attention_k_eq_v", default=True):
             kv = int(view.optional_integer("num_global_key_value_heads") or kv)
     return Heads(int(num_heads(view)), kv, width, width)
+
+
+def _of_full_layers(view: ConfigView) -> ConfigView | None:
+    """What per_layer_config, the library's words of today, says of the first full layer."""
+    words = _layer_words(view)
+    table = layer_settings(view, len(words))
+    if not table or "full_attention" not in words:
+        return None
+    return view.with_values(table.get(words.index("full_attention"), {}))
 
 
 @decoder("gemma3n_text")

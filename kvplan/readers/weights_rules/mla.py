@@ -9,7 +9,7 @@ from __future__ import annotations
 from kvplan.readers.rules.decoder import num_heads
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.frame import Frame
-from kvplan.readers.weights_rules.moe import Moe, after_first, shared_by_count
+from kvplan.readers.weights_rules.moe import Moe, after_first, by_types_or, shared_by_count
 from kvplan.readers.weights_rules.parts import (
     LAYER,
     Tensors,
@@ -94,7 +94,7 @@ def _corrected(view: ConfigView) -> bool:
 def _moe(gate_dtype: str | None, always_corrected: bool) -> Moe:
     return Moe(
         count=("n_routed_experts",),
-        layer_is_sparse=after_first,
+        layer_is_sparse=by_types_or(1) if always_corrected else after_first,
         gate_dtype=gate_dtype,
         correction="mlp.gate.e_score_correction_bias",
         correction_if=True if always_corrected else _corrected,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from kvplan.readers.rules.decoder import num_heads
+from kvplan.readers.rules.recipe import layer_settings
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.dense_more import BIAS, sinks
 from kvplan.readers.weights_rules.frame import Frame, at
@@ -198,13 +199,6 @@ def bailing_hybrid(view: ConfigView) -> Decoder:
     return Decoder(Frame(tied=False), layers)
 
 
-def _own(view: ConfigView, index: int) -> ConfigView:
-    """The view of one layer: what per_layer_config says of it first."""
-    table = view.mapping("per_layer_config") or {}
-    own = table.get(str(index), table.get(index))
-    return view.with_values(own) if isinstance(own, dict) and own else view
-
-
 _SWA = {
     "num_attention_heads": 64, "q_lora_rank": 1024, "kv_lora_rank": 1024, "qk_nope_head_dim": 192,
     "v_head_dim": 128, "head_dim": 256,
@@ -227,7 +221,7 @@ def dots3_note(view: ConfigView) -> Decoder:
         windows = view.flag("use_sliding_window", default=True)
         wide = [not windows or index < 2 or index % 4 == 1 for index in range(count)]
         words = ["full_attention" if full else "sliding_attention" for full in wide]
-    indexed = view.flag("use_dsa", default=True)
+    indexed, table = view.flag("use_dsa", default=True), layer_settings(view, count) or {}
     model = whole("hidden_size", hidden_size(view))
     shared = int(view.integer("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"))
     shared *= int(view.integer("n_shared_experts"))
@@ -235,7 +229,7 @@ def dots3_note(view: ConfigView) -> Decoder:
     @lru_cache(maxsize=8)
     def mixer(word: str, index: int) -> Tensors:
         sizes = view if word != "sliding_attention" else _sliding(view)
-        sizes = _own(sizes, index)
+        sizes = sizes.with_values(table.get(index, {}))
         heads = even("num_attention_heads", int(num_heads(sizes)))
         made = mla_attention(sizes, bias=view.flag(BIAS)) + linear("self_attn.g_proj", heads, model)
         made += norm("self_attn.k_rope_only_layernorm", keyed(sizes, "qk_rope_head_dim"))

@@ -13,7 +13,8 @@ from math import isqrt
 from kvplan.readers.rules.decoder import num_heads
 from kvplan.readers.view import ConfigView
 from kvplan.readers.weights_rules.delta_nets import TOKEN_MOE
-from kvplan.readers.weights_rules.dense_more import BIAS, NONE, all_heads
+from kvplan.readers.weights_rules.dense_more import BIAS, NONE
+from kvplan.readers.weights_rules.dense_table import all_heads
 from kvplan.readers.weights_rules.frame import Frame, at
 from kvplan.readers.weights_rules.hybrids import by_word, layer_words
 from kvplan.readers.weights_rules.parts import (
@@ -158,8 +159,7 @@ def xlstm(view: ConfigView) -> Decoder:
         layers="backbone.blocks",
         embed="backbone.embeddings",
         final_norm="backbone.out_norm",
-        embed_width=("embedding_dim", "hidden_size"),
-        norm=kind,
+        tied=False,
         final_norm_if=lambda seen: seen.flag("add_out_norm", default=True),
     )
     return Decoder(frame, (layer,) * int(view.num_layers("num_blocks", "num_hidden_layers")))

@@ -177,6 +177,8 @@ def mimo_v2(view: ConfigView) -> Decoder:
 
 
 NEMOTRON_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+# The library's words of today for the same layers.
+NEMOTRON_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}
 
 
 @decoder("nemotron_h")
@@ -186,7 +188,8 @@ def nemotron_h(view: ConfigView) -> Decoder:
     if isinstance(pattern, str):
         words = [NEMOTRON_LETTERS.get(letter, letter) for letter in pattern]
     else:
-        words = [str(word) for word in view.sequence("layers_block_type", "layer_types") or ()]
+        given = [str(word) for word in view.sequence("layers_block_type", "layer_types") or ()]
+        words = [NEMOTRON_WORDS.get(word, word) for word in given]
     if not words:
         raise view.missing("hybrid_override_pattern")
     hidden = hidden_size(view)

@@ -1,0 +1,62 @@
+"""kvplan's tensors against the library's modules: every decoder, every size and switch, layer by layer.
+
+Plain runs take a sample; KVPLAN_CONFORMANCE=all takes every type.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("transformers", reason="needs transformers 5.23")
+
+from tests.conformance import harness
+
+if not harness.HAVE_RELEASE:
+    pytest.skip(f"needs transformers {harness.RELEASE}", allow_module_level=True)
+
+from kvplan.readers.weights_rules import known_decoders
+from tests.conformance.causal_cases import CAUSAL
+from tests.conformance.weight_cases import (
+    ALWAYS,
+    DIFFERS,
+    built,
+    library_sums,
+    own_sums,
+    spelled,
+    variants,
+    weight_types,
+)
+
+pytestmark = pytest.mark.conformance
+WHOLE = os.environ.get("KVPLAN_CONFORMANCE") == "all"
+TYPES = [name for name in weight_types() if WHOLE or name in ALWAYS or zlib.crc32(name.encode()) % 8 == 0]
+LEAST = 130
+"""Decoders of the library whose tensors are held against it."""
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_every_size_of_every_layer(model_type: str) -> None:
+    wrong: list[tuple[str, Any]] = []
+    count = 0
+    with harness.time_limit(240):
+        for name, config in variants(model_type):
+            theirs = library_sums(model_type, built(CAUSAL[model_type], config))
+            ours = own_sums(spelled(model_type, config))
+            count += 1
+            if theirs != ours:
+                keys = {*theirs, *ours}
+                wrong.append(
+                    (name, {key: ours[key] - theirs[key] for key in keys if ours[key] != theirs[key]})
+                )
+    assert not wrong, f"{len(wrong)} of {count}: {wrong[:3]}"
+    assert count >= 5
+
+
+def test_nearly_every_decoder_is_held() -> None:
+    assert len(weight_types()) >= LEAST
+    assert set(DIFFERS) <= set(known_decoders())
