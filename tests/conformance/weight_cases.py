@@ -93,7 +93,7 @@ DIFFERS: dict[str, dict[str, str]] = {
     },
     "zamba": {"tie_word_embeddings": "the class unties the shared block with it"},
     "zamba2": {
-        "use_conv_bias": "the class shares no more", "tie_word_embeddings": "the class unties the shared block",
+        "use_conv_bias": "the class shares no more", "tie_word_embeddings": "it unties the block",
         "num_attention_heads": SAID_AGAIN, "num_key_value_heads": SAID_AGAIN,
     },
 }  # fmt: skip
