@@ -245,7 +245,7 @@ _SHORT = {
     "context": "tokens",
     "kv_dtype": "kv_cache_dtype",
 }
-_LENGTHS = ("tokens", "encoder_tokens", "max_num_batched_tokens")
+_LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
 _SIZES = ("kv_cache_memory", "weights")
 _NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)

@@ -38,11 +38,12 @@ class EngineRef:
 
 @record()
 class Request:
-    """The request that was sized; ``count`` of them."""
+    """The request that was sized; ``count`` of them. answer_tokens: those that are generated."""
 
     tokens: int
     encoder_tokens: int
     count: int
+    answer_tokens: int = 0
 
 
 @record()
@@ -86,7 +87,13 @@ class PoolGroup:
 
 @record()
 class Pool:
-    """The block pool of one GPU. kv_tokens and max_concurrency are what the engine version prints."""
+    """The block pool of one GPU.
+
+    kv_tokens, max_concurrency: what the engine version prints at start-up; max_requests: the same formula in
+    whole requests. max_running: requests of the asked shape that run at once without one being thrown out.
+    running_blocks, prompt_blocks: what a request holds once its prompt is computed, and what must be free to
+    admit one, where that is less and more than what start-up reserves; None: it is what start-up reserves.
+    """
 
     bytes: int
     bytes_per_block: int
@@ -97,6 +104,9 @@ class Pool:
     max_requests: int
     requests_that_fit: int
     max_num_seqs: int
+    max_running: int
+    running_blocks: int | None = None
+    prompt_blocks: int | None = None
 
 
 def _in_order(name: str, *amounts: int) -> None:

@@ -14,7 +14,8 @@ from kvplan.record import KeptHash, record
 class Settings(KeptHash):
     """Options under the engines' long names. None = the engine's default. Sizes are bytes.
 
-    tokens counts decoder positions; encoder_tokens what cross attention reads. dtype is the model's
+    tokens counts decoder positions, answer_tokens those of them that are generated (None: an eighth);
+    encoder_tokens what cross attention reads. dtype is the model's
     dtype, kv_cache_dtype the cache's ("auto": the engine decides). max_model_len may be LONGEST: the
     longest that fits. weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
     weights, as the engine counts them. speculative_model: a draft model of its own beside the target.
@@ -23,6 +24,7 @@ class Settings(KeptHash):
 
     tokens: int | None = None
     encoder_tokens: int | None = None
+    answer_tokens: int | None = None
     requests: int = 1
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
@@ -94,6 +96,7 @@ LONGEST = -1
 MOST_GIB = 10**6
 _AT_LEAST_ONE = (
     "requests",
+    "answer_tokens",
     "tensor_parallel_size",
     "pipeline_parallel_size",
     "data_parallel_size",

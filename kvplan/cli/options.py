@@ -143,6 +143,8 @@ _SHARED: tuple[Option, ...] = (
     Option("tokens", ("--tokens", "--context", "-t"), "LENGTH", parse_tokens,
            "Tokens of one request; 32k is 32,768; a comma list makes a grid. Default: all the model takes.",
            _REQUEST, many=True),
+    Option("answer_tokens", ("--answer-tokens",), "LENGTH", parse_tokens,
+           "Of a request's tokens, those that are generated. Default: an eighth.", _REQUEST),
     Option("requests", ("--requests", "--batch-size", "-n"), "NUMBER", whole_number,
            "How many requests run at once; a comma list makes a grid.", _REQUEST, many=True),
     Option("encoder_tokens", ("--encoder-tokens",), "LENGTH", parse_tokens,
@@ -239,7 +241,7 @@ COMPARISONS = (
            QUESTION),
 )  # fmt: skip
 
-_NOT_COMPARED = ("tokens", "requests", "encoder_tokens", "cache_implementation", *MEDIA)
+_NOT_COMPARED = ("tokens", "answer_tokens", "requests", "encoder_tokens", "cache_implementation", *MEDIA)
 OBSERVED = (
     Option("log", ("--log",), "FILE", word, "Start-up log of the engine (- for standard input).", QUESTION),
     Option("url", ("--url",), "URL", word,

@@ -147,6 +147,16 @@ def request_tokens(model: Model, settings: Settings) -> int:
     )
 
 
+ANSWER_PART = 8
+"""One token of so many is generated, where nobody says how many are."""
+
+
+def answer_length(settings: Settings, tokens: int) -> int:
+    """Tokens that are generated, of the request's: as given, else an eighth; a prompt has one at least."""
+    answer = tokens // ANSWER_PART if settings.answer_tokens is None else settings.answer_tokens
+    return max(1, min(answer, tokens - 1))
+
+
 def encoder_length(model: Model, settings: Settings, tokens: int) -> tuple[int, str | None]:
     """Encoder positions of one request and, where they had to be assumed, a warning.
 
@@ -242,7 +252,15 @@ NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))
 
 
 # What does not change the plan, only the question asked of it.
-_QUESTION = ("tokens", "encoder_tokens", "requests", "kv_cache_memory", "cache_implementation", "media")
+_QUESTION = (
+    "tokens",
+    "encoder_tokens",
+    "answer_tokens",
+    "requests",
+    "kv_cache_memory",
+    "cache_implementation",
+    "media",
+)
 _PLANNED = tuple(name for name in field_names(Settings) if name not in _QUESTION)
 planned_values = attrgetter(*_PLANNED)
 """The settings that decide an engine's plan, as a key for its cache."""

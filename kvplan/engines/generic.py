@@ -17,6 +17,7 @@ from itertools import pairwise
 from kvplan.dtypes import kv_dtype, scalar
 from kvplan.engines.base import (
     StoreFor,
+    answer_length,
     encoder_length,
     layer_answers,
     named_or_float32,
@@ -81,7 +82,7 @@ class Generic:
                 "pipeline_parallel_size": pp,
                 "decode_context_parallel_size": settings.decode_context_parallel_size,
             },
-            request=Request(tokens, encoder_tokens, count),
+            request=Request(tokens, encoder_tokens, count, answer_length(settings, tokens)),
             per_gpu=PerGpu(
                 most, most * count, most * count, _growth(plan.stages[fullest], own_tokens), fixed
             ),

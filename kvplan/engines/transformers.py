@@ -20,6 +20,7 @@ from kvplan.dtypes import FLOAT32, Packing, kv_dtype, scalar
 from kvplan.engines.base import (
     NOTHING,
     Held,
+    answer_length,
     encoder_length,
     has_kind,
     held_by,
@@ -104,7 +105,7 @@ class Transformers:
                 "cache_implementation": settings.cache_implementation,
                 **({"max_cache_len": allocated} if static else {}),
             },
-            request=Request(tokens, encoder_tokens, requests),
+            request=Request(tokens, encoder_tokens, requests, answer_length(settings, tokens)),
             per_gpu=PerGpu(
                 held.bytes,
                 held.bytes * requests,

@@ -29,8 +29,8 @@ from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.ranks import Parallel
 
 _QUESTION = frozenset(
-    "tokens encoder_tokens requests kv_cache_memory num_gpu_blocks_override cache_implementation gpu"
-    " media".split()
+    "tokens encoder_tokens answer_tokens requests kv_cache_memory num_gpu_blocks_override gpu media"
+    " cache_implementation".split()
 )
 """Settings that do not change the budget."""
 _DECIDES = tuple(name for name in field_names(Settings) if name not in _QUESTION)

@@ -18,8 +18,9 @@ from kvplan.record import field_names, record
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import GB, GIB
 
-_QUESTION = """tokens encoder_tokens requests gpu usage weights engine_options cache_implementation
-speculative_method num_speculative_tokens speculative_model media kv_cache_memory""".split()
+_QUESTION = """tokens encoder_tokens answer_tokens requests gpu usage weights engine_options
+cache_implementation speculative_method num_speculative_tokens speculative_model media
+kv_cache_memory""".split()
 """Settings that are no flag of a server, or have a flag of another name."""
 _COMMON = [name for name in field_names(Settings) if name not in _QUESTION]
 _KIND_OF = {

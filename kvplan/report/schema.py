@@ -32,6 +32,7 @@ class RequestEntry(_Strict):
     tokens: Count = Field(description="decoder positions of one request")
     encoder_tokens: Count = Field(description="positions that cross attention reads")
     count: Annotated[int, Field(ge=1)] = Field(description="requests at once")
+    answer_tokens: Count = Field(description="of `tokens`, those that are generated")
 
 
 class PerGpuEntry(_Strict):
@@ -104,10 +105,20 @@ class PoolEntry(_Strict):
     kv_tokens: Count = Field(description="what this engine version prints")
     max_concurrency: float = Field(description="what this engine version prints, unrounded")
     max_requests: Count = Field(
-        description="whole requests of `tokens` in the usable blocks, at most max_num_seqs"
+        description="whole requests of `tokens` by the start-up formula, at most max_num_seqs"
     )
     requests_that_fit: Count = Field(description="the same without the cap")
     max_num_seqs: Count
+    max_running: Count = Field(
+        description="requests of the asked shape, all arriving at once, that run together without a"
+        " preemption, at most max_num_seqs"
+    )
+    running_blocks: Optional[Count] = Field(  # noqa: UP045
+        description="most blocks that a request holds once its prompt is computed; null: as start-up reserves"
+    )
+    prompt_blocks: Optional[Count] = Field(  # noqa: UP045
+        description="blocks that must be free to admit a request; null: as start-up reserves"
+    )
 
 
 class BudgetLineEntry(_Strict):

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvplan.engines.base import (
     NOTHING_HELD,
+    answer_length,
     answer_of,
     encoder_length,
     layer_answers,
@@ -61,7 +62,7 @@ class LlamaCpp:
         host = machine.host_bytes(context)
         return answer_of(
             compiled,
-            Request(tokens, encoder_tokens, settings.requests),
+            Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens)),
             held,
             pool,
             refusal,

@@ -132,6 +132,7 @@ def answer(
         max_requests=min(fitting, limit),
         requests_that_fit=fitting,
         max_num_seqs=limit,
+        max_running=min(fitting, limit),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvplan.engines.base import (
     NOTHING_HELD,
+    answer_length,
     answer_of,
     encoder_length,
     layer_answers,
@@ -71,7 +72,7 @@ class Sglang:
                     shown = {**shown, **shown_sizes(arguments, sizes)}
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
-        request = Request(tokens, encoder_tokens, settings.requests)
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
         return answer_of(compiled, request, held, pool, refusal, settings=shown, warnings=(warning,))
 
 

@@ -70,6 +70,7 @@ def pool_of(pools: Pools, sizes: Sizes, tokens: int, memory: int) -> Pool:
         max_requests=min(fitting, sizes.max_running_requests),
         requests_that_fit=fitting,
         max_num_seqs=sizes.max_running_requests,
+        max_running=min(fitting, sizes.max_running_requests),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kvplan.engines.base import (
     NOTHING_HELD,
+    answer_length,
     answer_of,
     encoder_length,
     layer_answers,
@@ -97,7 +98,7 @@ class TrtLlm:
                 held = _held(plan, tokens, settings)
                 if memory is not None and refusal is None:
                     refusal, pool = _answer(plan, tokens, memory)
-        request = Request(tokens, encoder_tokens, settings.requests)
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
         return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
 
 
@@ -224,6 +225,7 @@ def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool 
         max_requests=min(fitting, plan.max_batch_size),
         requests_that_fit=fitting,
         max_num_seqs=plan.max_batch_size,
+        max_running=min(fitting, plan.max_batch_size),
     )
 
 

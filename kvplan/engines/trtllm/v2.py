@@ -178,6 +178,7 @@ def answer(plan: PlanV2, tokens: int, memory: int) -> tuple[Refusal | None, Pool
         max_requests=min(fitting, plan.max_batch_size),
         requests_that_fit=fitting,
         max_num_seqs=plan.max_batch_size,
+        max_running=min(fitting, plan.max_batch_size),
     )
 
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from kvplan.engines.base import NOTHING_HELD, answer_of, encoder_length, layer_answers
+from kvplan.engines.base import NOTHING_HELD, answer_length, answer_of, encoder_length, layer_answers
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import VLLM as OPTIONS
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
@@ -23,6 +23,7 @@ from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
+from kvplan.engines.vllm.running import decode_blocks, max_running, prompt_blocks
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
@@ -45,6 +46,7 @@ from kvplan.settings import HEAD_METHODS, Settings
 _QUESTION = (
     "tokens",
     "encoder_tokens",
+    "answer_tokens",
     "requests",
     "kv_cache_memory",
     "num_gpu_blocks_override",
@@ -93,7 +95,7 @@ class Vllm:
         compiled = _compile(model, version, planned_values(settings))
         tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
-        request = Request(tokens, encoder_tokens, settings.requests)
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
         refusal, plan = compiled.refusal, compiled.plan
         if refusal is None and tokens > compiled.max_model_len:
             refusal = Refusal(
@@ -109,7 +111,7 @@ class Vllm:
             if settings.kv_cache_memory is not None and refusal is None and plan.groups:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
-                    pool = _pool(plan, settings, blocks)
+                    pool = _pool(plan, settings, blocks, request)
             held = per_gpu, total
         return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
 
@@ -129,13 +131,14 @@ def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, To
     return per_gpu, Total(replica, replica * count), held
 
 
-def _pool(plan: Plan, settings: Settings, held: int) -> Pool:
+def _pool(plan: Plan, settings: Settings, held: int, request: Request) -> Pool:
     memory = settings.kv_cache_memory
     assert memory is not None
     num_blocks = plan.num_blocks(memory, settings.num_gpu_blocks_override)
     kv_tokens, concurrency = plan.printed(num_blocks)
     # Block 0 is never handed out, whatever the start-up check of the release counts with.
     fitting = (num_blocks - 1) // held if held else plan.max_num_seqs
+    shape = request.tokens - request.answer_tokens, request.answer_tokens, request.encoder_tokens
     return Pool(
         memory,
         plan.widest,
@@ -146,6 +149,9 @@ def _pool(plan: Plan, settings: Settings, held: int) -> Pool:
         min(fitting, plan.max_num_seqs),
         fitting,
         plan.max_num_seqs,
+        max_running(plan, num_blocks - 1, *shape),
+        decode_blocks(plan, *shape),
+        prompt_blocks(plan, *shape),
     )
 
 

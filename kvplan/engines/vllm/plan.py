@@ -10,8 +10,10 @@ from dataclasses import field
 from fractions import Fraction
 
 from kvplan.engines.vllm.grouping import Group, make_groups
+from kvplan.engines.vllm.holding import Steps
 from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved
+from kvplan.engines.vllm.running import kept_below, steps_of
 from kvplan.engines.vllm.specs import Charge, Scheduling, Spec, SpecKind, charge_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.record import record
@@ -20,7 +22,11 @@ from kvplan.results import PoolGroup
 
 @record()
 class PlanGroup:
-    """One group as the scheduler sees it: the layers of the first pipeline stage."""
+    """One group as the scheduler sees it: the layers of the first pipeline stage.
+
+    window: `kvplan.engines.vllm.running.kept_below`; aligned: a state of every block that a step ends in;
+    drafts: states of draft tokens.
+    """
 
     kind: str
     layers: int
@@ -29,6 +35,9 @@ class PlanGroup:
     charge: Charge
     cross: bool
     state: bool
+    window: int | None = None
+    aligned: bool = False
+    drafts: int = 0
 
 
 @record()
@@ -46,6 +55,7 @@ class Plan:
     max_num_seqs: int
     rules: Rules
     dcp: int
+    steps: Steps
     widest: int = field(init=False)
     replica_bytes: int = field(init=False)
     pool_groups: tuple[PoolGroup, ...] = field(init=False)
@@ -153,12 +163,15 @@ def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
         max((group.on(stage).bytes_per_block for group in groups), default=0) for stage in stages
     )
     return Plan(
-        groups=tuple(_plan_group(group, stages[0], scheduling) for group in groups),
+        groups=tuple(_plan_group(group, stages[0], scheduling, resolved) for group in groups),
         bytes_per_block=per_stage,
         max_model_len=resolved.lengths.max_model_len,
         max_num_seqs=resolved.batch.seqs,
         rules=rules,
         dcp=resolved.dcp,
+        steps=steps_of(
+            resolved, rules, {s.block_size for g in groups for s in g.specs if s.slots is not None}
+        ),
     )
 
 
@@ -170,7 +183,7 @@ def groups_of(resolved: Resolved, built: Built) -> list[Group]:
     return make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
 
 
-def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> PlanGroup:
+def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling, resolved: Resolved) -> PlanGroup:
     on_stage = group.on(stage)
     first = on_stage.first if on_stage.specs else group.first
     kinds = {spec.kind for spec in group.specs}
@@ -178,14 +191,18 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling) -> 
     if len(kinds) > 1:
         kind = SpecKind.FULL if kinds <= {SpecKind.FULL, SpecKind.MLA} else SpecKind.MIXED
     page = on_stage.bytes_per_block if group.uniform_type else first.page_bytes
+    charge = charge_of(first, scheduling)
     return PlanGroup(
         kind=kind.value,
         layers=len(on_stage.layers),
         block_size=first.block_size,
         page_bytes=page,
-        charge=charge_of(first, scheduling),
+        charge=charge,
         cross=first.kind is SpecKind.CROSS,
         state=first.kind is SpecKind.MAMBA,
+        window=kept_below(first.kind, charge.limit, resolved.in_flight),
+        aligned=resolved.mamba_mode == "align",
+        drafts=resolved.spec_tokens,
     )
 
 

@@ -56,6 +56,9 @@ OTHER_WORDS = {
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
 NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
 """Methods that use none of the model's own prediction layers."""
+LOOKAHEAD = ("eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark")
+"""Methods whose drafter writes K and V beyond the target's tokens (vllm/config/vllm.py,
+num_lookahead_tokens)."""
 EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
@@ -88,6 +91,8 @@ class Resolved:
     block_size: int | None
     attention_backend: str | None
     mm_prefix: bool
+    chunked: bool = True
+    lookahead: bool = False
 
 
 def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
@@ -147,6 +152,8 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         block_size=settings.block_size,
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
+        chunked=not encoder_decoder,
+        lookahead=bool(draft) and settings.speculative_method in LOOKAHEAD,
     )
 
 

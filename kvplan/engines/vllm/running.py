@@ -1,0 +1,144 @@
+"""How many requests run at once: what vLLM charges at start-up is not what a running request holds.
+
+The start-up formula (`kvplan.engines.vllm.specs.charge_of`) gives every request of a windowed group its
+window and all tokens in flight; the scheduler gives blocks back as soon as no coming token sees them, so of
+many requests only those whose prompts are computed just now hold that much.
+
+    max_running     the largest burst of equal requests of which every one runs, none is preempted, and one
+                    that waits for blocks waits for a neighbour's prompt, never for a request to end
+    decode_blocks   what one request holds at most once its prompt is settled
+    prompt_blocks   what must be free to admit one
+
+`kvplan.engines.vllm.burst` replays vLLM's scheduler; where requests differ, or share a part of their prompts,
+the closed form takes its place, which is never larger: the sum of decode_blocks and, of one request, what
+prompt_blocks exceeds them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from kvplan.engines.vllm.burst import Course, most_running
+from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
+from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
+from kvplan.units import ceil_div
+
+if TYPE_CHECKING:
+    from kvplan.engines.vllm.plan import Plan, PlanGroup
+    from kvplan.engines.vllm.resolve import Resolved
+    from kvplan.engines.vllm.versions import Rules
+
+
+def steps_of(resolved: Resolved, rules: Rules, states: set[int]) -> Steps:
+    """The scheduler's settings. states: block sizes of the state groups.
+
+    A pipeline's stages work on batches of their own: of one request a step lasts as many as there are stages,
+    and what is in flight is rounded up to whole rounds. Before 0.26 blocks were given back as soon as a step
+    was scheduled.
+    """
+    under_way = resolved.pp + int(resolved.async_scheduling) if rules.in_flight_batches else 1
+    drafts = resolved.spec_tokens
+    align = max(states, default=0) if resolved.mamba_mode == "align" else 0
+    return Steps(
+        batch=resolved.batch.tokens * resolved.pp,
+        depth=ceil_div(under_way, resolved.pp),
+        each=1 + drafts,
+        ahead=drafts * (2 if resolved.lookahead else 1),
+        chunked=resolved.chunked,
+        align=align,
+        hashed=align,
+    )
+
+
+def tables_of(plan: Plan, encoder_tokens: int) -> tuple[Table, ...]:
+    """The groups as the block manager sees them, equal ones together."""
+    found = Counter(_table(group, plan.max_model_len, encoder_tokens) for group in plan.groups)
+    return tuple(
+        Table(rule, block, span, groups, cap, spare, checkpoint)
+        for (rule, block, span, cap, spare, checkpoint), groups in found.items()
+    )
+
+
+def _table(
+    group: PlanGroup, longest: int, encoder_tokens: int
+) -> tuple[str, int, int, int | None, int, bool]:
+    block = group.block_size * group.charge.shards
+    if group.cross:
+        return FIXED, block, ceil_div(encoder_tokens, block), None, 0, False
+    if group.charge.fixed is not None:
+        if not group.aligned:
+            return FIXED, block, group.charge.fixed, None, 0, False
+        return STATE, block, 0, None, group.drafts, group.charge.fixed - group.drafts > 2
+    if group.window is None:
+        return FULL, block, 0, None, 0, False
+    rule = CHUNK if group.kind == SpecKind.CHUNKED.value else WINDOW
+    return rule, block, group.window, group.charge.blocks(longest), 0, False
+
+
+def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
+    """Of a windowed group: tokens below the next one that it still needs; a chunk's length; else None."""
+    if kind not in LOCAL_KINDS or limit is None:
+        return None
+    return limit - in_flight
+
+
+_ONE_AT_A_TIME = Lock()
+"""A course goes on as far as it is asked to: two threads must not extend it at once."""
+
+
+@lru_cache(maxsize=64)
+def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> Course:
+    return Course(tables, steps, prompt, answer)
+
+
+@lru_cache(maxsize=8192)
+def _running(
+    tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int
+) -> int:
+    with _ONE_AT_A_TIME:
+        return most_running(_course(tables, steps, prompt, answer), usable, limit)
+
+
+def max_running(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
+    """Requests of the shape that run at once in so many usable blocks, at most max_num_seqs."""
+    tables = tables_of(plan, encoder_tokens)
+    steps = _within(plan, prompt, answer)
+    return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), plan.max_num_seqs)
+
+
+def _within(plan: Plan, prompt: int, answer: int) -> Steps:
+    """The steps, with no more slots ahead than max_model_len leaves a whole request."""
+    steps = plan.steps
+    room = max(0, plan.max_model_len - (prompt + answer - 1))
+    if steps.ahead <= room:
+        return steps
+    return Steps(steps.batch, steps.depth, steps.each, room, steps.chunked, steps.align, steps.hashed)
+
+
+def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
+    """Most blocks that one request holds once its prompt is settled."""
+    steps = _within(plan, prompt, answer)
+    return sum(
+        _most_settled(table, steps, prompt + max(1, answer) - 1) * table.groups
+        for table in tables_of(plan, encoder_tokens)
+    )
+
+
+def _most_settled(table: Table, steps: Steps, done: int) -> int:
+    if table.rule == FIXED:
+        return table.span
+    if table.rule == STATE:
+        return min(ceil_div(done, table.block), 2) + table.spare
+    whole = ceil_div(done + steps.ahead, table.block)
+    if table.rule == FULL:
+        return whole
+    seen = table.span + steps.depth + steps.ahead
+    return min(whole, ceil_div(seen, table.block) + (table.rule == WINDOW))
+
+
+def prompt_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
+    """Blocks that must be free to admit a request, and that it may hold while its prompt is computed."""
+    return Holding(tables_of(plan, encoder_tokens), _within(plan, prompt, answer), prompt, answer).gate

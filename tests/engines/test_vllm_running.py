@@ -1,0 +1,193 @@
+"""How many requests run at once: against vLLM's own scheduler, against a plain replay, and its laws."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.engines.vllm.burst import Course, most_running
+from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, WINDOW, Holding, Steps, Table
+from scripts.record_vllm_running import ask
+from tests.engines.vllm_running_cases import Setting, answer_of, beyond, question_of
+from tests.engines.vllm_running_cases import settings as cases
+
+RECORD = Path(__file__).with_name("vllm_running.json.gz")
+ANSWERS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["answers"]
+SETTINGS = {setting.name: setting for setting in cases()}
+
+
+def runs(answer: dict[str, Any], requests: int) -> bool:
+    """Whether all requests of the burst ran at once, and none was preempted."""
+    return not answer["preempted"] and answer["most_running"] == requests
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_as_many_run_as_the_scheduler_ran(name: str) -> None:
+    entry, result = ANSWERS[name], answer_of(SETTINGS[name])
+    assert result.pool is not None
+    assert question_of(SETTINGS[name], result) == entry["question"]
+    assert result.pool.max_running == entry["running"]
+    assert runs(entry["at"], entry["running"])
+    assert not runs(entry["over"], entry["beyond"])
+    assert entry["beyond"] == beyond(entry["running"])
+
+
+def test_what_was_found_wrong() -> None:
+    """gemma-3-27b on one H100: the start-up formula says 3, and 12 run."""
+    options: dict[str, Any] = {"gpu": "h100", "tokens": 8191, "answer_tokens": 1023, "max_model_len": 8192}
+    for batch, reserved, running in ((8192, 3, 12), (2048, 5, 14)):
+        pool = kvplan.size("gemma-3-27b", max_num_batched_tokens=batch, **options).pool
+        assert pool is not None
+        assert (pool.max_requests, pool.max_running) == (reserved, running)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("name", sorted(ANSWERS)[::7])
+def test_the_scheduler_answers_as_recorded(name: str) -> None:
+    entry = ANSWERS[name]
+    question, numbers = entry["question"], (entry["running"], entry["beyond"])
+    found = ask(sys.executable, [{**question, "requests": number} for number in numbers])
+    assert found == [entry["at"], entry["over"]]
+
+
+# --------------------------------------------------------------------------------------------- a plain replay
+
+
+class _Plain:
+    """The scheduler one step and one request at a time, for groups without aligned states."""
+
+    def __init__(self, one: Holding, usable: int) -> None:
+        self.one, self.usable = one, usable
+
+    def runs(self, count: int) -> bool:
+        one, steps = self.one, self.one.steps
+        done: list[list[int]] = []  # tokens of each admitted request after every step
+        held: list[int] = []
+        step, idle = 0, 0
+        while True:
+            budget, moved = steps.batch, False
+            for progress, number in zip(done, range(len(done)), strict=True):
+                left = one.prompt - progress[-1]
+                tokens = min(left, budget) if left > 0 else int(progress[-1] < one.prompt + one.last_age)
+                progress.append(progress[-1] + tokens)
+                budget -= tokens
+                moved = moved or left > 0
+                if tokens:
+                    held[number] = self._held(progress)
+                    if sum(held) > self.usable:
+                        return False
+            while budget > 0 and len(done) < count:
+                chunk = min(one.prompt, budget)
+                if sum(held) + max(one.gate, one.first(chunk)) > self.usable:
+                    break
+                done.append([0, chunk])
+                held.append(self._held(done[-1]))
+                budget -= chunk
+                moved = True
+            step += 1
+            idle = 0 if moved else idle + 1
+            if len(done) == count and all(progress[-1] >= one.prompt for progress in done):
+                first = done[0]
+                if len(first) > 1 and first[-1] == first[-2] == one.prompt + one.last_age:
+                    return True
+            if len(done) < count and idle > one.last_age + one.period + 3 * steps.depth:
+                return False
+
+    def _held(self, progress: list[int]) -> int:
+        depth = self.one.steps.depth
+        processed = progress[-1 - depth] if len(progress) > depth else 0
+        return sum(self.one.grown(table, progress[-1], processed) * table.groups for table in self.one.tables)
+
+
+@st.composite
+def bursts(draw: st.DrawFn) -> tuple[tuple[Table, ...], Steps, int, int, int]:
+    block = draw(st.sampled_from((4, 8, 16)))
+    batch, depth = draw(st.integers(24, 160)), draw(st.sampled_from((1, 2)))
+    prompt, answer = draw(st.integers(1, 300)), draw(st.integers(20, 120))
+    tables = []
+    for rule in draw(st.lists(st.sampled_from((FULL, WINDOW, CHUNK, FIXED)), min_size=1, max_size=3)):
+        span = draw(st.integers(1, 12)) * block if rule == CHUNK else draw(st.integers(1, 100))
+        cap = {WINDOW: -(-(span + depth * batch) // block) + 1, CHUNK: -(-(span + depth * batch) // block)}
+        tables.append(Table(rule, block, span, draw(st.integers(1, 3)), cap.get(rule)))
+    steps = Steps(batch, depth)
+    one = Course(tuple(tables), steps, prompt, answer)
+    one.extend(1)
+    usable = one.need(1) * draw(st.integers(100, 900)) // 100
+    return tuple(tables), steps, prompt, answer, usable
+
+
+def most(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int) -> int:
+    return most_running(Course(tables, steps, prompt, answer), usable, limit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(bursts())
+def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int, int, int]) -> None:
+    tables, steps, prompt, answer, usable = burst
+    limit = min(20, steps.batch * answer // (2 * prompt) + 1)  # before the first ends, the last is let in
+    found = most(*burst, limit)
+    plain = _Plain(Holding(tables, steps, prompt, answer), usable)
+    assert plain.runs(found) or not found
+    if found < limit and plain.runs(found + 1):
+        # By luck of waiting alone: at their longest together they would be too many.
+        course = Course(tables, steps, prompt, answer)
+        course.extend(found + 1)
+        assert course.together(found + 1) > usable
+
+
+@settings(max_examples=150, deadline=None)
+@given(bursts(), st.integers(0, 200), st.integers(1, 30))
+def test_a_larger_pool_never_runs_fewer(
+    burst: tuple[tuple[Table, ...], Steps, int, int, int], more: int, limit: int
+) -> None:
+    *given_burst, usable = burst
+    fewer, as_many = most(*given_burst, usable, limit), most(*given_burst, usable + more, limit)  # type: ignore[arg-type]
+    assert 0 <= fewer <= as_many <= limit
+
+
+_CARDS = ("llama-3.1-8b", "qwen3-0.6b", "deepseek-v2-lite", "gemma-3-4b", "gpt-oss-20b", "qwen3-next-80b-a3b")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(_CARDS),
+    st.integers(64, 8192),
+    st.integers(1, 8),
+    st.integers(2, 24),
+    st.sampled_from((2048, 8192, 16384)),
+)
+def test_the_start_up_formula_is_never_above_it(
+    card: str, tokens: int, part: int, gibibytes: int, batch: int
+) -> None:
+    answer = max(1, tokens // (part + 1))
+    result = kvplan.size(
+        card, tokens=tokens, answer_tokens=answer, kv_cache_memory=gibibytes * 2**30, max_model_len=8192,
+        max_num_batched_tokens=batch,
+    )  # fmt: skip
+    pool = result.pool
+    if pool is None:
+        return
+    assert pool.max_requests <= pool.max_running <= pool.max_num_seqs
+    full = all(group.kind in ("full_attention", "mla_attention") for group in pool.groups)
+    together = pool.max_running * (tokens - answer) <= batch
+    if full and together and tokens % pool.groups[0].block_size != 1:
+        # All prompts are computed in one step: all requests are at their full length at once.
+        assert pool.max_running == pool.max_requests
+
+
+def test_the_answers_part_changes_nothing_where_every_token_is_kept() -> None:
+    whole = [
+        answer_of(Setting("", "llama-3.1-8b", {
+            "kv_cache_memory": "4GiB", "max_model_len": 8192, "tokens": 4096, "answer_tokens": answer,
+        })).pool
+        for answer in (256, 512, 1024, 2048)
+    ]  # fmt: skip
+    assert {pool.max_running for pool in whole if pool is not None} == {7}
