@@ -63,7 +63,7 @@ class Steps(KeptHash):
 class Holding:
     """One request of a burst of equal ones. prompt and answer: its tokens; the last is never computed.
 
-    gate: blocks that must be free to admit it; period: steps after which it holds as much again but for growth.
+    gate: blocks that must be free to admit it; period: steps after which it holds as much, growth aside.
     """
 
     def __init__(self, tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> None:
