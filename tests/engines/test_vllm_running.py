@@ -148,8 +148,9 @@ def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int,
 def test_a_larger_pool_never_runs_fewer(
     burst: tuple[tuple[Table, ...], Steps, int, int, int], more: int, limit: int
 ) -> None:
-    *given_burst, usable = burst
-    fewer, as_many = most(*given_burst, usable, limit), most(*given_burst, usable + more, limit)  # type: ignore[arg-type]
+    tables, steps, prompt, answer, usable = burst
+    fewer = most(tables, steps, prompt, answer, usable, limit)
+    as_many = most(tables, steps, prompt, answer, usable + more, limit)
     assert 0 <= fewer <= as_many <= limit
 
 
