@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 from kvplan.api import ModelLike, gpus_of, load_model, make_settings, parse_number
-from kvplan.engines import DEFAULT_ENGINE, check_options
-from kvplan.engines.base import request_tokens
+from kvplan.engines import DEFAULT_ENGINE, check_options, own_settings
+from kvplan.engines.base import Choice, request_tokens
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
+from kvplan.fitting import BUDGETS, choose
 from kvplan.fitting.laws import check_engine, compiled_laws
 from kvplan.gpu import Gpu
-from kvplan.planning.ask import CONTEXT, FEWEST, SEQS, TENSOR_WAYS, Ask, SpeedOf, Variant
+from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, TENSOR_WAYS, Ask, SpeedOf, Variant
 from kvplan.planning.asked_law import AskedLaws
 from kvplan.planning.context import longest, request_of
 from kvplan.planning.planner import ALTERNATIVES, make_plan
@@ -29,6 +29,8 @@ from kvplan.units import ceil_div, parse_bytes, parse_tokens
 
 GpuLike = Gpu | str | Iterable["Gpu | str"]
 Sizes = int | Sequence[int] | None
+ALL = "all"
+"""Every engine that divides a GPU's memory; one that does not take the question is left out with a word."""
 _VARIED = (
     "tensor_parallel_size", "tp", "pipeline_parallel_size", "pp", "data_parallel_size", "dp", "gpu",
     "decode_context_parallel_size", "dcp", "kv_cache_dtype", "kv_dtype", "max_num_seqs", "max_model_len",
@@ -39,7 +41,7 @@ _VARIED = (
 def plan(
     model: ModelLike,
     *,
-    engine: str = DEFAULT_ENGINE,
+    engine: str | Sequence[str] = DEFAULT_ENGINE,
     requests: int | None = None,
     tokens: int | str | None = None,
     workload: Workload | None = None,
@@ -74,25 +76,26 @@ def plan(
 ) -> PlanResult:
     """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
 
-    requests: at once, over the whole plan, of ``tokens`` each (default: all that the model takes); or a
-    workload with a mix of shapes, and requests in flight, or arrivals a second with targets of TTFT and
-    TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). shared_prefix: tokens that all prompts
-    begin with, samples: answers to one prompt, arrival: requests a second. gpu: one or several (``h100``,
-    ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
+    engine: ``vllm``, ``vllm@0.32``; several are planned for side by side, ``all`` are those that divide a
+    GPU's memory. requests: at once, over the whole plan, of ``tokens`` each (default: all that the model
+    takes); or a workload with a mix of shapes, and requests in flight, or arrivals a second with targets of
+    TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). shared_prefix: tokens that
+    all prompts begin with, samples: answers to one prompt, arrival: requests a second. gpu: one or several
+    (``h100``, ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
-    pool: ``likely`` or ``safe`` (the low end of the budget's interval). tpot, ttft: seconds at most.
-    levers: work out the memory levers of the best; host_memory: bytes of a cache tier over all GPUs.
+    pool: the figure that must do: ``safe`` (the low end of the budget's interval) or ``likely``. tpot, ttft:
+    seconds at most. levers: work out the memory levers of the best; host_memory: bytes of a cache tier over
+    all GPUs.
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
     sensitivity. Raises KvplanError.
     """
-    choice = choose(engine)
-    check_engine(choice)
+    choices = _choices(engine)
     for name in options:
         if name in _VARIED:
             raise KvplanError("bad-usage", f"plan() varies {name} itself")
     base = make_settings(**options)
-    check_options((choice.engine,), base)
+    check_options((choice.engine for choice in choices), base)
     loaded = load_model(model)
     load = _load(loaded, base, workload, tokens)
     stated: dict[str, Any] = {
@@ -110,50 +113,92 @@ def plan(
     if pool not in (LIKELY, SAFE):
         raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
     seqs = _sizes(max_num_seqs)
-    ask = Ask(
-        variants=variants_of(loaded, base),
-        choice=choice,
-        offers=_offers(gpu, fleet),
-        shapes=load.shapes,
-        lengths=_lengths(max_model_len, load.shapes),
-        laws=compiled_laws(choice, base) or AskedLaws(),
-        requests=count,
-        base=base,
-        seqs=SEQS if seqs is None else seqs,
-        tp=_sizes(tp),
-        pp=_sizes(pp),
-        dp=_sizes(dp),
-        dcp=_sizes(dcp),
-        adp=_groups(base),
-        expert_parallel=enable_expert_parallel,
-        kv_dtypes=(kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype),
-        quality=quality,
-        objective=objective,
-        max_gpus=max_gpus,
-        safe=pool == SAFE,
-        headroom=parse_number("headroom", headroom),
-        tpot=load.tpot_seconds,
-        ttft=load.ttft_seconds,
-        speed=speed or _speed(choice.engine.name),
-        prefix=load.shared_prefix_tokens,
-        samples=load.samples,
-        host_memory=parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory,
-    )
+    offers = _offers(gpu, fleet)
+    if objective == COST and all(offer.price_per_gpu_hour is None for offer in offers):
+        raise KvplanError(
+            "no-prices",
+            "the objective cost needs prices, and none is known",
+            help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
+        )
+
+    def asked(choice: Choice) -> Ask:
+        own = own_settings(choice.engine, base)
+        return Ask(
+            variants=variants_of(loaded, own),
+            choice=choice,
+            offers=offers,
+            shapes=load.shapes,
+            lengths=_lengths(max_model_len, load.shapes),
+            laws=compiled_laws(choice, own) or AskedLaws(),
+            requests=count,
+            base=own,
+            seqs=SEQS if seqs is None else seqs,
+            tp=_sizes(tp),
+            pp=_sizes(pp),
+            dp=_sizes(dp),
+            dcp=_sizes(dcp),
+            adp=_groups(own),
+            expert_parallel=enable_expert_parallel,
+            kv_dtypes=(kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype),
+            quality=quality,
+            objective=objective,
+            max_gpus=max_gpus,
+            safe=pool == SAFE,
+            headroom=parse_number("headroom", headroom),
+            tpot=load.tpot_seconds,
+            ttft=load.ttft_seconds,
+            speed=speed or _speed(choice.engine.name),
+            prefix=load.shared_prefix_tokens,
+            samples=load.samples,
+            host_memory=parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory,
+        )
+
+    asks, left_out = _asks(asked, choices, forgiving=engine == ALL)
+    warnings = (*(choice.warning for choice in choices if choice.warning), *left_out)
     stretch = tokens is None and workload is None
     own_length = objective == CONTEXT and max_model_len is None
     result = make_plan(
-        [ask],
+        asks,
         named=named or (str(model) if isinstance(model, str) else loaded.id),
         top=top,
         pareto=pareto,
         workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
         currency="" if fleet is None else fleet.currency,
         depth=depth,
-        warnings=(choice.warning,) if choice.warning else (),
+        warnings=warnings,
         each=partial(longest, stretch=stretch) if own_length else None,
     )
     load = replace(load, shapes=result.shapes)
-    return _with_levers(ask, result, load) if levers and result.options else result
+    best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
+    return _with_levers(best, result, load) if levers and best is not None else result
+
+
+def _asks(
+    asked: Callable[[Choice], Ask], choices: Sequence[Choice], *, forgiving: bool
+) -> tuple[list[Ask], list[str]]:
+    """(An ask for each engine, why others do not take the question where that is forgiven)."""
+    asks: list[Ask] = []
+    errors: list[tuple[Choice, KvplanError]] = []
+    for choice in choices:
+        try:
+            asks.append(asked(choice))
+        except KvplanError as error:  # noqa: PERF203
+            errors.append((choice, error))
+    if errors and not (asks and forgiving):
+        raise errors[0][1]
+    return asks, [f"{choice.engine.name} is left out: {error.message}" for choice, error in errors]
+
+
+def _choices(engine: str | Sequence[str]) -> list[Choice]:
+    """Each engine once. Raises KvplanError for one that does not divide a GPU's memory."""
+    names = engine.split(",") if isinstance(engine, str) else list(engine)
+    specs = [name.strip() for name in names]
+    if ALL in specs:
+        specs = list(BUDGETS)
+    choices = [choose(spec) for spec in dict.fromkeys(specs)]
+    for choice in choices:
+        check_engine(choice)
+    return choices
 
 
 def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:

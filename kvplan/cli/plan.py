@@ -15,17 +15,19 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.options import values_of
-from kvplan.cli.plan_options import PLANNED
+from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.typed import size_command
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.writing import write_new
+from kvplan.readers.writing import write_new, write_whole
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
+_OUTPUTS = ("write", "overwrite", "markdown", "emit", "image")
+"""Options that say where the plan goes, not what is planned."""
 _FEED = ("shared_prefix", "samples", "host_memory", "arrival")
 """Options that levers are about: given one, they are shown."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
@@ -48,14 +50,16 @@ def run(words: list[str], given: Given) -> Answer:
     if sum(map(bool, (markdown, target, is_given(given, "json")))) > 1:
         raise KvplanError("bad-usage", "give one of --json, --markdown, --emit")
     values["workload"] = _workload(values)
-    write = values.pop("write", None)
+    write, overwrite = values.pop("write", None), values.pop("overwrite", False)
+    if overwrite and write is None:
+        raise KvplanError("bad-usage", "--overwrite belongs to --write", help="--write plan.yaml --overwrite")
     if values.get("fleet") is not None:
         from kvplan.readers.plans.fleet import read_fleet
 
         values["fleet"] = read_fleet(values["fleet"])
     result = plan(words[0], named=words[0], **values)
     if write is not None:
-        _write(result, Path(write))
+        _write(result, Path(write), [*words, *_typed(given)], overwrite=overwrite)
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
         return Answer(data=result.model_dump(), code=code)
@@ -83,7 +87,7 @@ def _values(given: Given) -> dict[str, Any]:
     """What was given, under the names of `kvplan.plan`; environment and config file count after flags."""
     own = {option.name: option for option in PLANNED}
     values = gather({name: value for name, value in given.items() if name not in own})
-    for name in ("tokens", "requests", "engine"):
+    for name in ("tokens", "requests"):
         if isinstance(values.get(name), list):
             values[name] = values[name][0]
     if isinstance(values.get("kv_cache_dtype"), list):
@@ -208,31 +212,42 @@ SCHEMA = "plan.schema.json"
 """``kvplan schema plan > plan.schema.json``: where it lies beside a plan, editors are pointed to it."""
 
 
-def _write(result: PlanResult, path: Path) -> None:
-    """The best as a plan file, its reasons above it. Raises KvplanError(nothing-to-write | …)."""
+def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool) -> None:
+    """The best as a plan file, its reasons above it. typed: the words after ``kvplan plan``.
+
+    Raises KvplanError(nothing-to-write | file-exists | …).
+    """
     from kvplan.report.plan_file import plan_text
+    from kvplan.report.words import command, count
 
     plan = _best(result, f"{path} was not written")
     best = result.options[0]
     comments = [
-        f"{best.gpus} × {best.gpu} for {result.requests:,} requests, objective {result.objective},"
-        f" quality {result.quality}: kvplan plan",
+        f"{best.gpus} × {best.gpu} for {count(result.requests, 'request')}, objective {result.objective},"
+        f" quality {result.quality}, {result.pool} pool",
+        command("kvplan", "plan", *typed),
+        *filter(None, [best.other_checkpoint]),
         *best.citations,
         *best.notes,
-        "check it: kvplan check " + path.name,
+        "check it: " + command("kvplan", "check", str(path)),
     ]
     beside = path.parent / SCHEMA
     schema = SCHEMA if beside.is_file() else None
     text = plan_text(plan, comments=comments, directory=path.parent.resolve(), schema=schema)
-    write_new(path, text)
+    if overwrite:
+        write_whole(path, text, folders=True)
+    else:
+        write_new(path, text)
 
 
 def _typed(given: Given) -> list[str]:
     """The load and the GPUs as they were typed, for the lines that say what to type next."""
     words: list[str] = []
-    for option in PLANNED:
+    for option in (*PLANNED, *SHARED):
         value = given.get(option.name)
-        if option.name in ("write", "markdown", "emit", "image") or value is None or value is False:
+        if value is False and option.off_flags:
+            words.append(option.off_flags[0])
+        if option.name in _OUTPUTS or value is None or value is False:
             continue
         words += [option.flags[-1] if len(option.flags[-1]) == 2 else option.flags[0]]
         if (text := text_of(given, option.name)) is not None:

@@ -11,6 +11,7 @@ from kvplan.plans.plan import QUALITIES, SAFE
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.plan_table import WHY, beside, checkpoints, money, options_table
 from kvplan.report.words import command, count, engine_title
+from kvplan.results import EngineRef
 from kvplan.units import gib
 
 _SHOWN_REASONS = 7
@@ -227,12 +228,22 @@ def _reason(reason: Reason) -> str:
 
 def _sources(result: PlanResult) -> Screen:
     return wrapped(
-        f"{engine_title(result.engine)}; objective {result.objective}, quality {result.quality};"
+        f"{_engines(result)}; objective {result.objective}, quality {result.quality};"
         f" model {result.model.source}",
         indent=1,
         style="dim",
         first="rules:  ",
     )
+
+
+def _engines(result: PlanResult) -> str:
+    """``vLLM 0.33``; all that the table is about, the best's first."""
+    named = [engine_title(result.engine)]
+    for spec in (one.engine for one in (*result.options, *result.unserved)):
+        name, _, version = spec.partition("@")
+        if name != result.engine.name:
+            named.append(engine_title(EngineRef(name, version)))
+    return ", ".join(dict.fromkeys(named))
 
 
 def _next(result: PlanResult, typed: Sequence[str], look: Sequence[str]) -> Screen:

@@ -52,6 +52,7 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     priced = any(option.cost_per_hour is not None for option in options)
     timed = any(option.speed is not None for option in options)
     engines = len({option.engine for option in options}) > 1
+    plain = len({_name(option) for option in options}) == len({option.engine for option in options})
     heads = ["GPUs", "kind", "weights", "cache", "layout", *(["engine"] if engines else []), "likely", "safe"]
     rows: list[list[Piece]] = [[*(Span(head, "dim") for head in heads)]]
     if priced:
@@ -70,7 +71,7 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
             Span(weights_of(option), style),
             Span(_cache(option), style),
             Span(layout, style),
-            *([Span(option.engine, style)] if engines else []),
+            *([Span(_name(option) if plain else option.engine, style)] if engines else []),
             Span(f"{option.requests:,}", style),
             Span(f"{option.safe_requests:,}", style if option.safe_requests else "bad"),
         ]
@@ -109,6 +110,11 @@ def beside(result: PlanResult) -> Screen:
         message = one.message.partition(". Ways out:")[0]
         screen += wrapped(f"no row for {one.gpu}{where}{engine}: {head}: {message}", indent=2, hang=2)
     return screen
+
+
+def _name(option: Option) -> str:
+    """The engine without its version."""
+    return option.engine.partition("@")[0]
 
 
 def weights_of(option: Option) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from kvplan.cli import main
+from kvplan.planning.options import other_checkpoint
 from tests.cli.conftest import Run
 
 TRACE = "prompt_tokens,completion_tokens\n100,20\n3000,50\n3000,20\n"
@@ -50,3 +53,102 @@ def test_arrivals_a_minute_are_arrivals_a_second(run: Run) -> None:
     a_minute, a_second = run(*asked, "--arrival", "120/min"), run(*asked, "--arrival", "2/s")
     assert a_minute.code == a_second.code == 0
     assert a_minute.out.splitlines()[0] == a_second.out.splitlines()[0]
+
+
+def test_cost_without_prices_is_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "qwen3-0.6b", "-t", "8k", "--gpu", "h100", "--objective", "cost"]) == 2
+    shown = capsys.readouterr()
+    assert "no-prices" in shown.err
+    assert "--fleet" in shown.err
+    assert not shown.out
+
+
+def test_several_engines_stand_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "gpt-oss-20b", "-n", "8", "-t", "8k", "--gpu", "h100,l40s", "--json"]
+    assert main([*words, "--engine", "vllm,sglang"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    rows = {(one["engine"].partition("@")[0], one["gpu"]): one for one in both["options"]}
+    assert len(rows) == 4
+    for name in ("vllm", "sglang"):
+        assert main([*words, "--engine", name]) == 0
+        for option in json.loads(capsys.readouterr().out)["options"]:
+            assert rows[name, option["gpu"]] == option
+    assert main([*words, "--engine", "all"]) == 0
+    every = json.loads(capsys.readouterr().out)
+    told = [(one["engine"].partition("@")[0], one["gpu"]) for one in every["options"] + every["unserved"]]
+    engines, gpus = ("vllm", "sglang", "trtllm", "llamacpp"), ("h100-sxm-80gb", "l40s-48gb")
+    assert sorted(told) == sorted((engine, gpu) for engine in engines for gpu in gpus)
+    assert main([*words, "--engine", "transformers,vllm"]) == 2
+
+
+def test_a_plan_file_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["plan", "qwen3-0.6b", "-n", "1", "-t", "8k", "--gpu", "h100", "--block-size", "32"]
+    assert main([*words, "--write", "plans/chat.yaml"]) == 0
+    text = Path("plans/chat.yaml").read_text(encoding="utf-8")
+    head = " ".join(row.removeprefix("# ") for row in text.splitlines() if row.startswith("#"))
+    assert "for 1 request," in head
+    assert "check it: kvplan check plans/chat.yaml" in head
+    assert "kvplan plan qwen3-0.6b -n 1 -t 8k -g h100 --block-size 32" in head
+    assert "pool: safe" in text
+    assert main([*words, "--write", "plans/chat.yaml"]) == 2
+    Path("plans/chat.yaml").write_text("old", encoding="utf-8")
+    assert main([*words, "--write", "plans/chat.yaml", "--overwrite"]) == 0
+    assert Path("plans/chat.yaml").read_text(encoding="utf-8") == text
+    assert main([*words, "--overwrite"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "said"),
+    [
+        ("meta-llama/Llama-3.1-8B", "nvidia/Llama-3.1-8B-Instruct-FP8", "another model than"),
+        (
+            "meta-llama/Llama-3.1-70B",
+            "neuralmagic/Meta-Llama-3.1-70B-Instruct-quantized.w8a8",
+            "another model",
+        ),
+        ("Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8", "another checkpoint of"),
+        ("Qwen/Qwen3-32B", "nvidia/Qwen3-32B-NVFP4", "another checkpoint of"),
+        ("deepseek-ai/DeepSeek-V3", "nvidia/DeepSeek-V3-0324-NVFP4", "another model than"),
+        ("Qwen/Qwen3-32B", "Qwen/Qwen3-32B", ""),
+    ],
+)
+def test_another_checkpoint_is_said_to_be_one(asked: str, taken: str, said: str) -> None:
+    text = other_checkpoint(asked, taken)
+    assert (said in text and taken in text) if said else not text
+
+
+def test_a_base_models_quantised_row_is_of_another_model(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "llama-3.1-8b", "-n", "90", "-t", "8k", "-e", "trtllm", "--gpu", "h100"]
+    assert main(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "fp8*" in shown
+    assert (
+        "* nvidia/Llama-3.1-8B-Instruct-FP8 is another model than meta-llama/Llama-3.1-8B (instruct)" in shown
+    )
+    assert main([*words, "--json"]) == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    assert any("another model" in (one["other_checkpoint"] or "") for one in options)
+
+
+@pytest.mark.parametrize("pool", ["safe", "likely"])
+def test_serves_is_said_only_of_what_the_safe_pool_holds(
+    pool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", "qwen3-32b", "-n", "1", "-t", "40k", "--gpu", "a100-pcie-80gb", "--pool", pool]
+    assert main(words) in (0, 1)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert main([*words, "--json"]) in (0, 1)
+    best = json.loads(capsys.readouterr().out)["best"]
+    head = shown.partition(" GPUs kind ")[0]
+    if best["safe_requests"]:
+        assert "serves" in head
+    else:
+        assert "may not start: 1 likely, 0 safe" in head
+        assert "serves" not in head
+    assert (pool == "safe") == (best["safe_requests"] > 0)
+
+
+def test_the_split_behind_the_speed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "qwen3-0.6b", "-n", "1", "-t", "8k", "--gpu", "h100"]) == 0
+    assert "prompts of 7,168 and answers of 1,024 tokens" in " ".join(capsys.readouterr().out.split())
