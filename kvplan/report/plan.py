@@ -239,7 +239,7 @@ def _sources(result: PlanResult) -> Screen:
 def _engines(result: PlanResult) -> str:
     """``vLLM 0.33``; all that the table is about, the best's first."""
     named = [engine_title(result.engine)]
-    for spec in (one.engine for one in (*result.options, *result.unserved)):
+    for spec in [one.engine for one in result.options] + [one.engine for one in result.unserved]:
         name, _, version = spec.partition("@")
         if name != result.engine.name:
             named.append(engine_title(EngineRef(name, version)))
