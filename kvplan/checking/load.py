@@ -15,6 +15,8 @@ from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Mark, Plan
 from kvplan.plans.serve import flags_of
+from kvplan.readers.folders import files_below, is_folder
+from kvplan.readers.json_input import regular_size
 from kvplan.readers.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
 from kvplan.readers.plans.merge import Bring, Files, nothing
 from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
@@ -22,7 +24,6 @@ from kvplan.readers.sources import open_model
 
 SUFFIXES = (".yaml", ".yml")
 STDIN = "-"
-MAX_FILES = 100_000
 _HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
 _HEAD_BYTES = 64 * 1024
 _PLACE = re.compile(r"(.+):(\d+):(\d+)", re.DOTALL)
@@ -34,50 +35,16 @@ def find_plans(path: Path) -> list[Path]:
     Hidden folders are passed over; a folder that a link leads back to is read once. Raises
     KvplanError(too-many-files | unreadable-file).
     """
-    found: list[Path] = []
-    seen: set[tuple[int, int]] = set()
-    waiting = [path]
-    looked = 0
-    while waiting:
-        folder = waiting.pop()
-        try:
-            status = folder.stat()
-            if (status.st_dev, status.st_ino) in seen:
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(folder) as entries:
-                listed = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            if folder == path:
-                raise KvplanError("unreadable-file", f"cannot read {path}: {error.strerror}") from None
-            continue
-        for entry in listed:
-            looked += 1
-            if looked > MAX_FILES:
-                raise KvplanError("too-many-files", f"more than {MAX_FILES:,} files in {path}")
-            if entry.name.startswith("."):
-                continue
-            child = folder / entry.name
-            if _is(entry, "dir"):
-                waiting.append(child)
-            elif entry.name.lower().endswith(SUFFIXES) and _is(entry, "file") and is_plan(child):
-                found.append(child)
-    return sorted(found)
-
-
-def _is(entry: os.DirEntry[str], what: str) -> bool:
-    try:
-        return entry.is_dir() if what == "dir" else entry.is_file()
-    except OSError:  # a link in a circle
-        return False
+    return sorted(child for child in files_below(path, SUFFIXES) if is_plan(child))
 
 
 def is_plan(path: Path) -> bool:
     """Whether the head of a file has ``kvplan: plan/…``."""
     try:
+        regular_size(path)
         with path.open("rb") as stream:
             return _HEAD.search(stream.read(_HEAD_BYTES)) is not None
-    except OSError:
+    except (OSError, KvplanError):
         return False
 
 
@@ -96,7 +63,7 @@ def files_of(paths: Sequence[str | Path]) -> list[Found]:
     listed: dict[str, Found] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
+        if is_folder(path):
             inside = find_plans(path)
             if not inside:
                 raise KvplanError(

@@ -23,6 +23,7 @@ from kvplan.checking.load import (
 )
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport
+from kvplan.readers.folders import exists, is_folder
 from kvplan.readers.plans.file import Reading
 
 
@@ -113,7 +114,7 @@ def _content(path: Path) -> bytes | None:
 
 def _before(named: Sequence[str | Path], found: Sequence[Found], baseline: str | Path, copy: Path) -> _Before:
     other = Path(baseline)
-    if other.exists():
+    if exists(other):
         return _folder(named, other)
     revision = Revision(str(baseline), [Path(one) for one in named], copy)
     wanted: dict[str, str] = {}
@@ -147,11 +148,11 @@ def _folder(named: Sequence[str | Path], other: Path) -> _Before:
     found: list[Found] = []
     for given in named:
         path = Path(given)
-        before = other / path.name if other.is_dir() and not path.is_dir() else other
+        before = other / path.name if is_folder(other) and not is_folder(path) else other
         pairs.append((path, before))
-        if not before.exists():
+        if not exists(before):
             continue
-        if before.is_dir():
+        if is_folder(before):
             for one in files_of([before]):
                 shown = os.path.normpath(path / Path(os.path.relpath(one.path, before)))
                 found.append(Found(one.path, shown))

@@ -15,10 +15,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - rea
     3 could not run here, 70 a bug, 130 interrupted."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
     if len(asked) == 1 and asked[0] in VERSION_FLAGS:
-        from kvplan.version import __version__
-
-        sys.stdout.write(f"kvplan {__version__}\n")
-        return 0
+        return _version()
     # Nothing that a command makes outlives it: looking for cycles while modules load only takes time.
     collecting = gc.isenabled()
     gc.disable()
@@ -29,3 +26,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:  # noqa: UP045 - rea
     finally:
         if collecting:
             gc.enable()
+
+
+def _version() -> int:
+    """Without a module of the command line: scripts ask often."""
+    from kvplan.version import __version__
+
+    try:
+        sys.stdout.write(f"kvplan {__version__}\n")
+        sys.stdout.flush()
+    except (OSError, AttributeError, ValueError):  # a full disk, a closed stream
+        from kvplan.cli.run import run
+
+        return run(["--version"])
+    return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.findings import CheckReport
-from kvplan.readers.json_input import read_stream
+from kvplan.readers.json_input import read_stream, standard_input
 from kvplan.readers.writing import cannot_write, write_whole
 from kvplan.report.check import REPORTERS, render
 from kvplan.report.check.text import screen
@@ -38,7 +37,7 @@ def run(words: list[str], given: Given) -> Answer:
         baseline=text_of(given, "baseline"),
         changed_only=is_given(given, "changed_only"),
         today=today(os.environ),
-        stdin=read_stream(sys.stdin.buffer, name="standard input") if STDIN in words else None,
+        stdin=read_stream(standard_input(), name="standard input") if STDIN in words else None,
     )
     code = report.exit_code
     if code == EXIT_NO and is_given(given, "exit_zero"):

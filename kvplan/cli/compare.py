@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections.abc import Iterator
 from fractions import Fraction
@@ -64,6 +63,7 @@ def run(words: list[str], given: Given) -> Answer:
 def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:
     from kvplan.api import compare, load_model, observe
     from kvplan.comparison import TOLERANCE, Verdict
+    from kvplan.readers.json_input import standard_input
     from kvplan.readers.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
@@ -73,7 +73,7 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     tolerance = text_of(given, "tolerance")
     observation = observe(
         url=url,
-        log=None if url is not None else blocks(sys.stdin.buffer) if log == STDIN else log,
+        log=None if url is not None else blocks(standard_input()) if log == STDIN else log,
         token=os.environ.get(TOKEN_VARIABLE) or None,
         engine=engine,
     )

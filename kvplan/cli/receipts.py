@@ -10,13 +10,16 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.receipt import CONFIRMED
+from kvplan.readers.folders import files_below, is_folder
 from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
 from kvplan.report.layout import Span, line
 from kvplan.report.words import command
 from kvplan.results import SCHEMA_VERSION
 
 FOLDER = "evidence"
-_SKIPPED = frozenset({".git", ".venv", "node_modules", "__pycache__"})
+_PASSED_OVER = ("bad-receipt", "no-such-file")
+"""Other JSON files may lie beside receipts, and a file may be gone by now."""
+_SKIPPED = frozenset({"node_modules", "__pycache__"})
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -31,7 +34,7 @@ def run(words: list[str], given: Given) -> Answer:
             read.append((str(path), found))
         elif named:
             raise found
-        elif found.code != "bad-receipt":  # other JSON files may lie beside receipts
+        elif found.code not in _PASSED_OVER:
             broken.append((str(path), found))
     if not read and not broken:
         raise KvplanError(
@@ -63,18 +66,13 @@ def _read(path: Path) -> ReadReceipt | KvplanError:
 def _paths(words: list[str]) -> Iterator[tuple[Path, bool]]:
     """Files as named; the JSON files of folders, in order. Without a word: every evidence/ below here."""
     if not words:
-        found = (
-            path
-            for folder in sorted(Path().rglob(FOLDER))
-            if folder.is_dir() and not _SKIPPED.intersection(folder.parts)
-            for path in sorted(folder.glob("*.json"))
-        )
-        yield from ((path, False) for path in found)
+        below = (path for path in files_below(Path(), (".json",)) if FOLDER in path.parts[:-1])
+        yield from ((path, False) for path in sorted(below) if not _SKIPPED.intersection(path.parts))
         return
     for word in words:
         path = Path(word)
-        if path.is_dir():
-            yield from ((one, False) for one in sorted(path.rglob("*.json")))
+        if is_folder(path):
+            yield from ((one, False) for one in sorted(files_below(path, (".json",))))
         else:
             yield path, True
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 from typing import Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.quick import parse
-from kvplan.cli.terminal import color_choice, render, silence, wants_color, write
+from kvplan.cli.terminal import color_choice, render, silence, wants_color, write, write_error
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
+from kvplan.report.layout import printable
 from kvplan.results import SCHEMA_VERSION
 
 INTERRUPTED = 130
@@ -41,12 +44,15 @@ def _call(arguments: list[str]) -> Answer | int | None:
         return command.call(words, given)
     from kvplan.cli.app import root_command
 
+    said = io.StringIO()  # help and completion, which the parser prints by itself
     try:
-        result: Answer | int | None = root_command().main(
-            arguments, prog_name="kvplan", standalone_mode=False
-        )
+        with contextlib.redirect_stdout(said):
+            result: Answer | int | None = root_command().main(
+                arguments, prog_name="kvplan", standalone_mode=False
+            )
     except SystemExit as stop:
-        # Completion scripts and a pipe that closed under the help text end the run this way.
+        # Completion scripts end the run this way.
+        write(said.getvalue(), sys.stdout)
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     except Exception as error:
         if hasattr(error, "format_message"):
@@ -56,6 +62,8 @@ def _call(arguments: list[str]) -> Answer | int | None:
         if type(error).__name__ == "Abort":
             raise KeyboardInterrupt from error
         raise
+    if said.getvalue():
+        write(said.getvalue(), sys.stdout)
     return result
 
 
@@ -67,7 +75,7 @@ def _finish(result: Answer | int | None, arguments: list[str]) -> int:
     if result.screen is not None:
         write(render(result.screen, color=wants_color(color_choice(arguments), sys.stdout)), sys.stdout)
     elif result.text is not None:
-        write(result.text, sys.stdout)
+        write(printable(result.text), sys.stdout)
     else:
         write(json_text(result.data), sys.stdout)
     return result.code
@@ -78,7 +86,7 @@ def _follow(result: Answer, arguments: list[str]) -> int:
     color = wants_color(color_choice(arguments), sys.stdout)
     try:
         for piece in result.stream or ():
-            write(piece if isinstance(piece, str) else render(piece, color=color), sys.stdout)
+            write(printable(piece) if isinstance(piece, str) else render(piece, color=color), sys.stdout)
     except KeyboardInterrupt:
         return EXIT_OK
     return result.code
@@ -96,15 +104,15 @@ def _wants_json(arguments: list[str]) -> bool:
 def _report(error: KvplanError, arguments: list[str], cause: BaseException | None = None) -> int:
     """The error on stderr, and as JSON on stdout where JSON was asked for."""
     if _wants_json(arguments):
-        write(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
-    text = error.format()
+        write_error(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
+    text = printable(error.format())
     if wants_color(color_choice(arguments), sys.stderr):
         text = "\n".join(_colored(row) for row in text.split("\n"))
     if "--debug" in arguments:
         import traceback
 
-        text = "".join(traceback.format_exception(cause or error)) + text
-    write(text + "\n", sys.stderr)
+        text = printable("".join(traceback.format_exception(cause or error))) + text
+    write_error(text + "\n", sys.stderr)
     return error.exit_code
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
-from kvplan.cli.commands import Given, is_given
-from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict, ways_out
 from kvplan.results import SCHEMA_VERSION
 
@@ -21,15 +21,17 @@ def run(words: list[str], given: Given) -> Answer:
     if is_given(given, "ladder"):
         return _ladder(asked, json)
     if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
-        return _one(asked, json)
-    return _several(asked, json)
+        return _one(asked, given, json)
+    return _several(asked, json, _asks(asked, given))
 
 
-def _one(asked: Question, json: bool) -> Answer:
+def _one(asked: Question, given: Given, json: bool) -> Answer:
     model, choice, settings = asked.models[0], asked.choices[0], asked.variants[0]
     result = ask(model, choice, settings)
     found = verdict(model, choice, settings, result)
     code = EXIT_OK if found is None or found.fits else EXIT_NO
+    if found is None and _asks(asked, given):
+        code = EXIT_CANNOT_ANSWER
     if json:
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.size import size_screen
@@ -55,9 +57,12 @@ def _one(asked: Question, json: bool) -> Answer:
     return Answer(screen, code=code)
 
 
-def _several(asked: Question, json: bool) -> Answer:
+def _several(asked: Question, json: bool, asks: bool) -> Answer:
     rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
     code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
+    if asks and not any(row.max_requests is not None and _good(row) for row in rows):
+        unjudged = any(row.max_requests is None and _good(row) for row in rows)
+        code = EXIT_CANNOT_ANSWER if unjudged else EXIT_NO
     if json:
         return Answer(
             data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
@@ -68,6 +73,12 @@ def _several(asked: Question, json: bool) -> Answer:
     if len(asked.models) == len(asked.choices) == len(dtypes) == 1:
         return Answer(grid_screen(rows, rules_file=rules_file(asked.choices[0])), code=code)
     return Answer(comparison_screen(rows), code=code)
+
+
+def _asks(asked: Question, given: Given) -> bool:
+    """Whether it was asked if requests fit a GPU: a script takes an answer without a pool for yes."""
+    wanted = any(text_of(given, name) is not None for name in ("requests", "tokens"))
+    return wanted and all(settings.gpu is not None for settings in asked.variants)
 
 
 def _good(row: Compared) -> bool:

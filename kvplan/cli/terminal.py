@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from kvplan.report.layout import Screen, plain, to_ascii
+from kvplan.errors import KvplanError
+from kvplan.report.layout import Screen, plain, printable, to_ascii
 
 COLOR_WORDS = ("auto", "always", "never")
 _STYLES: dict[str, dict[str, Any]] = {
@@ -19,7 +20,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def wants_color(choice: str, stream: TextIO, environment: Mapping[str, str] | None = None) -> bool:
+def wants_color(choice: str, stream: TextIO | None, environment: Mapping[str, str] | None = None) -> bool:
     """``--color`` first, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal."""
     environment = os.environ if environment is None else environment
     if choice != "auto":
@@ -29,7 +30,7 @@ def wants_color(choice: str, stream: TextIO, environment: Mapping[str, str] | No
     force = environment.get("FORCE_COLOR")
     if force is not None and force != "":
         return force != "0"
-    return stream.isatty() and environment.get("TERM") != "dumb"
+    return stream is not None and not stream.closed and stream.isatty() and environment.get("TERM") != "dumb"
 
 
 def render(screen: Screen, *, color: bool) -> str:
@@ -40,7 +41,7 @@ def render(screen: Screen, *, color: bool) -> str:
 
     rows = []
     for row in screen:
-        pieces = list(row)
+        pieces = [piece._replace(text=printable(piece.text)) for piece in row]
         text = "".join(
             typer.style(piece.text, **_STYLES[piece.style])
             if piece.style and piece.text.strip()
@@ -51,8 +52,13 @@ def render(screen: Screen, *, color: bool) -> str:
     return "".join(rows)
 
 
-def write(text: str, stream: TextIO) -> None:
-    """Write and flush. ASCII where the stream is not UTF-8; a reader that has gone away is not an error."""
+def write(text: str, stream: TextIO | None) -> None:
+    """Write and flush. ASCII where the stream is not UTF-8; a reader that has gone away is not an error.
+
+    Raises KvplanError(cannot-write) where the stream is closed, or the disk behind it is full.
+    """
+    if stream is None or stream.closed:
+        raise KvplanError("cannot-write", "the answer cannot be written: standard output is closed")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     if not encoding.startswith("utf"):
         text = to_ascii(text)
@@ -61,6 +67,17 @@ def write(text: str, stream: TextIO) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream)
+    except OSError as error:
+        silence(stream)
+        raise KvplanError(
+            "cannot-write", f"the answer cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def write_error(text: str, stream: TextIO | None) -> None:
+    """Write where errors go; where nothing can be written, nobody can be told."""
+    with contextlib.suppress(KvplanError):
+        write(text, stream)
 
 
 def silence(stream: TextIO) -> None:

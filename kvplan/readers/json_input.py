@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import stat
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,6 +75,13 @@ def read_stream(stream: BinaryIO, *, name: str, limit: int = MAX_BYTES) -> bytes
     if len(data) > limit:
         raise _too_large(name, limit)
     return data
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input. Raises KvplanError(no-such-file) where it is closed."""
+    if sys.stdin is None or sys.stdin.closed:
+        raise KvplanError("no-such-file", "standard input is closed", help="give the name of a file")
+    return sys.stdin.buffer
 
 
 def parse_json(data: bytes, *, name: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +68,9 @@ def read_directory(path: Path) -> Model:
 
 def _from_stdin() -> Model:
     from kvplan.readers.config import read_config
-    from kvplan.readers.json_input import parse_json, read_stream
+    from kvplan.readers.json_input import parse_json, read_stream, standard_input
 
-    if sys.stdin is None:
-        raise KvplanError("no-such-file", "standard input is closed")
-    raw = parse_json(read_stream(sys.stdin.buffer, name="standard input"), name="standard input")
+    raw = parse_json(read_stream(standard_input(), name="standard input"), name="standard input")
     _check_native(raw, "standard input")
     return read_config(raw, id="stdin", source="-")
 

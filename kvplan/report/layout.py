@@ -6,6 +6,7 @@ form drops the styles and nothing else, so a pipe shows what a terminal shows.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Union
@@ -33,6 +34,9 @@ _ASCII = {
     "≤": "<=", "≥": ">=", "≈": "~", "’": "'", "‘": "'", "“": '"', "”": '"', "§": "section ", "█": "#",
     "▏": " ", "▎": " ", "▍": " ", "▌": "=", "▋": "=", "▊": "=", "▉": "=",
 }  # fmt: skip
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 _ASCII_TABLE = str.maketrans(_ASCII)
 
 
@@ -46,9 +50,18 @@ def line(*pieces: Piece, indent: int = 0) -> Line:
     return (Span(INDENT * indent), *spans) if indent else spans
 
 
+def printable(text: str) -> str:
+    """The text with what moves a cursor, changes a colour or turns the direction of writing as ``�``: control
+    characters but tab and newline, half surrogates, marks of direction. Neither a terminal nor XML gets any.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
 def plain(screen: Iterable[Line]) -> str:
     """The screen as text with a final newline, no blank at the end of any line."""
-    return "".join("".join(piece.text for piece in row).rstrip() + "\n" for row in screen)
+    return "".join(printable("".join(piece.text for piece in row)).rstrip() + "\n" for row in screen)
 
 
 def to_ascii(text: str) -> str:

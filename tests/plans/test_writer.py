@@ -90,7 +90,8 @@ def plans(draw: st.DrawFn) -> Plan:
         host_memory_bytes=draw(st.just(0) | st.integers(2**20, 2**40)),
         pool=draw(st.sampled_from(["likely", "safe"])),
     )
-    name = draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(str.strip))
+    letters = st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"])
+    name = draw(st.text(letters, min_size=1, max_size=12).filter(str.strip))
     return Plan(
         name=name,
         model=draw(st.sampled_from(["llama-3.1-8b", "hf:Qwen/Qwen3-8B", "no"])),

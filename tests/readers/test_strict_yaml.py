@@ -246,7 +246,7 @@ def test_files(tmp_path: Path) -> None:
     for bad in (tmp_path / "absent.yaml", tmp_path):
         with pytest.raises(KvplanError) as caught:
             load_yaml_file(bad)
-        assert caught.value.code == "unreadable-file"
+        assert caught.value.code in ("unreadable-file", "not-a-file")
 
 
 def load_yaml_or_none(text: str | bytes) -> Located | None:

@@ -71,6 +71,8 @@ def _read(path: Path, findings: list[Finding]) -> Card | None:
         if not errors:
             return card_from_located(located)
     except KvplanError as error:
+        if error.code in ("unreadable-file", "not-a-file"):
+            raise
         errors = [error]
     findings += [Finding(str(path), error.code, error.message, error.where) for error in errors]
     return None

@@ -9,6 +9,7 @@ streamed: a gigabyte takes the memory of a chunk.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -30,12 +31,16 @@ SURE_SCORE = 12
 
 
 def read_log(path: Path | str, *, engine: str | None = None) -> Observation:
-    """The observation of a log file. Raises KvplanError(no-such-file | unreadable-file | unknown-log)."""
+    """The observation of a log file. Raises KvplanError(no-such-file | not-a-file |
+    unreadable-file | unknown-log)."""
     file = Path(path).expanduser()
     try:
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+            raise KvplanError("not-a-file", f"{path} is no file", help="a log comes from a file or a pipe")
         with file.open("rb") as stream:
             return parse_log(blocks(stream), engine=engine, name=str(path))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise KvplanError("no-such-file", f"{path} does not exist") from error
     except OSError as error:
         raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror}") from error

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kvplan.errors import KvplanError
 from kvplan.plans.receipt import (
@@ -72,6 +73,13 @@ class ReceiptFile(_Strict):
         description="a rehearsal ran in host memory and proves no capacity"
     )
     created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$", description="UTC")
+
+    @field_validator("created")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        datetime.fromisoformat(text[:19])
+        return text
+
     hardware: dict[str, Any]
     settings: dict[str, Any]
     figures: list[FigureEntry]

@@ -141,10 +141,12 @@ def amount(value: Any) -> Fraction:
 
 
 def text(value: Any) -> str:
-    """A text that is not empty."""
+    """A text on one line that is not empty."""
     if not isinstance(value, str) or not value.strip():
         quoted = [f'put it in quotes: "{value}"'] if isinstance(value, (int, float)) else []
         raise wrong(value, "text", *quoted)
+    if "\n" in value:
+        raise wrong(value, "a text on one line")
     return value
 
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import yaml
 
 from kvplan.errors import KvplanError
+from kvplan.readers.json_input import regular_size
 from kvplan.readers.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.readers.yaml.scalars import Trap, read_plain
 from kvplan.units import MIB
@@ -30,9 +31,13 @@ _FOREIGN_BREAKS = "\x85\u2028\u2029"
 MAX_BYTES = 8 * MIB
 MAX_DEPTH = 200
 MAX_NODES = 500_000
+MAX_KEYS = 10_000
+"""Of one mapping."""
 MAX_DOCUMENTS = 1000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor or turns the direction of writing."""
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -86,13 +91,16 @@ def load_yaml_file(path: Path | str, *, name: str | None = None) -> Located:
     """Read the YAML file at `path`; `name` is what messages call it (default: the path).
 
     Raises:
-        KvplanError: ``unreadable-file``, or any code of `load_yaml`.
+        KvplanError: ``unreadable-file``, ``not-a-file``, or any code of `load_yaml`.
     """
     shown = name if name is not None else str(path)
     try:
+        regular_size(Path(path))
         with Path(path).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
+    except KvplanError as problem:
+        if problem.code != "no-such-file":
+            raise
         raise KvplanError("unreadable-file", f"there is no file {shown}", help="check the path") from None
     except OSError as problem:
         reason = problem.strerror or type(problem).__name__
@@ -201,6 +209,14 @@ class _Builder:
             self._fail(
                 "yaml-encoding", "half of a surrogate pair is not text", span, "write the character itself"
             )
+        control = None if text.isprintable() else _CONTROL.search(text)
+        if control is not None:
+            self._fail(
+                "yaml-character",
+                f"a text with the control character U+{ord(control[0]):04X}",
+                span,
+                "take it out: nothing that kvplan reads has one",
+            )
         if event.implicit[0]:
             if text == "<<" and self._awaits_key():
                 self._fail("yaml-merge-key", "merge keys (`<<`) are not read", span, "write the keys out")
@@ -249,6 +265,13 @@ class _Builder:
                 f"the key `{key}` is given twice (first on line {first.line + 1})",
                 span,
                 "keep one of the two",
+            )
+        if len(node.keys) >= MAX_KEYS:
+            self._fail(
+                "yaml-too-large",
+                f"more than {MAX_KEYS:,} keys in one mapping",
+                span,
+                "check that this is the right file",
             )
         node.keys[key] = span
         self._keys[-1] = (key, span)

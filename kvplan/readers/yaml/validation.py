@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 _SHOWN = 8
+MAX_MISTAKES = 19
 
 
 def explain_validation(
@@ -26,7 +27,7 @@ def explain_validation(
     model: type[BaseModel] | None = None,
     code: str = "invalid-field",
 ) -> list[KvplanError]:
-    """One `KvplanError` for each thing pydantic found, in file order.
+    """One `KvplanError` for each of the first things that pydantic found, in file order.
 
     Args:
         error: what `model_validate(located.data)` raised.
@@ -34,15 +35,19 @@ def explain_validation(
         model: the class that was validated; gives "did you mean" its candidates.
         code: the code of errors about values; unknown keys have ``unknown-key``, absent ones ``missing-key``.
     """
-    found: list[tuple[tuple[int, int], KvplanError]] = []
+    found: list[tuple[tuple[int, int], Path, Path, Mapping[str, Any]]] = []
     for item in error.errors(include_url=False):
         path, rest = _walk(located, item["loc"])
-        one = _explain(item, path, rest, located, model, code)
         node = located.node(path)
         span = node.span if node is not None else located.root.span
-        found.append(((span.line, span.column), one))
-    found.sort(key=lambda pair: pair[0])
-    return [one for _, one in found]
+        found.append(((span.line, span.column), path, rest, item))
+    found.sort(key=lambda entry: entry[0])
+    # To explain one costs a look at its neighbours: of thousands of mistakes nobody reads the last.
+    shown = [_explain(item, path, rest, located, model, code) for _, path, rest, item in found[:MAX_MISTAKES]]
+    if len(found) > MAX_MISTAKES:
+        more = f"{len(found) - MAX_MISTAKES:,} more mistakes follow"
+        shown.append(located.error("more-mistakes", more, found[MAX_MISTAKES][1], help="mend these first"))
+    return shown
 
 
 def combine(errors: Sequence[KvplanError]) -> KvplanError:

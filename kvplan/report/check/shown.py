@@ -9,6 +9,7 @@ import re
 from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Severity
 from kvplan.plans.plan import Mark
 from kvplan.record import record
+from kvplan.report.layout import printable as printable
 from kvplan.report.words import size_words
 
 TITLES = {
@@ -27,7 +28,6 @@ TITLES = {
     "cost_per_hour": "Cost per hour",
 }
 _PLACE = re.compile(r"(?P<path>.+?):(?P<line>[1-9]\d{0,8})(?::(?P<column>[1-9]\d{0,8}))?")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
 
@@ -114,11 +114,6 @@ def plain_path(path: str) -> str:
 def is_absolute(path: str) -> bool:
     """``/a``, ``C:/a`` or ``//host/a``."""
     return path.startswith("/") or _DRIVE.match(path) is not None
-
-
-def printable(text: str) -> str:
-    """Control characters and half surrogates, which neither XML nor a terminal should get, become ``�``."""
-    return _CONTROL.sub("�", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def one_line(text: str) -> str:

@@ -68,7 +68,7 @@ def _head(one: CheckedPlan) -> Screen:
     if one.error is not None and one.error.exit_code != EXIT_NO:
         word = "????"
     about = f"{_name(one)}: {one.summary}" if one.passed and one.summary else f"{_name(one)}  {one.path}"
-    first, *rest = wrapped(about, first=" " * 6)
+    first, *rest = wrapped(about, first=" " * 6) or [line(" " * 6)]
     return [line(Span(f"{word:<4}", style), "  ", first[0].text[6:]), *rest]
 
 
