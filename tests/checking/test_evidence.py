@@ -109,3 +109,8 @@ def test_an_edited_receipt(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"kvplan": "receipt/v1"}', "{" * 100_000])
 def test_a_file_that_is_no_receipt(content: str | None, tmp_path: Path) -> None:
     assert codes(tmp_path, content) == {"evidence-unreadable"}
+
+
+@pytest.mark.parametrize("created", ["9999-99-99T99:99:99Z", "2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z"])
+def test_a_time_that_is_none_is_no_receipt(tmp_path: Path, created: str) -> None:
+    assert codes(tmp_path, receipt(created=created)) == {"evidence-unreadable"}

@@ -8,11 +8,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from kvplan.checking import load
+from kvplan.errors import did_you_mean
 from kvplan.readers.folders import MAX_FILES, files_below
 from kvplan.readers.yaml.strict import MAX_KEYS
 from kvplan.readers.yaml.validation import MAX_MISTAKES
@@ -165,11 +166,12 @@ def test_a_config_with_escapes(run: Run, tmp_path: Path) -> None:
 def test_mistakes_are_capped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each mistake is explained beside the others: to explain all of many took hours."""
     asked: list[str] = []
-    real = load.did_you_mean
-    monkeypatch.setattr(
-        "kvplan.readers.yaml.validation.did_you_mean",
-        lambda word, known: asked.append(word) or real(word, known),
-    )
+
+    def near(word: str, candidates: Iterable[str]) -> str | None:
+        asked.append(word)
+        return did_you_mean(word, candidates)
+
+    monkeypatch.setattr("kvplan.readers.yaml.validation.did_you_mean", near)
     path = tmp_path / "plan.yaml"
     for count in (100, MAX_KEYS - 10):
         asked.clear()
