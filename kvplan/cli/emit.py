@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.api import load_model
+from kvplan.checking.start import REFUSED
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.plan_word import plan_of
+from kvplan.errors import EXIT_NO, KvplanError
+from kvplan.fitting import choose
+from kvplan.model import Model
+from kvplan.plans.plan import Plan
+from kvplan.questions import ask
 from kvplan.readers.writing import write_whole
 from kvplan.report.emit import emit
 from kvplan.report.layout import line
@@ -20,7 +26,9 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     plan = plan_of(words[0], given)
     target = text_of(given, "to") or plan.engine.partition("@")[0]
-    text = emit(plan, target, model=load_model(plan.model), image=text_of(given, "image"))
+    model = load_model(plan.model)
+    _starts(plan, model)
+    text = emit(plan, target, model=model, image=text_of(given, "image"))
     output = text_of(given, "output")
     if output is not None:
         write_whole(Path(output), text)
@@ -29,3 +37,23 @@ def run(words: list[str], given: Given) -> Answer:
         where = {"text": text} if output is None else {"path": output}
         return Answer(data={"schema_version": SCHEMA_VERSION, **entry, **where})
     return Answer(text=text) if output is None else Answer([line(f"wrote {output}")])
+
+
+def _starts(plan: Plan, model: Model) -> None:
+    """What the engine would refuse is not written. Raises KvplanError, with exit code 1 for a refusal.
+
+    A plan of which nothing is known but its flags (no weights, no budget) is written as it stands.
+    """
+    try:
+        refusal = ask(model, choose(plan.engine), plan.settings).refusal
+    except KvplanError as error:
+        if error.code in REFUSED:
+            raise
+        return
+    if refusal is not None:
+        raise KvplanError(
+            refusal.code,
+            f"{plan.engine} would refuse to start: {refusal.message}",
+            help=refusal.help,
+            exit_code=EXIT_NO,
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind, served_dtype
+from kvplan.engines.kv_support import unsupported
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.devices import Device
 from kvplan.errors import KvplanError
@@ -15,7 +16,7 @@ from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Settings
 
-KV_WORDS = ("auto", "fp8_e5m2", "fp8_e4m3", "mxfp8", "bfloat16", "nvfp4", "fp4_mx_block16")
+VERSION = "0.5.23"
 FP4 = ("nvfp4", "fp4_mx_block16")
 
 
@@ -25,34 +26,19 @@ def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing
     if word == "auto":
         return kv_dtype(_automatic(model, device, dtype))
     found = kv_dtype(word)
-    if found.name not in KV_WORDS and found.name != dtype.name:
-        raise KvplanError(
-            "unsupported-dtype",
-            f"SGLang has no KV cache dtype {word!r}",
-            help=("use fp8_e4m3", "known: " + ", ".join(KV_WORDS)),
-        )
+    vendor = "nvidia" if device.nvidia else "amd"
+    none = unsupported("sglang", "SGLang", VERSION, found.name, device.name, vendor, device.capability)
+    if none is not None and found.name != dtype.name:
+        ways = ("use fp8_e4m3", *none.help)
+        if found.name == "nvfp4" and device.nvidia:
+            ways = ("use fp8_e4m3", "use fp4_mx_block16 with --attention-backend triton")
+        raise KvplanError("unsupported-dtype", none.message, help=ways)
     sparse = has_kind(model, Kind.COMPRESSED) or is_sparse_latent(model)
     if sparse and found.name not in ("bfloat16", "fp8_e4m3"):
         raise KvplanError(
             "unsupported-dtype",
             f"DeepSeek's sparse attention in SGLang takes bfloat16 or fp8_e4m3, not {word}",
             help="use fp8_e4m3",
-        )
-    if found.name == "nvfp4" and not (device.nvidia and device.major in (10, 12)):
-        raise KvplanError(
-            "unsupported-dtype",
-            f"SGLang's nvfp4 cache needs Blackwell (SM100 or SM120), not {device.name}",
-            help=("use fp8_e4m3", "use fp4_mx_block16 with --attention-backend triton"),
-        )
-    if found.name == "mxfp8" and not (device.nvidia and device.major >= 10):
-        raise KvplanError(
-            "unsupported-dtype",
-            f"SGLang's mxfp8 cache needs Blackwell (SM100 or newer), not {device.name}",
-            help="use fp8_e4m3",
-        )
-    if found.name in FP4 and not device.nvidia:
-        raise KvplanError(
-            "unsupported-dtype", f"SGLang's {found.name} cache needs a CUDA GPU", help="use fp8_e4m3"
         )
     return found
 

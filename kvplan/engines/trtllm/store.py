@@ -7,13 +7,14 @@ from functools import lru_cache
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import served_dtype
+from kvplan.engines.kv_support import unsupported, words_on
 from kvplan.errors import KvplanError
 from kvplan.families import Part, Store
 from kvplan.model import Model
 from kvplan.settings import Settings
 
-FP8_FROM, NVFP4_FROM = (8, 9), (9, 0)
-ASSUMED_CAPABILITY = (9, 0)
+VERSION = "1.2"
+ASSUMED_GPU, ASSUMED_CAPABILITY = "the assumed H100", (9, 0)
 
 
 def store_for(model: Model, settings: Settings) -> Store:
@@ -46,26 +47,20 @@ def _kv_dtype(model: Model, settings: Settings, element: Packing) -> KvDtype:
         )
     else:
         found = kv_dtype(word)
-    if found.name not in ("fp8_e4m3", "nvfp4", element.name):
-        raise KvplanError(
-            "unsupported-dtype",
-            f"TensorRT-LLM has no KV cache dtype {word!r}",
-            help="use fp8; known: auto, fp8, nvfp4",
-        )
     gpu = settings.gpu
     capability = ASSUMED_CAPABILITY if gpu is None else gpu.compute_capability
-    if gpu is not None and capability is None:
+    if capability is None:
         raise KvplanError(
-            "engine-gpu", f"TensorRT-LLM does not run on {gpu.name}", help="choose an NVIDIA GPU"
+            "engine-gpu",
+            f"TensorRT-LLM does not run on {gpu.name if gpu else ''}",
+            help="choose an NVIDIA GPU",
         )
-    assert capability is not None
-    for name, since in (("fp8_e4m3", FP8_FROM), ("nvfp4", NVFP4_FROM)):
-        if found.name == name and capability < since:
-            other = "fp8" if capability >= FP8_FROM else element.name
-            raise KvplanError(
-                "unsupported-dtype",
-                f"an {name} cache needs compute capability {since[0]}.{since[1]},"
-                f" which {gpu.name if gpu else 'the GPU'} ({capability[0]}.{capability[1]}) has not",
-                help=f"use {other}",
-            )
+    if found.name == element.name:
+        return found
+    name = ASSUMED_GPU if gpu is None else gpu.name
+    none = unsupported("trtllm", "TensorRT-LLM", VERSION, found.name, name, "nvidia", capability)
+    if none is not None:
+        there = words_on("trtllm", VERSION, "nvidia", capability)
+        other = "fp8" if "fp8_e4m3" in there else element.name
+        raise KvplanError("unsupported-dtype", none.message, help=(f"use {other}",))
     return found

@@ -165,8 +165,8 @@ def attention_backend(ask: Ask) -> Backend:
 
 
 def _nvfp4(ask: Ask) -> Backend:
-    """FlashInfer alone reads it; outside Blackwell data-centre cards not with heads of 64 or sinks."""
-    software = ask.device.major != 10 and (ask.head_dim == 64 or ask.sinks)
+    """FlashInfer alone reads it; outside Blackwell data-centre cards not with heads of 64, sinks or DCP."""
+    software = ask.device.major != 10 and (ask.head_dim == 64 or ask.sinks or ask.dcp)
     if software or ask.head_dim not in (64, 128, 256, 512) or ask.device.capability < (8, 0):
         raise not_served(ask, BACKENDS["FLASHINFER"])
     return BACKENDS["FLASHINFER"]

@@ -6,7 +6,8 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
-from kvplan.engines.base import parse_version, too_many_stages
+from kvplan.engines.base import has_kind, parse_version, too_many_stages
+from kvplan.engines.kv_support import unsupported
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
@@ -48,7 +49,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
     return (
         _architecture(model, version)
         or _families(model)
-        or _dtypes(model, settings, resolved)
+        or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
         or _parallel(model, resolved)
         or too_many_stages(model, settings)
@@ -99,19 +100,16 @@ def _families(model: Model) -> Refusal | None:
     return None
 
 
-# vllm/config/cache.py, CacheDType and MambaDType.
-CACHE_DTYPES = (
-    "auto float16 bfloat16 fp8 fp8_e4m3 fp8_e5m2 fp8_ds_mla nvfp4_ds_mla turboquant_k8v4 turboquant_4bit_nc "
-    "turboquant_k3v4_nc turboquant_3bit_nc int4_per_token_head int8_per_token_head fp8_per_token_head nvfp4 "
-    "nvfp4_4over6"
-).split()
 STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
+"""vllm/config/cache.py, MambaDType."""
 
 
-def _dtypes(model: Model, settings: Settings, resolved: Resolved) -> Refusal | None:
-    if resolved.kv not in CACHE_DTYPES:
-        known = ", ".join(CACHE_DTYPES)
-        return Refusal("kv-cache-dtype", f"vLLM has no cache dtype {resolved.kv}", help=(f"one of {known}",))
+def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
+    device = resolved.device
+    none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
+    # DeepSeek-V4's records are what its class keeps, not what was asked for.
+    if none is not None and not (resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)):
+        return Refusal("kv-cache-dtype", none.message, help=none.help)
     for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
         if word not in STATE_DTYPES:
             return Refusal("mamba-cache-dtype", f"vLLM keeps no states in {word}")

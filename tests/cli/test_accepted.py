@@ -1,0 +1,46 @@
+"""What one command refuses, every command refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+MODEL = "qwen3-8b"
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "flag"),
+    [
+        ("vllm@0.31", "h100", "max_model_len"),
+        ("sglang", "h100", "context_length"),
+        ("trtllm", "h200", "max_seq_len"),
+    ],
+)
+def test_every_command_refuses_nvfp4_on_hopper(
+    run: Run, tmp_path: Path, engine: str, gpu: str, flag: str
+) -> None:
+    """size, plan, --compare-dtypes, check and emit."""
+    words = (MODEL, "-e", engine, "--gpu", gpu, "--tokens", "4k")
+    assert run("size", *words, "--kv-cache-dtype", "nvfp4").code in (1, 2)
+    rows = json.loads(run("size", *words, "--compare-dtypes", "--json").out)["results"]
+    found = {row["settings"]["kv_cache_dtype"]: row for row in rows}
+    assert found["nvfp4"].get("refusal") or found["nvfp4"].get("error")
+    planned = run("plan", *words, "--kv-cache-dtype", "nvfp4")
+    assert planned.code in (1, 2)
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        f"kvplan: plan/v1\nmodel: {MODEL}\nengine: {engine}\ngpu: {gpu}\n"
+        f"serve: {{kv_cache_dtype: nvfp4, {flag}: 4096}}\n",
+        encoding="utf-8",
+    )
+    checked = run("check", str(path))
+    assert checked.code == 1
+    assert "nvfp4" in checked.out
+    emitted = run("emit", str(path))
+    assert emitted.code in (1, 2)
+    assert "nvfp4" in emitted.err
+    assert not emitted.out
