@@ -53,7 +53,7 @@ KV_FORMATS: dict[str, Quality] = {
     "q8_0": Quality(SAFE, "perplexity +0.0046, base noise 0.0024", "ggml-org/llama.cpp PR 7412"),
     "nvfp4": Quality(
         AGGRESSIVE,
-        "< 1 % loss when calibrated (measured on Blackwell)",
+        "< 1 % loss when calibrated, measured on Blackwell",
         "NVIDIA developer blog, December 2025",
     ),
     "nvfp4_ds_mla": Quality(AGGRESSIVE, _NO_FIGURE),

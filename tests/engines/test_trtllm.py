@@ -172,8 +172,9 @@ def test_pools_stay_within_the_memory(memory: int, window: str | None) -> None:
         ("fp8", "a100-sxm-80gb", "use float16"),
         ("nvfp4", "a100-sxm-80gb", "use float16"),
         ("nvfp4", "l40s", "use fp8"),
-        ("int8", "h100", "use fp8; known: auto, fp8, nvfp4"),
-        ("fp8_e5m2", "h100", "use fp8; known: auto, fp8, nvfp4"),
+        ("nvfp4", "h100", "use fp8"),
+        ("int8", "h100", "use fp8; known: auto, fp8"),
+        ("fp8_e5m2", "b200", "use fp8; known: auto, fp8, nvfp4"),
     ],
 )
 def test_unsupported_dtypes_name_a_supported_one(dtype: str, gpu: str, words: str) -> None:

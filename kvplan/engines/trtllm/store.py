@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import served_dtype
-from kvplan.engines.kv_support import unsupported, words_on
+from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
 from kvplan.families import Part, Store
 from kvplan.model import Model
@@ -62,5 +62,11 @@ def _kv_dtype(model: Model, settings: Settings, element: Packing) -> KvDtype:
     if none is not None:
         there = words_on("trtllm", VERSION, "nvidia", capability)
         other = "fp8" if "fp8_e4m3" in there else element.name
-        raise KvplanError("unsupported-dtype", none.message, help=(f"use {other}",))
+        known = ", ".join("fp8" if one == "fp8_e4m3" else one for one in there)
+        never = not any(rows_of("trtllm", found.name))
+        raise KvplanError(
+            "unsupported-dtype",
+            none.message,
+            help=f"use {other}; known: {known}" if never else f"use {other}",
+        )
     return found
