@@ -33,11 +33,22 @@ if TYPE_CHECKING:
 ModelLike = Model | str | Path | Mapping[str, Any]
 
 
-def load_model(model: ModelLike, *, revision: str | None = None) -> Model:
+def load_model(model: ModelLike, *, revision: str | None = None, weights_from: str | None = None) -> Model:
     """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a dict.
 
+    weights_from: ``transformers`` counts its tensors by building its class (extras hf and gpu); nothing is
+    built otherwise.
     Raises KvplanError: unknown-model, bad-config, missing-key, unknown-layer-type, no-network …
     """
+    found = _loaded(model, revision)
+    if weights_from is None:
+        return found
+    from kvplan.readers.model_weights import counted
+
+    return counted(found, weights_from)
+
+
+def _loaded(model: ModelLike, revision: str | None) -> Model:
     if isinstance(model, Model):
         return model
     if isinstance(model, Mapping):
@@ -92,7 +103,7 @@ def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: An
     model's own processor. An engine that would
     refuse to start is an answer with ``refusal`` set; a question that cannot be answered raises KvplanError.
     A plan (`load_plans`) is sized as it is deployed; only ``tokens``, ``encoder_tokens`` and ``requests`` are
-    taken beside it.
+    taken beside it. ``weights_from="transformers"`` counts the tensors of a model without tensor rules.
     """
     from kvplan.plans.plan import Plan
 
@@ -100,9 +111,10 @@ def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: An
         return _size_plan(model, engine, options)
     choice = choose(engine)
     media = {name: options.pop(name) for name in MEDIA if name in options}
+    weights_from = options.pop("weights_from", None)
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
-    loaded = load_model(model)
+    loaded = load_model(model, weights_from=weights_from)
     if media:
         from kvplan.readers.media import with_media
 
@@ -174,7 +186,8 @@ def compare(
         observation = observe(log=log, url=url, engine=engine)
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
-    chosen = load_model(model) if model is not None else model_named(observation)
+    weights_from = options.pop("weights_from", None)
+    chosen = load_model(model if model is not None else model_named(observation), weights_from=weights_from)
     asked = make_settings(**options)
     overrides = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
     names = {name if name in _OPTION_NAMES else "engine_options" for name in overrides}

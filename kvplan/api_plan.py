@@ -72,6 +72,7 @@ def plan(
     levers: bool = False,
     host_memory: int | str = 0,
     named: str | None = None,
+    weights_from: str | None = None,
     **options: Any,
 ) -> PlanResult:
     """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
@@ -86,7 +87,7 @@ def plan(
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
     pool: the figure that must do: ``safe`` (the low end of the budget's interval) or ``likely``. tpot, ttft:
     seconds at most. levers: work out the memory levers of the best; host_memory: bytes of a cache tier over
-    all GPUs.
+    all GPUs. weights_from: ``transformers`` counts the tensors (see `kvplan.load_model`).
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
     sensitivity. Raises KvplanError.
     """
@@ -96,7 +97,7 @@ def plan(
             raise KvplanError("bad-usage", f"plan() varies {name} itself")
     base = make_settings(**options)
     check_options((choice.engine for choice in choices), base)
-    loaded = load_model(model)
+    loaded = load_model(model, weights_from=weights_from)
     load = _load(loaded, base, workload, tokens)
     stated: dict[str, Any] = {
         "requests_in_flight": requests,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.families import Part
 from kvplan.record import KeptHash, record
+
+if TYPE_CHECKING:
+    from kvplan.weights.stored import Checkpoint
 
 
 @record()
@@ -85,7 +88,8 @@ class Model:
     speculative method adds. num_attention_heads and hidden_size serve engines' checks and defaults, 0 where
     the config has none. facts: config values that one engine's rule needs (named as in the config).
     config: the raw config, or the keys of it that decide sizes, for the rules of weights and activations
-    (ModelOpt's file under hf_quant_config); None where the model was read from something else.
+    (ModelOpt's file under hf_quant_config); None where the model was read from something else. counted: its
+    tensors, where somebody counted them (a card's, or ``--weights-from``), for models without tensor rules.
     """
 
     id: str
@@ -107,6 +111,7 @@ class Model:
     provenance: Provenance = field(default_factory=Provenance)
     warnings: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = field(default=None)
+    counted: Checkpoint | None = None
 
     @property
     def num_layers(self) -> int:

@@ -54,7 +54,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     lengths = values.pop("tokens", [None])
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])
-    models = [load_model(name) for name in names]
+    weights_from = values.pop("weights_from", None)
+    models = [load_model(name, weights_from=weights_from) for name in names]
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
     media = {name: values.pop(name) for name in MEDIA if name in values}

@@ -19,7 +19,7 @@ from kvplan.results import SCHEMA_VERSION
 def new(words: list[str], given: Given) -> Answer:
     """The card of a config, on stdout or in a file that must not exist yet."""
     check_color(given)
-    text = card_from_config(words[0])
+    text = card_from_config(words[0], count=is_given(given, "count"))
     output = text_of(given, "output")
     if output is None:
         return (

@@ -139,6 +139,7 @@ _NEW = """\
 Examples:
   kvplan cards new ./config.json --output model_cards/my-model.yaml
   kvplan cards new hf:Qwen/Qwen3-8B
+  kvplan cards new ./config.json --count --output my-model.yaml
   cat config.json | kvplan cards new -
 """
 _LINT = """\
@@ -265,6 +266,14 @@ COMMANDS: dict[str, Command] = {
                     "FILE",
                     word,
                     "Write to a file that does not exist yet.",
+                    OUTPUT,
+                ),
+                Option(
+                    "count",
+                    ("--count",),
+                    "",
+                    switch,
+                    "Count the tensors by building the model's class without memory (extras hf and gpu).",
                     OUTPUT,
                 ),
                 *COMMON,

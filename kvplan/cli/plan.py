@@ -53,6 +53,13 @@ def run(words: list[str], given: Given) -> Answer:
     write, overwrite = values.pop("write", None), values.pop("overwrite", False)
     if overwrite and write is None:
         raise KvplanError("bad-usage", "--overwrite belongs to --write", help="--write plan.yaml --overwrite")
+    counting = values.get("weights_from")
+    if counting is not None and (write is not None or target is not None):
+        raise KvplanError(
+            "bad-usage",
+            "a plan names its model, and --weights-from is no part of it",
+            help=f"kvplan cards new {words[0]} --count --output model.yaml, then plan model.yaml",
+        )
     if values.get("fleet") is not None:
         from kvplan.readers.plans.fleet import read_fleet
 
@@ -71,7 +78,8 @@ def run(words: list[str], given: Given) -> Answer:
         return Answer(text=plan_markdown(result), code=code)
     from kvplan.report.plan import plan_screen
 
-    return Answer(plan_screen(result, typed=[*words, *_typed(given)], look=_look(result)), code=code)
+    look = _look(result) + (["--weights-from", counting] if counting is not None else [])
+    return Answer(plan_screen(result, typed=[*words, *_typed(given)], look=look), code=code)
 
 
 def _look(result: PlanResult) -> list[str]:

@@ -40,9 +40,10 @@ class Asked:
         else:
             engine = str(flags.pop("engine", "vllm"))
             typed = [name for name in _OF_A_RUN if name in flags]
+            weights_from = flags.pop("weights_from", None)
             settings = make_settings(**flags)
             self.choice = choose(engine)
-            self.model = load_model(word)
+            self.model = load_model(word, weights_from=weights_from)
             self.plan = bare_plan(self.model, self.choice, settings)
         self.changes: dict[str, Any] = {name: getattr(settings, name) for name in typed}
         if self.changes.get("max_model_len") == LONGEST and self.choice.engine.name != "vllm":

@@ -18,6 +18,7 @@ from kvplan.readers.build_keys import allowed_values
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import Checkpoint, Stored
 
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
 _NAMES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _AUTOS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModel")
@@ -64,7 +65,9 @@ def _build(transformers: Any, model_type: str, raw: Mapping[str, Any]) -> Any:
     if model_type not in classes:
         raise ValueError("the library does not know the model type")
     config_class = classes[model_type]
-    config = config_class(**allowed_values(raw, config_class, classes))
+    values = allowed_values(raw, config_class, classes)
+    dtype = raw.get("dtype") or raw.get("torch_dtype")
+    config = config_class(**{**values, "dtype": dtype if dtype in _DTYPES else "float32"})
     build = _class(transformers, raw, config)
     if build is None:
         raise ValueError(f"no automatic class for {type(config).__name__}")

@@ -15,6 +15,7 @@ from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
 from kvplan.weights.quantisation import Quantisation, quantised
 
 _HUB, _CARD = "hf:", "card:"
+TRANSFORMERS = "transformers"
 # What vLLM can do to weights as they load (vllm/model_executor/layers/quantization: fp8.py, bitsandbytes.py).
 _WHILE_LOADING = {
     "fp8": Quantisation("fp8", FP8_TENSOR),
@@ -26,6 +27,9 @@ _WHILE_LOADING = {
 def sources_of(model: Model) -> WeightSources:
     """Everything known, gathered once. Raises KvplanError where a checkpoint's files are broken."""
     source = model.source
+    if model.counted is not None:
+        raw, quant = split_quant(model.config or {})
+        return sources_of_config(raw, hf_quant_config=quant, found=model.counted, model=model)
     if source.startswith(_HUB):
         return open_sources(source, model=model)
     if not model.config:
@@ -47,6 +51,28 @@ def sources_of(model: Model) -> WeightSources:
             return replace(card, problem=found.problem) if card.index is None else card
         return replace(found, inventory_source=CARD)
     return found
+
+
+def counted(model: Model, how: str = TRANSFORMERS) -> Model:
+    """The model with its tensors counted by building its class. Nothing is counted unless somebody asks.
+
+    Raises KvplanError(bad-setting) for another way, CannotRunHere(missing-extra), KvplanError(no-weights).
+    """
+    if how != TRANSFORMERS:
+        raise KvplanError(
+            "bad-setting", f"weights_from is {how!r}", help=f"the one way to count is {TRANSFORMERS}"
+        )
+    if not model.config:
+        raise KvplanError("no-weights", f"{model.id} has no config to build a class from")
+    if model.quantization:
+        raise KvplanError(
+            "no-weights",
+            f"{model.id} is stored as {model.quantization}: its tensors are not those of the class",
+            help="give the directory of the checkpoint, or hf:org/name: the safetensors headers are read",
+        )
+    from kvplan.readers.meta_model import tensors_on_meta
+
+    return replace(model, counted=tensors_on_meta(split_quant(model.config)[0]))
 
 
 @lru_cache(maxsize=512)

@@ -99,7 +99,11 @@ def test_the_command_line_uses_them(run: Run, file: Path) -> None:
 
 
 def test_every_option_is_a_setting_of_the_library() -> None:
-    names = {option.name for option in OPTIONS} - {"engine", "speculative", *MEDIA} - set(OWN_OPTIONS)
+    names = (
+        {option.name for option in OPTIONS}
+        - {"engine", "speculative", "weights_from", *MEDIA}
+        - set(OWN_OPTIONS)
+    )
     made = {"speculative_method", "num_speculative_tokens", "engine_options", "media"}
     assert names | made == set(field_names(Settings))
     assert set(OWN_OPTIONS) <= {option.name for option in OPTIONS}

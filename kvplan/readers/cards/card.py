@@ -46,12 +46,16 @@ class Source:
 
 @record()
 class Weights:
-    """Bytes of the checkpoint by storage type; ``how`` they are known. Empty bytes: nobody said."""
+    """Bytes of the checkpoint by storage type; ``how`` they are known. Empty bytes: nobody said.
+
+    tensors: what was counted, name → dtype and shape; ``[0-31]`` in a name stands for the layers.
+    """
 
     how: str = "unknown"
     parameters: int | None = None
     bytes_by_dtype: Mapping[str, int] = field(default_factory=dict)
     note: str | None = None
+    tensors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def total_bytes(self) -> int | None:
@@ -99,7 +103,13 @@ class Card:
         if variant is None:
             return self.model
         chosen = self.variants[variant]
-        model = replace(self.model, id=chosen.id, **chosen.changes)
+        tensors = chosen.weights.tensors
+        counted = None if chosen.changes.get("quantization") else self.model.counted
+        if tensors:
+            from kvplan.readers.cards.tensors import checkpoint_of
+
+            counted = checkpoint_of(tensors, f"the card of {chosen.id}")
+        model = replace(self.model, id=chosen.id, counted=counted, **chosen.changes)
         if chosen.source is None:
             return model
         provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)

@@ -5,7 +5,7 @@ The layout is that of `kvplan.readers.cards.schema.CardFile`, which the tests ho
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import cache
 from pathlib import PurePath
 from typing import Any
@@ -82,12 +82,17 @@ class _Reader(LocatedReader):
             warnings=warnings,
             config=self.config(()),
         )
+        weights = self.weights(())
+        if weights.tensors:
+            from kvplan.readers.cards.tensors import checkpoint_of
+
+            model = replace(model, counted=checkpoint_of(weights.tensors, f"the card of {name}"))
         return Card(
             slug=slug,
             model=model,
             aliases=self.texts(("aliases",)),
             source=source,
-            weights=self.weights(()),
+            weights=weights,
             variants=tuple(self.variant(("variants", index), model) for index in self.entries("variants")),
             expect=tuple(self.expectation(("expect", index)) for index in self.entries("expect")),
             evidence=tuple(self.expectation(("evidence", index)) for index in self.entries("evidence")),
@@ -206,7 +211,7 @@ class _Reader(LocatedReader):
         entry = self.mapping(path)
         if not entry:
             return Weights()
-        self.only(entry, {"how", "parameters", "bytes_by_dtype", "note"}, path)
+        self.only(entry, {"how", "parameters", "bytes_by_dtype", "note", "tensors"}, path)
         how = self.word((*path, "how"), WEIGHTS_HOW)
         table = (*path, "bytes_by_dtype")
         sizes = {
@@ -216,7 +221,18 @@ class _Reader(LocatedReader):
         if bool(sizes) == (how == "unknown"):
             raise self.wrong((*path, "how"), "bytes_by_dtype is given exactly where `how` is not unknown")
         parameters = self.number((*path, "parameters"), highest=10**18)
-        return Weights(how, parameters, sizes, self.text((*path, "note")))
+        tensors = {
+            str(key): self.text((*path, "tensors", key), required=True) or ""
+            for key in self.mapping((*path, "tensors"))
+        }
+        if tensors:
+            from kvplan.readers.cards.tensors import checkpoint_of
+
+            try:
+                checkpoint_of(tensors, "the card")
+            except KvplanError as error:
+                raise self.wrong((*path, "tensors"), error.message) from None
+        return Weights(how, parameters, sizes, self.text((*path, "note")), tensors)
 
     def config(self, path: Path, base: CardConfig | None = None) -> CardConfig | None:
         text = self.text((*path, "config"))

@@ -99,8 +99,10 @@ def list_names() -> list[str]:
     return list(card_index.packaged_index()["names"])
 
 
-def card_from_config(source: str) -> str:
+def card_from_config(source: str, *, count: bool = False) -> str:
     """The text of a card for a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF file.
+
+    count: its tensors too, counted by building the model's class (extras hf and gpu).
 
     Raises:
         KvplanError: ``has-card`` for the name of a model that has one; what `open_model` of
@@ -127,7 +129,17 @@ def card_from_config(source: str) -> str:
         path=path,
     )
     name = _NOT_IN_AN_ID.sub("-", model.id).strip("-/") or "unnamed"
-    return card_text(replace(model, id=name), source=origin)
+    weights = None
+    if count:
+        from kvplan.readers.cards.tensors import tensor_lines
+        from kvplan.readers.model_weights import counted
+
+        found = counted(model).counted
+        assert found is not None
+        number = sum(tensor.elements for tensor in found.tensors)
+        lines = tensor_lines(found.tensors)
+        weights = Weights("parameter count", number, found.bytes_by_dtype(), found.where, lines)
+    return card_text(replace(model, id=name), source=origin, weights=weights)
 
 
 def lint_cards(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = None) -> list[Finding]:

@@ -47,6 +47,10 @@ class WeightsEntry(_Strict):
     parameters: Bytes | None = None
     bytes_by_dtype: dict[Text, Bytes] = {}
     note: Text | None = None
+    tensors: dict[Text, Text] = Field(
+        default={},
+        description="what was counted: name (layers as [0-31]) to dtype and shape, such as BF16 4096 4096",
+    )
 
 
 class EncoderEntry(_Strict):

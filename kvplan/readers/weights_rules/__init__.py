@@ -99,12 +99,19 @@ def _rule(part: TextPart) -> DecoderRule:
     raise _unknown(part.model_type, "its tensors are not known")
 
 
+COUNT_THEM = (
+    "count them, with transformers and torch: kvplan cards new CONFIG --count, or --weights-from transformers"
+)
+
+
 def _unknown(model_type: str, why: str) -> KvplanError:
+    counts = (COUNT_THEM,) if class_facts(model_type) is not None else ()
     return KvplanError(
         "no-weights",
         f"the weights of {model_type[:80]!r} cannot be derived from its config: {why}",
         help=(
             "put the checkpoint's model.safetensors.index.json or its safetensors files beside the config",
+            *counts,
             "give the weights of one GPU yourself: --weights 15GiB",
         ),
     )
