@@ -2,9 +2,8 @@
 
 For one layer of each kind a request is admitted, keys and values from N(0, 1) are written through its slot
 mapping, and queries that point at one token of every block (and at the token that has just left a window) are
-answered from the gathered pages with torch's scaled_dot_product_attention, and in place by FlexAttention
-where the device has a compiler for it. Such a query's answer is nearly that token's value, so a wrong page is
-an error of the order of 1.
+answered from the gathered pages with torch's scaled_dot_product_attention. Such a query's answer is nearly
+that token's value, so a wrong page is an error of the order of 1. The same without gathering: `in_place`.
 
 Tolerance: with unit roundoff u of the computing type (2^-9 for bfloat16, 2^-12 for float16, 2^-24 for
 float32), scores up to L rounded once change a probability by at most a factor 1 + 2·L·u; probabilities and
@@ -14,7 +13,7 @@ output are rounded once each, sums of n + d terms are kept in float32:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 from kvplan.record import record
@@ -31,7 +30,11 @@ MOST_QUERY_HEADS = 8
 
 @record()
 class AttentionError:
-    """One kind of layer: largest absolute error, and what is allowed. note: why a kernel was not run."""
+    """One kind of layer under one kernel: largest absolute error, and what is allowed.
+
+    note: why the kernel was not run, which proves nothing either way. decides: whether an error refutes;
+    a kernel that no engine uses is only reported.
+    """
 
     kind: str
     dtype: str
@@ -42,26 +45,53 @@ class AttentionError:
     error: float
     tolerance: float
     note: str = ""
+    decides: bool = True
+
+    @property
+    def ran(self) -> bool:
+        return not self.note
 
     @property
     def ok(self) -> bool:
-        return bool(self.note) or self.error <= self.tolerance
+        """Within what is allowed, or nothing that could be out of it."""
+        return not self.ran or self.error <= self.tolerance
+
+    @property
+    def refutes(self) -> bool:
+        return self.decides and not self.ok
+
+    def model_dump(self) -> dict[str, Any]:
+        """As a receipt has it; an error that is no number is null."""
+        return {
+            "kind": self.kind,
+            "dtype": self.dtype,
+            "kernel": self.kernel,
+            "layer": self.layer,
+            "tokens": self.tokens,
+            "queries": self.queries,
+            "error": self.error if self.ran and isfinite(self.error) else None,
+            "tolerance": self.tolerance if self.ran and isfinite(self.tolerance) else None,
+            "note": self.note,
+            "decides": self.decides,
+        }
 
 
-def attend(cache: Cache, tables: BlockTables, *, flex: bool | None = None) -> tuple[AttentionError, ...]:
-    """Every probe with every kernel. flex: also in place (None: on a GPU). The tables end as they began."""
+def attend(cache: Cache, tables: BlockTables) -> tuple[AttentionError, ...]:
+    """Every kind of layer, from gathered pages. The tables end as they began."""
     found: list[AttentionError] = []
-    in_place = cache.device.startswith("cuda") if flex is None else flex
     for heads in probes(cache.layout):
-        request = _admit(cache.layout, tables, heads)
+        request = admitted(cache.layout, tables, heads)
         if request is None:
             continue
-        found += _Probe(cache, tables, request, heads).run(in_place)
+        probe = Probe(cache, tables, request, heads)
+        if bool(probe.visible.any()):
+            queries = probe.queries()
+            found.append(probe.error("sdpa", probe.paged(queries), probe.reference(queries), queries))
         tables.release(request)
     return tuple(found)
 
 
-def _admit(layout: Layout, tables: BlockTables, heads: Heads) -> Request | None:
+def admitted(layout: Layout, tables: BlockTables, heads: Heads) -> Request | None:
     """A request long enough to fill several blocks and to leave its window, as far as there is room."""
     group = layout.groups[heads.view.group]
     wanted = max(3 * group.block_size * group.shards, (group.window or 0) + 2 * group.block_size)
@@ -69,7 +99,7 @@ def _admit(layout: Layout, tables: BlockTables, heads: Heads) -> Request | None:
     return tables.admit(tokens, layout.encoder_tokens) if tokens else None
 
 
-class _Probe:
+class Probe:
     """Keys and values of one layer of one request: as written, and as the cache gives them back."""
 
     def __init__(self, cache: Cache, tables: BlockTables, request: Request, heads: Heads) -> None:
@@ -91,23 +121,6 @@ class _Probe:
         )
         self.scale = float(width) ** -0.5
         self.visible = self.positions >= self.first
-
-    def run(self, in_place: bool) -> list[AttentionError]:
-        if not bool(self.visible.any()):
-            return []
-        queries = self._queries()
-        reference = self._reference(queries)
-        found = [self._error("sdpa", self._paged(queries), reference, queries)]
-        if in_place and self.heads.key[1].dtype not in LARGEST and self.heads.value is not None:
-            try:
-                output = self._flex(queries)
-            except Exception as error:
-                note = f"not run: {type(error).__name__}"
-                found.append(replace(found[0], kernel="flex_attention", error=0.0, note=note))
-            else:
-                if output is not None:
-                    found.append(self._error("flex_attention", output, reference, queries))
-        return found
 
     # -------------------------------------------------------------------------------------- in and out
 
@@ -132,15 +145,15 @@ class _Probe:
         found = self.cache.bytes_of(view)[..., part]
         gathered = found[self.slots.single_blocks[self.visible], :, self.slots.single_places[self.visible]]
         read = gathered.contiguous().view(getattr(torch, component.dtype))
-        return read.to(self._dtype) * scale_of(component)
+        return read.to(self.dtype) * scale_of(component)
 
     @property
-    def _dtype(self) -> Any:
+    def dtype(self) -> Any:
         """What attention computes in: bfloat16 for an fp8 cache."""
         name = self.heads.key[1].dtype
         return getattr(self.torch, "bfloat16" if name in LARGEST else name)
 
-    def _queries(self) -> Any:
+    def queries(self) -> Any:
         """[heads, queries, width]: the key of one token of each block, and of the last one out of sight."""
         torch = self.torch
         seen = self.visible.nonzero().flatten()
@@ -151,7 +164,7 @@ class _Probe:
         group = max(1, min(MOST_QUERY_HEADS, self._query_heads()))
         queries = self.keys[chosen].transpose(0, 1).repeat_interleave(group, 0)
         noise = torch.randn(queries.shape, generator=self.noise).to(queries)
-        return (queries + noise / 16).to(self._dtype)
+        return (queries + noise / 16).to(self.dtype)
 
     def _query_heads(self) -> int:
         """Query heads for each head of keys."""
@@ -159,7 +172,7 @@ class _Probe:
 
     # ---------------------------------------------------------------------------------------- attention
 
-    def _reference(self, queries: Any) -> Any:
+    def reference(self, queries: Any) -> Any:
         """In double precision, one head of keys at a time: all at once would take as much as a pool."""
         torch = self.torch
         group = queries.shape[0] // self.heads.view.heads
@@ -171,7 +184,7 @@ class _Probe:
             found.append(torch.softmax(scores, dim=-1) @ values)
         return torch.cat(found)
 
-    def _paged(self, queries: Any) -> Any:
+    def paged(self, queries: Any) -> Any:
         torch = self.torch
         keys = self._read(self.heads.key)
         values = keys if self.heads.value is None else self._read(self.heads.value)
@@ -182,44 +195,9 @@ class _Probe:
         attention = torch.nn.functional.scaled_dot_product_attention
         return attention(queries[None], keys[None], values[None], scale=self.scale)[0]
 
-    def _flex(self, queries: Any) -> Any:
-        """FlexAttention over the whole pool of the layer: a mask maps places in memory to positions."""
-        torch = self.torch
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-        view = self.heads.view
-        assert self.heads.value is not None
-        places = [self._in_place(place) for place in (self.heads.key, self.heads.value)]
-        if any(place is None for place in places):
-            return None
-        held = torch.zeros(view.blocks * view.states, dtype=torch.bool, device=self.cache.device)
-        slots = self.slots.single_blocks * view.states + self.slots.single_places
-        held[slots[self.visible]] = True
-
-        def sees(_batch: Any, _head: Any, _query: Any, place: Any) -> Any:
-            return held[place]
-
-        mask = create_block_mask(sees, None, None, queries.shape[1], held.numel(), device=self.cache.device)
-        kernel = torch.compile(flex_attention) if self.cache.device.startswith("cuda") else flex_attention
-        keys, values = places
-        return kernel(queries[None], keys, values, block_mask=mask, scale=self.scale, enable_gqa=True)[0]
-
-    def _in_place(self, place: tuple[View, Component]) -> Any:
-        """[1, heads, slots, width] without a copy, or None where pages are not in a row."""
-        view, component = place
-        if view.block_stride != view.states * view.state_stride:
-            return None
-        width = component.bytes // width_of(component)
-        figures = (view.offset + component.offset, view.head_stride, view.state_stride)
-        if any(figure % width for figure in figures):
-            return None
-        offset, head, state = (figure // width for figure in figures)
-        flat = self.cache.words(view.allocation, 1)
-        typed = flat[: flat.numel() // width * width].view(self._dtype)
-        shape = (1, view.heads, view.blocks * view.states, width_of(component))
-        return typed.as_strided(shape, (0, head, state, 1), offset)
-
-    def _error(self, kernel: str, output: Any, reference: Any, queries: Any) -> AttentionError:
+    def error(
+        self, kernel: str, output: Any, reference: Any, queries: Any, *, decides: bool = True
+    ) -> AttentionError:
         name = self.heads.key[1].dtype
         largest = float(self.values.abs().max())
         count = int(self.visible.sum()) + int(self.keys.shape[-1])
@@ -233,4 +211,5 @@ class _Probe:
             queries=int(queries.shape[1]),
             error=float((output.to(reference) - reference).abs().max()),
             tolerance=bound,
+            decides=decides,
         )

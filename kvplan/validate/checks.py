@@ -57,6 +57,25 @@ def growth(layout: Layout, tokens: int) -> int:
     return max(0, min([most, MOST_GROWTH, *room]))
 
 
+def odd_length(layout: Layout, tokens: int) -> int:
+    """A length near ``tokens`` that is charged the same blocks and ends inside a block of every group that
+    grows by the token; ``tokens`` itself where there is none. Of several the middle one: such a request has
+    tokens in its last block that a fork copies, and room there to grow."""
+
+    def charges(length: int) -> list[int]:
+        return [group.blocks(length, layout.encoder_tokens) for group in layout.groups]
+
+    sizes = {
+        group.block_size * group.shards
+        for group in layout.groups
+        if group.fixed is None and not group.ring and group.kind is not GroupKind.CROSS
+    }
+    wanted = charges(tokens)
+    nearest = range(tokens, max(1, tokens - max(sizes, default=1)), -1)[:MOST_GROWTH]
+    found = [one for one in nearest if charges(one) == wanted and all(one % size for size in sizes)]
+    return found[len(found) // 2] if found else tokens
+
+
 def capacity(layout: Layout, lengths: Sequence[int]) -> int:
     """How many requests of these lengths, over and over, the pools hold: by their charges alone.
 

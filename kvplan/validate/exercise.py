@@ -17,7 +17,15 @@ from typing import Any
 
 from kvplan.validate.attention import attend
 from kvplan.validate.blocks import BlockTables, Request, shareable
-from kvplan.validate.checks import capacity, fragmentation, growth, missing, snapshot, untouched
+from kvplan.validate.checks import (
+    capacity,
+    fragmentation,
+    growth,
+    missing,
+    odd_length,
+    snapshot,
+    untouched,
+)
 from kvplan.validate.fill import Checked, check, copy_blocks, write
 from kvplan.validate.findings import NOTHING, Exercise
 from kvplan.validate.free import BlockError
@@ -137,28 +145,33 @@ class Run:
         self._read("read again" if visible else "read", list(self.tables.requests.values()), visible=visible)
 
     def refill(self) -> None:
-        """Every second request ends; requests that share half of their tokens take the blocks."""
+        """Every second request ends; requests that share half of their tokens take the blocks.
+
+        They end inside a block where the length leaves a choice, so that a fork has something to copy.
+        """
         running = list(self.tables.requests.values())
         for request in running[::2]:
             self.tables.release(request)
         for request in running[1::2]:
             self.tables.settle(request)
         most = len(running)
+        odd = {tokens: odd_length(self.layout, tokens) for tokens in self.lengths}
         common = -1  # contents are the numbers of requests; this one is nobody's
         fresh: list[Request] = []
         while len(fresh) < most:
-            own, tokens = self.tables.next_number, self.lengths[len(fresh) % len(self.lengths)]
+            own, tokens = self.tables.next_number, odd[self.lengths[len(fresh) % len(self.lengths)]]
             pieces = [(tokens // 2, common), (tokens, own)] if tokens > 1 else [(tokens, own)]
             new = self.tables.admit(tokens, self.layout.encoder_tokens, contents=pieces, share=True)
             if new is None:
                 break
-            self._write("refill", [new], start=new.cached, hits=True)
             fresh.append(new)
+        # In one pass: what they do not share lies in blocks of their own, what they share is the same.
+        self._write("refill", fresh, starts=[one.cached for one in fresh], hits=True)
         self.found["refilled"] = len(fresh)
         self.found["shared_tokens"] = sum(request.cached for request in fresh)
 
     def grow(self) -> None:
-        """One request makes room, another is forked, and all that have room grow past a block's end."""
+        """One request makes room, another is forked, and all grow: past a block's end where there is room."""
         copied = 0
         requests = list(self.tables.requests.values())
         if len(requests) > 1:
@@ -169,17 +182,23 @@ class Run:
             child, copies = forked
             copy_blocks(self.cache, copies)
             copied += len(copies)
-            self._write("fork", [child], start=child.cached)
+            self._write("fork", [child], starts=[child.cached])
             requests.append(child)
-        count = growth(self.layout, max(self.lengths))
-        for request in reversed(requests) if count else []:
-            start = request.tokens
-            made = self.tables.append(request, count)
+        most = growth(self.layout, max(self.lengths))
+        grown: list[Request] = []
+        starts: list[int] = []
+        for request in reversed(requests) if most else []:
+            start, count = request.tokens, most
+            while (made := self.tables.append(request, count)) is None and count > 1:
+                count //= 2
             if made is None:
                 continue
+            # At once: what a copy is made of may be written by the request that keeps it.
             copy_blocks(self.cache, made)
             copied += len(made)
-            self._write("grow", [request], start=start, states=False)
+            grown.append(request)
+            starts.append(start)
+        self._write("grow", grown, starts=starts, states=False)
         self.found["blocks_copied"] = copied
 
     def step(self) -> None:
@@ -197,7 +216,7 @@ class Run:
                 break
             copy_blocks(self.cache, made)
             self.missing += missing(self.tables, request)
-        self._write("step", [request], start=start, states=False)
+        self._write("step", [request], starts=[start], states=False)
         self._read("step", [request], visible=True)
 
     def end(self) -> None:
@@ -223,7 +242,11 @@ class Run:
     def _read(self, stage: str, requests: Sequence[Request], *, visible: bool) -> None:
         self._begin(stage, requests)
         self.missing += sum(missing(self.tables, request) for request in requests)
-        for view, slots in self._slots(requests, None if visible else [0] * len(self.layout.groups)):
+
+        def start(index: int, place: int) -> int:
+            return self.tables.visible(index, requests[place].tokens) if visible else 0
+
+        for view, slots in self._slots(requests, start):
             check(self.cache, view, slots, self.checked, self._tick)
 
     def _write(
@@ -231,17 +254,21 @@ class Run:
         stage: str,
         requests: Sequence[Request],
         *,
-        start: int = 0,
+        starts: Sequence[int] = (),
         hits: bool = False,
         states: bool = True,
     ) -> None:
-        """Write the tokens from ``start`` on (states, and cross attention's tokens, only with ``states``).
+        """Write each request's tokens from its start on, all of them where none is given (states, and cross
+        attention's tokens, only with ``states``), one pass over the views for all requests.
 
-        hits: ``start`` holds for the groups in which a prefix was found; the others have all tokens to write.
+        hits: a start holds for the groups in which a prefix was found; the others have all tokens to write.
         """
         self._begin(stage, requests)
-        starts = [start if not hits or shareable(group) else 0 for group in self.layout.groups]
-        for view, slots in self._slots(requests, starts):
+
+        def start(index: int, place: int) -> int:
+            return starts[place] if starts and (not hits or shareable(self.layout.groups[index])) else 0
+
+        for view, slots in self._slots(requests, start):
             kind = self.layout.groups[view.group].kind
             if not states and kind in (GroupKind.STATE, GroupKind.CROSS):
                 continue
@@ -249,22 +276,16 @@ class Run:
             self.written += slots.count
 
     def _slots(
-        self, requests: Sequence[Request], starts: Sequence[int] | None
+        self, requests: Sequence[Request], start: Callable[[int, int], int]
     ) -> Iterator[tuple[View, Slots]]:
-        """Every view with the slots of these requests from each group's start on (None: what is visible)."""
+        """Every view with the slots of these requests; start: the first token of (group, place in the row)."""
         for index in range(len(self.layout.groups)):
             views = [view for view in self.layout.views if view.group == index]
             for states in sorted({view.states for view in views}):
                 found = [
                     span
-                    for request in requests
-                    for span in spans(
-                        self.tables,
-                        request,
-                        index,
-                        states,
-                        start=self.tables.visible(index, request.tokens) if starts is None else starts[index],
-                    )
+                    for place, request in enumerate(requests)
+                    for span in spans(self.tables, request, index, states, start=start(index, place))
                 ]
                 slots = slots_of(found, states, self.cache.device)
                 for view in views:

@@ -69,7 +69,7 @@ class Exercise:
             and not self.states_wrong
             and not self.states_missing
             and not self.tensors_wrong
-            and all(entry.ok for entry in self.attention)
+            and not any(entry.refutes for entry in self.attention)
         )
 
 

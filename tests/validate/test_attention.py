@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,10 @@ import torch
 
 from kvplan.families import FullAttention, MultiHeadLatentAttention, Part, SlidingWindow
 from kvplan.model import Layer, LayerRun, Model
-from kvplan.validate.attention import AttentionError, attend
+from kvplan.validate import in_place
+from kvplan.validate.attention import AttentionError, Probe, attend
 from kvplan.validate.blocks import BlockTables
+from kvplan.validate.in_place import attend_in_place
 from kvplan.validate.layouts import Layout
 from kvplan.validate.memory import allocate
 from tests.validate.models import OPTIONS, smallest
@@ -35,15 +38,17 @@ def layout_of_kind(kind: str, engine: str, dtype: str, **options: Any) -> Layout
     return smallest(model, engine, **given)
 
 
-def answers(layout: Layout, **named: Any) -> tuple[AttentionError, ...]:
+def answers(
+    layout: Layout, run: Callable[..., tuple[AttentionError, ...]] = attend, device: str = "cpu"
+) -> tuple[AttentionError, ...]:
     """With tables whose free blocks lie out of order."""
-    with allocate(layout, "cpu") as cache:
+    with allocate(layout, device) as cache:
         tables = BlockTables(layout)
         held = [tables.admit(40) for _ in range(3)]
         for request in (held[1], held[2], held[0]):
             assert request is not None
             tables.release(request)
-        found = attend(cache, tables, **named)
+        found = run(cache, tables)
         assert all(pool.free == pool.pool.usable for pool in tables.pools)
     return found
 
@@ -66,10 +71,63 @@ def test_within_tolerance(kind: str, engine: str, dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["MHA", "GQA", "MQA", "GQA window 100"])
 def test_in_place(kind: str) -> None:
     """FlexAttention over the pool itself, without gathering (on the CPU without its compiler)."""
-    sdpa, flex = answers(layout_of_kind(kind, "vllm", "bfloat16"), flex=True)
-    assert (sdpa.kernel, flex.kernel) == ("sdpa", "flex_attention")
-    assert flex.note == ""
-    assert flex.error <= flex.tolerance
+    (flex,) = answers(layout_of_kind(kind, "vllm", "bfloat16"), attend_in_place)
+    assert (flex.kernel, flex.note, flex.decides) == ("flex_attention", "", False)
+    assert 0 <= flex.error <= flex.tolerance < 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "note"),
+    [
+        ("GQA", "fp8_e4m3", "not run: an 8-bit cache is read with a scale"),
+        ("MLA", "bfloat16", "not run: keys and values are one latent"),
+    ],
+)
+def test_what_the_kernel_cannot_read_is_said(kind: str, dtype: str, note: str) -> None:
+    (flex,) = answers(layout_of_kind(kind, "vllm", dtype), attend_in_place)
+    assert flex.note == note
+    assert not flex.ran
+    assert flex.ok
+
+
+def test_the_kernel_gets_the_requests_blocks_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slice of a view of far more than 2^31 numbers stays below them (torch 2.11 multiplies 32-bit places)."""
+    layout = layout_of_kind("GQA", "vllm", "bfloat16")
+    extents: list[int] = []
+
+    def kernel(queries: Any, keys: Any, values: Any, **_: Any) -> Any:
+        for side in (keys, values):
+            ends = zip(side.shape, side.stride(), strict=True)
+            extents.append(1 + sum((size - 1) * stride for size, stride in ends))
+        return torch.zeros_like(queries)
+
+    monkeypatch.setattr(in_place, "_kernel", lambda compiled: kernel)
+    (flex,) = answers(layout, attend_in_place)
+    assert flex.ran
+    view = layout.views[0]
+    whole = view.blocks * view.block_stride // 2
+    blocks = -(-300 // view.states) + 9  # those of the request, and of the three that ended before it
+    assert max(extents) <= blocks * view.block_stride // 2 < whole
+
+
+def test_blocks_that_lie_too_far_apart_are_not_given_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_place, "MOST_NUMBERS", 1000)
+    (flex,) = answers(layout_of_kind("GQA", "vllm", "bfloat16"), attend_in_place)
+    assert flex.note.startswith("not run: the request's blocks lie over ")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA error: an illegal memory access"), TypeError("x")])
+def test_a_kernel_that_fails_is_a_note(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the fault shows only where the result is looked at."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise error
+
+    for place, name in ((in_place, "_kernel"), (Probe, "error"), (Probe, "__init__")):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, broken)
+            (flex,) = answers(layout_of_kind("GQA", "vllm", "bfloat16"), attend_in_place)
+        assert flex.note == f"not run: {type(error).__name__}"
 
 
 @pytest.mark.parametrize("kind", ["GQA", "MLA", "GQA window 100"])
@@ -78,7 +136,7 @@ def test_a_wrong_page_is_seen(kind: str, dtype: str, monkeypatch: pytest.MonkeyP
     """Two pages exchanged between writing and reading: an error far beyond the tolerance."""
     from kvplan.validate import attention
 
-    read = attention._Probe._read
+    read = attention.Probe._read
 
     def broken(self: Any, place: Any) -> Any:
         blocks = self.slots.single_blocks
@@ -88,7 +146,7 @@ def test_a_wrong_page_is_seen(kind: str, dtype: str, monkeypatch: pytest.MonkeyP
         finally:
             self.slots.single_blocks = blocks
 
-    monkeypatch.setattr(attention._Probe, "_read", broken)
+    monkeypatch.setattr(attention.Probe, "_read", broken)
     (one,) = answers(layout_of_kind(kind, "vllm", dtype))
     assert not one.ok
     assert one.error > 3 * one.tolerance
@@ -98,7 +156,7 @@ def test_a_token_beyond_the_window_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
     """A kernel that looks one token too far."""
     from kvplan.validate import attention
 
-    paged = attention._Probe._paged
+    paged = attention.Probe.paged
 
     def broken(self: Any, queries: Any) -> Any:
         kept = self.visible
@@ -108,7 +166,7 @@ def test_a_token_beyond_the_window_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
         finally:
             self.visible = kept
 
-    monkeypatch.setattr(attention._Probe, "_paged", broken)
+    monkeypatch.setattr(attention.Probe, "paged", broken)
     (one,) = answers(layout_of_kind("GQA window 100", "vllm", "bfloat16"))
     assert not one.ok
 
@@ -117,3 +175,8 @@ def test_a_note_is_no_failure_but_no_proof() -> None:
     one = AttentionError("GQA", "bfloat16", "sdpa", 0, 1, 1, 2.0, 1.0)
     assert not one.ok
     assert replace(one, note="not run: RuntimeError").ok
+    assert not replace(one, decides=False).ok
+    assert not replace(one, decides=False).refutes
+    broken = replace(one, error=float("nan"))
+    assert broken.refutes
+    assert broken.model_dump()["error"] is None

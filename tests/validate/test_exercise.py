@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kvplan.api import make_settings
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES
+from kvplan.validate.checks import odd_length
 from kvplan.validate.exercise import exercise
 from kvplan.validate.findings import Exercise
-from kvplan.validate.layouts import Layout, Rank
+from kvplan.validate.layouts import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from tests.validate.models import CARDS, MORE_CARDS, OPTIONS, SYNTHETIC, small, smallest
 
 NAMES = (*CARDS, *MORE_CARDS, *SYNTHETIC)
@@ -167,3 +171,55 @@ def test_stop_and_progress() -> None:
         assert part.stopped_at in stages
         assert not part.ok
         assert part.states_written <= whole.states_written
+
+
+def test_a_full_pool_is_written_in_as_many_passes_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of 16 MiB full of requests of one block: calls of ``write`` follow the views, not the requests."""
+    from kvplan.validate import exercise as module
+    from kvplan.validate.fill import write
+
+    calls: list[int] = []
+
+    def counted(*words: Any) -> int:
+        calls.append(words[2].count)
+        return write(*words)
+
+    monkeypatch.setattr(module, "write", counted)
+    model = small("full_attention")
+    settings = make_settings(kv_cache_memory=16 * 2**20, tokens=16, max_model_len=16, max_num_seqs=4096)
+    layout = layout_of(model, "vllm", "0.32", settings)
+    found = passes(layout)
+    assert found.requests_admitted == 50
+    assert found.refilled >= 25
+    stages = 5  # write, refill, fork, grow, step
+    assert len(layout.views) <= len(calls) <= stages * len(layout.views)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])  # SGLang's pages have one token
+def test_whole_blocks_are_copied_and_grown_all_the_same(engine: str) -> None:
+    """Requests of whole blocks that fill the pool: those that come after them end inside a block."""
+    layout = smallest(small("full_attention"), engine, **{**OPTIONS[engine], "tokens": 256, "requests": 3})
+    assert all(layout.tokens % group.block_size == 0 for group in layout.groups)
+    found = passes(layout)
+    assert found.blocks_copied >= 1
+    assert found.refilled >= 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 70), st.integers(1, 4), st.integers(1, 900) | st.none()), min_size=1,
+             max_size=4),
+    st.integers(1, 3000),
+)  # fmt: skip
+def test_an_odd_length_is_charged_the_same(groups: list[tuple[int, int, int | None]], tokens: int) -> None:
+    made = tuple(
+        Group(str(size), GroupKind.FULL if limit is None else GroupKind.WINDOW, 0, 1, size,
+              window=limit, limit=limit, shards=shards)
+        for size, shards, limit in groups
+    )  # fmt: skip
+    layout = Layout("e", "1", Rank(), (), (), (BlockPool("p", 9),), made, 0, tokens, 0, 1, 4096)
+    odd = odd_length(layout, tokens)
+    assert 1 <= odd <= tokens
+    for group in made:
+        assert group.blocks(odd) == group.blocks(tokens)
+    if len(made) == 1 and made[0].block_size * made[0].shards > 1 and tokens > 1:
+        assert odd % (made[0].block_size * made[0].shards) or made[0].limit is not None

@@ -12,13 +12,20 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvplan.validate import exercise, fill
+from kvplan.plans.receipt import CONFIRMED, REFUTED, Figure
+from kvplan.validate import exercise, fill, findings
+from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables, Request
+from kvplan.validate.devices import CpuDevice
 from kvplan.validate.findings import Exercise
+from kvplan.validate.found import exercise_figures
 from kvplan.validate.free import FreeBlocks
 from kvplan.validate.layouts import Layout
 from kvplan.validate.pattern import rows
+from kvplan.validate.stages.base import Bench
 from tests.validate.models import OPTIONS, small, smallest
 
 Fault = Callable[[pytest.MonkeyPatch, Layout], Layout]
@@ -377,6 +384,70 @@ def test_fault_is_caught(fault: Fault, arguments: Any, options: dict[str, Any], 
         found = exercise.exercise(broken)
     assert not found.ok
     assert reason(found), replace(found, attention=())
+    assert verdict_of(found) == REFUTED
+
+
+def figures_of(found: Exercise) -> list[Figure]:
+    bench = Bench(CpuDevice())
+    exercise_figures(bench, found)
+    return bench.figures
+
+
+def verdict_of(found: Exercise) -> str:
+    """The receipt's, of a run in which nothing else is wrong: by figures alone, whatever findings say."""
+    return CONFIRMED if all(figure.agrees for figure in figures_of(found)) else REFUTED
+
+
+_BAD_ATTENTION = AttentionError("GQA", "bfloat16", "sdpa", 0, 1, 1, 2.0, 1.0)
+BROKEN: dict[str, Any] = {
+    "bytes_allocated": st.integers(0, 99),
+    "requests_admitted": st.integers(0, 9),
+    "extra_refused": st.just(False),
+    "undisturbed": st.just(False),
+    "all_freed": st.just(False),
+    "states_wrong": st.integers(1, 10**12),
+    "states_missing": st.integers(1, 10**12),
+    "reserved_untouched": st.just(False),
+    "tensors_wrong": st.just(("kv_cache: 1 bytes, not 2",)),
+    "attention": st.sampled_from(
+        [(_BAD_ATTENTION,), (replace(_BAD_ATTENTION, error=float("nan")), _BAD_ATTENTION)]
+    ),
+    "table_error": st.just("end: block 1 is freed twice"),
+}
+HARMLESS: dict[str, Any] = {
+    "refilled": st.integers(0, 9),
+    "shared_tokens": st.integers(0, 9),
+    "attention": st.sampled_from(
+        [
+            (),
+            (replace(_BAD_ATTENTION, note="not run: RuntimeError"),),
+            (replace(_BAD_ATTENTION, decides=False),),
+        ]
+    ),
+}
+GOOD = replace(
+    findings.NOTHING, bytes_predicted=100, bytes_allocated=100, requests_predicted=10, requests_admitted=10,
+    extra_refused=True, undisturbed=True, all_freed=True, reserved_untouched=True,
+)  # fmt: skip
+
+
+@given(st.sets(st.sampled_from(sorted(BROKEN))), st.data())
+def test_every_finding_of_the_exercise_decides_the_verdict(broken: set[str], data: st.DataObject) -> None:
+    """The law: what makes an exercise bad makes an exact figure differ, and nothing else does."""
+    drawn = {name: data.draw(strategy) for name, strategy in HARMLESS.items()}
+    drawn |= {name: data.draw(BROKEN[name]) for name in sorted(broken)}
+    found = replace(GOOD, **drawn)
+    assert found.ok == (not broken)
+    assert verdict_of(found) == (CONFIRMED if found.ok else REFUTED)
+    checks = next(one for one in figures_of(found) if one.name == "attention_checks")
+    assert checks.measured == sum(not one.note for one in found.attention)
+
+
+def test_every_field_that_can_be_wrong_is_in_the_law() -> None:
+    """A new finding of an exercise has to be put into the verdict, or named as harmless here."""
+    counted = {"device", "blocks", "states_written", "bytes_written", "states_verified", "mismatches",
+               "fragmentation", "blocks_copied", "bytes_predicted", "requests_predicted", "stopped_at"}  # fmt: skip
+    assert {*BROKEN, *HARMLESS, *counted} == set(Exercise.__slots__)  # type: ignore[attr-defined]
 
 
 def test_a_mismatch_is_named() -> None:
