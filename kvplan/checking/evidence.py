@@ -15,6 +15,8 @@ from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Figure, Receipt
 from kvplan.readers.plans.receipts import ReadReceipt
 
 Found = Iterator[Finding]
+_NEAR = 50
+"""Memories that differ by less than one part in so many are the same GPU's: drivers keep a little."""
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
@@ -85,10 +87,96 @@ def _of_receipt(
         elif age < -1:
             yield _wrong("evidence-from-the-future", f"the receipt was written {receipt.created}", field)
     known = {fact.name: fact for fact in facts}
+    if receipt.kind != REHEARSAL:
+        yield from _device(case, receipt, field)
+    if receipt.kind != REHEARSAL and receipt.verdict == CONFIRMED:
+        yield from _lacking(case, receipt, known, field)
+    yield from _engine(case, receipt, field)
+    yield from _predictions(case, receipt, known, field)
+    for figure in receipt.figures:
+        yield from _measured(figure, case.plan.tolerance, field)
+
+
+def _device(case: Case, receipt: Receipt, field: str) -> Found:
+    """The GPU that was measured is the plan's: by the name of its spec file, and by its memory."""
+    gpu, hardware = case.plan.settings.gpu, receipt.hardware
+    if gpu is None:
+        return
+    there, total = hardware.get("gpu"), hardware.get("memory_total_bytes")
+    if not hardware.get("name") or (there != gpu.slug and gpu.arch != "unlisted"):
+        shown = there or hardware.get("name") or "a device without a name"
+        yield _wrong(
+            "evidence-of-another-gpu", f"the plan is for {gpu.slug}, the receipt is of {shown}", field
+        )
+    elif not isinstance(total, int) or isinstance(total, bool):
+        yield _wrong("evidence-incomplete", "the receipt does not say how much memory the GPU has", field)
+    elif gpu.memory_total_bytes and abs(total - gpu.memory_total_bytes) * _NEAR > gpu.memory_total_bytes:
+        yield _wrong(
+            "evidence-of-another-gpu",
+            f"the GPU of the receipt has {total:,} B, {gpu.slug} has {gpu.memory_total_bytes:,} B",
+            field,
+        )
+
+
+def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
+    """Every stage leaves a figure that decides: without it nothing was proved, whatever the verdict says."""
+    settings = case.plan.settings
+    ranks = range(settings.tensor_parallel_size * settings.pipeline_parallel_size)
+    wanted: list[tuple[str, int | None]] = [("requests", None)]
+    if "num_blocks" in known:
+        wanted.append(("num_blocks", None))
+    of_ranks = ["pool_bytes", "states_wrong"] + (
+        ["weights_bytes"] if "weights_bytes_per_gpu" in known else []
+    )
+    wanted += [(name, rank) for name in of_ranks for rank in ranks]
+    there = {
+        (figure.name, figure.rank)
+        for figure in receipt.figures
+        if None not in (figure.predicted, figure.measured, figure.allowed_ppm)
+    }
+    missing = list(dict.fromkeys(name for name, rank in wanted if (name, rank) not in there))
+    if missing:
+        yield _wrong(
+            "evidence-incomplete",
+            f"the receipt lacks what a validation of this plan measures: {', '.join(missing)}",
+            field,
+        )
+
+
+def _engine(case: Case, receipt: Receipt, field: str) -> Found:
+    """Engine, release and settings are those that the plan comes to today."""
+    engine = case.choice
+    if (receipt.engine, receipt.engine_version) != (engine.engine.name, engine.version):
+        yield _wrong(
+            "evidence-of-another-engine",
+            f"the receipt is of {receipt.engine} {receipt.engine_version}, the plan of"
+            f" {engine.engine.name} {engine.version}",
+            field,
+        )
+    mine = {} if case.result is None else case.result.settings
+    other = [name for name, value in receipt.settings.items() if name in mine and mine[name] != value]
+    if other:
+        yield _wrong(
+            "evidence-outdated",
+            f"the engine's settings are other ones today: {', '.join(other)}",
+            field,
+            *(f"{name}: {receipt.settings[name]} in the receipt, {mine[name]} today" for name in other),
+        )
+
+
+def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
+    """What the receipt predicted is what the plan predicts today: blocks, weights, pool."""
     for figure in receipt.figures:
         if figure.rank is None and figure.name in known:
             yield from _prediction(figure, known[figure.name], field)
-        yield from _measured(figure, case.plan.tolerance, field)
+    weights = [one.predicted for one in receipt.figures if one.name == "weights_bytes" and one.predicted]
+    fact = known.get("weights_bytes_per_gpu")
+    if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
+        yield from _prediction(Figure("weights_bytes", fact.unit, max(weights), None), fact, field)
+    pool = receipt.settings.get("kv_cache_memory")
+    if isinstance(pool, int) and case.memory is not None:
+        mine = Fact("kv_cache_memory", case.memory, "bytes")
+        yield from _prediction(Figure("kv_cache_memory", "bytes", pool, None), mine, field)
 
 
 def _prediction(figure: Figure, fact: Fact, field: str) -> Found:

@@ -54,6 +54,7 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
     limit = _value(given, "time_limit", seconds)
     with Guard(limit, ranked=world.size > 1) as guard, world:
         stages = ["start"]
+        kept = _Kept(text_of(given, "output"))
         try:
             outcome = run_session(
                 lambda hardware: asked.target(hardware, on_gpu=options.device != "cpu"),
@@ -62,6 +63,7 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
                 progress=_progress(given) if world.leads else None,
                 stop=guard.stop,
                 on_stage=lambda stage: stages.__setitem__(0, stage),
+                settled=kept.write,
             )
         except SaidByRankZero as error:
             return Answer(text="", code=error.exit_code)
@@ -71,31 +73,40 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
                 return Answer(text="", code=TERMINATED if ended else INTERRUPTED)
             raise KvplanError(
                 "terminated" if ended else "interrupted",
-                f"stopped during the stage `{stages[0]}`; everything was released, no receipt was written",
+                f"stopped during the stage `{stages[0]}`; everything was released, {kept.said}",
                 exit_code=TERMINATED if ended else INTERRUPTED,
             ) from error
         finally:
             _clear_progress(given)
-        receipt = receipt_of(
-            outcome.target,
-            outcome.hardware,
-            outcome.figures,
-            outcome.findings,
-            outcome.notes,
-            created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            stopped_at=outcome.stopped_at,
-            out_of_memory=outcome.stopped_by == "memory",
-        )
-        code = _code(receipt, outcome)
         if not world.leads:
-            return Answer(text="", code=code)
-        output = text_of(given, "output")
-        path = Path(output) if output else default_path(outcome.target, receipt)
-        if path is not None and receipt.verdict != STOPPED:
+            return Answer(text="", code=_code(_receipt(outcome), outcome))
+        receipt = kept.write(outcome)
+        return _answer(asked, outcome, receipt, kept.path, _code(receipt, outcome), given)
+
+
+class _Kept:
+    """The receipt's file: written once an outcome is known, again where more is. path: None = nowhere."""
+
+    def __init__(self, output: str | None) -> None:
+        self.output = output
+        self.path: Path | None = None
+
+    def write(self, outcome: Outcome) -> Receipt:
+        """Raises KvplanError(cannot-write)."""
+        receipt = _receipt(outcome)
+        path = Path(self.output) if self.output else default_path(outcome.target, receipt)
+        if path is not None:
             write_receipt(receipt, path)
-        elif not output:
-            path = None
-        return _answer(asked, outcome, receipt, path, code, given)
+            self.path = path
+        return receipt
+
+    @property
+    def said(self) -> str:
+        return "no receipt was written" if self.path is None else f"what was measured is in {self.path}"
+
+
+def _receipt(outcome: Outcome) -> Receipt:
+    return receipt_of(outcome, created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _code(receipt: Receipt, outcome: Outcome) -> int:

@@ -51,13 +51,15 @@ class Asked:
         self.typed = word
 
     def target(self, hardware: Hardware | None, *, on_gpu: bool) -> Target:
+        listed, measured = _spec_of(hardware)
         return target_of(
             self.plan,
             self.model,
             self.choice,
             asks_proof=self.is_plan,
             on_gpu=on_gpu,
-            gpu=_spec_of(hardware),
+            gpu=measured,
+            spec=listed,
             changes=self.changes,
         )
 
@@ -75,10 +77,11 @@ def named_here(index: int) -> Hardware | None:
     )
 
 
-def _spec_of(hardware: Hardware | None) -> Gpu | None:
-    """The spec file of the device's name, with the runtime's own total."""
+def _spec_of(hardware: Hardware | None) -> tuple[Gpu | None, Gpu | None]:
+    """The spec file of the device's name, None where it has none; and the spec with the runtime's own total,
+    from which a bare model's budget is made."""
     if hardware is None or hardware.kind == "cpu":
-        return None
+        return None, None
     from dataclasses import replace
 
     from kvplan.readers.gpus.find import gpu_of_size, load_gpu
@@ -88,10 +91,10 @@ def _spec_of(hardware: Hardware | None) -> Gpu | None:
         spec = load_gpu(hardware.name)
     except KvplanError:
         unlisted = None if total is None else gpu_of_size(f"{total}B")
-        return None if unlisted is None else replace(
+        return None, None if unlisted is None else replace(
             unlisted, name=hardware.name, compute_capability=hardware.compute_capability
         )  # fmt: skip
-    return replace(spec, memory_total_bytes=hardware.runtime_total or spec.memory_total_bytes)
+    return spec, replace(spec, memory_total_bytes=hardware.runtime_total or spec.memory_total_bytes)
 
 
 def _one_each(values: dict[str, Any]) -> dict[str, Any]:

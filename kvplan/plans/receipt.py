@@ -48,7 +48,8 @@ class Figure:
 @record()
 class Receipt:
     """One validation. kind: ``proof`` (on a GPU) or ``rehearsal`` (host memory: layout and arithmetic, never
-    capacity). created: UTC, ISO 8601 with Z. stopped_at: the stage at which it ended early."""
+    capacity). created: UTC, ISO 8601 with Z. stopped_at: the stage at which it ended early; stopped_by: time,
+    memory, signal or fault. attention: each check with its kernel, error, tolerance and note."""
 
     plan_hash: str
     plan_name: str
@@ -65,6 +66,8 @@ class Receipt:
     verdict: str = CONFIRMED
     stopped_at: str | None = None
     notes: tuple[str, ...] = ()
+    stopped_by: str | None = None
+    attention: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
     def model_dump(self) -> dict[str, Any]:
         """The receipt file's JSON, digest last."""
@@ -85,7 +88,36 @@ class Receipt:
             "stopped_at": self.stopped_at,
             "notes": list(self.notes),
         }
+        # Receipts of before have neither: what is not there is not written, so that they stay what they were.
+        if self.stopped_by is not None:
+            body["stopped_by"] = self.stopped_by
+        if self.attention:
+            body["attention"] = [dict(one) for one in self.attention]
         return {**body, "digest": digest_of(body)}
+
+
+def receipt_from(data: Mapping[str, Any]) -> Receipt:
+    """A receipt file's JSON as values; its layout is the caller's to check. Raises KeyError, TypeError."""
+    model, engine = data["model"], data["engine"]
+    return Receipt(
+        plan_hash=data["plan_hash"],
+        plan_name=data["plan_name"],
+        model_id=model["id"],
+        model_digest=model["digest"],
+        engine=engine["name"],
+        engine_version=engine["version"],
+        kvplan_version=data["kvplan_version"],
+        kind=data["kind"],
+        created=data["created"],
+        hardware=data["hardware"],
+        settings=data["settings"],
+        figures=tuple(Figure(**entry) for entry in data["figures"]),
+        verdict=data["verdict"],
+        stopped_at=data["stopped_at"],
+        notes=tuple(data["notes"]),
+        stopped_by=data.get("stopped_by"),
+        attention=tuple(data.get("attention", ())),
+    )
 
 
 def digest_of(body: Mapping[str, Any]) -> str:

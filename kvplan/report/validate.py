@@ -35,6 +35,10 @@ _TITLES = {
     "blocks_all_freed": "all blocks freed",
     "states_wrong": "states read back wrong",
     "states_read_back": "states read back",
+    "states_missing": "states without a block",
+    "reserved_blocks_untouched": "reserved blocks untouched",
+    "tensors_wrong": "tensors of another shape",
+    "table_errors": "errors of the block tables",
     "attention_out_of_tolerance": "attention out of tolerance",
     "ranks_alike": "ranks alike",
     "limit_pool_bytes": "largest pool",
@@ -77,8 +81,14 @@ def _verdict(outcome: Outcome, receipt: Receipt) -> str:
     )
     rehearsed = receipt.kind == REHEARSAL
     if receipt.verdict == STOPPED:
-        return f"Stopped in the stage `{outcome.stopped_at}` by --time-limit: nothing is proved of {what}."
-    if outcome.stopped_by is not None:
+        how = {
+            "time": "by --time-limit",
+            "memory": "where memory ran out for a probe, which the engine need not make",
+            "signal": "by a signal",
+            "fault": "by a fault",
+        }[outcome.stopped_by or "time"]
+        return f"Stopped in the stage `{outcome.stopped_at}` {how}: nothing is proved of {what}."
+    if outcome.refuted_by_memory:
         return f"Refuted on {where}: memory ran out in the stage `{outcome.stopped_at}` of {what}."
     wrong = sum(not figure.agrees for figure in outcome.figures)
     head = f"{'Rehearsal' if rehearsed else 'Validation'} on {'host memory' if rehearsed else where}"

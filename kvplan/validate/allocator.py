@@ -16,7 +16,8 @@ Every figure is bytes. A configuration that changes these rules is named by `why
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kvplan.units import MIB, round_up
 
@@ -56,9 +57,13 @@ class _Block:
 
 
 class Allocator:
-    """Requests, blocks and segments as they stand; ``malloc`` answers with a handle for ``free``."""
+    """Requests, blocks and segments as they stand; ``malloc`` answers with a handle for ``free``.
 
-    def __init__(self) -> None:
+    there: segments as torch.cuda.memory_snapshot lists them. Those of graphs' pools and of other streams
+    serve no request of this stream, and are left out.
+    """
+
+    def __init__(self, there: Sequence[Mapping[str, Any]] = ()) -> None:
         self.requested = self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self._next_handle = self._next_address = 0
@@ -66,6 +71,28 @@ class Allocator:
         # Free blocks in the order of (size, address), the small and the large apart.
         self._free: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
         self._at: dict[int, _Block] = {}
+        for segment in there:
+            if segment.get("stream", 0) == 0 and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0):
+                self._seen(segment)
+
+    def _seen(self, segment: Mapping[str, Any]) -> None:
+        """A segment that is there, with its blocks in the order of their addresses."""
+        address, small = int(segment["address"]), segment["segment_type"] == "small"
+        self.reserved += int(segment["total_size"])
+        self._next_address = max(self._next_address, address + int(segment["total_size"]))
+        before: _Block | None = None
+        for entry in segment["blocks"]:
+            block = _Block(int(entry["size"]), address, small, before)
+            address += block.size
+            if before is not None:
+                before.after = block
+            before = block
+            self._at[block.address] = block
+            block.free = entry["state"] == "inactive"
+            if block.free:
+                self._put(block)
+            else:
+                self.allocated += block.size
 
     def malloc(self, size: int) -> int:
         """A block for ``size`` bytes; 0 bytes take none."""
@@ -154,12 +181,16 @@ class Allocator:
         del blocks[bisect_left(blocks, (block.size, block.address))]
 
 
-def reserved_for(sizes: Iterable[int]) -> int:
-    """Bytes that the allocator asks of the driver for tensors of these sizes, made in this order and kept."""
-    allocator = Allocator()
+def reserved_for(sizes: Iterable[int], there: Sequence[Mapping[str, Any]] = ()) -> int:
+    """Bytes that the allocator asks of the driver for tensors of these sizes, made in this order and kept.
+
+    there: what it holds already (torch.cuda.memory_snapshot): what is free in it is used first.
+    """
+    allocator = Allocator(there)
+    before = allocator.reserved
     for size in sizes:
         allocator.malloc(size)
-    return allocator.reserved
+    return allocator.reserved - before
 
 
 def why_unpredictable(environment: Mapping[str, str]) -> str | None:

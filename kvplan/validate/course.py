@@ -10,11 +10,15 @@ from kvplan.record import record
 from kvplan.units import GIB, MIB, human_bytes
 from kvplan.validate import host, limit
 from kvplan.validate.allocator import reserved_for, why_unpredictable
+from kvplan.validate.attention import AttentionError
+from kvplan.validate.blocks import BlockTables
 from kvplan.validate.devices import CudaDevice
 from kvplan.validate.exercise import exercise
 from kvplan.validate.findings import Exercise
 from kvplan.validate.found import exercise_figures
+from kvplan.validate.in_place import attend_in_place
 from kvplan.validate.layouts import Layout, Rank
+from kvplan.validate.memory import allocate
 from kvplan.validate.probe import Hardware
 from kvplan.validate.ranks import World
 from kvplan.validate.stages import activations, ballast, bandwidth, graphs, pool
@@ -50,8 +54,8 @@ def run_stages(
     hardware: Hardware,
     options: Options,
     world: World,
-) -> Exercise:
-    """All stages, in step with the other ranks.
+) -> None:
+    """All stages, in step with the other ranks; what the cache in use shows is the bench's ``exercise``.
 
     Raises StageStopped, KvplanError, OtherRankStopped, and what torch raises where memory runs out.
     """
@@ -80,19 +84,18 @@ def run_stages(
             with bench.during("weights"):
                 if weights.tensors:
                     ballast.hold(bench, held, weights, reserved=reserved)
-            with bench.during("activations"):
+            with bench.probing("activations"):
                 scaled = not device.is_gpu
                 activations.probe(bench, widths, scaled=scaled, budget=target.budget, name="activation_probe")
             _with_pool(bench, target, layout, widths, options, reserved=reserved)
             return _in_use(bench, layout)
 
-        done = world.in_step(serve)
+        bench.exercise = world.in_step(serve)
         if options.find_limit:
             with bench.during("limit"):
                 limit.find(bench, target, rank, world, _ceiling(bench, target, options))
     bench.stage = "end"
     bench.figure("host_peak_bytes", None, host.peak_resident_bytes())
-    return done
 
 
 def _with_pool(
@@ -117,6 +120,21 @@ def _in_use(bench: Bench, layout: Layout) -> Exercise:
     return done
 
 
+def in_place(bench: Bench, target: Target, rank: Rank) -> tuple[AttentionError, ...]:
+    """Attention over the pages themselves in a pool of its own; what fails is a note, and no more."""
+    bench.stage = "attention in place"
+    if bench.stopped():
+        bench.note("FlexAttention was not tried: the time was up")
+        return ()
+    try:
+        layout = target.layout(rank)
+        with allocate(layout, bench.device.name) as cache:
+            return attend_in_place(cache, BlockTables(layout))
+    except Exception as error:
+        bench.note(f"FlexAttention was not tried: {type(error).__name__}")
+        return ()
+
+
 def _told(bench: Bench) -> Progress:
     def told(stage: str, done: int, total: int) -> None:
         if not bench.stopped():  # the exercise asks for itself and says where it stopped
@@ -129,25 +147,24 @@ def _beside_pool(
     bench: Bench, target: Target, layout: Layout, widths: Widths, cache: Any, options: Options
 ) -> None:
     """Graphs, the activations once more, and the speeds, while weights and pool are there."""
-    with bench.during("graphs"):
+    with bench.probing("graphs"):
         if target.settings.enforce_eager:
             bench.note("no CUDA graphs: enforce_eager")
         else:
             graphs.capture(bench, widths, target.budget)
     if bench.device.is_gpu:
-        with bench.during("activations beside the pool"):
+        with bench.probing("activations beside the pool"):
             activations.probe(
                 bench, widths, scaled=False, budget=target.budget, name="activation_beside_pool"
             )
-    with bench.during("speed"):
+    with bench.probing("speed"):
         free = bench.device.free_bytes()
         room = None if free is None else max(0, free - options.reserve)
         bandwidth.measure(bench, cache, layout, requests=layout.requests, room=room)
-    bench.device.release()
 
 
 def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved: bool) -> None:
-    spec = target.settings.gpu
+    spec = target.spec
     if not isinstance(bench.device, CudaDevice):
         return
     bench.figure(
@@ -159,7 +176,8 @@ def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved
     import torch
 
     device = bench.device
-    before = device.read().reserved or 0
+    device.release()
+    before, there = device.read().reserved or 0, device.segments()
     with Held(device) as held:
         for number, size in enumerate(ROUNDING):
             held.new(str(number), (size,), torch.uint8)
@@ -167,7 +185,7 @@ def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved
     device.release()
     bench.figure(
         "rounding_reserved_bytes",
-        reserved_for(ROUNDING) if reserved else None,
+        reserved_for(ROUNDING, there) if reserved else None,
         grown,
         allowed_ppm=EXACT if reserved else None,
     )
@@ -181,7 +199,7 @@ def check_room(
     if free is None:
         bench.note("this system does not say how much memory is free: the pool is taken to fit")
         return
-    beside = (weights + widths.peak) if bench.device.is_gpu else SLACK
+    beside = (weights + widths.needed) if bench.device.is_gpu else SLACK
     room = free - reserve
     if layout.predicted_bytes + beside <= room:
         return

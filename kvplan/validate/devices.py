@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kvplan.errors import CannotRunHere
@@ -15,6 +16,8 @@ from kvplan.record import record
 from kvplan.validate import host
 
 CPU = "cpu"
+_SHORTAGE = ("out of memory", "alloc_failed", "erroroutofmemory", "defaultcpuallocator")
+"""What a RuntimeError says where memory ran out, in small letters."""
 
 
 @record()
@@ -61,6 +64,9 @@ class Device(Protocol):
     def release(self) -> None:
         """Give what the allocator keeps back to the device."""
 
+    def segments(self) -> Sequence[Mapping[str, Any]]:
+        """What torch's allocator holds of the device now."""
+
 
 class CpuDevice:
     """Host memory, shared evenly by the ranks on this machine. Bytes are counted by those who make and drop
@@ -96,6 +102,9 @@ class CpuDevice:
     def release(self) -> None:
         """Host memory goes back with its tensors."""
 
+    def segments(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
 
 class CudaDevice:
     """One CUDA (or HIP) device, by its number among those that this process sees."""
@@ -109,7 +118,7 @@ class CudaDevice:
         self._cuda = torch.cuda
 
     def open(self) -> None:
-        """The context, and the handles and workspaces of the matrix library: one small product."""
+        """The context and the handles of the matrix library: one small product, whose workspace goes back."""
         import torch
 
         torch.cuda.set_device(self.index)
@@ -155,10 +164,21 @@ class CudaDevice:
         self._cuda.synchronize(self.index)
 
     def release(self) -> None:
+        """Also the matrix library's workspaces, which torch would keep, so that every reading begins alike.
+
+        Never raises: after a fault every call of the runtime fails, and the first error is what counts.
+        """
         import gc
 
         gc.collect()
-        self._cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):
+            clear_workspaces()
+            self._cuda.empty_cache()
+
+    def segments(self) -> Sequence[Mapping[str, Any]]:
+        """What torch's allocator holds now, segment by segment (torch.cuda.memory_snapshot)."""
+        found: Sequence[Mapping[str, Any]] = self._cuda.memory_snapshot()
+        return [one for one in found if one.get("device", self.index) == self.index]
 
     def _stats(self) -> Mapping[str, int]:
         """torch.cuda.memory_stats: requested_bytes is there since 2.1."""
@@ -168,6 +188,33 @@ class CudaDevice:
     def _nvml_used(self) -> int | None:
         entry = nvml_entry(self.index)
         return None if entry is None else entry.used_bytes
+
+
+def clear_workspaces() -> None:
+    """Give back the workspaces that cuBLAS keeps, one for each handle and stream: 8,519,680 B by default, 32
+    MiB on compute capability 9.0 (pytorch/pytorch 2.11 aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+    import torch
+
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is not None:
+        clear()
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Memory that ran out, under whatever name: torch.OutOfMemoryError and MemoryError, torch's allocator of
+    host memory, CUBLAS_STATUS_ALLOC_FAILED and its like, "CUDA error: out of memory" (graphs, pinned memory,
+    kernels that load late), also behind the error that it led to."""
+    import torch
+
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        if isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _SHORTAGE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def open_device(name: str, *, sharers: int = 1) -> CpuDevice | CudaDevice:

@@ -83,7 +83,7 @@ def dry_run(target: Target, *, on_gpu: bool) -> DryRun:
                 len(sizes),
                 reserved_for(sizes),
                 tuple(pool.num_blocks for pool in layout.pools),
-                layout.requests,
+                target.at_once(layout.requests),
             )
         )
         layouts.append(layout)

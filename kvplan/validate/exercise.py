@@ -278,7 +278,7 @@ class Run:
     def _slots(
         self, requests: Sequence[Request], start: Callable[[int, int], int]
     ) -> Iterator[tuple[View, Slots]]:
-        """Every view with the slots of these requests; start: the first token of (group, place in the row)."""
+        """Every view with the slots of these requests; start: first token of (group, place in the row)."""
         for index in range(len(self.layout.groups)):
             views = [view for view in self.layout.views if view.group == index]
             for states in sorted({view.states for view in views}):

@@ -50,7 +50,8 @@ def findings_of(target: Target, exercises: tuple[Exercise, ...]) -> tuple[Findin
     for rank, done in enumerate(exercises):
         findings += _of_tables(rank, done)
         findings += [_of_attention(one) for one in done.attention if not one.ok]
-    admitted = min((one.requests_admitted for one in exercises), default=None)
+    held = min((one.requests_admitted for one in exercises), default=None)
+    admitted = None if held is None else target.at_once(held)
     if target.wanted is not None and admitted is not None and admitted < target.wanted:
         findings.append(
             Finding(
@@ -77,7 +78,8 @@ def _of_tables(rank: int, done: Exercise) -> list[Finding]:
         ("tensors-differ", done.tensors_wrong, f"{len(done.tensors_wrong)} tensors are not the layout's",
          done.tensors_wrong[:_SHOWN]),
         ("table-error", done.table_error is not None, f"the block tables broke: {done.table_error}", ()),
-        ("bytes-differ", done.states_wrong, f"{done.states_wrong:,} states did not read back as written", rows),
+        ("bytes-differ", done.states_wrong,
+         f"{done.states_wrong:,} states did not read back as written", rows),
         ("states-missing", done.states_missing,
          f"{done.states_missing:,} states that the next token sees have no block", ()),
         ("reserved-blocks-written", whole and not done.reserved_untouched,

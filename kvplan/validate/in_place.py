@@ -38,13 +38,7 @@ def attend_in_place(cache: Cache, tables: BlockTables) -> tuple[AttentionError, 
 
 def _tried(cache: Cache, tables: BlockTables, heads: Heads) -> AttentionError:
     try:
-        request = admitted(cache.layout, tables, heads)
-        if request is None:
-            raise NotRun("no room for a request")
-        try:
-            return _attended(Probe(cache, tables, request, heads))
-        finally:
-            tables.release(request)
+        return _attended(cache, tables, heads)
     except NotRun as reason:
         note = f"not run: {reason}"
     except Exception as error:
@@ -53,7 +47,17 @@ def _tried(cache: Cache, tables: BlockTables, heads: Heads) -> AttentionError:
     return AttentionError(kind, dtype, KERNEL, heads.view.layer, 0, 0, 0.0, 0.0, note, decides=False)
 
 
-def _attended(probe: Probe) -> AttentionError:
+def _attended(cache: Cache, tables: BlockTables, heads: Heads) -> AttentionError:
+    request = admitted(cache.layout, tables, heads)
+    if request is None:
+        raise NotRun("no room for a request")
+    try:
+        return _compared(Probe(cache, tables, request, heads))
+    finally:
+        tables.release(request)
+
+
+def _compared(probe: Probe) -> AttentionError:
     if not bool(probe.visible.any()):
         raise NotRun("no token is visible")
     queries = probe.queries()
@@ -98,7 +102,7 @@ def _kernel(*, compiled: bool) -> Any:
 
 
 def _slice(probe: Probe, place: tuple[View, Component], first: int, blocks: int) -> Any:
-    """[1, heads, slots, width] of ``blocks`` blocks without a copy. Raises NotRun where that is not to be had."""
+    """[1, heads, slots, width] of ``blocks`` blocks without a copy. Raises NotRun where that cannot be."""
     view, component = place
     if view.block_stride != view.states * view.state_stride:
         raise NotRun("the tokens of two blocks are not evenly apart")

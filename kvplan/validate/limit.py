@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.units import MIB
+from kvplan.validate.devices import is_out_of_memory
 from kvplan.validate.layouts import Rank
 from kvplan.validate.memory import allocate
 from kvplan.validate.ranks import World
@@ -39,13 +40,6 @@ def bisect_limit(works: Callable[[int], bool], low: int, ceiling: int, step: int
         tries += 1
         low, high = (middle, high) if works(middle) else (low, middle)
     return Limit(low, True, tries)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """torch.OutOfMemoryError, MemoryError, and what torch's allocator of host memory says without a class."""
-    import torch
-
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
 def fits_in_memory(bench: Bench, target: Target, rank: Rank, pool: int) -> bool:
@@ -81,9 +75,10 @@ def find(bench: Bench, target: Target, rank: Rank, world: World, ceiling: int) -
     bench.figure("limit_pool_bytes", low, found.pool_bytes)
     bench.figure("out_of_memory_margin_bytes", None, found.pool_bytes - low)
     try:
-        requests = target.with_pool(found.pool_bytes).layout(rank).requests
+        larger = target.with_pool(found.pool_bytes)
+        requests = larger.at_once(larger.layout(rank).requests)
     except KvplanError:
         requests = 0
-    bench.figure("limit_requests", target.layout(rank).requests, requests, unit=COUNT)
+    bench.figure("limit_requests", target.at_once(target.layout(rank).requests), requests, unit=COUNT)
     if not found.by_memory:
         bench.note("the limit is what --reserve and others leave: memory did not run out")

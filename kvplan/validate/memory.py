@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import Any
 
@@ -79,13 +80,15 @@ class Cache:
         return self._rooms[name][:size]
 
     def release(self) -> None:
-        """Give all memory back (and empty torch's cache on a GPU)."""
+        """Give all memory back (and empty torch's cache on a GPU). Never raises: after a fault of the device
+        every call fails, and the first error is the one that counts."""
         self.raw.clear()
         self._rooms.clear()
         if self.device.startswith("cuda"):
             import torch
 
-            torch.cuda.empty_cache()
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.empty_cache()
 
 
 def allocate(layout: Layout, device: str) -> Cache:

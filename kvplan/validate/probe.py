@@ -27,8 +27,8 @@ class Hardware:
     """One device as found. Sizes are bytes; None = not told.
 
     runtime_total: as torch.cuda.mem_get_info says. used: by everyone before this run. context: what the
-    first allocation cost beside itself (context, handles, workspaces of the matrix library). slug: the spec
-    file that has its name.
+    first allocation cost beside what torch's allocator holds (context, handles of the matrix library). slug:
+    the spec file that has its name.
     """
 
     name: str
@@ -87,8 +87,8 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
     """The device before this process has touched it, then what touching it costs.
 
     Raises CannotRunHere(gpu-in-use) before anything is touched. The context's cost is NVML's figure after
-    the first small product less the one before it; without NVML
-    it is not known, because asking the runtime already makes the context.
+    the first small product less the one before it and less torch's segments; without NVML it is not known,
+    because asking the runtime already makes the context.
     """
     import torch
 
@@ -101,7 +101,8 @@ def probe_cuda(device: CudaDevice, *, shared: bool = False) -> Hardware:
     hip = getattr(torch.version, "hip", None)
     context = None
     if before is not None and after is not None and None not in (before.used_bytes, after.used_bytes):
-        context = max(0, (after.used_bytes or 0) - (before.used_bytes or 0))
+        held = device.read().reserved or 0  # of torch's allocator, which an engine counts elsewhere
+        context = max(0, (after.used_bytes or 0) - (before.used_bytes or 0) - held)
     name = str(properties.name)
     free, total = torch.cuda.mem_get_info(device.index)
     return Hardware(

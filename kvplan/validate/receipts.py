@@ -5,34 +5,30 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kvplan.plans.findings import Finding, Severity
-from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Figure, Receipt
+from kvplan.plans.findings import Severity
+from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Receipt
 from kvplan.readers.writing import write_whole
-from kvplan.validate.probe import Hardware
 from kvplan.validate.target import Target
 from kvplan.version import __version__
+
+if TYPE_CHECKING:
+    from kvplan.validate.session import Outcome
 
 FOLDER = "evidence"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def receipt_of(
-    target: Target,
-    hardware: Hardware,
-    figures: tuple[Figure, ...],
-    findings: tuple[Finding, ...],
-    notes: tuple[str, ...],
-    *,
-    created: str,
-    stopped_at: str | None = None,
-    out_of_memory: bool = False,
-) -> Receipt:
-    """created: UTC, ISO 8601 with Z (the clock is the caller's). A run that ran out of memory is refuted, one
-    that was stopped proves nothing either way."""
-    wrong = any(one.severity is Severity.ERROR for one in findings)
-    refuted = wrong or out_of_memory or not all(figure.agrees for figure in figures)
-    stopped = stopped_at is not None and not out_of_memory
+def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
+    """created: UTC, ISO 8601 with Z (the clock is the caller's).
+
+    Refuted: a figure or a finding says so, or what was predicted could not be made. Stopped: it ended early,
+    or a probe of kvplan's own had no memory, which proves nothing either way.
+    """
+    target = outcome.target
+    wrong = any(one.severity is Severity.ERROR for one in outcome.findings)
+    refuted = wrong or outcome.refuted_by_memory or not all(figure.agrees for figure in outcome.figures)
     return Receipt(
         plan_hash=target.hash,
         plan_name=target.plan.name,
@@ -41,24 +37,27 @@ def receipt_of(
         engine=target.choice.engine.name,
         engine_version=target.choice.version,
         kvplan_version=__version__,
-        kind=REHEARSAL if hardware.kind == "cpu" else PROOF,
+        kind=REHEARSAL if outcome.hardware.kind == "cpu" else PROOF,
         created=created,
-        hardware=hardware.model_dump(),
+        hardware=outcome.hardware.model_dump(),
         settings=target.shown_settings(),
-        figures=figures,
-        verdict=STOPPED if stopped else REFUTED if refuted else CONFIRMED,
-        stopped_at=stopped_at,
-        notes=(*notes, *(f"{one.severity.value}: {one.message}" for one in findings)),
+        figures=outcome.figures,
+        verdict=REFUTED if refuted else STOPPED if outcome.stopped_by is not None else CONFIRMED,
+        stopped_at=outcome.stopped_at,
+        notes=(*outcome.notes, *(f"{one.severity.value}: {one.message}" for one in outcome.findings)),
+        stopped_by=outcome.stopped_by,
+        attention=tuple(one.model_dump() for done in outcome.exercises for one in done.attention),
     )
 
 
 def default_path(target: Target, receipt: Receipt) -> Path | None:
-    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan. A bare
-    model has no place: None."""
+    """``evidence/<plan>-<GPU>.json`` (a rehearsal: ``<plan>-rehearsal.json``) beside the plan; with
+    ``-stopped`` where nothing was proved, so that it takes no proof's place. A bare model has none: None."""
     if not target.plan.path:
         return None
     where = receipt.hardware.get("gpu") or receipt.hardware.get("name")
-    words = (Path(target.plan.path).stem, receipt.kind if receipt.kind == REHEARSAL else where)
+    words = [Path(target.plan.path).stem, receipt.kind if receipt.kind == REHEARSAL else where]
+    words += [STOPPED] if receipt.verdict == STOPPED else []
     name = "-".join(_UNSAFE.sub("-", str(word)).strip("-") for word in words)
     return Path(target.plan.path).parent / FOLDER / f"{name}.json"
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.record import record
-from kvplan.validate.course import Options, run_stages
-from kvplan.validate.devices import CPU, CudaDevice, open_device
+from kvplan.validate.course import Options, in_place, run_stages
+from kvplan.validate.devices import CPU, CudaDevice, is_out_of_memory, open_device
 from kvplan.validate.findings import Exercise
 from kvplan.validate.found import findings_of
+from kvplan.validate.guard import Terminated
 from kvplan.validate.layouts import Layout
-from kvplan.validate.limit import is_out_of_memory
 from kvplan.validate.probe import Hardware, compared, probe_cpu, probe_cuda
 from kvplan.validate.ranks import OtherRankStopped, World
-from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop
+from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.validate.target import Target, check_world
 
-TimeUp, OutOfMemory = "time", "memory"
+TimeUp, OutOfMemory, Signal, Fault = "time", "memory", "signal", "fault"
+PREDICTED = ("weights", "pool")
+"""Stages that make what was predicted: memory that runs out there refutes; elsewhere it proves nothing."""
 
 
 class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
@@ -33,7 +37,8 @@ class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
 
 @record()
 class Outcome:
-    """What one run found. exercises: one a rank. stopped_by: ``time`` or ``memory``, with the stage."""
+    """What one run found. exercises: one a rank. stopped_by: ``time``, ``memory``, ``signal`` or ``fault``,
+    with the stage."""
 
     target: Target
     hardware: Hardware
@@ -43,6 +48,10 @@ class Outcome:
     exercises: tuple[Exercise, ...]
     stopped_at: str | None = None
     stopped_by: str | None = None
+
+    @property
+    def refuted_by_memory(self) -> bool:
+        return self.stopped_by == OutOfMemory and self.stopped_at in PREDICTED
 
 
 @record()
@@ -67,9 +76,12 @@ def run_session(
     progress: Progress | None = None,
     stop: Stop | None = None,
     on_stage: Callable[[str], None] | None = None,
+    settled: Callable[[Outcome], object] | None = None,
 ) -> Outcome:
     """All stages on this rank, and what all ranks found. make_target: from the device that is here.
 
+    settled: told on the first rank what was found, before an optional kernel runs that might take the process
+    with it, and before a signal or a fault ends the run.
     Raises KvplanError; Ctrl-C and SIGTERM pass through, after everything was released.
     """
     device = open_device(
@@ -83,7 +95,12 @@ def run_session(
         if progress is not None:
             progress(stage, done, total)
 
+    def settle(outcome: Outcome) -> None:
+        if settled is not None and world.leads:
+            settled(outcome)
+
     bench = Bench(device, rank=world.rank, progress=tell, stop=stop)
+    begun: tuple[Target, Hardware] | None = None
     try:
         if isinstance(device, CudaDevice):
             hardware = probe_cuda(device, shared=options.shared)
@@ -94,17 +111,66 @@ def run_session(
         target = make_target(smallest)
         check_world(target, world.size)
         _check_gpu(target, smallest)
-        part = _on_rank(bench, target, hardware, options, world)
+        begun = (target, hardware)
+        parts = world.everyone(_on_rank(bench, target, hardware, options, world))
+        outcome = _of_all(target, parts, world)
+        if device.is_gpu and outcome.stopped_by is None:
+            settle(outcome)
+            begun = None  # what is kept stands, whatever happens from here on
+            outcome = _with_in_place(bench, outcome, world)
+    except BaseException as ended:
+        if begun is not None and not isinstance(ended, (KvplanError, SaidByRankZero)):
+            by = Signal if isinstance(ended, (KeyboardInterrupt, Terminated)) else Fault
+            with contextlib.suppress(KvplanError):
+                settle(_cut_short(bench, *begun, by, ended))
+        raise
+    else:
+        return outcome
     finally:
         # Whatever ended the run: the tensors of this frame's callees are gone, the cache of torch goes too.
         gc.collect()
         device.release()
+
+
+def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:
     try:
-        return _together(target, world.everyone(part))
+        return _together(target, parts)
     except KvplanError as error:
         if world.leads:
             raise
         raise SaidByRankZero(error.exit_code) from error
+
+
+def _with_in_place(bench: Bench, outcome: Outcome, world: World) -> Outcome:
+    """Attention over the pages themselves, once all else is known and kept."""
+    found = world.everyone(in_place(bench, outcome.target, outcome.target.ranks[world.rank]))
+    exercises = tuple(
+        replace(done, attention=(*done.attention, *more))
+        for done, more in zip(outcome.exercises, found, strict=True)
+    )
+    findings = [one for one in outcome.findings if one.code != "attention-differs"]
+    findings += [one for one in findings_of(outcome.target, exercises) if one.code == "attention-differs"]
+    notes = tuple(dict.fromkeys([*outcome.notes, *bench.notes]))
+    return replace(outcome, exercises=exercises, findings=tuple(findings), notes=notes)
+
+
+def _cut_short(
+    bench: Bench, target: Target, hardware: Hardware, stopped_by: str, ended: BaseException
+) -> Outcome:
+    """What this rank knew when a signal or a fault ended it."""
+    notes = [*target.notes, *bench.notes]
+    if stopped_by == Fault:
+        notes.append(f"{type(ended).__name__}: {first_line(ended)}")
+    return Outcome(
+        target,
+        hardware,
+        tuple(bench.figures),
+        (),
+        tuple(notes),
+        () if bench.exercise is None else (bench.exercise,),
+        bench.stage,
+        stopped_by,
+    )
 
 
 def _check_gpu(target: Target, hardware: Hardware) -> None:
@@ -130,12 +196,14 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
     """The stages. What one rank's memory or time forbids ends the run of all, after the stage."""
     rank = target.ranks[world.rank]
     layout: Layout | None = None
-    done: Exercise | None = None
+    stage: str | None = None
     stopped_by: str | None = None
     error: KvplanError | None = None
     try:
         layout = target.layout(rank)
-        done = run_stages(bench, target, rank, layout, hardware, options, world)
+        run_stages(bench, target, rank, layout, hardware, options, world)
+        if bench.unproved:
+            stage, stopped_by = bench.unproved[0], OutOfMemory
     except OtherRankStopped:
         bench.note(f"rank {world.rank} stopped with the others")
     except StageStopped:
@@ -147,12 +215,19 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
             raise
         if bench.device.is_gpu:
             stopped_by = OutOfMemory
-            bench.note(str(found).splitlines()[0] if str(found) else "out of memory")
+            bench.note(first_line(found))
         else:
             error = CannotRunHere("no-room", f"host memory ran out in the stage `{bench.stage}`")
     shape = ((), 0) if layout is None else (tuple(one.num_blocks for one in layout.pools), layout.requests)
     return _Part(
-        hardware, tuple(bench.figures), tuple(bench.notes), done, bench.stage, stopped_by, error, shape
+        hardware,
+        tuple(bench.figures),
+        tuple(bench.notes),
+        bench.exercise,
+        stage or bench.stage,
+        stopped_by,
+        error,
+        shape,
     )
 
 
@@ -164,10 +239,9 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
     stopped = next((part for part in parts if part.stopped_by is not None), None)
     exercises = tuple(part.exercise for part in parts if part.exercise is not None)
     figures = [figure for part in parts for figure in part.figures]
-    if stopped is None:
-        requests = min(one.requests_admitted for one in exercises)
+    if len(exercises) == len(parts):
         alike = sum(part.layout == parts[0].layout for part in parts)
-        figures.append(Figure("requests", "requests", parts[0].layout[1], requests, EXACT, "all ranks"))
+        figures.append(_requests(target, parts[0], exercises))
         figures += _whole_pool(target, parts[0], exercises)
         figures.append(Figure("ranks_alike", "count", len(target.ranks), alike, EXACT, "all ranks"))
     hardware = parts[0].hardware
@@ -195,6 +269,14 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
         None if stopped is None else stopped.stage,
         None if stopped is None else stopped.stopped_by,
     )
+
+
+def _requests(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> Figure:
+    """What the engine's answer says, beside what the blocks of the smallest rank held of it."""
+    pool = target.result.pool
+    predicted = first.layout[1] if pool is None else pool.max_requests
+    held = target.at_once(min(one.requests_admitted for one in exercises))
+    return Figure("requests", "requests", predicted, held, EXACT, "all ranks")
 
 
 def _whole_pool(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> list[Figure]:

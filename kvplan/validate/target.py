@@ -11,11 +11,11 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.identity import model_digest, plan_hash
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import tokens_of
 from kvplan.questions import ask, largest_tokens
 from kvplan.record import record
-from kvplan.results import Budget, SizeResult
+from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, ceil_div, human_bytes
 from kvplan.validate.layouts import Layout, Rank, layout_of
@@ -28,8 +28,10 @@ _SHOWN = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_para
 class Target:
     """One thing to prove. settings: with pool memory, length and number of requests as they will be run.
 
-    asks_proof: a plan that names a GPU is proved on a GPU only. budget: the GPU's, None where no GPU is
-    named or nothing is known of the weights. wanted: requests that must fit, None = as many as fit.
+    asks_proof: a plan that names a GPU is proved on a GPU only. budget and weights: of the answer that
+    divides the GPU's memory itself, as ``size`` and ``check`` give it; None where no GPU is named or nothing
+    is known of the weights. spec: the GPU as its spec file has it. wanted: requests that must fit, None = as
+    many as fit.
     """
 
     plan: Plan
@@ -41,6 +43,8 @@ class Target:
     hash: str
     digest: str
     asks_proof: bool
+    weights: ModelWeights | None = None
+    spec: Gpu | None = None
     wanted: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -60,6 +64,11 @@ class Target:
             for stage in range(settings.pipeline_parallel_size)
             for tensor in range(settings.tensor_parallel_size)
         )
+
+    def at_once(self, held: int) -> int:
+        """How many requests the engine runs at once where its blocks hold so many."""
+        pool = self.result.pool
+        return held if pool is None else min(held, pool.max_num_seqs)
 
     def layout(self, rank: Rank) -> Layout:
         """What the rank allocates. Raises KvplanError(engine-refuses | unsupported-setting …)."""
@@ -105,11 +114,13 @@ def target_of(
     asks_proof: bool,
     on_gpu: bool,
     gpu: Gpu | None = None,
+    spec: Gpu | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Target:
     """Resolve a plan for the place where it will run.
 
-    gpu: the spec of the device that was found, where the plan names none. changes: settings given on the
+    gpu: the spec of the device that was found, where the plan names none; spec: the same as its file has it,
+    where a measured total has taken the file's place. changes: settings given on the
     command line (``kv_cache_memory``, ``tokens``, ``max_model_len``, ``requests``). Pool: as given, else
     what the budget leaves on a GPU, else (a rehearsal) 256 MiB. Length: as given, else the plan's, else the
     longest that fits; in a rehearsal no longer than fits its pool.
@@ -124,12 +135,13 @@ def target_of(
         plan = replace(plan, settings=base)  # another plan than the file's: its receipt says so
     if base.gpu is None and gpu is not None:
         base = replace(base, gpu=gpu)
-    budget = _budget(model, choice, base)
+    answer = _answer(model, choice, base)
+    budget = None if answer is None else answer.budget
     if wanted is None and asks_proof and on_gpu:
         wanted = _wanted(plan)
     pool = given.get("kv_cache_memory") or plan.settings.kv_cache_memory
     if on_gpu:
-        pool = pool or (budget.kv_pool_bytes if budget is not None else None)
+        pool = pool or _left(budget, plan)
         if not pool:
             raise KvplanError(
                 "no-memory",
@@ -154,18 +166,28 @@ def target_of(
         plan_hash(plan, model_digest(model, result.layers)),
         model_digest(model, result.layers),
         asks_proof,
+        None if answer is None else answer.weights,
+        plan.settings.gpu or spec,
         wanted,
         tuple(notes),
     )
 
 
-def _budget(model: Model, choice: Choice, settings: Settings) -> Budget | None:
+def _answer(model: Model, choice: Choice, settings: Settings) -> SizeResult | None:
+    """What the engine makes of the GPU when it is left to divide the memory itself."""
     if settings.gpu is None:
         return None
     asked = replace(settings, kv_cache_memory=None, tokens=None, requests=1)
     if asked.max_model_len == LONGEST:
         asked = replace(asked, max_model_len=None)
-    return ask(model, choice, asked).budget
+    return ask(model, choice, asked)
+
+
+def _left(budget: Budget | None, plan: Plan) -> int | None:
+    """The pool that the budget leaves: the safe figure where the plan stands on it."""
+    if budget is None:
+        return None
+    return budget.kv_pool_low_bytes if plan.require.pool == SAFE else budget.kv_pool_bytes
 
 
 def _wanted(plan: Plan) -> int | None:

@@ -22,23 +22,42 @@ TEXT = "model: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\nserve: {max_model_len
 TODAY = date(2026, 3, 1)
 
 
-def receipt(**changes: Any) -> Receipt:
-    case = Case(plan(HEAD + TEXT), kvplan.load_model("llama-3.1-8b"))
-    blocks = next(fact.value for fact in facts_of(case) if fact.name == "num_blocks")
+def receipt(text: str = TEXT, **changes: Any) -> Receipt:
+    case = Case(plan(HEAD + text), kvplan.load_model("llama-3.1-8b"))
+    known = {fact.name: fact.value for fact in facts_of(case)}
     assert case.result is not None
+    gpu = case.plan.settings.gpu
+    assert gpu is not None
+    blocks = known["num_blocks"]
     found = Receipt(
         plan_hash=hash_of(case) or "",
         plan_name="plan",
         model_id="llama-3.1-8b",
         model_digest=model_digest(case.model, case.result.layers),
         engine="vllm",
-        engine_version="0.32.0",
+        engine_version=case.choice.version,
         kvplan_version="1",
         kind="proof",
         created="2026-01-02T03:04:05Z",
-        figures=(Figure("num_blocks", "blocks", blocks, blocks - blocks // 200, 20_000, "start"),),
+        hardware={"name": gpu.name, "gpu": gpu.slug, "memory_total_bytes": gpu.memory_total_bytes},
+        settings={**_plain(case.result.settings), "kv_cache_memory": case.memory, "tokens": 8192},
+        figures=(
+            _exact("weights_bytes", known["weights_bytes_per_gpu"], 0),
+            _exact("pool_bytes", known["kv_pool_bytes"] // 10**6 * 10**6, 0),
+            _exact("states_wrong", 0, 0),
+            _exact("requests", known["max_requests"], None),
+            Figure("num_blocks", "blocks", blocks, blocks - blocks // 200, 20_000, "start"),
+        ),
     )
     return replace(found, **changes)
+
+
+def _exact(name: str, amount: int, rank: int | None) -> Figure:
+    return Figure(name, "bytes", amount, amount, 0, "stage", rank)
+
+
+def _plain(settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if isinstance(value, (str, int, float))}
 
 
 def codes(
@@ -65,7 +84,90 @@ def test_names_and_layout_change_nothing(tmp_path: Path) -> None:
 
 def test_another_setting_is_another_plan(tmp_path: Path) -> None:
     changed = TEXT.replace("8192", "4096")
-    assert codes(tmp_path, receipt(figures=()), text=changed) == {"evidence-of-another-plan"}
+    assert "evidence-of-another-plan" in codes(tmp_path, receipt(), text=changed)
+
+
+def test_without_its_figures_a_receipt_proves_nothing(tmp_path: Path) -> None:
+    assert codes(tmp_path, receipt(figures=())) == {"evidence-incomplete"}
+
+
+@pytest.mark.parametrize("name", ["weights_bytes", "pool_bytes", "states_wrong", "requests", "num_blocks"])
+@pytest.mark.parametrize("how", ["gone", "not measured", "only reported"])
+def test_every_stage_has_to_have_left_its_figure(name: str, how: str, tmp_path: Path) -> None:
+    good = receipt()
+    kept = []
+    for figure in good.figures:
+        if figure.name != name:
+            kept.append(figure)
+        elif how == "not measured":
+            kept.append(replace(figure, measured=None, allowed_ppm=None))
+        elif how == "only reported":
+            kept.append(replace(figure, allowed_ppm=None))
+    assert codes(tmp_path, replace(good, figures=tuple(kept))) == {"evidence-incomplete"}
+
+
+def test_every_rank_has_to_have_left_its_figures(tmp_path: Path) -> None:
+    text = TEXT.replace("gpu: h100", "gpu: h100\ngpus: 2").replace("{max", "{tensor_parallel_size: 2, max")
+    one = receipt(text)
+    assert codes(tmp_path, one, text=text) == {"evidence-incomplete"}
+    second = tuple(replace(figure, rank=1) for figure in one.figures if figure.rank == 0)
+    assert codes(tmp_path, replace(one, figures=(*one.figures, *second)), text=text) == set()
+
+
+@pytest.mark.parametrize(
+    ("hardware", "code"),
+    [
+        ({}, "evidence-of-another-gpu"),
+        ({"name": "NVIDIA L4", "gpu": "l4"}, "evidence-of-another-gpu"),
+        ({"name": "NVIDIA B999", "gpu": None}, "evidence-of-another-gpu"),
+        ({"memory_total_bytes": None}, "evidence-incomplete"),
+        ({"memory_total_bytes": 40 * 2**30}, "evidence-of-another-gpu"),
+    ],
+)
+def test_another_gpu_proves_nothing(hardware: dict[str, Any], code: str, tmp_path: Path) -> None:
+    good = receipt()
+    there = {**good.hardware, **hardware} if hardware else {}
+    assert codes(tmp_path, replace(good, hardware=there)) == {code}
+
+
+@pytest.mark.parametrize("change", [{"engine": "sglang"}, {"engine_version": "0.31"}])
+def test_another_engine_proves_nothing(change: dict[str, str], tmp_path: Path) -> None:
+    assert codes(tmp_path, receipt(**change)) == {"evidence-of-another-engine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_model_len", 4096), ("max_num_seqs", 1), ("kv_cache_memory", 2**30)]
+)
+def test_settings_that_are_other_ones_today_are_outdated(name: str, value: int, tmp_path: Path) -> None:
+    good = receipt()
+    assert name in good.settings
+    made = replace(good, settings={**good.settings, name: value})
+    assert codes(tmp_path, made) == {"evidence-outdated"}
+
+
+def test_other_weights_are_outdated(tmp_path: Path) -> None:
+    good = receipt()
+    more = tuple(
+        replace(one, predicted=10**9, measured=10**9) if one.name == "weights_bytes" else one
+        for one in good.figures
+    )
+    assert codes(tmp_path, replace(good, figures=more)) == {"evidence-outdated"}
+
+
+@pytest.mark.parametrize("day", ["2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "2026-01-01T25:00:00Z"])
+def test_a_day_that_is_none_is_the_receipts_error_alone(day: str, tmp_path: Path) -> None:
+    assert codes(tmp_path, receipt(created=day)) == {"evidence-unreadable"}
+
+
+def test_a_number_that_is_none_is_the_receipts_error_alone(tmp_path: Path) -> None:
+    text = json.dumps(receipt().model_dump()).replace('"tokens": 8192', '"tokens": Infinity')
+    assert codes(tmp_path, text) == {"evidence-unreadable"}
+
+
+def test_a_receipt_without_the_newer_keys_is_still_one(tmp_path: Path) -> None:
+    dumped = receipt().model_dump()
+    assert {"attention", "stopped_by"}.isdisjoint(dumped)
+    assert codes(tmp_path, json.dumps(dumped)) == set()
 
 
 @pytest.mark.parametrize(
@@ -76,18 +178,25 @@ def test_another_setting_is_another_plan(tmp_path: Path) -> None:
         ({"verdict": "stopped", "stopped_at": "start"}, "evidence-not-confirmed"),
         ({"created": "2025-01-02T03:04:05Z"}, "evidence-too-old"),
         ({"created": "2027-01-02T03:04:05Z"}, "evidence-from-the-future"),
-        ({"figures": (Figure("num_blocks", "blocks", 10, 10, 20_000),)}, "evidence-outdated"),
-        ({"figures": (Figure("x", "count", 1000, 1019, 10_000),)}, "evidence-disagrees"),
-        ({"figures": (Figure("x", "count", 1000, 1021, 30_000),)}, "evidence-disagrees"),
-        ({"figures": (Figure("x", "count", 1000, None, 30_000),)}, "evidence-disagrees"),
     ],
 )
 def test_what_proves_nothing(change: dict[str, Any], code: str, tmp_path: Path) -> None:
     assert codes(tmp_path, receipt(**change)) == {code}
 
 
-def test_a_figure_that_is_only_reported_need_not_agree(tmp_path: Path) -> None:
-    assert codes(tmp_path, receipt(figures=(Figure("x", "count", 1000, 1, None),))) == set()
+@pytest.mark.parametrize(
+    ("figure", "wanted"),
+    [
+        (Figure("num_blocks", "blocks", 10, 10, 20_000), {"evidence-outdated"}),
+        (Figure("x", "count", 1000, 1019, 10_000), {"evidence-disagrees"}),
+        (Figure("x", "count", 1000, 1021, 30_000), {"evidence-disagrees"}),
+        (Figure("x", "count", 1000, None, 30_000), {"evidence-disagrees"}),
+        (Figure("x", "count", 1000, 1, None), set()),  # only reported
+    ],
+)
+def test_one_figure_more_that_decides(figure: Figure, wanted: set[str], tmp_path: Path) -> None:
+    good = receipt()
+    assert codes(tmp_path, replace(good, figures=(*good.figures, figure))) == wanted
 
 
 def test_the_age_that_the_plan_allows(tmp_path: Path) -> None:

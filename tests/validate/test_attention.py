@@ -91,7 +91,7 @@ def test_what_the_kernel_cannot_read_is_said(kind: str, dtype: str, note: str) -
 
 
 def test_the_kernel_gets_the_requests_blocks_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slice of a view of far more than 2^31 numbers stays below them (torch 2.11 multiplies 32-bit places)."""
+    """The slice of a view of far more than 2^31 numbers stays below them."""
     layout = layout_of_kind("GQA", "vllm", "bfloat16")
     extents: list[int] = []
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvplan.api import load_gpu
 from kvplan.cli import main
+from kvplan.readers.plans.receipts import read_receipt
 
+from tests.validate.fake_cuda import FakeCuda, fake_cuda
+
+__all__ = ["fake_cuda"]
 POOL = ("--kv-cache-memory", "32MiB")
 PLAN = """\
 kvplan: plan/v1
@@ -90,7 +96,32 @@ def test_the_time_limit_stops_without_a_proof(tmp_path: Path, capsys: pytest.Cap
     assert main(words) == 3
     out = " ".join(capsys.readouterr().out.split())
     assert out.startswith("Stopped in the stage `probe` by --time-limit: nothing is proved of")
-    assert not output.exists()
+    receipt = read_receipt(output)
+    assert receipt.intact
+    assert (receipt.receipt.verdict, receipt.receipt.stopped_at) == ("stopped", "probe")
+    assert receipt.receipt.stopped_by == "time"
+
+
+def test_a_stopped_run_takes_no_proofs_place(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    words = ["validate", str(_plan(tmp_path)), "--device", "cpu", *POOL]
+    assert main([*words, "--time-limit", "0s"]) == 3
+    assert [one.name for one in (tmp_path / "evidence").iterdir()] == ["chat-rehearsal-stopped.json"]
+
+
+def test_what_was_measured_before_the_time_was_up_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from kvplan.validate.guard import Guard
+
+    asked = iter(range(10**6))
+    monkeypatch.setattr(Guard, "out_of_time", lambda self: next(asked) > 60)
+    output = tmp_path / "r.json"
+    assert main(["validate", "falcon-7b", "--device", "cpu", *POOL, "--output", str(output)]) == 3
+    receipt = read_receipt(output).receipt
+    assert receipt.verdict == "stopped"
+    assert {"pool_bytes", "pool_allocated_bytes"} <= {figure.name for figure in receipt.figures}
 
 
 @pytest.mark.parametrize(
@@ -183,11 +214,26 @@ def test_the_spec_of_a_device_has_its_own_total_and_capability() -> None:
     from kvplan.cli.validate_target import _spec_of
     from kvplan.validate.probe import Hardware
 
-    listed = _spec_of(Hardware("NVIDIA H200", "cuda", runtime_total=150_000_000_000))
-    assert listed is not None
-    assert (listed.slug, listed.memory_total_bytes) == ("h200-sxm-141gb", 150_000_000_000)
-    other = _spec_of(Hardware("NVIDIA B999", "cuda", runtime_total=2**37, compute_capability=(10, 0)))
+    listed, measured = _spec_of(Hardware("NVIDIA H200", "cuda", runtime_total=150_000_000_000))
+    assert listed == load_gpu("h200")
+    assert measured == replace(listed, memory_total_bytes=150_000_000_000)
+    none, other = _spec_of(Hardware("NVIDIA B999", "cuda", runtime_total=2**37, compute_capability=(10, 0)))
+    assert none is None
     assert other is not None
     assert (other.arch, other.memory_total_bytes, other.compute_capability) == ("unlisted", 2**37, (10, 0))
-    assert _spec_of(Hardware("x86_64", "cpu", runtime_total=2**34)) is None
-    assert _spec_of(None) is None
+    assert _spec_of(Hardware("x86_64", "cpu", runtime_total=2**34)) == (None, None)
+    assert _spec_of(None) == (None, None)
+
+
+def test_a_bare_models_total_is_held_against_the_spec_file(
+    fake_cuda: FakeCuda, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slice of the GPU: the budget stands on what is there, the comparison on what the file says."""
+    fake_cuda.name, fake_cuda.total = "NVIDIA H200", 8 * 2**30
+    words = ["validate", "falcon-7b", *POOL, "--weights", "0B", "--max-num-batched-tokens", "32"]
+    main([*words, "--max-num-seqs", "4", "--tokens", "64", "--json"])
+    data = json.loads(capsys.readouterr().out)
+    figure = next(one for one in data["receipt"]["figures"] if one["name"] == "runtime_total_bytes")
+    assert figure["predicted"] == load_gpu("h200").memory_total_bytes
+    assert figure["measured"] == 8 * 2**30
+    assert "other-memory" in {one["code"] for one in data["findings"]}

@@ -174,7 +174,7 @@ def test_stop_and_progress() -> None:
 
 
 def test_a_full_pool_is_written_in_as_many_passes_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool of 16 MiB full of requests of one block: calls of ``write`` follow the views, not the requests."""
+    """A pool of 16 MiB full of requests of one block: calls of ``write`` follow the views."""
     from kvplan.validate import exercise as module
     from kvplan.validate.fill import write
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.readers.plans.receipts import read_receipt
 from tests.validate.kill import ROOT, SIGNALS, arguments, kill_many
 
 pytestmark = [
@@ -41,9 +42,11 @@ def test_a_signal_says_where_it_stopped(number: int, code: int, word: str, tmp_p
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, (torch, err)
     assert err.startswith(f"error[{word}]: stopped during the stage `")
-    assert "everything was released" in err
+    assert f"everything was released, what was measured is in {tmp_path / 'receipt.json'}" in err
     assert f'"code": "{word}"' in out
-    assert not (tmp_path / "receipt.json").exists()
+    kept = read_receipt(tmp_path / "receipt.json")
+    assert kept.intact
+    assert (kept.receipt.verdict, kept.receipt.stopped_by) == ("stopped", "signal")
 
 
 def _wait_for_torch(pid: int) -> bool:

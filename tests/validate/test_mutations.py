@@ -446,7 +446,8 @@ def test_every_finding_of_the_exercise_decides_the_verdict(broken: set[str], dat
 def test_every_field_that_can_be_wrong_is_in_the_law() -> None:
     """A new finding of an exercise has to be put into the verdict, or named as harmless here."""
     counted = {"device", "blocks", "states_written", "bytes_written", "states_verified", "mismatches",
-               "fragmentation", "blocks_copied", "bytes_predicted", "requests_predicted", "stopped_at"}  # fmt: skip
+               "fragmentation", "blocks_copied", "bytes_predicted", "requests_predicted",
+               "stopped_at"}  # fmt: skip
     assert {*BROKEN, *HARMLESS, *counted} == set(Exercise.__slots__)  # type: ignore[attr-defined]
 
 

@@ -20,6 +20,7 @@ from kvplan.readers.datafiles import data_dir
 from kvplan.readers.plans.receipts import read_receipt
 from kvplan.validate.probe import Hardware
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.validate.session import Outcome
 from kvplan.validate.target import Target, bare_plan, target_of
 
 MIB = 1 << 20
@@ -37,8 +38,9 @@ def _target(**options: Any) -> Target:
 
 
 def _receipt(*figures: Figure, hardware: Hardware = H200, **more: Any) -> Receipt:
-    findings = more.pop("findings", ())
-    return receipt_of(more.pop("target", _target()), hardware, figures, findings, (), created=NOW, **more)
+    target = more.pop("target", None) or _target()
+    findings = tuple(more.pop("findings", ()))
+    return receipt_of(Outcome(target, hardware, figures, findings, (), (), **more), created=NOW)
 
 
 def _proof(target: Target) -> Receipt:
@@ -46,7 +48,7 @@ def _proof(target: Target) -> Receipt:
     assert pool is not None
     figures = (
         Figure("num_blocks", "blocks", pool.num_blocks, pool.num_blocks, 0, "all ranks"),
-        Figure("requests", "requests", pool.requests_that_fit, pool.requests_that_fit, 0, "all ranks"),
+        Figure("requests", "requests", pool.max_requests, pool.max_requests, 0, "all ranks"),
     )
     return _receipt(*figures, target=target)
 
@@ -58,8 +60,10 @@ def test_what_decides_the_verdict() -> None:
     wrong = Finding("w", Severity.ERROR, "wrong")
     assert _receipt(good, findings=(wrong,)).verdict == REFUTED
     assert _receipt(good, findings=(replace(wrong, severity=Severity.WARNING),)).verdict == CONFIRMED
-    assert _receipt(good, stopped_at="pool").verdict == STOPPED
-    assert _receipt(good, stopped_at="pool", out_of_memory=True).verdict == REFUTED
+    assert _receipt(good, stopped_at="pool", stopped_by="time").verdict == STOPPED
+    assert _receipt(bad, stopped_at="pool", stopped_by="time").verdict == REFUTED
+    assert _receipt(good, stopped_at="pool", stopped_by="memory").verdict == REFUTED
+    assert _receipt(good, stopped_at="graphs", stopped_by="memory").verdict == STOPPED
     assert (_receipt(good).kind, _receipt(good, hardware=CPU).kind) == (PROOF, REHEARSAL)
 
 
@@ -104,6 +108,8 @@ def test_where_a_receipt_goes(tmp_path: Path) -> None:
     plan: Plan = replace(target.plan, path=str(tmp_path / "chat.yaml"))
     planned = replace(target, plan=plan)
     assert default_path(planned, receipt) == tmp_path / "evidence" / "chat-h200-sxm-141gb.json"
+    stopped = _receipt(stopped_at="graphs", stopped_by="memory", target=target)
+    assert default_path(planned, stopped) == tmp_path / "evidence" / "chat-h200-sxm-141gb-stopped.json"
     rehearsal = _receipt(hardware=CPU)
     assert default_path(planned, rehearsal) == tmp_path / "evidence" / "chat-rehearsal.json"
 
@@ -125,7 +131,7 @@ def test_the_hash_is_the_one_that_check_computes() -> None:
 def test_what_a_card_takes_of_a_receipt() -> None:
     target = _target(tensor_parallel_size=2)
     entries = evidence_of(_proof(target))
-    assert [one.field for one in entries] == ["pool.num_blocks", "pool.requests_that_fit"]
+    assert [one.field for one in entries] == ["pool.num_blocks", "pool.max_requests"]
     first = entries[0]
     assert first.engine == "vllm@0.32"
     assert first.settings["tensor_parallel_size"] == 2

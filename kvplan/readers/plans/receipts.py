@@ -16,9 +16,9 @@ from kvplan.plans.receipt import (
     REFUTED,
     REHEARSAL,
     STOPPED,
-    Figure,
     Receipt,
     digest_of,
+    receipt_from,
 )
 from kvplan.readers.json_input import parse_json, read_limited
 from kvplan.units import MIB
@@ -60,6 +60,21 @@ class ReceiptEngine(_Strict):
     version: str
 
 
+class AttentionEntry(_Strict):
+    """One layer's attention over the pages under one kernel."""
+
+    kind: str
+    dtype: str
+    kernel: str
+    layer: Annotated[int, Field(ge=0)]
+    tokens: Annotated[int, Field(ge=0)]
+    queries: Annotated[int, Field(ge=0)]
+    error: float | None = Field(description="largest absolute error; null: not run, or no number")
+    tolerance: float | None
+    note: str = Field(description="why it was not run")
+    decides: bool = Field(description="false: a kernel that no engine uses")
+
+
 class ReceiptFile(_Strict):
     """One validation of one plan."""
 
@@ -86,6 +101,10 @@ class ReceiptFile(_Strict):
     verdict: Literal[CONFIRMED, REFUTED, STOPPED]  # type: ignore[valid-type]
     stopped_at: str | None
     notes: list[str]
+    stopped_by: Literal["time", "memory", "signal", "fault"] | None = Field(
+        default=None, description="what ended it early"
+    )
+    attention: list[AttentionEntry] = Field(default=[], description="attention over pages, check by check")
     digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
 
 
@@ -108,24 +127,11 @@ def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
         raise KvplanError(
             "bad-receipt", f"{shown} is not a receipt: {place or 'the file'}: {first['msg']}"
         ) from None
-    receipt = Receipt(
-        plan_hash=file.plan_hash,
-        plan_name=file.plan_name,
-        model_id=file.model.id,
-        model_digest=file.model.digest,
-        engine=file.engine.name,
-        engine_version=file.engine.version,
-        kvplan_version=file.kvplan_version,
-        kind=file.kind,
-        created=file.created,
-        hardware=file.hardware,
-        settings=file.settings,
-        figures=tuple(Figure(**entry.model_dump()) for entry in file.figures),
-        verdict=file.verdict,
-        stopped_at=file.stopped_at,
-        notes=tuple(file.notes),
-    )
-    return ReadReceipt(receipt, digest_of(data) == file.digest)
+    try:
+        digest = digest_of(data)
+    except ValueError:
+        raise KvplanError("bad-receipt", f"{shown} is not a receipt: it has a number that is none") from None
+    return ReadReceipt(receipt_from(data), digest == file.digest)
 
 
 def receipt_schema() -> dict[str, Any]:

@@ -107,7 +107,7 @@ def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
     import torch
 
     place = None if bench.device.is_gpu else "meta"
-    before, done = bench.device.read(), 0
+    before, there, done = bench.device.read(), bench.device.segments(), 0
     for name, size in ballast.tensors:
         held.new(name, (size,), torch.uint8, device=place)
         done += size
@@ -119,7 +119,7 @@ def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
     elif after.reserved is not None and before.reserved is not None:
         bench.figure(
             "weights_reserved_bytes",
-            reserved_for(ballast.sizes) if reserved else None,
+            reserved_for(ballast.sizes, there) if reserved else None,
             after.reserved - before.reserved,
             allowed_ppm=EXACT if reserved else None,
         )

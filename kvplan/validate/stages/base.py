@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kvplan.plans.receipt import Figure
-from kvplan.validate.devices import Device
+from kvplan.validate.devices import Device, is_out_of_memory
+from kvplan.validate.findings import Exercise
 
 Progress = Callable[[str, int, int], None]
 Stop = Callable[[], bool]
@@ -24,7 +25,10 @@ class StageStopped(Exception):  # noqa: N818 - not an error: somebody asked for 
 
 
 class Bench:
-    """One rank's run: its device, the figures so far, the stage that runs."""
+    """One rank's run: its device, the figures so far, the stage that runs.
+
+    unproved: probes for which there was no memory; exercise: of the cache in use, once it is done.
+    """
 
     def __init__(
         self, device: Device, *, rank: int = 0, progress: Progress | None = None, stop: Stop | None = None
@@ -33,6 +37,8 @@ class Bench:
         self.figures: list[Figure] = []
         self.notes: list[str] = []
         self.stage = "probe"
+        self.unproved: list[str] = []
+        self.exercise: Exercise | None = None
         self._progress, self._stop = progress, stop
 
     def note(self, text: str) -> None:
@@ -68,6 +74,20 @@ class Bench:
         self.stage = stage
         self.tick()
         yield
+
+    @contextmanager
+    def probing(self, stage: str) -> Iterator[None]:
+        """As `during`, for a probe of kvplan's own: where a GPU has no room for it the run goes on, and
+        proves nothing in the end. The engine's own work may need less."""
+        try:
+            with self.during(stage):
+                yield
+        except (RuntimeError, MemoryError) as error:
+            if not self.device.is_gpu or not is_out_of_memory(error):
+                raise
+            self.unproved.append(stage)
+            self.note(f"the probe `{stage}` ran out of memory: {first_line(error)}")
+        self.device.release()
 
 
 class Held:
@@ -110,6 +130,11 @@ class Held:
     def largest(self) -> Any:
         """The largest tensor, None where there is none."""
         return max(self._tensors.values(), key=_bytes, default=None)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without its trace."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _bytes(tensor: Any) -> int:

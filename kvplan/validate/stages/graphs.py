@@ -1,4 +1,8 @@
-"""CUDA graphs of the probe's forward pass, captured as a server does: largest first, one shared pool."""
+"""CUDA graphs of the probe's forward pass, captured as a server does: largest first, one shared pool.
+
+What the graphs reserve contains the matrix library's workspace of the stream that captures, as a server's
+does; it lies in the graphs' pool and goes back after them.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,12 @@ def capture(bench: Bench, widths: Widths, budget: Budget | None) -> None:
     import torch
 
     graphs: list[Any] = []
+    device.release()
+    begun = device.read()
     with Held(device) as held:
         sizes = batch_sizes(widths.rows or widths.tokens)
-        _warm_up(held, widths, sizes[0])
+        for size in sizes:  # each has kernels of its own, which must be loaded before a capture
+            _warm_up(held, widths, size)
         device.release()
         before = device.read()
         pool = torch.cuda.graph_pool_handle()
@@ -50,6 +57,7 @@ def capture(bench: Bench, widths: Widths, budget: Budget | None) -> None:
         graph.reset()
     graphs.clear()
     device.release()
+    bench.figure("graphs_left_bytes", None, (device.read().reserved or 0) - (begun.reserved or 0))
 
 
 def _scaled(widths: Widths, tokens: int) -> Widths:

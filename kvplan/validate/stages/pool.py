@@ -16,13 +16,14 @@ def measure(bench: Bench, layout: Layout, *, reserved: bool) -> Cache:
     """
     device = bench.device
     device.release()
-    before = device.read()
+    before, there = device.read(), device.segments()
     cache = allocate(layout, device.name)
     try:
         device.count(cache.bytes)
         after = device.read()
         bench.figure("pool_bytes", layout.predicted_bytes, cache.bytes, allowed_ppm=EXACT)
-        _on_device(bench, layout, before, after, reserved=reserved)
+        sizes = [allocation.bytes for allocation in layout.allocations]
+        _on_device(bench, layout, before, after, reserved_for(sizes, there) if reserved else None)
     except BaseException:
         release(bench, cache)
         raise
@@ -35,13 +36,12 @@ def release(bench: Bench, cache: Cache) -> None:
     cache.release()
 
 
-def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, *, reserved: bool) -> None:
+def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, segments: int | None) -> None:
     bench.figure(
         "pool_allocated_bytes", layout.predicted_bytes, after.requested - before.requested, allowed_ppm=EXACT
     )
     if after.reserved is None or before.reserved is None:
         return
-    segments = reserved_for(allocation.bytes for allocation in layout.allocations) if reserved else None
     grown = after.reserved - before.reserved
     bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=EXACT if segments is not None else None)
     for name, old, new in (("runtime", before.device, after.device), ("nvml", before.nvml, after.nvml)):

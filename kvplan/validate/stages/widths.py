@@ -70,6 +70,13 @@ class Widths:
         return max(self.forward_bytes, experts, sampler)
 
     @property
+    def needed(self) -> int:
+        """The peak with what torch.sort takes beside the sampler's tensors: an order in int64, and a second
+        buffer of keys and of places, as much again as the tensors."""
+        sorting = self.tokens * self.hidden * self.element + 2 * self.sampler_bytes if self.rows else 0
+        return max(self.peak, sorting)
+
+    @property
     def operations(self) -> int:
         """Multiplications and additions of the forward pass and of the experts' part."""
         return 2 * (self.tokens * 3 * self.hidden * self.mlp + self.pairs * 3 * self.hidden * self.expert)
