@@ -54,7 +54,7 @@ def _replica_bytes(case: Case, **changes: Any) -> int | None:
 
 def heads(case: Case) -> Found:
     """Tensor parallelism beyond the KV heads: the heads are stored several times."""
-    ways = case.plan.settings.tensor_parallel_size
+    ways = case.plan.attention_ranks
     counts = [getattr(part, "num_kv_heads", 0) or 0 for part in _parts(case)]
     fewest = min((count for count in counts if count), default=0)
     if not fewest or ways <= fewest or case.plan.settings.decode_context_parallel_size > 1:
@@ -73,7 +73,7 @@ def heads(case: Case) -> Found:
 
 def latent(case: Case) -> Found:
     """MLA under tensor parallelism: every rank stores the whole latent."""
-    ways = case.plan.settings.tensor_parallel_size
+    ways = case.plan.attention_ranks
     if ways == 1 or not has_kind(case.model, Kind.MLA) or case.plan.settings.decode_context_parallel_size > 1:
         return
     here, alone = _replica_bytes(case), _replica_bytes(case, tensor_parallel_size=1)

@@ -104,6 +104,14 @@ class Plan:
         ways = self.settings.data_parallel_size * (groups if isinstance(groups, int) else 1)
         return ways * self.settings.tensor_parallel_size if self._has("enable_attention_dp") else ways
 
+    @property
+    def attention_ranks(self) -> int:
+        """Tensor ranks that attend to the same requests: all, or one group of data-parallel attention."""
+        inside = self.pools_per_replica
+        if not self._has("enable_dp_attention"):
+            inside //= max(1, self.settings.data_parallel_size)
+        return max(1, self.settings.tensor_parallel_size // max(1, inside))
+
     def mark(self, field_name: str | None) -> Mark | None:
         """Where a value stands, else what it lies in, else where the plan begins."""
         name = field_name or ""

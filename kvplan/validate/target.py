@@ -21,6 +21,8 @@ from kvplan.units import MIB, ceil_div, human_bytes
 from kvplan.validate.layouts import Layout, Rank, layout_of
 
 REHEARSAL_POOL = 256 * MIB
+UNSTATED = 4096
+"""Tokens of a request of a model that states no longest length, as state-space models do."""
 _SHOWN = ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size")
 
 
@@ -216,14 +218,20 @@ def _resolved(
 
     rigid: what was asked for and does not fit is a refusal; else the longest that fits takes its place.
     """
+    unstated = length is None and settings.max_model_len is None and model.max_model_len is None
+    if unstated:
+        length = UNSTATED
     if length is not None or settings.max_model_len is not None:
         asked = replace(settings, tokens=length)
         result = ask(model, choice, asked)
         if result.refusal is None and (rigid or _holds(result)):
-            return replace(asked, max_model_len=_started(result, asked)), result, None
+            said = _said(model, UNSTATED) if unstated else None
+            return replace(asked, max_model_len=_started(result, asked)), result, said
         if rigid and result.refusal is not None:
             raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
-    fits = _longest(model, choice, replace(settings, tokens=None, max_model_len=None))
+    fits = _longest(
+        model, choice, replace(settings, tokens=None, max_model_len=UNSTATED if unstated else None)
+    )
     if not fits:
         raise KvplanError(
             "no-memory",
@@ -238,7 +246,13 @@ def _resolved(
         raise KvplanError("engine-refuses", result.refusal.message, help=result.refusal.help)
     longer = max((one for one in (length, settings.max_model_len) if one is not None), default=0)
     shorter = None if longer <= fits else f"requests of {fits:,} tokens: {longer:,} do not fit the pool"
+    if unstated:
+        shorter = _said(model, fits)
     return chosen, result, shorter
+
+
+def _said(model: Model, tokens: int) -> str:
+    return f"{model.id} states no longest length: requests of {tokens:,} tokens (--tokens changes it)"
 
 
 def _started(result: SizeResult, settings: Settings) -> int | None:

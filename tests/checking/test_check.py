@@ -214,6 +214,23 @@ def test_the_classic_mistakes_are_named(code: str) -> None:
     assert code in codes(check(MISTAKES[code]), Severity.WARNING, Severity.NOTE)
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "engine: trtllm\nserve: {tensor_parallel_size: 8, max_seq_len: 16384, enable_attention_dp: true}\n",
+        "engine: sglang\nserve: {tp_size: 8, dp_size: 8, enable_dp_attention: true, context_length: 16384}\n",
+    ],
+    ids=["trtllm", "sglang"],
+)
+def test_data_parallel_attention_stores_the_latent_once(engine: str) -> None:
+    found = check("model: deepseek-v3\ngpu: h200\ngpus: 8\n" + engine)
+    assert found.error is None
+    assert found.facts
+    named = codes(found, Severity.WARNING, Severity.NOTE)
+    assert "mla-under-tp" not in named
+    assert "tp-beyond-kv-heads" not in named
+
+
 def test_a_plain_plan_makes_no_mistake() -> None:
     found = check(LLAMA + "serve: {max_model_len: 32768}\nrequire: {requests: 4, tokens: 8192}\n")
     assert codes(found, Severity.ERROR, Severity.WARNING) == set()

@@ -13,7 +13,6 @@ import pytest
 from kvplan.api import load_gpu
 from kvplan.cli import main
 from kvplan.readers.plans.receipts import read_receipt
-
 from tests.validate.fake_cuda import FakeCuda, fake_cuda
 
 __all__ = ["fake_cuda"]
@@ -113,10 +112,12 @@ def test_what_was_measured_before_the_time_was_up_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from kvplan.validate.guard import Guard
+    from kvplan.validate.stages.base import StageStopped
 
-    asked = iter(range(10**6))
-    monkeypatch.setattr(Guard, "out_of_time", lambda self: next(asked) > 60)
+    def stopped(*_: object, **__: object) -> None:
+        raise StageStopped("speed")
+
+    monkeypatch.setattr("kvplan.validate.stages.bandwidth.measure", stopped)
     output = tmp_path / "r.json"
     assert main(["validate", "falcon-7b", "--device", "cpu", *POOL, "--output", str(output)]) == 3
     receipt = read_receipt(output).receipt

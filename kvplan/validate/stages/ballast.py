@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.dtypes import Packing, scalar
 from kvplan.errors import KvplanError
+from kvplan.fitting.dividing import parallel_for
 from kvplan.readers.model_weights import served_sources
 from kvplan.record import record
 from kvplan.units import GIB, MIB
@@ -36,29 +37,36 @@ class Ballast:
 
 
 def ballast_of(target: Target, rank: Rank) -> Ballast:
-    """The rank's weights. Their sum is the budget's line to the byte: what the tensors' own sizes do not
-    come to is one more tensor, or is cut off the last ones. Raises KvplanError(no-weights | cannot-shard)."""
-    settings = target.settings
-    gpu = settings.gpu
-    parallel = Parallel(
-        tensor_parallel_size=settings.tensor_parallel_size,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
-        data_parallel_size=settings.data_parallel_size if target.choice.engine.name == "vllm" else 1,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        compute_capability=None if gpu is None else gpu.compute_capability,
-    )
-    dtype = _dtype(target)
+    """The rank's weights. Their sum is that of the engine's own answer to the byte: what the tensors' sizes
+    do not come to is one more tensor, or is cut off the last ones.
+
+    Raises KvplanError(no-weights | cannot-shard).
+    """
+    settings, answer = target.settings, target.weights
+    try:
+        tensors, total, source = _divided(target, rank)
+    except KvplanError as error:
+        if error.code != "no-weights" or answer is None:
+            raise
+        tensors, total, source = [], answer.bytes_per_gpu, answer.source
+    if answer is not None and settings.pipeline_parallel_size == 1:
+        total = answer.bytes_per_gpu
+    total -= min(total, int(settings.cpu_offload_gb * GIB))
+    return Ballast(tuple(_summing_to(tensors, total)), source)
+
+
+def _divided(target: Target, rank: Rank) -> tuple[list[tuple[str, int]], int, str]:
+    """The rank's tensors, the bytes of its stage, and where they come from."""
+    settings, dtype = target.settings, _dtype(target)
+    parallel = parallel_for(target.model, target.choice, settings, target.result)
     if settings.weights is not None:
         sources = WeightSources(stated_bytes=settings.weights)
     else:
         sources = served_sources(target.model, settings.quantization)
     facts = weights_per_rank(sources, parallel, dtype)
-    total = facts.bytes_per_rank[rank.stage]
-    total -= min(total, int(settings.cpu_offload_gb * GIB))
-    tensors = (
-        _inventory(sources.inventory, rank.stage, parallel, dtype) if sources.inventory is not None else []
-    )
-    return Ballast(tuple(_summing_to(tensors, total)), facts.source)
+    inventory = sources.inventory
+    tensors = [] if inventory is None else _inventory(inventory, rank.stage, parallel, dtype)
+    return tensors, facts.bytes_per_rank[rank.stage], facts.source
 
 
 def _dtype(target: Target) -> Packing:
