@@ -42,7 +42,7 @@ def _target(hardware: Hardware, name: str = "gpt-oss-20b", engine: str = "vllm",
                      changes={"kv_cache_memory": settings.kv_cache_memory})  # fmt: skip
 
 
-def _run(options: Options = OPTIONS, **settings: object) -> Outcome:
+def _run(options: Options = OPTIONS, **settings: Any) -> Outcome:
     return run_session(lambda hardware: _target(hardware, **settings), options, ALONE)
 
 
