@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.engines import DEFAULT_ENGINE, OWN_OPTIONS, check_options
+from kvplan.engines import OWN_OPTIONS, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose, fitted
@@ -91,8 +91,8 @@ def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
     return load_model(plan.model), choose(plan.engine), settings_of(plan)
 
 
-def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: Any) -> SizeResult:
-    """How much cache the model takes under an engine.
+def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:
+    """How much cache the model takes under an engine: vLLM where none is named, llama.cpp for a GGUF file.
 
     The keywords are the long option names with underscores (``tokens``, ``requests``,
     ``tensor_parallel_size``, ``kv_cache_dtype``, ``kv_cache_memory`` …: see kvplan.settings.Settings);
@@ -109,12 +109,11 @@ def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: An
 
     if isinstance(model, Plan):
         return _size_plan(model, engine, options)
-    choice = choose(engine)
+    loaded = load_model(model, weights_from=options.pop("weights_from", None))
+    choice = choose(engine or default_engine([loaded]))
     media = {name: options.pop(name) for name in MEDIA if name in options}
-    weights_from = options.pop("weights_from", None)
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
-    loaded = load_model(model, weights_from=weights_from)
     if media:
         from kvplan.readers.media import with_media
 
@@ -122,9 +121,9 @@ def size(model: ModelLike | Plan, *, engine: str = DEFAULT_ENGINE, **options: An
     return ask(loaded, choice, settings)
 
 
-def _size_plan(plan: Plan, engine: str, options: dict[str, Any]) -> SizeResult:
+def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeResult:
     wrong = [name for name in options if _SHORT.get(name, name) not in OF_A_QUESTION]
-    if wrong or engine != DEFAULT_ENGINE:
+    if wrong or engine is not None:
         raise KvplanError(
             "bad-usage",
             f"{wrong[0] if wrong else 'engine'} belongs to a model: a plan says its own",
@@ -338,6 +337,7 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None
     tensor = values.get("tensor_parallel_size")
     if tensor is None and others and count % others == 0:
         values["tensor_parallel_size"] = count // others
+        values["spread"] = True
     elif (tensor or 1) * others > count:
         raise KvplanError(
             "bad-setting",
@@ -347,7 +347,7 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None
 
 
 _DEFAULTS = Settings()
-_OPTION_NAMES = field_names(Settings)
+_OPTION_NAMES = [name for name in field_names(Settings) if name != "spread"]
 
 
 def _unknown_option(name: str) -> KvplanError:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from kvplan.api import ModelLike, gpus_of, load_model, make_settings, parse_number
-from kvplan.engines import DEFAULT_ENGINE, check_options, own_settings
+from kvplan.dtypes import kv_dtype
+from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.errors import KvplanError
 from kvplan.fitting import BUDGETS, choose
@@ -23,6 +24,7 @@ from kvplan.planning.quality import weight_quality
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.plan import LIKELY, SAFE
+from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, parse_bytes, parse_tokens
@@ -41,7 +43,7 @@ _VARIED = (
 def plan(
     model: ModelLike,
     *,
-    engine: str | Sequence[str] = DEFAULT_ENGINE,
+    engine: str | Sequence[str] | None = None,
     requests: int | None = None,
     tokens: int | str | None = None,
     workload: Workload | None = None,
@@ -91,13 +93,13 @@ def plan(
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
     sensitivity. Raises KvplanError.
     """
-    choices = _choices(engine)
+    loaded = load_model(model, weights_from=weights_from)
+    choices = _choices(engine or default_engine([loaded]))
     for name in options:
         if name in _VARIED:
             raise KvplanError("bad-usage", f"plan() varies {name} itself")
     base = make_settings(**options)
     check_options((choice.engine for choice in choices), base)
-    loaded = load_model(model, weights_from=weights_from)
     load = _load(loaded, base, workload, tokens)
     stated: dict[str, Any] = {
         "requests_in_flight": requests,
@@ -122,8 +124,11 @@ def plan(
             help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
         )
 
+    host = parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory
+    kv_dtypes = (kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype)
+
     def asked(choice: Choice) -> Ask:
-        own = own_settings(choice.engine, base)
+        own, types, tier = _own_words(own_settings(choice.engine, base), choice, host)
         return Ask(
             variants=variants_of(loaded, own),
             choice=choice,
@@ -140,7 +145,7 @@ def plan(
             dcp=_sizes(dcp),
             adp=_groups(own),
             expert_parallel=enable_expert_parallel,
-            kv_dtypes=(kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype),
+            kv_dtypes=types or kv_dtypes,
             quality=quality,
             objective=objective,
             max_gpus=max_gpus,
@@ -151,7 +156,7 @@ def plan(
             speed=speed or _speed(choice.engine.name),
             prefix=load.shared_prefix_tokens,
             samples=load.samples,
-            host_memory=parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory,
+            host_memory=tier,
         )
 
     asks, left_out = _asks(asked, choices, forgiving=engine == ALL)
@@ -226,6 +231,28 @@ def _groups(base: Settings) -> tuple[int, ...] | None:
     if (asked := own.get("enable_attention_dp")) is not None:
         return (1,) if not asked else TENSOR_WAYS
     return None
+
+
+_CACHE_TYPES = ("cache_type_k", "cache_type_v")
+
+
+def _own_words(
+    base: Settings, choice: Choice, host_memory: int
+) -> tuple[Settings, tuple[str, ...] | None, int]:
+    """(settings, the one cache format that is tried, bytes of a tier in host memory) in llama.cpp's words.
+
+    Both types where -ctk or -ctv was given, of which the smaller counts as the format; host memory for the
+    cache itself. As they are for an engine without such options.
+    """
+    own = dict(base.engine_options)
+    types = None
+    if own.keys() & set(_CACHE_TYPES):
+        own |= {name: str(own.get(name) or "f16") for name in _CACHE_TYPES}
+        words = [str(own[name]) for name in _CACHE_TYPES]
+        types = (min(words, key=lambda word: kv_dtype(word).key_packing(32).bytes_for(32)),)
+    if host_memory and any(option.name == HOST_MEMORY for option in choice.engine.options):
+        own[HOST_MEMORY], host_memory = host_memory, 0
+    return replace(base, engine_options=tuple(sorted(own.items()))), types, host_memory
 
 
 def _speed(engine: str) -> SpeedOf:

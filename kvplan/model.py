@@ -49,6 +49,10 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
     return tuple(runs)
 
 
+GGUF_HEADER = "gguf header"
+"""`Provenance.how` of a model that a GGUF file describes."""
+
+
 class EncoderInput(str, Enum):
     """What cross attention reads."""
 
@@ -112,6 +116,11 @@ class Model:
     warnings: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = field(default=None)
     counted: Checkpoint | None = None
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether it was read from a GGUF file, which holds its weights too."""
+        return self.provenance.how == GGUF_HEADER
 
     @property
     def num_layers(self) -> int:

@@ -5,7 +5,7 @@ All answers come from calling the engine; no formula is repeated here. Pure: no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import lcm
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from kvplan.settings import Settings
 from kvplan.terms import Grows
 from kvplan.units import MIB, ceil_div, round_up
 
+Trials = Callable[[Model, Settings], Iterable[Sequence[tuple[str, Settings]]]]
 MAX_REQUESTS = 10**9
 SHORTEST_RUNG = 1024
 PLENTY = 10**17
@@ -53,10 +54,18 @@ class Verdict(NamedTuple):
 
 def verdict(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Verdict | None:
     """What the pool or ``kv_cache_memory`` (bytes per GPU) holds; None where there is neither."""
-    if settings.kv_cache_memory is None and result.budget is None:
+    if uncounted(result):
+        return None
+    if settings.kv_cache_memory is None and result.budget is None and result.pool is None:
         return None if result.refusal is None else Verdict(False, 0, False)
     most = max_requests(model, choice, settings, result)
     return Verdict(result.refusal is None and most >= settings.requests, most, result.refusal is None)
+
+
+def uncounted(result: SizeResult) -> bool:
+    """Whether the cache lies in host memory, of which nobody said how much there is: then no number of
+    requests is claimed."""
+    return result.refusal is None and result.pool is None and bool(result.settings.get("host_kv_bytes"))
 
 
 def memory_of(settings: Settings, result: SizeResult) -> int | None:
@@ -77,6 +86,12 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
         return 0
     if result.pool is not None:
         return result.pool.max_requests
+    if uncounted(result):
+        raise KvplanError(
+            "no-memory",
+            "the cache lies in host memory, and how much of it there may be taken was not given",
+            help="--host-memory 64GiB",
+        )
     memory = memory_of(settings, result)
     if memory is None:
         raise KvplanError(
@@ -261,7 +276,8 @@ class WaysOut(NamedTuple):
 
     tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
     that hold all of them; kv_cache_dtype: ``fp8`` where that alone is enough; tensor_parallel_size: GPUs of
-    the named kind.
+    the named kind. max_model_len: that of the requests, where the engine does not start with its default.
+    others: changes in the engine's own words.
     """
 
     tokens: int | None = None
@@ -269,14 +285,18 @@ class WaysOut(NamedTuple):
     memory: int | None = None
     kv_cache_dtype: str | None = None
     tensor_parallel_size: int | None = None
+    max_model_len: int | None = None
+    others: tuple[str, ...] = ()
 
 
 def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
     """For requests that do not fit ``kv_cache_memory``, or an engine that would not start with it."""
+    settings = own_settings(choice.engine, settings)
     asked = replace(settings, tokens=result.request.tokens)
     memory, more = None, None
+    others = tuple(_others(model, choice, asked))
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
-        return WaysOut()  # the refusal has them
+        return WaysOut(others=others)  # the refusal has the rest
     if result.budget is None:
         needed = _needed_memory(model, choice, asked)
         memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
@@ -285,14 +305,46 @@ def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResul
         more = next((w for w in wider if _fits(model, choice, replace(asked, tensor_parallel_size=w))), None)
     dtype = "fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None
     if result.refusal is not None:
-        return WaysOut(memory=memory, kv_cache_dtype=dtype, tensor_parallel_size=more)
+        return WaysOut(
+            memory=memory,
+            kv_cache_dtype=dtype,
+            tensor_parallel_size=more,
+            max_model_len=_own_length(model, choice, asked, result),
+            others=others,
+        )
     return WaysOut(
         tokens=largest_tokens(model, choice, settings) or None,
         requests=max_requests(model, choice, settings, result) or None,
         memory=memory,
         kv_cache_dtype=dtype,
         tensor_parallel_size=more,
+        others=others,
     )
+
+
+def _own_length(model: Model, choice: Choice, asked: Settings, result: SizeResult) -> int | None:
+    """The requests' own length as max_model_len, where the engine would start with that."""
+    largest = result.refusal.largest_max_model_len if result.refusal is not None else None
+    tokens = asked.tokens
+    if asked.max_model_len is not None or not tokens or not largest or tokens > largest:
+        return None
+    return tokens if _fits(model, choice, replace(asked, max_model_len=tokens)) else None
+
+
+def _others(model: Model, choice: Choice, asked: Settings) -> Iterator[str]:
+    """The least change of each kind that the engine offers (``trials``) and with which the requests fit.
+
+    A kind is sorted from the least change to the most: what fits with one fits with those after it.
+    """
+    offered: Trials | None = getattr(choice.engine, "trials", None)
+    for kind in offered(model, asked) if offered is not None else ():
+        low, high = -1, len(kind) - 1
+        if high < 0 or not _fits(model, choice, kind[high][1]):
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if _fits(model, choice, kind[middle][1]) else (middle, high)
+        yield kind[high][0]
 
 
 def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:

@@ -173,6 +173,20 @@ class ModelWeights:
     source: str
 
 
+HOST = "host"
+
+
+@record()
+class Device:
+    """A GPU, or the host, where an engine deals whole layers: layers whose cache lies there, bytes of that
+    cache, and of the weights (None: not known)."""
+
+    name: str
+    layers: int
+    kv_bytes: int
+    weights_bytes: int | None = None
+
+
 @record()
 class Refusal:
     """The engine would not start with these settings: why, and what would do.
@@ -188,7 +202,10 @@ class Refusal:
 
 @record()
 class SizeResult:
-    """How much cache a model takes under one engine; ``refusal`` is set when the engine would not start."""
+    """How much cache a model takes under one engine; ``refusal`` is set when the engine would not start.
+
+    devices: each of them where layers are dealt over several GPUs, or left in host memory.
+    """
 
     model: ModelRef
     engine: EngineRef
@@ -202,6 +219,7 @@ class SizeResult:
     warnings: tuple[str, ...] = ()
     budget: Budget | None = None
     weights: ModelWeights | None = None
+    devices: tuple[Device, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -227,6 +245,7 @@ class SizeResult:
             if self.refusal is None
             else {**_plain(self.refusal), "help": list(self.refusal.help)},
             "warnings": list(self.warnings),
+            **({"devices": [_plain(one) for one in self.devices]} if self.devices else {}),
         }
 
 

@@ -17,7 +17,8 @@ class Settings(KeptHash):
     tokens counts decoder positions, answer_tokens those of them that are generated (None: an eighth);
     encoder_tokens what cross attention reads. dtype is the model's
     dtype, kv_cache_dtype the cache's ("auto": the engine decides). max_model_len may be LONGEST: the
-    longest that fits. weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
+    longest that fits. spread: the tensor-parallel size stands for the GPUs that were named, nobody wrote it.
+    weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
     weights, as the engine counts them. speculative_model: a draft model of its own beside the target.
     media: what images, video and audio add, for the answer's settings; tokens has them already.
     """
@@ -30,6 +31,7 @@ class Settings(KeptHash):
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     decode_context_parallel_size: int = 1
+    spread: bool = False
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     mamba_cache_dtype: str = "auto"

@@ -15,7 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import BUDGETS, TOO_LARGE, choose
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
-from kvplan.plans.question import pools_of, requests_of, settings_of
+from kvplan.plans.question import caches_in_host, pools_of, requests_of, settings_of
 from kvplan.plans.serve import HOST_TIERS, flags_of
 from kvplan.plans.sharing import share_of
 from kvplan.questions import ask
@@ -127,7 +127,7 @@ class Started:
         """The length that the engine is started for."""
         assert self.result is not None
         shown = self.result.settings
-        for name in ("max_model_len", "max_seq_len", "context_len", "context_length"):
+        for name in ("max_model_len", "max_seq_len", "context_len", "context_length", "n_ctx_seq"):
             if isinstance(shown.get(name), int):
                 return int(shown[name])
         return self.plan.settings.max_model_len or self.model.max_model_len
@@ -201,6 +201,8 @@ class Started:
     @property
     def host_tier_bytes(self) -> int | None:
         """The host-memory tier that the flags give, over all GPUs; None where the engine has none here."""
+        if caches_in_host(self.plan):
+            return self.plan.require.host_memory_bytes  # what there is, not what a flag gives
         tier = HOST_TIERS.get(self.choice.engine.name)
         if tier is None:
             return None

@@ -12,7 +12,7 @@ from kvplan.cli.commands import Given, text_of
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.terminal import COLOR_WORDS
-from kvplan.engines import DEFAULT_ENGINE, ENGINES, check_options
+from kvplan.engines import ENGINES, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose
@@ -48,14 +48,15 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     if any(is_plan_file(name) for name in names):
         return _of_plan(names, given)
     values = gather(given)
-    specs = values.pop("engine", [DEFAULT_ENGINE])
-    every = ALL in specs
-    choices = [choose(spec) for spec in (list(ENGINES) if every else specs)]
+    specs = values.pop("engine", None)
+    every = specs is not None and ALL in specs
+    named = None if specs is None else [choose(spec) for spec in (list(ENGINES) if every else specs)]
     lengths = values.pop("tokens", [None])
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])
     weights_from = values.pop("weights_from", None)
     models = [load_model(name, weights_from=weights_from) for name in names]
+    choices = [choose(default_engine(models))] if named is None else named
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
     media = {name: values.pop(name) for name in MEDIA if name in values}

@@ -111,6 +111,7 @@ OUTPUT = "Output and help"
 _PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM"}
 _METAVARS = {
     "count": "NUMBER",
+    "size": "SIZE",
     "share": "SHARE",
     "ratio": "RATIO",
     "flag": "",

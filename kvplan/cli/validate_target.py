@@ -7,6 +7,7 @@ from typing import Any
 from kvplan.cli.commands import Given
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
+from kvplan.engines import default_engine
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -38,12 +39,12 @@ class Asked:
             self.model: Model = load_model(self.plan.model)
             settings = make_settings(**{name: flags[name] for name in typed})
         else:
-            engine = str(flags.pop("engine", "vllm"))
+            engine = flags.pop("engine", None)
             typed = [name for name in _OF_A_RUN if name in flags]
             weights_from = flags.pop("weights_from", None)
             settings = make_settings(**flags)
-            self.choice = choose(engine)
             self.model = load_model(word, weights_from=weights_from)
+            self.choice = choose(engine or default_engine([self.model]))
             self.plan = bare_plan(self.model, self.choice, settings)
         self.changes: dict[str, Any] = {name: getattr(settings, name) for name in typed}
         if self.changes.get("max_model_len") == LONGEST and self.choice.engine.name != "vllm":

@@ -8,9 +8,10 @@ from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.options import EngineOption
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines.own_options import OPTIONS_OF, SPREAD
 from kvplan.engines.shared_options import check_shared
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.model import Model
 from kvplan.settings import Settings
 
 
@@ -47,7 +48,7 @@ ENGINES: Mapping[str, Engine] = _Engines(
         "llamacpp": "LlamaCpp",
     }
 )
-DEFAULT_ENGINE = "vllm"
+DEFAULT_ENGINE, GGUF_ENGINE = "vllm", "llamacpp"
 OWN_OPTIONS: dict[str, EngineOption] = {
     option.name: option for options in OPTIONS_OF.values() for option in options
 }
@@ -60,9 +61,20 @@ def knows(engine: Engine, name: str) -> bool:
 
 
 def own_settings(engine: Engine, settings: Settings) -> Settings:
-    """The settings with only those engine options that the engine knows."""
+    """The settings with only those engine options that the engine knows, and with the GPUs that were named
+    (``2xrtx-3090``) dealt as the engine deals them."""
     kept = tuple(pair for pair in settings.engine_options if knows(engine, pair[0]))
-    return settings if kept == settings.engine_options else replace(settings, engine_options=kept)
+    if kept != settings.engine_options:
+        settings = replace(settings, engine_options=kept)
+    if settings.spread and engine.name in SPREAD:
+        size = {SPREAD[engine.name]: getattr(settings, SPREAD[engine.name]) * settings.tensor_parallel_size}
+        settings = replace(settings, **{"tensor_parallel_size": 1, "spread": False, **size})
+    return settings
+
+
+def default_engine(models: Iterable[Model]) -> str:
+    """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file."""
+    return GGUF_ENGINE if any(model.is_gguf for model in models) else DEFAULT_ENGINE
 
 
 def check_options(engines: Iterable[Engine], settings: Settings) -> None:

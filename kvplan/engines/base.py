@@ -260,6 +260,7 @@ _QUESTION = (
     "kv_cache_memory",
     "cache_implementation",
     "media",
+    "spread",
 )
 _PLANNED = tuple(name for name in field_names(Settings) if name not in _QUESTION)
 planned_values = attrgetter(*_PLANNED)

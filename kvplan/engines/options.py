@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
+from kvplan.units import parse_bytes
 
 Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...] | tuple[str, ...]
 
@@ -15,8 +16,9 @@ Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...] | t
 class EngineOption:
     """An option of one engine.
 
-    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more);
-    counts, shares and words are lists with commas. flags: short forms beside ``--name-with-hyphens``.
+    kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
+    (bytes, ``16GiB``); counts, shares and words are lists with commas. flags: short forms beside
+    ``--name-with-hyphens``. served: False where it says what there is, and is no flag of the server.
     """
 
     name: str
@@ -27,6 +29,7 @@ class EngineOption:
     lowest: int = 1
     highest: int = 10**15
     flags: tuple[str, ...] = ()
+    served: bool = True
 
     def parse(self, value: object) -> Value:
         """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
@@ -56,6 +59,8 @@ class EngineOption:
             raise TypeError
         if self.kind == "count":
             return self._count(value)
+        if self.kind == "size":
+            return parse_bytes(value) if isinstance(value, str) else self._count(value)
         return _share(value, most=1 if self.kind == "share" else None)
 
     def _count(self, value: object) -> int:
@@ -72,6 +77,7 @@ class EngineOption:
             "count": f"{self.name} is a whole number, {self.lowest} or more"
             + (f", at most {self.highest:,}" if self.highest < 10**15 else ""),
             "flag": f"{self.name} is true or false",
+            "size": f"{self.name} is a number of bytes, such as 16GiB",
             "share": f"{self.name} lies in 0 … 1",
             "ratio": f"{self.name} is 0 or more",
             "counts": f"{self.name} is a list of whole numbers, such as 512,32768",

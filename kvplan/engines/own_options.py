@@ -7,6 +7,9 @@ from fractions import Fraction
 from kvplan.engines.options import EngineOption
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+SPREAD = {"llamacpp": "pipeline_parallel_size"}
+"""Engines that deal their layers over every GPU that they see (llama.cpp's --split-mode layer, its default),
+and the size that says how many."""
 MAX_SLOTS = 256
 """LLAMA_MAX_SEQ in src/llama-cparams.h."""
 SERVER_SLOTS = 4
@@ -34,7 +37,21 @@ LLAMACPP = (
         lowest=0,
         flags=("-ngl",),
     ),
+    EngineOption(
+        "n_cpu_moe",
+        "count",
+        "Layers, the first ones, whose experts stay in host memory.",
+        lowest=0,
+        flags=("-ncmoe",),
+    ),
+    EngineOption("cpu_moe", "flag", "All experts stay in host memory.", default=False, flags=("-cmoe",)),
     EngineOption("kv_offload", "flag", "Keep the cache on the GPUs; off: in host memory.", default=True),
+    EngineOption(
+        "host_memory",
+        "size",
+        "Host memory that the cache may take, where it lies there: 64GiB.",
+        served=False,
+    ),
 )
 
 _LORA = (

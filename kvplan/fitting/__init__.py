@@ -17,7 +17,7 @@ from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import changed
-from kvplan.results import Budget, ModelWeights, Refusal, SizeResult
+from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, gib
 
@@ -28,7 +28,7 @@ BUDGETS = {
     "llamacpp": "kvplan.fitting.llamacpp",
 }
 """Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
-_WITH_AUTO = ("vllm",)
+_WITH_AUTO = ("vllm", "llamacpp")
 """Engines whose length may be ``auto``."""
 _WAYS = (2, 4, 8, 16)
 
@@ -36,7 +36,8 @@ _WAYS = (2, 4, 8, 16)
 class Fit(NamedTuple):
     """A budget, the weights in it and the settings that decided it; without a budget the warnings say why.
 
-    help: the engine's own way out where nothing is left.
+    help: the engine's own way out where nothing is left. per_device: weights of each GPU, then of the host,
+    where an engine deals whole layers.
     """
 
     budget: Budget | None
@@ -44,6 +45,7 @@ class Fit(NamedTuple):
     warnings: tuple[str, ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
     help: tuple[str, ...] = ()
+    per_device: tuple[int, ...] = ()
 
 
 class _Module(Protocol):
@@ -92,6 +94,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         settings={**result.settings, **dict(fit.settings)},
         budget=fit.budget,
         weights=fit.weights,
+        devices=_with_weights(result.devices, fit.per_device),
         warnings=(*result.warnings, *fit.warnings),
     )
 
@@ -126,6 +129,14 @@ def _beside(
     return replace(result, refusal=refusal)
 
 
+def _with_weights(devices: tuple[Device, ...], amounts: tuple[int, ...]) -> tuple[Device, ...]:
+    """amounts: of every GPU, then of the host; none where they were stated."""
+    if not amounts:
+        return devices
+    own = dict(zip((one.name for one in devices if one.name != HOST), amounts, strict=False))
+    return tuple(changed(one, weights_bytes=own.get(one.name, amounts[-1])) for one in devices)
+
+
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
     found: _Module = import_module(module)
     return found.fit(model, choice, settings)
@@ -139,6 +150,9 @@ def _with_longest(model: Model, choice: Choice, settings: Settings) -> Settings:
             "--max-model-len auto asks for the longest length that fits a memory which was not given",
             help="add --gpu h100, or --kv-cache-memory 16GiB",
         )
+    longest = getattr(choice.engine, "longest", None)
+    if longest is not None:
+        return replace(settings, max_model_len=longest(model, settings, choice.version))
     own = replace(settings, max_model_len=None, tokens=None)
     refusal = choice.engine.size(model, own, choice.version).refusal
     return replace(settings, max_model_len=None if refusal is None else refusal.largest_max_model_len)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests
+from kvplan.questions import ask, max_requests, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
@@ -36,7 +36,7 @@ _LENGTHS = (4096, 32768, 131072)
 def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Fits:
     """Requests at several lengths up to max_model_len, and the largest max_model_len."""
     budget = result.budget
-    if budget is None or budget.kv_pool_bytes == 0:
+    if budget is None or budget.kv_pool_bytes == 0 or uncounted(result):
         return Fits()
     likely = replace(settings, kv_cache_memory=budget.kv_pool_bytes, requests=1)
     safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
@@ -44,9 +44,11 @@ def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult
     surely, _ = _largest_start(model, choice, safe)
     if result.refusal is not None:
         return Fits((), largest, surely, is_own)
-    longest = int(result.settings.get("max_model_len") or result.request.tokens)
+    started_for = result.settings.get("max_model_len")
+    longest = int(started_for or result.request.tokens)
     lengths = sorted({*(length for length in _LENGTHS if length < longest), result.request.tokens, longest})
-    likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
+    if started_for is not None:
+        likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
     rungs = tuple(
         Fitting(
             tokens,

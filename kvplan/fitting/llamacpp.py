@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from kvplan.budget.lines import about, exact, left_over
 from kvplan.engines.base import Choice
 from kvplan.engines.llamacpp.memory import place
-from kvplan.engines.options import resolve
+from kvplan.engines.options import Options, resolve
 from kvplan.engines.own_options import LLAMACPP
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
@@ -31,7 +32,17 @@ KEPT_FREE = GIB
 MARGIN = 512 * MIB
 _F32 = 4
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
+_EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
+"""Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output"
+
+
+class Weights(NamedTuple):
+    """What is loaded, where the figure comes from, and the bytes of each GPU, then of the host."""
+
+    found: ModelWeights
+    source: str
+    places: tuple[int, ...] = ()
 
 
 @once_a_start
@@ -46,13 +57,13 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
                 "without flash attention the compute buffer grows with the context",
                 help=("--flash-attn", "--kv-cache-memory 16GiB"),
             )
-        weights, source = _weights(model, settings, options.count("n_gpu_layers"))
+        weights = _weights(model, settings, options)
     except KvplanError as error:
         return Fit(None, None, (no_pool(error),))
     shape = shape_of(model, 2)
     widest = max(shape.vocab_size + shape.hidden_size, 2 * shape.mlp_width + 2 * shape.hidden_size)
     lines = (
-        exact("weights", weights.bytes_per_gpu, source),
+        exact("weights", weights.found.bytes_per_gpu, weights.source),
         about(
             "compute buffer",
             (options.count("ubatch_size") or 0) * widest * _F32,
@@ -65,45 +76,45 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     )
     budget = left_over(gpu.slug, total, total, lines, calibrated=False)
     warnings += ("llama.cpp's compute buffer is uncalibrated: mind the interval of the pool",)
-    return Fit(budget, weights, warnings)
+    return Fit(budget, weights.found, warnings, per_device=weights.places)
 
 
-def _weights(model: Model, settings: Settings, n_gpu_layers: int | None) -> tuple[ModelWeights, str]:
+def _weights(model: Model, settings: Settings, options: Options) -> Weights:
     """Of the fullest device, as stated or from the GGUF's list of tensors. Raises RefusedError."""
     devices = settings.pipeline_parallel_size
     if settings.weights is not None:
         stated = settings.weights
-        return ModelWeights(stated, stated * devices, "--weights"), "--weights: bytes of one GPU, as given"
-    path = Path(model.source)
-    if model.architecture is not None or not path.is_file():
+        source = "--weights: bytes of one GPU, as given"
+        return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
+    if not model.is_gguf:
         raise RefusedError(
             "no-weights",
             f"llama.cpp loads a GGUF file, and {model.id} was not read from one",
             help=("give the .gguf file", "--weights 15GiB"),
         )
-    tensors = tensor_bytes(path)
-    per_device = [0] * devices
-    dealt = _dealt(tensors, devices, n_gpu_layers)
-    for device, amount in dealt:
-        if device is not None:
-            per_device[device] += amount
-    total, host = sum(tensors.values()), sum(amount for device, amount in dealt if device is None)
-    source = f"tensors of the GGUF file; {host:,} B in host memory"
-    return ModelWeights(max(per_device), total, "GGUF tensors"), source
+    tensors = tensor_bytes(Path(model.source))
+    places = [0] * (devices + 1)
+    for device, amount in _dealt(tensors, devices, options):
+        places[devices if device is None else device] += amount
+    source = f"tensors of the GGUF file; {places[-1]:,} B in host memory"
+    found = ModelWeights(max(places[:-1]), sum(tensors.values()), "GGUF tensors")
+    return Weights(found, source, tuple(places))
 
 
-def _dealt(
-    tensors: Mapping[str, int], devices: int, n_gpu_layers: int | None
-) -> list[tuple[int | None, int]]:
+def _dealt(tensors: Mapping[str, int], devices: int, options: Options) -> list[tuple[int | None, int]]:
     """The device (None: host) and bytes of each tensor; a tied embedding lies with the output once more."""
+    n_gpu_layers = options.count("n_gpu_layers")
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(numbered.values(), default=-1) + 1
     places = place(layers, devices, n_gpu_layers)
+    hosted = layers if options.flag("cpu_moe") else options.count("n_cpu_moe") or 0
     output = devices - 1 if n_gpu_layers is None or n_gpu_layers > 0 else None
     dealt: list[tuple[int | None, int]] = []
     for name, amount in tensors.items():
         if name in numbered:
-            dealt.append((places[numbered[name]], amount))
+            layer = numbered[name]
+            left = layer < hosted and _EXPERTS.search(name) is not None
+            dealt.append((None if left else places[layer], amount))
         else:
             dealt.append((output if name.startswith(_OUTPUT) else None, amount))
     if "output.weight" not in tensors and _EMBEDDING in tensors:

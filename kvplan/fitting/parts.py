@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, wraps
@@ -72,6 +73,21 @@ def no_pool(error: KvplanError) -> str:
     return f"no pool was computed: {error.message}. Ways out: {ways}"
 
 
+APPLE = "apple"
+
+
+def _of_a_mac(gpu: Gpu) -> str:
+    """What macOS lets a GPU wire differs by its release: llama.cpp prints it (ggml/src/ggml-metal,
+    recommendedMaxWorkingSetSize), and the usual default is three quarters of the memory."""
+    amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
+    usual = f"{int(amount[1]) * 3 // 4}GiB" if amount else "96GiB"
+    return (
+        f"no pool was computed: macOS decides how much of its memory {gpu.slug} may use."
+        f" Ways out: --gpu {usual} (three quarters of {gpu.memory_marketing}, the usual default; llama.cpp"
+        " prints yours as recommendedMaxWorkingSetSize); --kv-cache-memory 16GiB"
+    )
+
+
 def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
     """The total as the runtime reports it, or what nvidia-smi shows with what the runtime may keep of it."""
     warnings: list[str] = []
@@ -86,6 +102,8 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
             " differ by several GiB; --kv-cache-memory pins the cache"
         )
     total = gpu.memory_total_bytes or gpu.memory_nvml_bytes
+    if total is None and gpu.vendor == APPLE:
+        return None, (), (_of_a_mac(gpu),)
     if total is None:
         return None, (), (
             f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -23,6 +24,8 @@ from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 
+Served = Callable[[Settings, int, int], Settings]
+"""An engine's own form of settings for so many requests of such a length, where its words are others."""
 _OWN = {
     "vllm": ("max_num_batched_tokens", "gpu_memory_utilization"),
     "sglang": ("chunked_prefill_size",),
@@ -44,10 +47,9 @@ def settings_of(ask: Ask, found: Found) -> Settings:
         tokens=longest,
         requests=found.per_engine * ask.samples,
     )
-    if ask.choice.engine.name == "llamacpp":
-        slots = found.per_engine * ask.samples
-        own = {**dict(settings.engine_options), "parallel": slots, "ctx_size": slots * longest}
-        return replace(settings, max_num_seqs=None, engine_options=tuple(sorted(own.items())))
+    served: Served | None = getattr(ask.choice.engine, "served", None)
+    if served is not None:
+        return served(settings, found.per_engine * ask.samples, found.max_model_len)
     return replace(settings, max_num_seqs=found.max_num_seqs * found.one.limit_ways)
 
 
@@ -181,6 +183,9 @@ def other_checkpoint(asked: str, taken: str) -> str:
 
 def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], int]:
     """The flags of the tier in host memory, and the bytes that they come to."""
+    own = dict(ask.base.engine_options).get("host_memory")
+    if isinstance(own, int):
+        return (), own * found.replicas
     if not ask.host_memory:
         return (), 0
     return HOST_TIERS[ask.choice.engine.name].flags(ask.host_memory, found.gpus, found.engines)

@@ -42,7 +42,7 @@ def plan_hash(plan: Plan, digest: str) -> str:
             "model": digest,
             "engine": plan.engine,
             "gpus": plan.gpus,
-            "settings": _plain(plan.settings, "answer_tokens"),
+            "settings": _plain(plan.settings, "answer_tokens", "spread"),
             "workload": None if workload is None else _plain(workload, *_TRACE),
             "require": _plain(require, "max_cost_per_hour"),
         }

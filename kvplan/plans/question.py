@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
+
+HOST_MEMORY = "host_memory"
 
 
 def pools_of(plan: Plan) -> int:
@@ -33,4 +36,15 @@ def requests_of(plan: Plan) -> int:
 
 def settings_of(plan: Plan) -> Settings:
     """The plan's settings with its question: so many requests of such a length on one pool."""
-    return replace(plan.settings, tokens=tokens_of(plan), requests=max(requests_of(plan), 1))
+    settings = replace(plan.settings, tokens=tokens_of(plan), requests=max(requests_of(plan), 1))
+    host = plan.require.host_memory_bytes
+    if host and caches_in_host(plan):
+        own = {**dict(settings.engine_options), HOST_MEMORY: host // max(plan.replicas, 1)}
+        return replace(settings, engine_options=tuple(sorted(own.items())))
+    return settings
+
+
+def caches_in_host(plan: Plan) -> bool:
+    """Whether the engine may keep the cache itself in host memory, rather than a tier behind it."""
+    engine = plan.engine.partition("@")[0]
+    return any(option.name == HOST_MEMORY for option in OPTIONS_OF.get(engine, ()))

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 
 from kvplan.engines import choose_engine
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines.own_options import OPTIONS_OF, SPREAD
 from kvplan.plans.flags import EngineFlags, Flag
 from kvplan.record import field_names, record
 from kvplan.settings import LONGEST, Settings
@@ -20,7 +20,7 @@ from kvplan.units import GB, GIB
 
 _QUESTION = """tokens encoder_tokens answer_tokens requests gpu usage weights engine_options
 cache_implementation speculative_method num_speculative_tokens speculative_model media
-kv_cache_memory""".split()
+kv_cache_memory spread""".split()
 """Settings that are no flag of a server, or have a flag of another name."""
 _COMMON = [name for name in field_names(Settings) if name not in _QUESTION]
 _KIND_OF = {
@@ -125,10 +125,9 @@ _SHORT_OF = {
                "gpu_memory_utilization": "free_gpu_memory_fraction"},
     "llamacpp": {"c": "ctx_size", "np": "parallel", "ctk": "cache_type_k", "ctv": "cache_type_v",
                  "ub": "ubatch_size", "fa": "flash_attn", "ngl": "n_gpu_layers",
-                 "max_model_len": "ctx_size", "max_num_seqs": "parallel"},
+                 "max_model_len": "ctx_size", "max_num_seqs": "parallel",
+                 "kv_cache_dtype": "cache_type_k", "kv_dtype": "cache_type_k"},
 }  # fmt: skip
-_SPREAD = {"llamacpp": "pipeline_parallel_size"}
-"""llama.cpp lays its layers over every GPU that it sees (--split-mode layer, its default)."""
 
 
 @cache
@@ -141,6 +140,8 @@ def flags_of(spec: str) -> EngineFlags:
     name = choice.engine.name
     flags = {flag: Flag(flag, _kind(setting), setting) for flag, setting in _NAMES.get(name, {}).items()}
     for option in OPTIONS_OF.get(name, ()):
+        if not option.served:
+            continue
         flags[option.name] = Flag(option.name, _OWN_KINDS[option.kind], option.name, option.parse)
     for word in (*_KEPT, *_KEPT_BY.get(name, ())):
         flags.setdefault(word, Flag(word, "kept", None))
@@ -151,7 +152,7 @@ def flags_of(spec: str) -> EngineFlags:
         flags,
         {word: long for word, long in short.items() if long in flags and word not in flags},
         None if choice.asked else f"no version of {name} is named: the rules of {choice.version} were taken",
-        _SPREAD.get(name),
+        SPREAD.get(name),
     )
 
 

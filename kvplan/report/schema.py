@@ -151,6 +151,15 @@ class WeightsEntry(_Strict):
     source: str
 
 
+class DeviceEntry(_Strict):
+    """One GPU, or the host, where an engine deals whole layers."""
+
+    name: str
+    layers: Count = Field(description="whose cache lies there")
+    kv_bytes: Bytes = Field(description="of all requests")
+    weights_bytes: Optional[Bytes]  # noqa: UP045
+
+
 class RefusalEntry(_Strict):
     """Why the engine would not start."""
 
@@ -176,6 +185,9 @@ class SizeEntry(_Strict):
     pool: Optional[PoolEntry]  # noqa: UP045
     refusal: Optional[RefusalEntry]  # noqa: UP045
     warnings: list[str]
+    devices: list[DeviceEntry] = Field(
+        default=[], description="where layers are dealt over several GPUs, or left in host memory"
+    )
 
 
 def size_schema() -> dict[str, Any]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
 
 _FAMILY_WIDTH = 36
+_POOL_OF = {False: "pool of one GPU", True: "pool in host memory"}
 
 
 def size_screen(
@@ -47,11 +48,12 @@ def size_screen(
     memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
     plan: whose pool this is, where a plan was sized.
     """
-    screen: Screen = _sentence(result, verdict, memory)
-    screen += help_lines(ways_words(ways, result)) if ways is not None else []
+    screen: Screen = _sentence(result, verdict, memory, ways)
     screen += [BLANK, *_figures(result)]
-    if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request:
+    if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         screen += [BLANK, *_layers(result)]
+    if result.devices:
+        screen += [BLANK, *_devices(result)]
     if result.budget is not None:
         screen += [BLANK, *memory_lines(result, result.budget)]
     if fits is not None and (lines := fits_lines(result, fits)):
@@ -70,18 +72,32 @@ def size_screen(
     return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
 
 
-def _sentence(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:
-    name = result.model.id
+def _sentence(
+    result: SizeResult, verdict: Verdict | None, memory: int | None, ways: WaysOut | None
+) -> Screen:
+    """The answer, then what would make it fit: nearest to what was asked first."""
+    words = ways_words(ways, result) if ways is not None else ()
     if verdict is not None and result.refusal is not None:
         head = wrapped(
-            f"{engine_title(result.engine)} would not serve {name}: {result.refusal.message}",
+            f"{engine_title(result.engine)} would not serve {result.model.id}: {result.refusal.message}",
             first="No: ",
         )
-        return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
+        first = 1 if ways is not None and ways.max_model_len is not None else 0
+        helps = (*words[:first], *result.refusal.help, *words[first:])
+        return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(helps)]
+    return [*_headline(result, verdict, memory), *help_lines(words)]
+
+
+def _headline(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:
+    name = result.model.id
     if verdict is not None and result.budget is not None and result.pool is not None:
         return _gpu_sentence(result, verdict, result.budget, result.pool)
+    if memory is None and result.pool is not None:
+        memory = result.pool.bytes
     if verdict is not None and memory is not None:
         return _fit_sentence(result, verdict, memory)
+    if host := int(result.settings.get("host_kv_bytes") or 0):
+        return _host_sentence(result, host)
     if result.total.kv_bytes == 0:
         return [line(Span(name, "bold"), " keeps nothing from one token to the next: 0 bytes of cache.")]
     subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
@@ -103,6 +119,25 @@ def _of_plan(plan: Plan) -> str:
     head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}"
     pools = pools_of(plan)
     return head if pools == 1 else f"{head}: {count(plan.replicas, 'replica')}; this is one pool of {pools:,}"
+
+
+def _all_in_host(result: SizeResult) -> bool:
+    """Whether nothing of the cache lies on a GPU."""
+    return bool(result.settings.get("host_kv_bytes")) and not result.total.kv_bytes
+
+
+def _host_sentence(result: SizeResult, host: int) -> Screen:
+    """No count: what host memory holds is not known unless somebody says how much there is."""
+    subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
+    verb = "takes" if result.request.count == 1 else "take"
+    on_gpu = f" and {size_words(result.per_gpu.kv_bytes)} of a GPU's" if result.per_gpu.kv_bytes else ""
+    amount = size_words(host)
+    rows = wrapped(
+        f"{subject} of {_length(result)} to {result.model.id} {verb} {amount} of host memory{on_gpu}."
+    )
+    return [_styled(row, amount, "bold") for row in rows] + (
+        [] if on_gpu else help_lines(("--host-memory 64GiB: how many requests so much holds",))
+    )
 
 
 def _length(result: SizeResult) -> str:
@@ -222,6 +257,19 @@ def _layers(result: SizeResult) -> Screen:
     return table(rows, "lrr")
 
 
+def _devices(result: SizeResult) -> Screen:
+    """What lies where: layers, weights and cache of each GPU and of the host."""
+    weights = any(one.weights_bytes is not None for one in result.devices)
+    heads = ["layers dealt over", "layers", *(["weights"] if weights else []), "cache"]
+    rows: list[list[Piece]] = [
+        [Span(head, "bold" if not place else "dim") for place, head in enumerate(heads)]
+    ]
+    for one in result.devices:
+        known = [] if not weights else ["" if one.weights_bytes is None else gib(one.weights_bytes)]
+        rows.append([one.name, f"{one.layers:,}", *known, gib(one.kv_bytes)])
+    return table(rows, "l" + "r" * (len(heads) - 1))
+
+
 def _pool(result: SizeResult, pool: Pool) -> Screen:
     usable = (
         ""
@@ -229,7 +277,7 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
         else f", capped by max_num_seqs {pool.max_num_seqs:,}"
     )
     rows: list[list[Piece]] = [
-        [Span("pool of one GPU", "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
+        [Span(_POOL_OF[_all_in_host(result)], "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
         ["blocks", f"{pool.num_blocks:,}", f"of {of_bytes(pool.bytes_per_block)}"],
         [
             "requests that fit",

@@ -125,6 +125,9 @@ def ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
     """Options that would make it fit, each of which was tried."""
     number, tokens = result.request.count, result.request.tokens
     words = []
+    if ways.max_model_len is not None:
+        fits = "one request fits" if number == 1 else f"{number:,} requests fit"
+        words.append(f"--max-model-len {ways.max_model_len}: {fits} at {tokens:,} tokens")
     if ways.requests is not None:
         words.append(f"--requests {ways.requests}: as many of {tokens:,} tokens fit")
     if ways.tokens is not None:
@@ -139,4 +142,5 @@ def ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
     if ways.memory is not None:
         need = "what it needs" if number == 1 else "what they need"
         words.append(f"--kv-cache-memory {exact_size(ways.memory)}: {need} ({size_words(ways.memory)})")
+    words += [f"{way}: then {'it fits' if number == 1 else 'they fit'}" for way in ways.others]
     return tuple(words)

@@ -1,14 +1,15 @@
 """llama.cpp 0.5.0 (at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
 
 Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
-``--split-mode layer`` with equal shares (``--tensor-split 1,1,…``): pipeline_parallel_size says how many. The
-default of ``-c`` here is the request's length times the requests; llama-server's own default is the model's
-length.
+``--split-mode layer``: pipeline_parallel_size says how many, and each gets an equal share, as the default
+split by free memory gives equal GPUs that nothing else uses. The default of ``-c`` here is max_model_len, or
+else the request's length, times the requests; llama-server's own default is the model's length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -24,16 +25,16 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
-from kvplan.engines.llamacpp.memory import Cache, Context, caches_of, layout_of
+from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
-from kvplan.engines.llamacpp.pool import Machine, answer, context_for, machine_of
-from kvplan.engines.llamacpp.store import store_for
+from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
+from kvplan.engines.llamacpp.store import ggml_word, store_for
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.own_options import LLAMACPP as OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Store
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import changed, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
 from kvplan.settings import Settings
 from kvplan.units import MIB
@@ -52,7 +53,7 @@ class LlamaCpp:
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         machine, options = compiled.machine, compiled.options
-        context = context_for(options, tokens, settings.requests)
+        context = context_for(options, settings.max_model_len or tokens, settings.requests)
         refusal, pool = compiled.refusal, None
         if refusal is None:
             refusal, pool = answer(machine, context, options, model, settings, tokens)
@@ -60,7 +61,7 @@ class LlamaCpp:
         if compiled.refusal is None:
             held = _held(machine, context, settings.requests, tokens)
         host = machine.host_bytes(context)
-        return answer_of(
+        sized = answer_of(
             compiled,
             Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens)),
             held,
@@ -73,8 +74,63 @@ class LlamaCpp:
                 "n_seq_max": context.slots,
                 "host_kv_bytes": host,
             },
-            warnings=(warning, f"{host:,} bytes of the cache lie in host memory" if host else None),
+            warnings=(warning, _in_host(machine, host, options) if host else None),
         )
+        return changed(sized, devices=machine.devices(context))
+
+    def longest(self, model: Model, settings: Settings, version: str) -> int | None:
+        """max_model_len ``auto``: the longest, up to the model's own, of which the requests fit; None where
+        no length does."""
+        own = replace(settings, max_model_len=None, tokens=None)
+        compiled = _compile(model, version, planned_values(own))
+        context = context_for(compiled.options, PAD, settings.requests)
+        most = request_tokens(model, own)
+        return longest_slot(compiled.machine, context, compiled.options, settings, most)
+
+    def served(self, settings: Settings, slots: int, length: int) -> Settings:
+        """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
+        type as -ctk and -ctv. They give the same answer."""
+        own = dict(settings.engine_options)
+        if settings.kv_cache_dtype != "auto":
+            word = ggml_word(settings.kv_cache_dtype)
+            own = {"cache_type_k": word, "cache_type_v": word, **own}
+        own = {**own, "parallel": slots, "ctx_size": slots * length}
+        return replace(
+            settings,
+            kv_cache_dtype="auto",
+            max_model_len=None,
+            max_num_seqs=None,
+            engine_options=tuple(sorted(own.items())),
+        )
+
+    def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
+        """Changes that make room, from the least to the most of each kind, in llama-server's words."""
+        own = dict(settings.engine_options)
+        rest = {name: value for name, value in own.items() if name not in ("cache_type_k", "cache_type_v")}
+        without = replace(settings, engine_options=tuple(sorted(rest.items())))
+        yield [
+            (f"-ctk {word} -ctv {word}", replace(without, kv_cache_dtype=word)) for word in ("q8_0", "q4_0")
+        ]
+        given = own.get("n_gpu_layers")
+        most = min(given if isinstance(given, int) else model.num_layers + 1, model.num_layers + 1)
+        yield [
+            (f"-ngl {count}", replace(settings, engine_options=_with(own, "n_gpu_layers", count)))
+            for count in range(most - 1, 1, -1)  # with 1 only the output lies there
+        ]
+        size, gpu = settings.pipeline_parallel_size, settings.gpu
+        if gpu is not None:
+            yield [
+                (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
+                for count in _CARDS
+                if size < count <= model.num_layers
+            ]
+
+
+_CARDS = (2, 3, 4, 6, 8)
+
+
+def _with(options: dict[str, Any], name: str, value: object) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted({**options, name: value}.items()))
 
 
 @record()
@@ -132,7 +188,8 @@ def cells(model: Model, settings: Settings) -> dict[str, int]:
 def _caches(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
     options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
     store = store_for(model, settings, options)
-    context = context_for(options, request_tokens(model, settings), settings.requests)
+    length = settings.max_model_len or request_tokens(model, settings)
+    context = context_for(options, length, settings.requests)
     return context, caches_of(
         layout_of(model, store, flash_attn=options.flag("flash_attn")), model.distinct()
     )
@@ -145,6 +202,15 @@ def _cells(cache: Cache, context: Context) -> int:
 def _mib(amount: int) -> str:
     hundredths = (amount * 200 + MIB) // (2 * MIB)
     return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _in_host(machine: Machine, host: int, options: Options) -> str:
+    """What lies in host memory, and whether anybody said that there is so much."""
+    layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
+    said = (
+        "" if options.count("host_memory") is not None else ", which was not counted: add --host-memory 64GiB"
+    )
+    return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
 
 
 def _check(settings: Settings) -> None:
@@ -174,14 +240,11 @@ def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tup
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 
 
-_GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-
-
 def _shown(store: Store, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
     key, _, value = store.kv.name.partition("/")
     return {
-        "cache_type_k": _GGML_WORDS.get(key, key),
-        "cache_type_v": _GGML_WORDS.get(value or key, value or key),
+        "cache_type_k": ggml_word(key),
+        "cache_type_v": ggml_word(value or key),
         "kv_unified": options.flag("kv_unified"),
         "n_ubatch": options.count("ubatch_size"),
         "swa_full": options.flag("swa_full"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.options import Options
@@ -12,7 +13,7 @@ from kvplan.engines.own_options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.families import Store
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.results import Pool, PoolGroup, Refusal
+from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Settings
 from kvplan.units import round_up
 
@@ -20,13 +21,16 @@ _FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
 
 
-def context_for(options: Options, tokens: int, requests: int) -> Context:
-    """src/llama-context.cpp: n_ctx = pad256(-c); a slot of its own gets pad256(n_ctx // slots) cells."""
+def context_for(options: Options, length: int, requests: int) -> Context:
+    """src/llama-context.cpp: n_ctx = pad256(-c); a slot of its own gets pad256(n_ctx // slots) cells.
+
+    length: of a slot, where -c is not given: max_model_len, else the request's.
+    """
     unified = options.flag("kv_unified")
     asked = options.count("parallel")
     slots = asked if asked is not None else max(requests, SERVER_SLOTS if unified else 1)
     given = options.count("ctx_size")
-    n_ctx = round_up(given if given is not None else tokens * (requests if unified else slots), PAD)
+    n_ctx = round_up(given if given is not None else length * (requests if unified else slots), PAD)
     cells = n_ctx if unified else round_up(n_ctx // slots, PAD)
     ubatch = options.count("ubatch_size")
     return Context(slots, 1 if unified else slots, max(cells, PAD), ubatch or 0, options.flag("swa_full"))
@@ -34,12 +38,16 @@ def context_for(options: Options, tokens: int, requests: int) -> Context:
 
 @record(eq=False)
 class Machine:
-    """Which caches lie where: on each GPU, and in host memory. on_gpu, on_host: numbers of layers."""
+    """Which caches lie where: on each GPU, and in host memory. layers: of each GPU; on_host: of the host."""
 
     stages: tuple[tuple[Cache, ...], ...]
     host: tuple[Cache, ...]
-    on_gpu: int
+    layers: tuple[int, ...]
     on_host: int
+
+    @property
+    def on_gpu(self) -> int:
+        return sum(self.layers)
 
     def per_gpu(self, context: Context) -> tuple[int, ...]:
         return _per_gpu(self, context)
@@ -50,6 +58,16 @@ class Machine:
     def fullest(self, context: Context) -> tuple[Cache, ...]:
         gpus = _per_gpu(self, context)
         return self.stages[gpus.index(max(gpus))]
+
+    def devices(self, context: Context) -> tuple[Device, ...]:
+        """Each GPU and the host with their part of the cache, where there is more than one of them."""
+        found = [
+            Device(f"GPU {index}", count, amount)
+            for index, (count, amount) in enumerate(zip(self.layers, self.per_gpu(context), strict=True))
+        ]
+        if self.on_host:
+            found.append(Device(HOST, self.on_host, self.host_bytes(context)))
+        return tuple(found) if len(found) > 1 else ()
 
     def host_bytes(self, context: Context) -> int:
         return sum(cache.tensor.bytes(context) for cache in self.host)
@@ -81,45 +99,54 @@ def machine_of(model: Model, store: Store, settings: Settings, options: Options)
     return Machine(
         tuple(caches_of(layout, stage) for stage in stages),
         caches_of(layout, host),
-        len(layers) - host.total(),
+        tuple(stage.total() for stage in stages),
         host.total(),
     )
+
+
+class Room(NamedTuple):
+    """What a context must fit: on_gpu bytes on each GPU, in_host bytes of host memory. None: nobody said."""
+
+    on_gpu: int | None
+    in_host: int | None
+
+    def holds(self, machine: Machine, context: Context) -> bool:
+        """Whether both hold the context's caches."""
+        return (self.on_gpu is None or machine.most(context) <= self.on_gpu) and (
+            self.in_host is None or machine.host_bytes(context) <= self.in_host
+        )
 
 
 def answer(
     machine: Machine, context: Context, options: Options, model: Model, settings: Settings, tokens: int
 ) -> tuple[Refusal | None, Pool | None]:
-    """Whether the context holds the request, and what ``kv_cache_memory`` on each GPU holds."""
-    memory = settings.kv_cache_memory
-    if options.count("ctx_size") is not None and tokens > context.cells:
+    """Whether the context holds the request, and what the memory holds: ``kv_cache_memory`` on each GPU,
+    ``host_memory`` where the cache lies in the host's. What nobody stated is not counted.
+    """
+    room = Room(settings.kv_cache_memory, options.count("host_memory"))
+    given = options.count("ctx_size") is not None
+    if (given or settings.max_model_len is not None) and tokens > context.cells:
+        longer = f"--ctx-size {tokens * context.streams}" if given else f"--max-model-len {tokens}"
         return (
             Refusal(
                 "request-too-long",
                 f"a request of {tokens:,} tokens is longer than a slot's {context.cells:,} cells",
                 largest_max_model_len=context.cells,
-                help=(f"--ctx-size {tokens * context.streams}",),
+                help=(longer,),
             ),
             None,
         )
+    inside = machine.on_gpu == 0 and machine.on_host > 0
+    memory = room.in_host if inside else room.on_gpu
     if memory is None:
         return None, None
     block = _block_bytes(machine, context)
     longest = memory // block * PAD if block else max(model.max_model_len or 0, tokens)
-    cells = _most_cells(machine, context, memory, longest)
-    one = context if options.count("ctx_size") is not None else context_for(options, tokens, 1)
-    fitting = _most_requests(machine, context, options, tokens, memory)
-    if machine.most(one) > memory or not fitting:
-        largest = _most_cells(machine, one, memory, one.cells)
-        return (
-            Refusal(
-                "not-enough-memory",
-                f"a context of {one.n_ctx:,} cells needs {machine.most(one):,} bytes on a GPU;"
-                f" {memory:,} are there",
-                largest_max_model_len=largest or None,
-                help=(f"--tokens {largest}",) if largest else (),
-            ),
-            None,
-        )
+    cells = _most_cells(machine, context, room, longest)
+    one = context if given else context_for(options, settings.max_model_len or tokens, 1)
+    fitting = _most_requests(machine, context, options, settings.max_model_len or tokens, tokens, room)
+    if not room.holds(machine, one) or not fitting:
+        return _too_small(machine, one, room, settings), None
     limit = context.slots if options.count("parallel") is not None else MAX_SLOTS
     n_ctx = cells * context.streams
     return None, Pool(
@@ -136,19 +163,43 @@ def answer(
     )
 
 
-def _most_cells(machine: Machine, context: Context, memory: int, longest: int) -> int:
+def _too_small(machine: Machine, one: Context, room: Room, settings: Settings) -> Refusal:
+    largest = _most_cells(machine, one, room, one.cells)
+    needs, there, where = machine.most(one), room.on_gpu, "on a GPU"
+    if there is None or needs <= there:
+        needs, there, where = machine.host_bytes(one), room.in_host, "of host memory"
+    return Refusal(
+        "not-enough-memory",
+        f"a context of {one.n_ctx:,} cells needs {needs:,} bytes {where}; {there or 0:,} are there",
+        largest_max_model_len=largest or None,
+        help=(f"{'--tokens' if settings.max_model_len is None else '--max-model-len'} {largest}",)
+        if largest
+        else (),
+    )
+
+
+def longest_slot(
+    machine: Machine, context: Context, options: Options, settings: Settings, most: int
+) -> int | None:
+    """The longest length, up to ``most`` tokens, of which the memory holds all requests; None where none."""
+    room = Room(settings.kv_cache_memory, options.count("host_memory"))
+    requests = settings.requests if context.streams == 1 else 1
+    return min(_most_cells(machine, context, room, most * requests) // requests, most) or None
+
+
+def _most_cells(machine: Machine, context: Context, room: Room, longest: int) -> int:
     """The largest multiple of 256 cells a stream that fits, up to ``longest``; 0 where not even 256 do."""
 
-    def needs(blocks: int) -> int:
-        return machine.most(
-            Context(context.slots, context.streams, blocks * PAD, context.ubatch, context.swa_full)
-        )
+    def of(blocks: int) -> Context:
+        return Context(context.slots, context.streams, blocks * PAD, context.ubatch, context.swa_full)
 
-    most = round_up(max(longest, 1), PAD) // PAD
+    most = guess = round_up(max(longest, 1), PAD) // PAD
     # Beyond every window the bytes are a line: its slope and intercept give the answer away.
-    slope = needs(_FAR + 1) - needs(_FAR)
-    guess = (memory - needs(_FAR)) // slope + _FAR if slope else most
-    return _largest(lambda blocks: needs(blocks) <= memory, most, guess) * PAD
+    for memory, needs in ((room.on_gpu, machine.most), (room.in_host, machine.host_bytes)):
+        slope = needs(of(_FAR + 1)) - needs(of(_FAR))
+        if memory is not None and slope:
+            guess = min(guess, (memory - needs(of(_FAR))) // slope + _FAR)
+    return _largest(lambda blocks: room.holds(machine, of(blocks)), most, guess) * PAD
 
 
 def _largest(fits: Callable[[int], bool], most: int, guess: int) -> int:
@@ -164,38 +215,33 @@ def _largest(fits: Callable[[int], bool], most: int, guess: int) -> int:
     return low
 
 
-def _most_requests(machine: Machine, context: Context, options: Options, tokens: int, memory: int) -> int:
-    """How many requests of this length fit: what -c's slots hold where it is given, else a slot each."""
+def _most_requests(
+    machine: Machine, context: Context, options: Options, length: int, tokens: int, room: Room
+) -> int:
+    """How many requests fit: what -c's slots hold where it is given, else a slot of ``length`` each."""
     if options.count("ctx_size") is not None:
-        fits = machine.most(context) <= memory
-        room = (
-            context.slots
-            if context.streams > 1 or not tokens
-            else min(context.slots, context.cells // tokens)
-        )
-        return room if fits else 0
+        slots = context.slots
+        if context.streams == 1 and tokens:
+            slots = min(slots, context.cells // tokens)
+        return slots if room.holds(machine, context) else 0
     most = MAX_SLOTS if options.count("parallel") is None else context.slots
-
-    def fits_all(count: int) -> bool:
-        asked = context_for(options, tokens, count)
-        return machine.most(asked) <= memory
-
-    one = machine.most(context_for(options, tokens, 1))
-    return _largest(fits_all, most, memory // one if one else most)
+    return _largest(lambda count: room.holds(machine, context_for(options, length, count)), most, most)
 
 
 def _block_bytes(machine: Machine, context: Context) -> int:
-    """256 cells of every layer that keeps the whole context, on the fullest GPU."""
+    """256 cells of every layer that keeps the whole context, on the fullest GPU (in host memory where no
+    GPU has any)."""
+    caches = machine.fullest(context) if machine.on_gpu else machine.host
     return PAD * sum(
         cache.tensor.entry_bytes
-        for cache in machine.fullest(context)
+        for cache in caches
         if cache.tensor.window is None and cache.tensor.rate == 1 and cache.tensor.group != "state"
     )
 
 
 def _groups(machine: Machine, context: Context) -> tuple[PoolGroup, ...]:
     found = []
-    for cache in machine.fullest(context):
+    for cache in machine.fullest(context) if machine.on_gpu else machine.host:
         one, state = cache.tensor, cache.tensor.group == "state"
         found.append(
             PoolGroup(

@@ -15,6 +15,14 @@ from kvplan.model import Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows
 
+_GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+def ggml_word(word: str) -> str:
+    """A cache type as llama-server writes it: ``f16`` for float16, ``q8_0``."""
+    name = kv_dtype(word).name
+    return _GGML_WORDS.get(name, name)
+
 
 def store_for(model: Model, settings: Settings, options: Options) -> Store:
     """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""

@@ -83,7 +83,8 @@ class Situation:
         beforehand (SGLang's window and state pools), so that one of them may be full alone."""
         tokens = self.typical.tokens
         pool = self.ask(tokens).pool
-        return pool is not None and pool.requests_that_fit == self.usable_bytes // self.held_bytes(tokens)
+        held = self.held_bytes(tokens)  # 0 where the cache lies in host memory
+        return pool is not None and held > 0 and pool.requests_that_fit == self.usable_bytes // held
 
     @property
     def longest_len(self) -> int:

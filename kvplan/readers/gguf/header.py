@@ -9,7 +9,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import NoCache
-from kvplan.model import Encoder, EncoderInput, Layer, Model, Provenance, runs_of
+from kvplan.model import GGUF_HEADER, Encoder, EncoderInput, Layer, Model, Provenance, runs_of
 from kvplan.readers.config import strip_sources
 from kvplan.readers.gguf.architectures import (
     NO_CACHE,
@@ -64,7 +64,7 @@ def read_gguf(path: Path) -> Model:
         encoder=Encoder(EncoderInput.TEXT) if SPECIAL.get(name, Architecture()).encoder_decoder else None,
         draft_layers=tuple(drafts),
         no_cache_reason=reason,
-        provenance=Provenance(how="gguf header", keys=keys),
+        provenance=Provenance(how=GGUF_HEADER, keys=keys),
         warnings=(*cut, *stack.warnings),
     )
 

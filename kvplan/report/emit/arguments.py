@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from kvplan.engines import OWN_OPTIONS
 from kvplan.engines.base import parse_version
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
@@ -18,7 +19,7 @@ from kvplan.settings import LONGEST, Settings
 
 NOT_SERVED = frozenset(
     "tokens encoder_tokens requests usage weights gpu engine_options cache_implementation"
-    " num_speculative_tokens speculative_model media".split()
+    " num_speculative_tokens speculative_model media spread".split()
 )
 """Settings that say what is asked of the engine or where it runs, and those that come with a speculative
 method: no arguments of their own."""
@@ -136,7 +137,8 @@ def _values(settings: Settings) -> dict[str, Any]:
         for name in field_names(Settings)
         if name not in NOT_SERVED and getattr(settings, name) != getattr(_DEFAULTS, name)
     }
-    return {**found, **{name: value for name, value in settings.engine_options if value is not None}}
+    own = {name: value for name, value in settings.engine_options if value is not None}
+    return {**found, **{name: value for name, value in own.items() if OWN_OPTIONS[name].served}}
 
 
 def _is_setting(table: EngineTable, name: str) -> bool:

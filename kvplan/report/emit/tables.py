@@ -247,6 +247,8 @@ LLAMACPP = EngineTable(
         "parallel": Argument("--parallel"),
         "kv_unified": Argument("--kv-unified", off="--no-kv-unified"),
         "n_gpu_layers": Argument("--n-gpu-layers"),
+        "n_cpu_moe": Argument("--n-cpu-moe"),
+        "cpu_moe": Argument("--cpu-moe"),
         "kv_cache_dtype": Argument("--cache-type-k", write=_both_caches),
         "cache_type_k": Argument("--cache-type-k"),
         "cache_type_v": Argument("--cache-type-v"),

@@ -39,7 +39,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     store = store_for(model, settings, options)
     tokens = request_tokens(model, settings)
     requests = settings.requests if result.pool is None else result.pool.requests_that_fit
-    context = context_for(options, tokens, requests)
+    context = context_for(options, settings.max_model_len or tokens, requests)
     machine = machine_of(model, store, settings, options)
     rules = layout_of(model, store, flash_attn=options.flag("flash_attn"))
     build = Building()

@@ -6,6 +6,8 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --parallel 4 \
   --no-kv-unified \
   --n-gpu-layers 99 \
+  --n-cpu-moe 12 \
+  --cpu-moe \
   --cache-type-k q8_0 \
   --cache-type-v q8_0 \
   --cache-type-k q8_0 \
