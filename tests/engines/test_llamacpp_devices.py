@@ -132,7 +132,7 @@ def test_host_memory_holds_what_fits_in_it(
     path = tmp_path_factory.getbasetemp() / "host.gguf"
     if not path.exists():
         large(path)
-    options = {"gpu": "rtx-4090", "kv_offload": False, "host_memory": gib * GIB}
+    options: dict[str, Any] = {"gpu": "rtx-4090", "kv_offload": False, "host_memory": gib * GIB}
     result = kvplan.size(str(path), tokens=tokens, **options)
     one = kvplan.size(str(path), tokens=tokens, gpu="rtx-4090", kv_offload=False).settings["host_kv_bytes"]
     if one > gib * GIB:
@@ -297,7 +297,7 @@ def test_what_plan_writes_check_passes_and_emit_starts(
     (read,) = kvplan.load_plans(written)
     assert read.settings == best.settings
     report = kvplan.check([written])
-    assert report.exit_code == 0, [finding.message for finding in report.findings]
+    assert report.exit_code == 0, [one.findings for one in report.plans]
     command = emit(best, "llamacpp", model=kvplan.load_model(best.model))
     for name, value in serve.items():
         if isinstance(value, bool):
