@@ -104,7 +104,7 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
         refusal,
         MappingProxyType(shown_arguments(model, arguments)),
         layer_answers(model, lambda part: store_of(arguments, part)),
-        (*model.warnings, *warnings_of(model, arguments)),
+        (*model.warnings, *warnings_of(model, arguments, refused=refusal is not None)),
     )
 
 

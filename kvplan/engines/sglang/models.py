@@ -7,83 +7,14 @@ arg_groups/model_overrides/*.py.
 
 from __future__ import annotations
 
+from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
 from kvplan.model import Model
 from kvplan.results import Refusal
 
-SERVED = frozenset(
-    """
-    AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM
-    BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration BailingMoEForCausalLM
-    BailingMoeForCausalLM BailingMoeV2ForCausalLM BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM
-    BailingMoeV3VLForConditionalGeneration BeamForCausalLM ChatGLMModel Cohere2ForCausalLM
-    Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM Contriever
-    Cosmos3EdgeForConditionalGeneration Cosmos3ForConditionalGeneration DbrxForCausalLM DeciLMForCausalLM
-    DeepseekForCausalLM DeepseekOCRForCausalLM DeepseekV2ForCausalLM DeepseekV32ForCausalLM
-    DeepseekV3ForCausalLM DeepseekV4ForCausalLM DeepseekVL2ForCausalLM DiffusionGemmaForBlockDiffusion
-    Dots3NoteForCausalLM DotsOCRForCausalLM DotsVLMForCausalLM Ernie4_5_ForCausalLM
-    Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM ExaoneForCausalLM
-    ExaoneMoEForCausalLM ExaoneMoeForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
-    GPTBigCodeForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
-    Gemma3ForConditionalGeneration Gemma3nForCausalLM Gemma3nForConditionalGeneration
-    Gemma4AssistantForCausalLM Gemma4ForCausalLM Gemma4ForConditionalGeneration
-    Gemma4UnifiedAssistantForCausalLM Gemma4UnifiedForConditionalGeneration GemmaForCausalLM
-    GigaChat35ForCausalLM Glm4ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM
-    Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration Glm5NextForConditionalGeneration
-    GlmAsrForConditionalGeneration GlmImageForConditionalGeneration GlmMoeDsaForCausalLM
-    GlmOcrForConditionalGeneration GptOssForCausalLM GraniteForCausalLM GraniteMoeForCausalLM
-    GraniteMoeHybridForCausalLM GraniteMoeSWAForCausalLM GraniteMoeSharedForCausalLM GraniteSWAForCausalLM
-    Grok1ForCausalLM Grok1ModelForCausalLM HYV3ForCausalLM HYV4ForCausalLM HrmTextForCausalLM
-    HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM IQuestCoderForCausalLM IQuestLoopCoderForCausalLM
-    IQuestQ1ForCausalLM InklingForConditionalGeneration InternLM2ForCausalLM InternLM3ForCausalLM
-    InternS1ForConditionalGeneration InternS1ProForConditionalGeneration
-    InternS2MobiusForConditionalGeneration InternS2PreviewForConditionalGeneration JetNemotronForCausalLM
-    JetVLMForConditionalGeneration K2HorizonForCausalLM KimiK25ForConditionalGeneration
-    KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM
-    KimiVLForConditionalGeneration LLaDA2MoeModelLM LagunaForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM
-    Lfm2VlForConditionalGeneration LightOnOCRForConditionalGeneration Llama4ForCausalLM
-    Llama4ForConditionalGeneration LlamaForCausalLM LlavaForConditionalGeneration LlavaLlamaForCausalLM
-    LlavaMistralForCausalLM LlavaQwenForCausalLM LlavaVidForCausalLM
-    LocateAnythingForConditionalGeneration LongcatFlashForCausalLM Mamba2ForCausalLM MambaForCausalLM
-    MellumForCausalLM MiMoForCausalLM MiMoV2ASRForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM
-    MindSporeForCausalLM MiniCPM3ForCausalLM MiniCPMForCausalLM MiniCPMO MiniCPMSALAForCausalLM MiniCPMV
-    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration MiniMaxM2ForCausalLM
-    MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration Ministral3ForCausalLM
-    Mistral3ForConditionalGeneration MistralForCausalLM MistralLarge3ForCausalLM MixtralForCausalLM
-    MllamaForConditionalGeneration MossVLForConditionalGeneration MultiModalityCausalLM
-    MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration MuseSparkForConditionalGeneration
-    NVILAForConditionalGeneration NVILALiteForConditionalGeneration NanbeigeForCausalLM
-    NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2
-    NemotronH_Omni_Reasoning_V3 OPTForCausalLM Olmo2ForCausalLM OlmoForCausalLM OlmoeForCausalLM
-    OrionForCausalLM PaddleOCRVLForConditionalGeneration PersimmonForCausalLM Phi3ForCausalLM
-    Phi3SmallForCausalLM Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM
-    PixtralForConditionalGeneration QuantMixtralForCausalLM Qwen2AudioForConditionalGeneration
-    Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen2VLForConditionalGeneration
-    Qwen2_5_VLForConditionalGeneration Qwen3ASRForConditionalGeneration Qwen3ForCausalLM
-    Qwen3MoeForCausalLM Qwen3NextForCausalLM Qwen3OmniMoeForConditionalGeneration
-    Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration Qwen3_5ForCausalLM
-    Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
-    Qwen4ExpForConditionalGeneration SDARForCausalLM SDARMoeForCausalLM Sarashina2VisionForCausalLM
-    SarvamMLAForCausalLM SarvamMoEForCausalLM SolarForCausalLM Spark2_5ForCausalLM StableLmForCausalLM
-    Starcoder2ForCausalLM Step3VLForConditionalGeneration Step3p5ForCausalLM
-    Step3p7ForConditionalGeneration StepVLForConditionalGeneration TeleFLMForCausalLM
-    TorchNativeLlamaForCausalLM TorchNativePhi3ForCausalLM TransformersForCausalLM
-    TransformersMoEForCausalLM TransformersMultiModalForCausalLM TransformersMultiModalMoEForCausalLM
-    UnlimitedOCRForCausalLM VoxtralForConditionalGeneration WhisperForConditionalGeneration
-    XllmForCausalLM XverseForCausalLM XverseMoeForCausalLM YiVLForCausalLM ZayaForCausalLM    """.split()
-)
+SERVED = frozenset(classes("sglang", "builds"))
 # Window layers get a pool of their own in these only; all others keep every token of them.
-HYBRID_SWA = frozenset(
-    """
-    BeamForCausalLM Llama4ForConditionalGeneration DeepseekV4ForCausalLM GptOssForCausalLM
-    GraniteSWAForCausalLM GraniteMoeSWAForCausalLM IQuestQ1ForCausalLM MiMoV2ForCausalLM
-    MiMoV2FlashForCausalLM Step3p5ForCausalLM Step3p7ForConditionalGeneration Gemma4ForCausalLM
-    Gemma4ForConditionalGeneration Gemma4UnifiedForConditionalGeneration DiffusionGemmaForBlockDiffusion
-    LagunaForCausalLM MellumForCausalLM MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration
-    InklingForConditionalGeneration UnlimitedOCRForCausalLM Dots3NoteForCausalLM
-    MuseSparkForConditionalGeneration
-    """.split()
-)
+HYBRID_SWA = frozenset(classes("sglang", "window_pool"))
 # The same by model type, for a config that names no class.
 HYBRID_SWA_TYPES = frozenset(
     """
@@ -94,17 +25,7 @@ HYBRID_SWA_TYPES = frozenset(
 )
 RATIO_OVERRIDES = {"InklingForConditionalGeneration": "0.1", "DeepseekV4ForCausalLM": "0.1"}
 """--swa-full-tokens-ratio where the model's own override sets it; 0.8 elsewhere."""
-EXTRA_BUFFER = frozenset(
-    """
-    KimiLinearForCausalLM KimiK3ForConditionalGeneration Qwen3_5ForConditionalGeneration
-    Qwen3_5MoeForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5ForCausalLM Qwen3NextForCausalLM
-    Qwen4ExpForConditionalGeneration InternS2PreviewForConditionalGeneration
-    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration BailingMoeV2_5ForCausalLM
-    BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration FalconH1ForCausalLM
-    GraniteMoeHybridForCausalLM Glm5NextForConditionalGeneration NemotronHForCausalLM
-    NemotronHPuzzleForCausalLM NemotronH_Omni_Reasoning_V3 InklingForConditionalGeneration
-    """.split()
-)
+EXTRA_BUFFER = frozenset(classes("sglang", "extra_buffer"))
 EXTRA_BUFFER_TYPES = frozenset(
     """
     kimi_linear qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next qwen4_exp falcon_h1
@@ -121,13 +42,7 @@ _NO_CLASS = {
     "prompt_tokens": "CPM-Ant",
     "hidden_memory": "XLNet",
 }
-_DEEPSEEK = frozenset(
-    """
-    DeepseekV3ForCausalLM DeepseekV32ForCausalLM KimiK25ForConditionalGeneration MistralLarge3ForCausalLM
-    PixtralForConditionalGeneration GlmMoeDsaForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM
-    LongcatFlashForCausalLM Dots3NoteForCausalLM
-    """.split()
-)
+_DEEPSEEK = frozenset(classes("sglang", "like_deepseek"))
 _DEEPSEEK_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "longcat_flash"))
 
 

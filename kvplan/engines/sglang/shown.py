@@ -91,14 +91,14 @@ def fraction_of(model: Model, arguments: Arguments, vision: tuple[int, int] | No
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)
 
 
-def warnings_of(model: Model, arguments: Arguments) -> list[str]:
+def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[str]:
     found = []
     windows = any(
         isinstance(part, (SlidingWindow, ChunkedAttention)) for run in model.runs for part in run.layer.parts
     )
     if windows and not arguments.window_pool:
         found.append(f"SGLang keeps all tokens of {model.model_type}'s window layers")
-    if model.architecture is not None and model.architecture not in SERVED:
+    if not refused and model.architecture is not None and model.architecture not in SERVED:
         found.append(
             f"SGLang has no class of its own for {model.architecture}: it would run through transformers"
         )

@@ -28,6 +28,7 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.own_options import TRTLLM as OPTIONS
+from kvplan.engines.supported import classes
 from kvplan.engines.trtllm import v2
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
@@ -239,6 +240,14 @@ def _too_long(tokens: int, longest: int) -> Refusal:
 
 
 def _unsupported(model: Model) -> Refusal | None:
+    """The class (_torch/models/modeling_auto.py), then the layers of the cache managers."""
+    name = model.architecture
+    if name is not None and name not in classes("trtllm", "builds"):
+        return Refusal(
+            "unsupported-model",
+            f"TensorRT-LLM's PyTorch backend: unknown architecture for AutoModelForCausalLM: {name}",
+            help=("its AutoDeploy backend may run it; kvplan does not know that one's cache",),
+        )
     for run in model.runs:
         for part in run.layer.parts:
             if part.kind not in _ATTENTION and part.family not in _STATES:

@@ -6,12 +6,11 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind, parse_version, too_many_stages
-from kvplan.engines.kv_support import unsupported
+from kvplan.engines.base import has_kind, too_many_stages
+from kvplan.engines.kv_support import minor_of, unsupported
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
-from kvplan.engines.vllm.versions import LAST_RELEASE
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
@@ -30,8 +29,6 @@ NOT_SERVED = {
 }
 
 
-_REGISTRY_READ = (0, 30)
-"""The list of classes is that of 0.32; older releases are not held to it."""
 # Types with cache classes of their own in vLLM that are not described here.
 NOT_MIRRORED = frozenset(
     "deepseek_v41 dots3_note dots3_note_text glm5_next glm5_next_text inkling inkling_text "
@@ -67,24 +64,37 @@ def _adapters(model: Model, settings: Settings) -> Refusal | None:
     return lora_refusal(model, settings)
 
 
+# Layers that transformers' own classes do not leave to vLLM: an older release could not run them either.
+_OWN_KINDS = (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER)
+
+
 def _architecture(model: Model, version: str) -> Refusal | None:
     """A class that the release builds, or a transformers class that it runs as it stands."""
     name = model.architecture
-    if name is None or name in GENERATING or name in POOLING:
+    if name is None:
         return None
-    states = any(part.kind is Kind.STATE for run in model.runs for part in run.layer.parts)
-    if name in THROUGH_TRANSFORMERS and not states:
+    row, asked = GENERATING.get(name) or POOLING.get(name), minor_of(version)
+    early = row is not None and bool(row.since) and asked < minor_of(row.since)
+    late = row is not None and bool(row.until) and asked > minor_of(row.until)
+    if row is not None and not early and not late:
         return None
-    asked, last = parse_version(version)[:2], LAST_RELEASE.get(name)
-    if last is not None and asked > parse_version(last)[:2]:
+    if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
+        return None
+    if row is None:
+        return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
+    if late:
         return Refusal(
             "unsupported-model",
-            f"vLLM built {name} until {last} and does not any more",
-            help=(f"use engine vllm@{'.'.join(last.split('.')[:2])}",),
+            f"vLLM built {name} until {row.until} and does not any more",
+            help=(f"use engine vllm@{row.until}",),
         )
-    if last is None and asked >= _REGISTRY_READ:
-        return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
-    return None
+    if has_kind(model, *_OWN_KINDS):
+        return Refusal(
+            "unsupported-model",
+            f"vLLM {version} has no class for {name}: {row.since} is the first",
+            help=(f"use engine vllm@{row.since}",),
+        )
+    return None  # through transformers, where that release of it has the class
 
 
 def _families(model: Model) -> Refusal | None:
