@@ -64,7 +64,14 @@ ONLY_PASSED_ON = {
 """Arguments of the engine that change no byte: they reach its command."""
 _RANKS = {"data_parallel_size", "tensor_parallel_size", "gpu"}
 ASKED = {"tokens", "encoder_tokens", "requests"}
-NOT_ONE_BY_ONE = {"kv_cache_memory", "engine_options", "media", "speculative_model", "num_speculative_tokens"}
+NOT_ONE_BY_ONE = {
+    "answer_tokens",
+    "kv_cache_memory",
+    "engine_options",
+    "media",
+    "speculative_model",
+    "num_speculative_tokens",
+}
 
 
 def outcome(model: str, engine: str, **options: Any) -> object:

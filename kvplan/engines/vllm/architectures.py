@@ -1,4 +1,4 @@
-"""Which architectures vLLM builds: vllm/model_executor/models/registry.py of vllm-project/vllm 0.8.5 to 0.33."""
+"""Which architectures vLLM builds: model_executor/models/registry.py of vllm-project/vllm 0.8.5 to 0.33."""
 
 from __future__ import annotations
 
