@@ -227,6 +227,12 @@ class SizeResult:
         """True when the engine would serve this."""
         return self.refusal is None
 
+    @property
+    def sized(self) -> bool:
+        """False where the engine refused before anything could be counted: then per_gpu and total are void,
+        and the JSON has null in their places."""
+        return self.refusal is None or self.per_gpu.kv_bytes > 0 or self.total.kv_bytes > 0
+
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""
         return {
@@ -235,8 +241,10 @@ class SizeResult:
             "engine": {"name": self.engine.name, "version": self.engine.version},
             "settings": dict(self.settings),
             "request": _plain(self.request),
-            "per_gpu": {**_plain(self.per_gpu), "bytes_per_token": exact(self.per_gpu.bytes_per_token)},
-            "total": _plain(self.total),
+            "per_gpu": {**_plain(self.per_gpu), "bytes_per_token": exact(self.per_gpu.bytes_per_token)}
+            if self.sized
+            else None,
+            "total": _plain(self.total) if self.sized else None,
             "layers": [_layer(entry) for entry in self.layers],
             "weights": None if self.weights is None else _plain(self.weights),
             "budget": None if self.budget is None else _budget(self.budget),

@@ -82,7 +82,7 @@ def _has_no_size(row: Compared) -> bool:
     result = row.result
     if result is None:
         return True
-    return result.refusal is not None and result.per_gpu.kv_bytes == 0
+    return not result.sized
 
 
 def _next_steps() -> Screen:
@@ -112,7 +112,7 @@ def _figures(rows: Sequence[Compared], results: Sequence[SizeResult]) -> list[li
     heads = [f"{unit.name} a GPU" if gpus > 1 else unit.name, "bytes", "B/token"]
     heads.append("requests fit" if with_requests else "ratio")
     figures: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
-    first = results[0].per_gpu.kv_bytes if results else 0
+    first = next((result.per_gpu.kv_bytes for result in results if result.sized), 0)
     for row in rows:
         if row.result is None or _has_no_size(row):
             figures.append([Span("refused", "bad"), "", "", ""])
@@ -218,6 +218,9 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
         for number in counts:
             found = by_place[tokens, number]
             assert found.result is not None
+            if not found.result.sized:
+                row.append(Span("refused", "bad"))
+                continue
             shown = unit.show(found.result.per_gpu.kv_bytes)
             too_many = found.max_requests is not None and found.max_requests < number
             overfull |= too_many

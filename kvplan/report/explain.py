@@ -9,7 +9,7 @@ from typing import Any
 
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.size import source_lines, warning_lines
+from kvplan.report.size import help_lines, source_lines, warning_lines
 from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
 from kvplan.results import LayerTerms, Pool, SizeResult, term_dump
 from kvplan.terms import Grows, Part, Term
@@ -31,7 +31,7 @@ def explain_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules
     for entry in result.layers:
         screen += [BLANK, *_layer(model, entry, tokens, encoder)]
     screen += [BLANK, *_sum(result, tokens, encoder, data)]
-    screen += [BLANK, *_engine(result, pool, data)]
+    screen += [BLANK, *(_engine(result, pool, data) if result.sized else _refused(result))]
     if result.warnings:
         screen += [BLANK, *warning_lines(result.warnings)]
     return [*screen, BLANK, *source_lines(result, rules_file)]
@@ -131,6 +131,13 @@ def _sum(result: SizeResult, tokens: int, encoder: int, data: int) -> Screen:
         )
     rows.append(["", Span("sum", "bold"), "", Span(f"{data:,} B", "bold")])
     return [line(Span(f"Sum at {count(tokens, 'token')}", "bold")), *table(rows, "rlrr", gap=" ")]
+
+
+def _refused(result: SizeResult) -> Screen:
+    """The engine took the model not at all: it has no figures."""
+    assert result.refusal is not None
+    head = f"{engine_title(result.engine)} would not serve it: {result.refusal.message}"
+    return [*wrapped(head), *help_lines(result.refusal.help)]
 
 
 def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:

@@ -177,8 +177,10 @@ class SizeEntry(_Strict):
     engine: EngineEntry
     settings: dict[str, Any] = Field(description="every resolved setting that influenced the answer")
     request: RequestEntry
-    per_gpu: PerGpuEntry
-    total: TotalEntry
+    per_gpu: Optional[PerGpuEntry] = Field(  # noqa: UP045
+        description="null, as total, where the engine refused before anything was sized"
+    )
+    total: Optional[TotalEntry]  # noqa: UP045
     layers: list[LayerEntry]
     weights: Optional[WeightsEntry]  # noqa: UP045
     budget: Optional[BudgetEntry]  # noqa: UP045

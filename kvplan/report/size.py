@@ -49,7 +49,7 @@ def size_screen(
     plan: whose pool this is, where a plan was sized.
     """
     screen: Screen = _sentence(result, verdict, memory, ways)
-    screen += [BLANK, *_figures(result)]
+    screen += [BLANK, *_figures(result)] if result.sized else []
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         screen += [BLANK, *_layers(result)]
     if result.devices:

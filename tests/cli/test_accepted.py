@@ -44,3 +44,37 @@ def test_every_command_refuses_nvfp4_on_hopper(
     assert emitted.code in (1, 2)
     assert "nvfp4" in emitted.err
     assert not emitted.out
+
+
+REFUSED = [
+    ("--tp", "3"),
+    ("--kv-cache-dtype", "nvfp4", "-e", "vllm@0.31"),
+    ("--pp", "37"),
+    ("-e", "trtllm", "--pp", "37"),
+    ("-e", "sglang", "--pp", "37", "--gpu", "64xh100"),
+]
+
+
+@pytest.mark.parametrize("options", REFUSED, ids=" ".join)
+@pytest.mark.parametrize("command", ["size", "explain"])
+def test_a_refusal_has_no_figures(run: Run, command: str, options: tuple[str, ...]) -> None:
+    """Neither a table of zeros on the screen nor zeros in the JSON."""
+    shown = run(command, MODEL, "-t", "4k", *options)
+    assert "would not serve" in shown.out
+    assert "one request" not in shown.out.replace("one request of", "")
+    dumped = json.loads(run(command, MODEL, "-t", "4k", *options, "--json").out)
+    assert dumped["refusal"]
+    assert dumped["per_gpu"] is None
+    assert dumped["total"] is None
+
+
+def test_a_grid_names_what_is_refused(run: Run) -> None:
+    shown = run("size", MODEL, "-t", "4k,8k", "-n", "1,2", "--tp", "3")
+    assert "refused" in shown.out
+    assert " 0.00" not in shown.out
+
+
+def test_a_refusal_for_memory_keeps_its_figures(run: Run) -> None:
+    dumped = json.loads(run("size", MODEL, "--kv-cache-memory", "1GiB", "--json").out)
+    assert dumped["refusal"]
+    assert dumped["per_gpu"]["kv_bytes_per_request"] > 0
