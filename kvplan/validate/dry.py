@@ -14,7 +14,8 @@ from kvplan.validate.target import Target
 
 @record()
 class DryRank:
-    """One rank: bytes and numbers of tensors. reserved: what torch's allocator asks of a GPU for the pool."""
+    """One rank: bytes and numbers of tensors. reserved: what torch's allocator asks of a GPU for the pool.
+    beside: what a run on a GPU holds beside the pool at most, weights and the widest probe."""
 
     rank: Rank
     weights_bytes: int
@@ -25,6 +26,7 @@ class DryRank:
     pool_reserved_bytes: int
     num_blocks: tuple[int, ...]
     requests: int
+    beside_bytes: int
 
 
 @record()
@@ -84,6 +86,7 @@ def dry_run(target: Target, *, on_gpu: bool) -> DryRun:
                 reserved_for(sizes),
                 tuple(pool.num_blocks for pool in layout.pools),
                 target.at_once(layout.requests),
+                weights.bytes + widths.needed,
             )
         )
         layouts.append(layout)

@@ -2,8 +2,9 @@
 
     python -m tests.gpu.table FOLDER
 
-Enough: every receipt is whole and confirmed; on a GPU blocks are gathered and written at 80 % of the measured
-copy bandwidth at least.
+Enough: every receipt is whole and confirmed. How fast blocks are gathered and written beside a plain copy is
+printed, and decides nothing. It needs no package beside kvplan: a rented machine may lack them, and a table
+that fails after the runs is too late.
 """
 
 from __future__ import annotations
@@ -11,27 +12,54 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from kvplan.plans.receipt import CONFIRMED, PROOF, Receipt
-from kvplan.readers.plans.receipts import read_receipt
+from kvplan.errors import KvplanError
+from kvplan.plans.receipt import CONFIRMED, Receipt, digest_of, receipt_from
+from kvplan.readers.json_input import parse_json, read_limited
 
-LEAST_PERCENT = 80
-_HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "gather", "write")
+SLOW_PERCENT = 80
+_HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",
+          "write")  # fmt: skip
+
+
+class Read(NamedTuple):
+    """A file's receipt and whether its digest is that of its content, or why it is none."""
+
+    name: str
+    receipt: Receipt | None
+    intact: bool = False
+    problem: str = ""
+
+
+def read(path: Path) -> Read:
+    """One file; what ``--json`` prints holds its receipt under ``receipt``."""
+    try:
+        data = parse_json(read_limited(path), name=path.name)
+        data = data.get("receipt", data)
+        return Read(path.name, receipt_from(data), digest_of(data) == data.get("digest"))
+    except KvplanError as error:
+        return Read(path.name, None, problem=error.message)
+    except (KeyError, TypeError, ValueError) as error:
+        return Read(path.name, None, problem=f"{path.name} is not a receipt: {type(error).__name__} {error}")
 
 
 def main(words: Sequence[str]) -> int:
     """Print a row a receipt; 1 where one is not enough, or where there is none."""
-    read = [read_receipt(path) for path in sorted(Path(words[0]).glob("*.json"))]
-    rows = [_HEADS, *(row_of(one.receipt) for one in read)]
+    found = [read(path) for path in sorted(Path(words[0]).glob("*.json"))]
+    rows = [_HEADS, *(row_of(one.receipt) for one in found if one.receipt is not None)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADS))]
     for row in rows:
         first, *rest = row
         cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         print("  ".join((first.ljust(widths[0]), *cells)))
-    short = [reason for one in read for reason in reasons(one.receipt, intact=one.intact)]
-    if not read:
+    for one in found:
+        for remark in remarks(one):
+            print(remark)
+    short = [reason for one in found for reason in reasons(one)]
+    if not found:
         short = ["no receipt was written"]
-    print("\n".join(short) if short else f"{len(read)} receipts, all confirmed")
+    print("\n".join(short) if short else f"{len(found)} receipts, all confirmed")
     return 1 if short else 0
 
 
@@ -39,6 +67,7 @@ def row_of(receipt: Receipt) -> tuple[str, ...]:
     """Bytes off for tensors and segments, the share off for the device, percent of the copy for blocks."""
     requests = _figure(receipt, "requests")
     pool = _figure(receipt, "pool_bytes")
+    ran = [one for one in receipt.attention if not one.get("note")]
     return (
         receipt.model_id.rpartition("/")[2],
         str(receipt.settings.get("kv_cache_dtype") or "auto"),
@@ -48,22 +77,37 @@ def row_of(receipt: Receipt) -> tuple[str, ...]:
         _off(_figure(receipt, "pool_reserved_bytes")),
         _share(_figure(receipt, "device_runtime_bytes")),
         "-" if requests is None else f"{requests[1]:,} of {requests[0]:,}",
+        f"{len(ran)} of {len(receipt.attention)}",
         *(f"{percent} %" if percent is not None else "-" for percent in _percents(receipt)),
     )
 
 
-def reasons(receipt: Receipt, *, intact: bool) -> list[str]:
+def reasons(one: Read) -> list[str]:
     """Why a receipt is not enough."""
+    receipt = one.receipt
+    if receipt is None:
+        return [f"{one.name}: {one.problem}"]
     name = receipt.model_id
-    found = [] if intact else [f"{name}: the receipt was edited"]
+    found = [] if one.intact else [f"{name}: the receipt was edited"]
     if receipt.verdict != CONFIRMED:
         wrong = ", ".join(figure.name for figure in receipt.figures if not figure.agrees)
-        found.append(f"{name}: {receipt.verdict} {wrong}".rstrip())
-    if receipt.kind == PROOF:
-        for word, percent in zip(("gather", "write"), _percents(receipt), strict=True):
-            if percent is None or percent < LEAST_PERCENT:
-                found.append(f"{name}: {word} at {percent} % of the copy, {LEAST_PERCENT} % are asked for")
+        where = f"at {receipt.stopped_at}" if receipt.stopped_at else ""
+        found.append(" ".join(word for word in (f"{name}: {receipt.verdict}", where, wrong) if word))
     return found
+
+
+def remarks(one: Read) -> list[str]:
+    """What is worth a look and decides nothing: slow blocks, kernels that did not run or are off."""
+    if one.receipt is None:
+        return []
+    name = one.receipt.model_id
+    found = [
+        f"{name}: {word} of blocks at {percent} % of the copy"
+        for word, percent in zip(("gather", "write"), _percents(one.receipt), strict=True)
+        if percent is not None and percent < SLOW_PERCENT
+    ]
+    noted = [check for check in one.receipt.attention if check.get("note")]
+    return found + [f"{name}: {check['kernel']} ({check['kind']}) {check['note']}" for check in noted]
 
 
 def _figure(receipt: Receipt, name: str) -> tuple[int, int] | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvplan.plans.receipt import PROOF, Figure, Receipt
-from tests.gpu.table import reasons, row_of
+from kvplan.units import GIB, MIB
+from tests.gpu.room import beside_of, pool_of
+from tests.gpu.table import Read, reasons, remarks, row_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "gpu" / "qualify.sh"
@@ -36,6 +40,7 @@ def test_the_small_form_rehearses_and_prints_a_table(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 receipts, all confirmed" in done.stdout
+    assert tarfile.is_tarfile(tmp_path.with_suffix(".tgz"))
     names = sorted(path.name for path in tmp_path.glob("*.json"))
     assert names == ["deepseek-v2-lite-fp8-cpu.json", "falcon-7b-cpu.json"]
 
@@ -66,14 +71,76 @@ def _receipt(*, gather: int) -> Receipt:
     )
 
 
-def test_slow_blocks_and_edited_receipts_are_not_enough() -> None:
-    assert reasons(_receipt(gather=800), intact=True) == []
-    assert reasons(_receipt(gather=799), intact=True) == [
-        "org/m: gather at 79 % of the copy, 80 % are asked for"
+def _read(receipt: Receipt, *, intact: bool = True) -> Read:
+    return Read("r.json", receipt, intact)
+
+
+def test_edited_and_refuted_receipts_are_not_enough() -> None:
+    assert reasons(_read(_receipt(gather=800))) == []
+    assert reasons(_read(_receipt(gather=800), intact=False)) == ["org/m: the receipt was edited"]
+    refuted = replace(_receipt(gather=900), verdict="refuted", figures=(Figure("a", "count", 0, 1, 0),))
+    assert reasons(_read(refuted)) == ["org/m: refuted a"]
+    stopped = replace(_receipt(gather=900), verdict="stopped", stopped_at="pool")
+    assert reasons(_read(stopped)) == ["org/m: stopped at pool"]
+    assert reasons(Read("x.json", None, problem="x.json is empty")) == ["x.json: x.json is empty"]
+
+
+def test_slow_blocks_and_kernels_that_did_not_run_are_remarks() -> None:
+    slow = _receipt(gather=799)
+    assert reasons(_read(slow)) == []
+    assert remarks(_read(slow)) == ["org/m: gather of blocks at 79 % of the copy"]
+    check = {"kernel": "flex_attention", "kind": "GQA", "note": "not run: RuntimeError"}
+    assert remarks(_read(replace(_receipt(gather=800), attention=(check,)))) == [
+        "org/m: flex_attention (GQA) not run: RuntimeError"
     ]
-    assert reasons(_receipt(gather=800), intact=False) == ["org/m: the receipt was edited"]
-    refuted = replace(_receipt(gather=900), verdict="refuted", figures=())
-    assert reasons(refuted, intact=True)[0] == "org/m: refuted"
+
+
+def test_the_table_needs_nothing_beside_kvplan(tmp_path: Path) -> None:
+    """A machine without pydantic: receipts, answers of --json and files that are none."""
+    good = _receipt(gather=900).model_dump()
+    (tmp_path / "a.json").write_text(json.dumps(good), encoding="utf-8")
+    (tmp_path / "b.json").write_text(json.dumps({"receipt": good, "path": None}), encoding="utf-8")
+    code = "import sys; sys.modules['pydantic'] = None; from tests.gpu.table import main; main([sys.argv[1]])"
+    for wanted in ("2 receipts, all confirmed", "c.json: c.json is not a receipt: KeyError 'model'"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert wanted in done.stdout, done.stdout + done.stderr
+        (tmp_path / "c.json").write_text("{}", encoding="utf-8")
+
+
+def test_the_pool_is_what_the_probes_leave() -> None:
+    """Nine tenths of a large card; on a small one what is free beside the probe and the reserve."""
+    large = 150_109_945_856
+    assert pool_of(large, large - GIB, 2 * GIB) == large * 9 // 10 // MIB * MIB
+    small = 24 * GIB
+    free = small - GIB
+    pool = pool_of(small, free, 5 * GIB)
+    assert pool == 17 * GIB
+    assert pool + 5 * GIB + GIB <= free
+    assert pool_of(8 * GIB, 5 * GIB, 6 * GIB) == 0
+
+
+def test_what_lies_beside_the_pool_is_the_dry_runs() -> None:
+    """The sampler of gemma-3 with torch.sort's own buffers is twice its tensors."""
+    words = ["gemma-3-4b", "--weights", "0B", "--max-num-seqs", "64", "--max-num-batched-tokens", "64"]
+    tensors = 64 * 262_208 * 20
+    hidden = 64 * 2560 * 2
+    assert beside_of(words) == 2 * tensors + hidden
+
+
+def test_a_plan_is_rehearsed_with_the_models(tmp_path: Path) -> None:
+    done = _qualify(
+        tmp_path, QUALIFY_DEVICE="cpu", QUALIFY_MODELS="",
+        QUALIFY_PLANS="examples/plans/rag-llama-3.1-8b-128k-h200.yaml",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 receipts, all confirmed" in done.stdout
 
 
 def test_a_row_says_by_how_much() -> None:
@@ -85,5 +152,5 @@ def test_a_row_says_by_how_much() -> None:
         Figure("requests", "requests", 7, 6),
     )
     receipt = replace(_receipt(gather=850), figures=(*figures, *_receipt(gather=850).figures))
-    cells = ("m", "auto", "confirmed", "1,000", "+24", "0", "+0.100 %", "6 of 7", "85 %", "90 %")
+    cells = ("m", "auto", "confirmed", "1,000", "+24", "0", "+0.100 %", "6 of 7", "0 of 0", "85 %", "90 %")
     assert row_of(receipt) == cells
