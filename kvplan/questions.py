@@ -294,7 +294,7 @@ def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResul
     settings = own_settings(choice.engine, settings)
     asked = replace(settings, tokens=result.request.tokens)
     memory, more = None, None
-    others = tuple(_others(model, choice, asked))
+    others = tuple(least[0] for least in least_trials(model, choice, asked) if least is not None)
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
         return WaysOut(others=others)  # the refusal has the rest
     if result.budget is None:
@@ -331,8 +331,9 @@ def _own_length(model: Model, choice: Choice, asked: Settings, result: SizeResul
     return tokens if _fits(model, choice, replace(asked, max_model_len=tokens)) else None
 
 
-def _others(model: Model, choice: Choice, asked: Settings) -> Iterator[str]:
-    """The least change of each kind that the engine offers (``trials``) and with which the requests fit.
+def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tuple[str, Settings] | None]:
+    """Of each kind of change that the engine offers (``trials``), the least with which the requests fit: its
+    words and the settings; None where none does.
 
     A kind is sorted from the least change to the most: what fits with one fits with those after it.
     """
@@ -340,11 +341,12 @@ def _others(model: Model, choice: Choice, asked: Settings) -> Iterator[str]:
     for kind in offered(model, asked) if offered is not None else ():
         low, high = -1, len(kind) - 1
         if high < 0 or not _fits(model, choice, kind[high][1]):
+            yield None
             continue
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if _fits(model, choice, kind[middle][1]) else (middle, high)
-        yield kind[high][0]
+        yield kind[high]
 
 
 def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kvplan.checking.case import Case
@@ -17,7 +19,9 @@ from kvplan.checking.start import MOST
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding
 from kvplan.plans.plan import Plan
-from kvplan.plans.serve import flag_for
+from kvplan.plans.question import HOST_MEMORY
+from kvplan.plans.serve import flag_for, serve_of
+from kvplan.questions import least_trials
 from kvplan.units import MIB, ceil_div
 
 MOST_REPLICAS = 4096
@@ -260,6 +264,33 @@ def _fewer_gpus(case: Case, finding: Finding) -> Iterator[Way]:
         yield Way(f"gpus: {count}", replace(plan, gpus=count))
 
 
+def _own_words(kind: int, case: Case, finding: Finding) -> Iterator[Way]:
+    """What the engine itself offers to make room (``trials``), by number: the least change of its kind."""
+    plan, tried = (
+        case.plan,
+        next(islice(least_trials(case.model, case.choice, case.settings), kind, None), None),
+    )
+    if tried is None:
+        return
+    kept = tuple(pair for pair in tried[1].engine_options if pair[0] != HOST_MEMORY)
+    size = tried[1].pipeline_parallel_size
+    changed = replace(plan.settings, engine_options=kept, pipeline_parallel_size=size)
+    before = dict(serve_of(plan.settings, plan.engine))
+    words = [
+        f"serve.{flag}: {value}"
+        for flag, value in serve_of(changed, plan.engine)
+        if before.get(flag) != value
+    ]
+    other = replace(plan, settings=changed)
+    if other.gpus_per_replica != plan.gpus_per_replica:
+        other = replace(other, gpus=other.gpus_per_replica * plan.replicas)
+        words.append(f"gpus: {other.gpus}")
+    yield Way(" with ".join(words), other)
+
+
+_OWN_WORDS = tuple(partial(_own_words, kind) for kind in range(3))
+
+
 def _required(plan: Plan, **changes: Any) -> Plan:
     return replace(plan, require=replace(plan.require, **changes))
 
@@ -268,8 +299,8 @@ _CAPACITY = (_utilization, _kv_dtype, _tensor_for_pipeline, _wider, _more_gpus)
 PROPOSALS: dict[str, tuple[Proposal, ...]] = {
     "gpus-left-over": (_whole_engines,),
     "too-few-gpus": (_whole_engines, _narrower),
-    "not-enough-memory": (_length, _utilization, _kv_dtype, _tensor_for_pipeline, _wider),
-    "no-memory-for-cache": (_tensor_for_pipeline, _wider, _utilization, _weights),
+    "not-enough-memory": (_length, _utilization, _kv_dtype, _tensor_for_pipeline, _wider, *_OWN_WORDS),
+    "no-memory-for-cache": (_tensor_for_pipeline, _wider, _utilization, _weights, *_OWN_WORDS),
     "max-model-len": (_length,),
     "tensor-parallel": (_narrower,),
     "unsupported-dtype": (_plain_dtype,),
@@ -277,7 +308,7 @@ PROPOSALS: dict[str, tuple[Proposal, ...]] = {
     "kv-cache-dtype": (_plain_dtype,),
     "pool-too-large": (_smaller_pool,),
     "max-model-len-too-short": (_length,),
-    "requests-do-not-fit": (_seqs, *_CAPACITY, _fewer_requests, _shorter_requests),
+    "requests-do-not-fit": (_seqs, *_CAPACITY, *_OWN_WORDS, _fewer_requests, _shorter_requests),
     "workload-does-not-fit": (*_CAPACITY, _fewer_in_flight),
     "max-num-seqs-too-small": (_seqs, _more_gpus),
     "prefix-caching-off": (_prefix_caching,),

@@ -339,3 +339,30 @@ def test_host_memory_of_a_plan_is_kept(tmp_path: Path, screen: Any) -> None:
     assert screen("check", plan)[0] == 0
     plan.write_text(plan.read_text().replace("host_memory: 34359738368", "host_memory: 4GiB"))
     assert screen("check", plan)[0] == 1
+
+
+def test_a_plan_that_does_not_fit_says_what_would(tmp_path: Path, screen: Any) -> None:
+    """The check's ways out in the plan's own words; each is taken and checked again."""
+    path = large(tmp_path / "m.gguf")
+    plan = tmp_path / "p.yaml"
+    head = f"kvplan: plan/v1\nmodel: {path}\nengine: llamacpp@0.5\ngpu: rtx-4090-24gb\n"
+    tail = "require: {requests: 1, tokens: 16384}\n"
+    plan.write_text(head + "gpus: 1\nserve: {ctx_size: 16384, parallel: 1}\n" + tail)
+    code, text = screen("check", plan)
+    assert code == 1
+    assert "serve.cache_type_k: q8_0 with serve.cache_type_v: q8_0" in text
+    assert "gpus: 2" in text
+    count = re.findall(r"serve\.n_gpu_layers: (\d+)", text)
+    for gpus, more in (
+        (1, ", cache_type_k: q8_0, cache_type_v: q8_0"), (2, ""), (1, f", n_gpu_layers: {count[0]}"),
+    ):  # fmt: skip
+        plan.write_text(head + f"gpus: {gpus}\nserve: {{ctx_size: 16384, parallel: 1{more}}}\n" + tail)
+        assert screen("check", plan)[0] == 0
+
+
+def test_a_context_that_was_given_has_to_change_itself(tmp_path: Path, screen: Any) -> None:
+    path = large(tmp_path / "m.gguf")
+    base = ["size", path, "-g", "rtx-4090", "-t", "4k"]
+    _, text = screen(*base, "--ctx-size", "40960")
+    way = re.findall(r"^help: (--ctx-size \d+)$", text, re.MULTILINE)
+    assert screen(*base, *way[0].split())[0] == 0

@@ -106,15 +106,17 @@ class LlamaCpp:
     def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
         """Changes that make room, from the least to the most of each kind, in llama-server's words."""
         own = dict(settings.engine_options)
-        rest = {name: value for name, value in own.items() if name not in ("cache_type_k", "cache_type_v")}
-        without = replace(settings, engine_options=tuple(sorted(rest.items())))
         yield [
-            (f"-ctk {word} -ctv {word}", replace(without, kv_cache_dtype=word)) for word in ("q8_0", "q4_0")
+            (
+                f"-ctk {word} -ctv {word}",
+                replace(settings, engine_options=_with(own, cache_type_k=word, cache_type_v=word)),
+            )
+            for word in ("q8_0", "q4_0")
         ]
         given = own.get("n_gpu_layers")
         most = min(given if isinstance(given, int) else model.num_layers + 1, model.num_layers + 1)
         yield [
-            (f"-ngl {count}", replace(settings, engine_options=_with(own, "n_gpu_layers", count)))
+            (f"-ngl {count}", replace(settings, engine_options=_with(own, n_gpu_layers=count)))
             for count in range(most - 1, 1, -1)  # with 1 only the output lies there
         ]
         size, gpu = settings.pipeline_parallel_size, settings.gpu
@@ -129,8 +131,8 @@ class LlamaCpp:
 _CARDS = (2, 3, 4, 6, 8)
 
 
-def _with(options: dict[str, Any], name: str, value: object) -> tuple[tuple[str, object], ...]:
-    return tuple(sorted({**options, name: value}.items()))
+def _with(options: dict[str, Any], **changes: object) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted({**options, **changes}.items()))
 
 
 @record()

@@ -146,7 +146,7 @@ def answer(
     one = context if given else context_for(options, settings.max_model_len or tokens, 1)
     fitting = _most_requests(machine, context, options, settings.max_model_len or tokens, tokens, room)
     if not room.holds(machine, one) or not fitting:
-        return _too_small(machine, one, room, settings), None
+        return _too_small(machine, one, room, settings, tokens, given=given), None
     limit = context.slots if options.count("parallel") is not None else MAX_SLOTS
     n_ctx = cells * context.streams
     return None, Pool(
@@ -163,18 +163,24 @@ def answer(
     )
 
 
-def _too_small(machine: Machine, one: Context, room: Room, settings: Settings) -> Refusal:
+def _too_small(
+    machine: Machine, one: Context, room: Room, settings: Settings, tokens: int, *, given: bool
+) -> Refusal:
+    """given: -c is the user's, and has to change too."""
     largest = _most_cells(machine, one, room, one.cells)
     needs, there, where = machine.most(one), room.on_gpu, "on a GPU"
     if there is None or needs <= there:
         needs, there, where = machine.host_bytes(one), room.in_host, "of host memory"
+    words = [f"--ctx-size {largest * one.streams}"] if given else []
+    if settings.max_model_len is not None and not given:
+        words.append(f"--max-model-len {largest}")
+    if tokens > largest:
+        words.append(f"--tokens {largest}")
     return Refusal(
         "not-enough-memory",
         f"a context of {one.n_ctx:,} cells needs {needs:,} bytes {where}; {there or 0:,} are there",
         largest_max_model_len=largest or None,
-        help=(f"{'--tokens' if settings.max_model_len is None else '--max-model-len'} {largest}",)
-        if largest
-        else (),
+        help=(" ".join(words),) if largest else (),
     )
 
 
