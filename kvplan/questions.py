@@ -68,6 +68,9 @@ def uncounted(result: SizeResult) -> bool:
     return result.refusal is None and result.pool is None and bool(result.settings.get("host_kv_bytes"))
 
 
+IN_HOST = "the cache lies in host memory, and how much of it there may be taken was not given"
+
+
 def memory_of(settings: Settings, result: SizeResult) -> int | None:
     """Bytes for the cache on each GPU: as given, or what the GPU's budget leaves; None where neither is."""
     if settings.kv_cache_memory is not None:
@@ -87,11 +90,7 @@ def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeR
     if result.pool is not None:
         return result.pool.max_requests
     if uncounted(result):
-        raise KvplanError(
-            "no-memory",
-            "the cache lies in host memory, and how much of it there may be taken was not given",
-            help="--host-memory 64GiB",
-        )
+        raise KvplanError("no-memory", IN_HOST, help="--host-memory 64GiB")
     memory = memory_of(settings, result)
     if memory is None:
         raise KvplanError(

@@ -18,7 +18,7 @@ from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, pools_of, requests_of, settings_of
 from kvplan.plans.serve import HOST_TIERS, flags_of
 from kvplan.plans.sharing import share_of
-from kvplan.questions import ask
+from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
 
@@ -88,6 +88,8 @@ class Started:
         self.refusal = result.refusal
         if self.refusal is not None:
             return
+        if uncounted(result):
+            raise KvplanError("no-pool", IN_HOST, help="require.host_memory: 64GiB")
         if self.memory is None and self.choice.engine.name not in BUDGETS:
             raise KvplanError(
                 "no-budget",

@@ -12,7 +12,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
 from kvplan.plans.sharing import block_of, share_of
-from kvplan.questions import ask
+from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
@@ -78,6 +78,8 @@ class AskedLaw:
         if result.refusal is not None:
             return _refused(result)
         if result.pool is None:
+            if uncounted(result):
+                return Fell("no-pool", f"{IN_HOST}: --host-memory 64GiB")
             why = "the model keeps no cache: its requests take no room"
             return Fell("no-pool", result.warnings[-1] if result.warnings else why)
         return result

@@ -333,12 +333,19 @@ def test_host_memory_of_a_plan_is_kept(tmp_path: Path, screen: Any) -> None:
     path = large(tmp_path / "m.gguf")
     plan = tmp_path / "p.yaml"
     words = ["plan", path, "-g", "rtx-4090", "-n", "3", "-t", "24k", "--no-kv-offload", "--write", plan]
-    assert screen(*words)[0] == 1
+    code, text = screen(*words[:-2])
+    assert code == 1
+    assert "--host-memory 64GiB" in " ".join(text.split())
     assert screen(*words, "--host-memory", "32GiB")[0] == 0
     assert "host_memory: 34359738368" in plan.read_text()
     assert screen("check", plan)[0] == 0
-    plan.write_text(plan.read_text().replace("host_memory: 34359738368", "host_memory: 4GiB"))
+    stated = plan.read_text()
+    plan.write_text(stated.replace("host_memory: 34359738368", "host_memory: 4GiB"))
     assert screen("check", plan)[0] == 1
+    plan.write_text(stated.replace("  host_memory: 34359738368\n", ""))
+    code, text = screen("check", plan)
+    assert code == 2
+    assert "require.host_memory: 64GiB" in text
 
 
 def test_a_plan_that_does_not_fit_says_what_would(tmp_path: Path, screen: Any) -> None:
