@@ -124,7 +124,7 @@ class RequireEntry(Strict):
     max_model_len: Tokens = Field(default=None, description="the engine serves at least this length")
     max_cost_per_hour: Amount = Field(default=None, description="of all GPUs, in the price's currency")
     prefix_cache: Size = Field(default=None, description="room on each GPU for prompts kept for reuse")
-    host_memory: Size = Field(default=None, description="host memory for the cache, over all GPUs: a tier; with llama.cpp the cache itself")
+    host_memory: Size = Field(default=None, description="host memory for the cache, over all GPUs")
     pool: Literal[LIKELY, SAFE] = Field(  # type: ignore[valid-type]
         default=LIKELY, description="which figure of the pool must do"
     )
