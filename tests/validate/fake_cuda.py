@@ -50,6 +50,7 @@ class FakeCuda:
         self.stream_number = 0
         self.workspace = workspace
         self.workspaces: dict[int, tuple[Allocator, int]] = {}
+        self.most_workspaces = 0
         self.fault: str | None = None
         self.processes: list[SimpleNamespace] = []
         self.requested_peak = 0
@@ -106,6 +107,7 @@ class FakeCuda:
         """What the matrix library does before a product on a stream that it does not know."""
         if self.stream_number not in self.workspaces:
             self.workspaces[self.stream_number] = self.malloc(self.workspace)
+            self.most_workspaces = max(self.most_workspaces, len(self.workspaces))
 
     def clear_workspaces(self) -> None:
         for allocator, handle in self.workspaces.values():
@@ -143,7 +145,7 @@ class FakeCuda:
     def snapshot(self) -> list[dict[str, Any]]:
         """As torch.cuda.memory_snapshot has it."""
         pools = [((0, 0), self.allocator), *(((0, 1), one) for one in self.graphs.values())]
-        return [segment for pool, allocator in pools for segment in _segments(allocator, pool)]
+        return [segment for pool, allocator in pools for segment in segments_of(allocator, pool)]
 
     def stats(self, _: object = None) -> dict[str, int]:
         return {
@@ -161,7 +163,7 @@ class FakeCuda:
         return self.total - self.used, self.total
 
 
-def _segments(allocator: Allocator, pool: tuple[int, int]) -> Iterator[dict[str, Any]]:
+def segments_of(allocator: Allocator, pool: tuple[int, int]) -> Iterator[dict[str, Any]]:
     for first in sorted(allocator._at.values(), key=lambda block: block.address):
         if first.before is not None:
             continue

@@ -17,6 +17,7 @@ from kvplan.validate.allocator import (
     segment_of,
     why_unpredictable,
 )
+from tests.validate.fake_cuda import segments_of
 
 MIB = 1 << 20
 sizes = st.integers(0, 64 * MIB)
@@ -156,3 +157,35 @@ def test_the_real_allocator_agrees() -> None:
     tensors = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in row]
     assert torch.cuda.memory_reserved() - before == reserved_for(row)
     del tensors
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40 * MIB), st.booleans()), max_size=25),
+    st.lists(st.integers(1, 40 * MIB), max_size=10),
+    st.booleans(),
+)
+def test_a_prediction_from_a_snapshot_is_that_of_the_allocator_itself(
+    before: list[tuple[int, bool]], sizes: list[int], emptied: bool
+) -> None:
+    """The law: whatever is held and free, the snapshot is all that the next segments depend on."""
+    there = Allocator()
+    handles = [(there.malloc(size), kept) for size, kept in before]
+    for handle, kept in handles:
+        if not kept:
+            there.free(handle)
+    if emptied:
+        there.empty_cache()
+    predicted = reserved_for(sizes, list(segments_of(there, (0, 0))))
+    held = there.reserved
+    for size in sizes:
+        there.malloc(size)
+    assert predicted == there.reserved - held
+
+
+def test_segments_of_graphs_and_of_other_streams_serve_nobody_else() -> None:
+    there = Allocator()
+    there.free(there.malloc(15 * MIB))
+    (segment,) = segments_of(there, (0, 0))
+    assert reserved_for([15 * MIB], [segment]) == 0
+    for elsewhere in ({"segment_pool_id": (0, 1)}, {"stream": 7}):
+        assert reserved_for([15 * MIB], [{**segment, **elsewhere}]) == 16 * MIB

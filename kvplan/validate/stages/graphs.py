@@ -6,6 +6,7 @@ does; it lies in the graphs' pool and goes back after them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kvplan.results import Budget
@@ -37,8 +38,7 @@ def capture(bench: Bench, widths: Widths, budget: Budget | None) -> None:
     begun = device.read()
     with Held(device) as held:
         sizes = batch_sizes(widths.rows or widths.tokens)
-        for size in sizes:  # each has kernels of its own, which must be loaded before a capture
-            _warm_up(held, widths, size)
+        _warm_up(held, widths, sizes)
         device.release()
         before = device.read()
         pool = torch.cuda.graph_pool_handle()
@@ -66,14 +66,16 @@ def _scaled(widths: Widths, tokens: int) -> Widths:
     return replace(widths, tokens=tokens, rows=0)
 
 
-def _warm_up(held: Held, widths: Widths, tokens: int) -> None:
-    """Once on a stream of its own before the first capture, as torch.cuda.graph asks for."""
+def _warm_up(held: Held, widths: Widths, sizes: Sequence[int]) -> None:
+    """Every size once before the first capture, as torch.cuda.graph asks for: each has kernels of its own,
+    which must be loaded by then. All on one stream, because the matrix library keeps a workspace for each."""
     import torch
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        _run(held, _scaled(widths, tokens))
+        for size in sizes:
+            _run(held, _scaled(widths, size))
     torch.cuda.current_stream().wait_stream(stream)
 
 
