@@ -19,6 +19,7 @@ _TITLES = {
     "rounding_reserved_bytes": "allocator's rounding",
     "weights_bytes": "weights",
     "weights_reserved_bytes": "weights, segments",
+    "loaded_bytes": "loaded beside them",
     "activation_probe_bytes": "activations, probe",
     "activation_probe_of_budget_bytes": "activations, budget's line",
     "activation_beside_pool_bytes": "activations beside pool",

@@ -71,7 +71,7 @@ def run_stages(
         weights, why_not = ballast.try_ballast(target, rank)
         if why_not is not None:
             bench.note(why_not)
-        check_room(bench, target, layout, weights.bytes, widths, options.reserve)
+        check_room(bench, target, layout, weights.bytes + weights.beside, widths, options.reserve)
         return weights
 
     weights = world.in_step(prepare)
@@ -84,6 +84,8 @@ def run_stages(
             with bench.during("weights"):
                 if weights.tensors:
                     ballast.hold(bench, held, weights, reserved=reserved)
+                if weights.beside:
+                    ballast.hold_beside(bench, held, weights)
             with bench.probing("activations"):
                 scaled = not device.is_gpu
                 activations.probe(bench, widths, scaled=scaled, budget=target.budget, name="activation_probe")

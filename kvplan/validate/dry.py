@@ -86,7 +86,7 @@ def dry_run(target: Target, *, on_gpu: bool) -> DryRun:
                 reserved_for(sizes),
                 tuple(pool.num_blocks for pool in layout.pools),
                 target.at_once(layout.requests),
-                weights.bytes + widths.needed,
+                weights.bytes + weights.beside + widths.needed,
             )
         )
         layouts.append(layout)

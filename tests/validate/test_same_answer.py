@@ -14,6 +14,8 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
 from kvplan.readers.plans.file import read_plan_file
 from kvplan.validate.dry import dry_run
+from kvplan.validate.layouts import Rank
+from kvplan.validate.stages.ballast import ballast_of
 from kvplan.validate.target import Target, bare_plan, target_of
 from tests.plans.helpers import HEAD, plan
 
@@ -64,6 +66,21 @@ MORE = {
 @pytest.mark.parametrize("name", MORE)
 def test_options_that_divide_or_bound(name: str) -> None:
     _agrees(plan(HEAD + MORE[name]))
+
+
+def test_what_is_loaded_beside_the_weights_is_held_too() -> None:
+    """The draft's layers of a plan that speculates lie on the GPU too."""
+    text = "model: deepseek-v3\nengine: vllm@0.32\ngpu: h200\ngpus: 8\n"
+    plain = "serve: {tensor_parallel_size: 8, max_model_len: 8192}\n"
+    drafted = plain.replace("}", ", speculative_config: {method: mtp, num_speculative_tokens: 1}}")
+    target = _target(plan(HEAD + text + drafted))
+    assert target.budget is not None
+    draft = next(line.bytes for line in target.budget.lines if line.name.startswith("draft"))
+    assert draft > 0
+    with_draft, without = (
+        ballast_of(_target(plan(HEAD + text + serve)), Rank()).beside for serve in (drafted, plain)
+    )
+    assert with_draft == without + draft
 
 
 def test_the_safe_pool_is_the_one_that_is_validated() -> None:

@@ -18,14 +18,20 @@ from kvplan.weights.ranks import Parallel, lies_on, stage_layers, tensor_bytes
 
 PIECE = 256 * MIB
 """Bytes of one tensor where only the sum is known."""
+LOADED = ("draft", "LoRA adapters", "absorbed projections", "rotary tables", "image cache")
+"""Beginnings of the names of the budget's lines of tensors that lie beside the weights for good."""
 
 
 @record()
 class Ballast:
-    """tensors: (name, bytes) in the order in which a loader makes them; source: where the sum comes from."""
+    """tensors: (name, bytes) in the order in which a loader makes them; source: where the sum comes from.
+
+    beside: bytes of what else is loaded and stays, by the budget's lines: a draft's layers, adapters.
+    """
 
     tensors: tuple[tuple[str, int], ...]
     source: str
+    beside: int = 0
 
     @property
     def bytes(self) -> int:
@@ -52,7 +58,13 @@ def ballast_of(target: Target, rank: Rank) -> Ballast:
     if answer is not None and settings.pipeline_parallel_size == 1:
         total = answer.bytes_per_gpu
     total -= min(total, int(settings.cpu_offload_gb * GIB))
-    return Ballast(tuple(_summing_to(tensors, total)), source)
+    return Ballast(tuple(_summing_to(tensors, total)), source, _beside(target))
+
+
+def _beside(target: Target) -> int:
+    """What the budget of the stage that decides has beside the weights, and what stays as they do."""
+    lines = () if target.budget is None else target.budget.lines
+    return sum(line.bytes for line in lines if line.name.startswith(LOADED))
 
 
 def _divided(target: Target, rank: Rank) -> tuple[list[tuple[str, int]], int, str]:
@@ -131,6 +143,18 @@ def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
             after.reserved - before.reserved,
             allowed_ppm=EXACT if reserved else None,
         )
+
+
+def hold_beside(bench: Bench, held: Held, ballast: Ballast) -> None:
+    """What is loaded beside the weights, in pieces: only its sum is known."""
+    place, before = None if bench.device.is_gpu else "meta", bench.device.read()
+    import torch
+
+    for name, size in _summing_to([], ballast.beside):
+        held.new(f"beside.{name}", (size,), torch.uint8, device=place)
+        bench.tick()
+    grown = bench.device.read().requested - before.requested
+    bench.figure("loaded_bytes", ballast.beside, grown, allowed_ppm=EXACT)
 
 
 def try_ballast(target: Target, rank: Rank) -> tuple[Ballast, str | None]:
