@@ -10,15 +10,19 @@ from typing import Any
 
 import torch
 import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from kvplan.readers.weights_rules import inventory_of, known_decoders
+from kvplan.readers.weights_rules.registry import WHOLE
 from tests.conformance.causal_cases import CAUSAL, SETTINGS, set_of
 from tests.conformance.shrink import small_config
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.(\d{1,5})\.")
 BIAS_BUFFER = re.compile(r"correction_bias|expert_bias|balancing_biases")
 """Buffers that a checkpoint stores and an engine loads as it does parameters."""
-NOT_CHANGED = re.compile(r"^_|_token_id|_token_index|^is_|use_cache|^return_|^output_|add_cross_attention")
+NOT_CHANGED = re.compile(
+    r"use_prompt|^_|_token_id|_token_index|^is_|use_cache|^return_|^output_|add_cross_attention"
+)
 MAY_BE_TRUE = re.compile(r"bias|norm|tie|use_")
 Sums = Counter[int | str]
 
@@ -35,8 +39,7 @@ PUBLISHED_ONLY = {
     "minimax_m3_vl_text": "the rule reads sparse_attention_config, as published",
 }
 WHOLE_MODELS = {
-    "bart": "the causal class is the decoder alone",
-    "whisper": "the causal class is the decoder alone",
+    "whisper": "vLLM stores a bias of the key too, in the fused projection",
     "mllama": "the library's head is tied to its text model's table",
     "gemma3": "the wrapper's features: the text model is held",
 }
@@ -114,10 +117,20 @@ NO_CORRECTION = {
 HELD_WITH = {**SETTINGS, "longcat_flash": {**SETTINGS["longcat_flash"], "zero_expert_num": 0}}
 
 
+SEQ2SEQ = dict(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+ENCODER_DECODERS = {name: SEQ2SEQ[name] for name in known_decoders() if name in WHOLE and name in SEQ2SEQ}
+CLASSES = {**CAUSAL, **ENCODER_DECODERS}
+
+
 def weight_types() -> list[str]:
-    """Every decoder of the library whose tensors kvplan knows."""
+    """Every model of the library whose tensors kvplan knows."""
     left_out = {*UNBUILT, *PUBLISHED_ONLY, *WHOLE_MODELS}
-    return sorted((set(CAUSAL) & set(known_decoders())) - left_out)
+    return sorted((set(CLASSES) & set(known_decoders())) - left_out)
+
+
+def whole_sums() -> set[str]:
+    """Types whose layers have no numbers of their own: encoder and decoder, shared blocks."""
+    return {*SUM_ONLY, *ENCODER_DECODERS}
 
 
 def built(class_name: str, config: Any) -> Any:
@@ -136,7 +149,7 @@ def library_sums(model_type: str, model: Any) -> Sums:
         stored = []
     for name, count in [*((name, value.numel()) for name, value in model.named_parameters()), *stored]:
         found = LAYER.search(name)
-        sums[int(found[1]) if found and model_type not in SUM_ONLY else "ends"] += count
+        sums[int(found[1]) if found and model_type not in whole_sums() else "ends"] += count
     return +sums
 
 
@@ -146,8 +159,8 @@ def own_sums(raw: dict[str, Any]) -> Sums:
     sums: Sums = Counter()
     for index, block in enumerate(inventory.layers):
         sums[index] = sum(tensor.elements for tensor in block.tensors)
-    sums["ends"] = sum(entry.tensor.elements for entry in inventory.ends)
-    if raw["model_type"] in SUM_ONLY:
+    sums["ends"] = sum(entry.times * entry.tensor.elements for entry in inventory.ends)
+    if raw["model_type"] in whole_sums():
         sums = Counter({"ends": sums.total()})
     return +sums
 
@@ -174,7 +187,7 @@ def variants(model_type: str) -> Iterator[tuple[str, Any]]:
             known = {name: kept for name, kept in config.to_dict().items() if name != "model_type"}
             try:
                 other = type(config)(**{**known, key: one})
-                built(CAUSAL[model_type], other)
+                built(CLASSES[model_type], other)
             except Exception:
                 continue
             yield f"{key}={one}", other

@@ -22,7 +22,18 @@ from kvplan.weights.quantisation import quantised
 
 _FILES = (
     *("dense_table", "older_table", "mla", "hybrids", "delta_nets", "special", "gemma", "novel"),
-    *("dense_more", "moe_table", "mla_more", "novel_more", "towers", "towers_more", "speech", "edge", "step"),
+    *(
+        "dense_more",
+        "moe_table",
+        "mla_more",
+        "novel_more",
+        "towers",
+        "towers_more",
+        "speech",
+        "edge",
+        "step",
+        "seq2seq",
+    ),
 )
 
 

@@ -1,25 +1,23 @@
-"""MiniMax-M3, RecurrentGemma, Llama 3.2 Vision, T5 and BART.
+"""MiniMax-M3, RecurrentGemma and Llama 3.2 Vision.
 
 Source: vllm-project/vllm 0.32 vllm/models/minimax_m3/nvidia/model.py; the others, which vLLM has no classes
-for any more, from transformers 5.23.0 models/{recurrent_gemma,mllama,t5,bart}/modeling_*.py, with matrices
+for any more, from transformers 5.23.0 models/{recurrent_gemma,mllama}/modeling_*.py, with matrices
 divided by heads and widths as engines divide every decoder's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kvplan.readers.rules.recipe import index_list
-from kvplan.readers.text_part import TextPart
 from kvplan.readers.view import ConfigView
-from kvplan.readers.weights_rules.frame import Frame, blocks
+from kvplan.readers.weights_rules.frame import Frame
 from kvplan.readers.weights_rules.parts import (
     LAYER,
     Heads,
     Tensors,
     attention,
-    embedding,
     even,
     experts,
     keyed,
@@ -32,15 +30,14 @@ from kvplan.readers.weights_rules.parts import (
     whole,
 )
 from kvplan.readers.weights_rules.plain import heads_of, hidden_size
-from kvplan.readers.weights_rules.registry import TOWERS, WHOLE, Decoder, decoder
+from kvplan.readers.weights_rules.registry import TOWERS, Decoder, decoder
 from kvplan.readers.weights_rules.tower_parts import (
-    encoder_layer,
     placed,
     repeated,
     tower_layers,
     vision_view,
 )
-from kvplan.weights.inventory import Block, Dim, Placed, Role, Split, Tensor
+from kvplan.weights.inventory import Dim, Placed, Split
 
 TWO = ("input_layernorm", "post_attention_layernorm")
 
@@ -197,80 +194,4 @@ def _tile_layer(hidden: int, heads: int, inner: int) -> Tensors:
     return made + norms(TWO, model, LAYER)
 
 
-def _t5(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
-    """Relative positions in the first layer of both halves; an output head of its own unless it is tied.
-
-    Published checkpoints of T5 1.1 and Flan-T5 store that head.
-    """
-    view = part.view
-    hidden = int(view.integer("d_model", "hidden_size"))
-    heads = int(view.integer("num_heads", "num_attention_heads"))
-    width = int(view.integer("d_kv", "head_dim"))
-    model, inner = whole("d_model", hidden), even("d_ff", int(view.integer("d_ff")))
-    both = (even("num_heads", heads), whole("d_kv", width))
-
-    def attends(name: str) -> Tensors:
-        made: Tensors = ()
-        for side in "qkv":
-            made += linear(f"{name}.{side}", both, model)
-        return made + linear(f"{name}.o", model, both)
-
-    gated = str(view.get("feed_forward_proj", default="relu")).startswith("gated")
-    forward: Tensors = ()
-    for name in ("wi_0", "wi_1") if gated else ("wi",):
-        forward += linear(f"DenseReluDense.{name}", inner, model)
-    forward += linear("DenseReluDense.wo", model, inner)
-    first, second = norm("layer.0.layer_norm", model), norm("layer.1.layer_norm", model)
-    encoder = attends("SelfAttention") + forward + first + second
-    buckets = whole(
-        "relative_attention_num_buckets",
-        int(view.optional_integer("relative_attention_num_buckets", default=32) or 32),
-    )
-    bias = vector("relative_attention_bias", buckets, both[0])
-    vocabulary = int(view.integer("vocab_size"))
-    made: Tensors = (embedding("shared", vocabulary, hidden),)
-    made += repeated("encoder.block", encoder, tower_layers(view, "num_layers", "num_hidden_layers"))
-    made += tuple(
-        Tensor(f"{half}.block.0.{one.name}", one.rows) for half in ("encoder", "decoder") for one in bias
-    )
-    made += norm("encoder.final_layer_norm", model) + norm("decoder.final_layer_norm", model)
-    if view.get("tie_word_embeddings", default=True) is False:
-        made += (embedding("lm_head", vocabulary, hidden, Role.HEAD),)
-    layer = attends("SelfAttention") + attends("EncDecAttention") + forward
-    layer += first + second + norm("layer.2.layer_norm", model)
-    count = tower_layers(view, "num_decoder_layers", "num_layers", "num_hidden_layers")
-    return placed(made), blocks("decoder.block", [layer] * count)
-
-
-def _bart(part: TextPart) -> tuple[Sequence[Placed], tuple[Block, ...]]:
-    """Learned positions (two more than stated), a norm after the embeddings, norms behind each part."""
-    view = part.view
-    hidden = int(view.integer("d_model", "hidden_size"))
-    model, names = whole("d_model", hidden), ("self_attn_layer_norm", "final_layer_norm")
-    positions = whole("max_position_embeddings + 2", int(view.integer("max_position_embeddings")) + 2)
-    made: Tensors = (embedding("model.shared", int(view.integer("vocab_size")), hidden),)
-    halves: dict[str, Tensors] = {}
-    for half in ("encoder", "decoder"):
-        made += vector(f"model.{half}.embed_positions", positions, model)
-        made += norm(f"model.{half}.layernorm_embedding", model, kind=LAYER)
-        halves[half] = encoder_layer(
-            hidden,
-            int(view.integer(f"{half}_attention_heads")),
-            int(view.integer(f"{half}_ffn_dim")),
-            mlp_names=("", "fc1", "fc2"),
-            norm_names=names,
-        )
-    made += repeated("model.encoder.layers", halves["encoder"], tower_layers(view, "encoder_layers"))
-    heads = int(view.integer("decoder_attention_heads"))
-    both = (even("heads", heads), whole("head_dim", hidden // heads))
-    cross: Tensors = ()
-    for name in ("q_proj", "k_proj", "v_proj"):
-        cross += linear(f"encoder_attn.{name}", both, model, bias=True)
-    cross += linear("encoder_attn.out_proj", model, both, bias=True)
-    layer = halves["decoder"] + cross + norm("encoder_attn_layer_norm", model, kind=LAYER)
-    return placed(made), blocks("model.decoder.layers", [layer] * tower_layers(view, "decoder_layers"))
-
-
 TOWERS["mllama"] = _mllama_tower
-WHOLE["t5"] = _t5
-WHOLE["bart"] = _bart
