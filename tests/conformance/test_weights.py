@@ -24,9 +24,11 @@ from tests.conformance.weight_cases import (
     ALWAYS,
     CLASSES,
     DIFFERS,
+    WRAPPERS,
     built,
     library_sums,
     own_sums,
+    part_variants,
     spelled,
     variants,
     weight_types,
@@ -35,6 +37,7 @@ from tests.conformance.weight_cases import (
 pytestmark = pytest.mark.conformance
 WHOLE = os.environ.get("KVPLAN_CONFORMANCE") == "all"
 TYPES = [name for name in weight_types() if WHOLE or name in ALWAYS or zlib.crc32(name.encode()) % 8 == 0]
+SOME = ("paligemma", "qwen2_vl", "qwen2_audio")
 LEAST = 142
 """Decoders of the library whose tensors are held against it."""
 
@@ -53,6 +56,20 @@ def test_every_size_of_every_layer(model_type: str) -> None:
                 wrong.append(
                     (name, {key: ours[key] - theirs[key] for key in keys if ours[key] != theirs[key]})
                 )
+    assert not wrong, f"{len(wrong)} of {count}: {wrong[:3]}"
+    assert count >= 5
+
+
+@pytest.mark.parametrize("model_type", [name for name in WRAPPERS if WHOLE or name in SOME])
+def test_every_size_of_a_wrapper(model_type: str) -> None:
+    wrong, count = [], 0
+    with harness.time_limit(240):
+        for name, config in part_variants(model_type):
+            theirs = library_sums(model_type, built(WRAPPERS[model_type], config)).total()
+            ours = own_sums(spelled(model_type, config)).total()
+            count += 1
+            if theirs != ours:
+                wrong.append((name, ours - theirs))
     assert not wrong, f"{len(wrong)} of {count}: {wrong[:3]}"
     assert count >= 5
 

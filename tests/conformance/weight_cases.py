@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 import transformers
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
 
 from kvplan.readers.weights_rules import inventory_of, known_decoders
 from kvplan.readers.weights_rules.registry import WHOLE
@@ -192,6 +195,46 @@ def variants(model_type: str) -> Iterator[tuple[str, Any]]:
                 continue
             yield f"{key}={one}", other
             break
+
+
+ITT = dict(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+WRAPPERS = {
+    **{
+        name: ITT[name]
+        for name in (
+            "paligemma aya_vision cohere2_vision idefics3 smolvlm qwen2_vl glm4v glm46v glmga"
+        ).split()
+    },
+    "fuyu": "FuyuForCausalLM",
+    "qwen2_audio": "Qwen2AudioForConditionalGeneration",
+}
+"""Wrappers whose towers engines build as the library does."""
+PART_DIFFERS = {
+    "attention_bias": WITHOUT_BIAS,
+    "tie_word_embeddings": "the wrapper's says it again",
+    "head_dim": "vLLM's Pixtral has no width of its own",
+}
+
+
+def part_variants(model_type: str) -> Iterator[tuple[str, Any]]:
+    """A wrapper's small config, and one for every size of its parts that the class takes doubled."""
+    config = small_config(model_type, HELD_WITH.get(model_type, {}))
+    yield "base", config
+    for part in type(config).sub_configs:
+        inner: Any = getattr(config, part, None)
+        for key, value in inner.to_dict().items() if inner is not None else ():
+            if NOT_CHANGED.search(key) or key in PART_DIFFERS or isinstance(value, bool):
+                continue
+            if not isinstance(value, int) or value < 1:
+                continue
+            other = copy.deepcopy(config)
+            known = {name: kept for name, kept in inner.to_dict().items() if name != "model_type"}
+            try:
+                setattr(other, part, type(inner)(**{**known, key: value * 2}))
+                built(WRAPPERS[model_type], other)
+            except Exception:
+                continue
+            yield f"{part}.{key}", other
 
 
 ALWAYS = set_of(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
+from kvplan.readers.cards.find import load_card
 from kvplan.readers.weights_rules import inventory_of
 
 T5 = {
@@ -166,3 +167,11 @@ def test_step() -> None:
         left = {name: value for name, value in config.items() if name != key}
         with pytest.raises(KvplanError):
             inventory_of({"model_type": "step3p5", **left})
+
+
+@pytest.mark.parametrize(("name", "count"), [("qwen2-vl-2b", 2_208_985_600), ("qwen2-vl-7b", 8_291_375_616)])
+def test_published_counts_of_cards(name: str, count: int) -> None:
+    """As the hub counts the files of Qwen/Qwen2-VL-2B-Instruct and -7B-Instruct."""
+    config = load_card(name).config
+    assert config is not None
+    assert inventory_of(config).parameters == count

@@ -21,20 +21,9 @@ from kvplan.weights.inventory import Block, Inventory
 from kvplan.weights.quantisation import quantised
 
 _FILES = (
-    *("dense_table", "older_table", "mla", "hybrids", "delta_nets", "special", "gemma", "novel"),
-    *(
-        "dense_more",
-        "moe_table",
-        "mla_more",
-        "novel_more",
-        "towers",
-        "towers_more",
-        "speech",
-        "edge",
-        "step",
-        "seq2seq",
-    ),
-)
+    "dense_table older_table mla hybrids delta_nets special gemma novel dense_more moe_table mla_more"
+    " novel_more towers towers_more towers_wrappers speech seq2seq edge step"
+).split()
 
 
 @cache
