@@ -200,7 +200,7 @@ def test_draft_layers_are_beside_the_model() -> None:
 
 
 def test_a_wrapper_with_an_unknown_tower_is_refused() -> None:
-    config = {"model_type": "idefics3", "text_config": TINY_LLAMA, "vision_config": {"hidden_size": 8}}
+    config = {"model_type": "janus", "text_config": TINY_LLAMA, "vision_config": {"hidden_size": 8}}
     with pytest.raises(KvplanError, match="what stands beside its text decoder is not known"):
         inventory_of(config)
     with pytest.raises(KvplanError, match="img_processor adds is not known"):
