@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.engines import OWN_OPTIONS, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose, fitted
+from kvplan.fitting import choose, fitted, fitted_safely
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask
@@ -85,10 +85,15 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
 
 def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
     """The model, the engine and the question of a plan: its settings, and so many requests of such a length
-    on one of its pools. Raises KvplanError where the model or the engine is not known."""
+    on one of its pools, the safe one where the plan requires that. Raises KvplanError where the model or the
+    engine is not known."""
+    from kvplan.plans.plan import SAFE
     from kvplan.plans.question import settings_of
 
-    return load_model(plan.model), choose(plan.engine), settings_of(plan)
+    choice = choose(plan.engine)
+    if plan.require.pool == SAFE:
+        choice = replace(choice, fit=fitted_safely)
+    return load_model(plan.model), choice, settings_of(plan)
 
 
 def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:

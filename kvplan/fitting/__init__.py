@@ -137,6 +137,30 @@ def _with_weights(devices: tuple[Device, ...], amounts: tuple[int, ...]) -> tupl
     return tuple(changed(one, weights_bytes=own.get(one.name, amounts[-1])) for one in devices)
 
 
+def fitted_safely(model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """`fitted` with the safe figure of the pool in the place of the likely one: what a plan that requires
+    ``pool: safe`` is counted with. Budget and weights are the same."""
+    likely = fitted(model, choice, settings)
+    budget = likely.budget
+    if budget is None or not budget.kv_pool_bytes:
+        return likely
+    pool = budget.kv_pool_low_bytes
+    if not pool:
+        nothing = Refusal("no-memory-for-cache", "the safe figure of the pool is 0 bytes")
+        return replace(likely, refusal=likely.refusal or nothing)
+    pooled = replace(settings, kv_cache_memory=pool)
+    if settings.max_model_len == LONGEST:
+        pooled = _with_longest(model, choice, pooled)
+    found = choice.engine.size(model, pooled, choice.version)
+    return replace(
+        found,
+        settings={**likely.settings, **found.settings},
+        budget=budget,
+        weights=likely.weights,
+        warnings=likely.warnings,
+    )
+
+
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
     found: _Module = import_module(module)
     return found.fit(model, choice, settings)

@@ -117,8 +117,9 @@ def _of_plan(plan: Plan) -> str:
 
     where = f" ({plan.environment})" if plan.environment is not None else ""
     head = f"{plan.name}{where}, {count(plan.gpus, 'GPU')}"
-    pools = pools_of(plan)
-    return head if pools == 1 else f"{head}: {count(plan.replicas, 'replica')}; this is one pool of {pools:,}"
+    if (pools := pools_of(plan)) != 1:
+        head += f": {count(plan.replicas, 'replica')}; this is one pool of {pools:,}"
+    return f"{head}; counted with the safe pool, as it requires" if plan.require.pool == "safe" else head
 
 
 def _all_in_host(result: SizeResult) -> bool:
