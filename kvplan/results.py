@@ -166,7 +166,8 @@ class Budget:
 
 @record()
 class ModelWeights:
-    """Bytes of weights on the fullest GPU and of the whole model; where the figure comes from."""
+    """Bytes of weights on the fullest GPU, and on one GPU that has the whole model, as the engine keeps them
+    (a padded vocabulary, a router in float32, experts as their kernel wants them); where the figure is from."""
 
     bytes_per_gpu: int
     total_bytes: int

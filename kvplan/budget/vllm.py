@@ -73,6 +73,7 @@ class Coefficients:
 class Load:
     """The settings of the profile run, resolved. samples: whether this pipeline stage is the last.
 
+    data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
     """
 
@@ -85,6 +86,7 @@ class Load:
     enable_expert_parallel: bool = False
     samples: bool = True
     has_adapters: bool = False
+    data_parallel_size: int = 1
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -120,11 +122,30 @@ def _workspace(shape: Shape, load: Load) -> int:
 
 
 def non_torch(load: Load, known: Coefficients) -> int:
-    """CUDA context, NCCL and all-reduce buffers: by the number of tensor-parallel ranks."""
-    if load.tensor_parallel_size == 1 and load.pipeline_parallel_size > 1:
-        return known.non_torch_pipeline
-    fitting = [amount for ways, amount in known.non_torch_by_tp if ways <= load.tensor_parallel_size]
-    return fitting[-1]
+    """CUDA context, NCCL and all-reduce buffers: by the number of ranks, never less than one lone GPU has."""
+    ways = load.tensor_parallel_size * load.data_parallel_size
+    if ways == 1 and load.pipeline_parallel_size > 1:
+        return max(known.non_torch_pipeline, _by_ranks(1, known))
+    return max(_by_ranks(ways, known), _by_ranks(1, known))
+
+
+def non_torch_line(load: Load, known: Coefficients, how: str) -> BudgetLine:
+    """The fitted figure ± its margin; ranks that talk over a pipeline or divide experts alone were measured
+    seldom or never: from a lone GPU's to what as many tensor-parallel ranks have."""
+    amount, margin = non_torch(load, known), known.non_torch_margin
+    low = high = amount
+    if load.tensor_parallel_size == 1:
+        ranks = load.data_parallel_size * load.pipeline_parallel_size
+        low = min(amount, _by_ranks(1, known))
+        high = max(amount, _by_ranks(ranks, known))
+        if load.pipeline_parallel_size > 1:
+            low = min(low, known.non_torch_pipeline)
+    source = f"CUDA context, NCCL; {how}"
+    return BudgetLine("non-torch memory", amount, max(0, low - margin), high + margin, source)
+
+
+def _by_ranks(ranks: int, known: Coefficients) -> int:
+    return max(amount for ways, amount in known.non_torch_by_tp if ways <= ranks)
 
 
 def vllm_budget(
@@ -157,11 +178,7 @@ def vllm_budget(
             f" {load.max_num_seqs if load.samples else 0:,} sampled; {how}",
         )
     )
-    lines.append(
-        about(
-            "non-torch memory", non_torch(load, known), known.non_torch_margin, f"CUDA context, NCCL; {how}"
-        )
-    )
+    lines.append(non_torch_line(load, known, how))
     if not known.calibrated:
         repacked = weights.bytes // _REPACKED
         lines.append(

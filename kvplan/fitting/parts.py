@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, wraps
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from kvplan.budget.lines import about, exact
+from kvplan.budget.lines import about
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, planned_settings, planned_values
 from kvplan.errors import KvplanError, RefusedError
@@ -19,7 +20,8 @@ from kvplan.readers.model_weights import served_sources
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div
-from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
+from kvplan.weights.formats import Kernel
 from kvplan.weights.ranks import Parallel
 
 UNCALIBRATED = "estimate, uncalibrated"
@@ -137,21 +139,35 @@ def sources_for(model: Model, settings: Settings) -> WeightSources:
     return served_sources(model, settings.quantization)
 
 
+def kernels_of(choice: Choice, model: Model, settings: Settings) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts in blocks, as the engine's ``expert_kernels`` names them."""
+    look = getattr(import_module(type(choice.engine).__module__), "expert_kernels", None)
+    return look(model, settings, choice.asked or choice.version) if look else ()
+
+
 def weight_lines(
-    sources: WeightSources, model: Model, settings: Settings, parallel: Parallel, dtype: Packing
+    sources: WeightSources,
+    model: Model,
+    settings: Settings,
+    parallel: Parallel,
+    dtype: Packing,
+    kernels: tuple[Kernel, ...] = (),
 ) -> tuple[WeightFacts, tuple[BudgetLine, ...], tuple[str, ...]]:
     """Weights of the fullest rank, what kernels may add as they load, and the draft's; what to say of them.
 
     Stages that are not equal may be divided elsewhere than the figure assumes: a layer more or less.
     Raises RefusedError(no-weights) for a draft whose weights nobody stated.
     """
-    facts = weights_per_rank(sources, parallel, dtype)
+    facts = weights_by_kernel(sources, parallel, dtype, kernels)
     source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
     amount, stated = facts.bytes_per_gpu, settings.weights is not None
     stages = settings.pipeline_parallel_size
     uneven = not stated and model.num_layers % stages
     margin = ceil_div(sum(facts.bytes_per_rank), model.num_layers) if uneven else 0
-    lines = [about("weights", amount, margin, source) if margin else exact("weights", amount, source)]
+    bounds = [facts.bounds(stage) for stage in range(len(facts.bytes_per_rank))]
+    low = max(0, min(amount, max(low for low, _ in bounds)) - margin)
+    high = max(amount, *(high for _, high in bounds)) + margin
+    lines = [BudgetLine("weights", amount, low, high, source)]
     if not stated:
         lines.append(
             BudgetLine(

@@ -24,6 +24,7 @@ from kvplan.fitting import Fit
 from kvplan.fitting.parts import (
     Start,
     context_line,
+    kernels_of,
     no_pool,
     once_a_start,
     sources_for,
@@ -60,7 +61,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
             if settings.weights is not None
             else parallel_of(model, arguments, settings, options)
         )
-        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype)
+        kernels = kernels_of(choice, model, settings)
+        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype, kernels)
         loaded += _absorbed_lines(sources, parallel, dtype)
         loaded += _adapter_lines(model, settings, options, parallel, dtype)
     except KvplanError as error:

@@ -23,6 +23,7 @@ from kvplan.fitting.parts import (
     UNCALIBRATED,
     Start,
     context_line,
+    kernels_of,
     no_pool,
     once_a_start,
     sources_for,
@@ -56,7 +57,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
             if settings.weights is not None
             else parallel_of(model, settings, options)
         )
-        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype)
+        kernels = kernels_of(choice, model, settings)
+        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype, kernels)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise

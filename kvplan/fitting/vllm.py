@@ -15,7 +15,7 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
-from kvplan.fitting.parts import memory_of, no_pool, sources_for
+from kvplan.fitting.parts import kernels_of, memory_of, no_pool, sources_for
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.activation_shape import shape_of
@@ -25,7 +25,7 @@ from kvplan.record import field_names, record
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import GIB, gib
-from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel
 
 _QUESTION = frozenset(
@@ -75,13 +75,14 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
     dtype = scalar(str(started.settings["dtype"]))
     try:
         sources = sources_for(model, settings)
-        facts = weights_per_rank(sources, parallel, dtype)
+        facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
         adapters = _adapter_lines(model, settings, choice, parallel, dtype)
         drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
         return Fit(None, None, (no_pool(error),))
+    shape = shape_of(model, dtype.bytes)
     load = Load(
         max_num_seqs=int(started.settings["max_num_seqs"]),
         max_num_batched_tokens=int(started.settings["max_num_batched_tokens"]),
@@ -91,8 +92,8 @@ def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
         has_adapters=bool(adapters),
+        data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
     )
-    shape = shape_of(model, dtype.bytes)
     known = Known(facts, shape, load, memory, reserved, adapters, drafts)
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
@@ -115,7 +116,7 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
     return vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
-        weights=weights_line(known.facts, known.facts.bytes_per_rank[stage], settings),
+        weights=weights_line(known.facts, stage, settings),
         shape=known.shape,
         load=replace(known.load, samples=last),
         known=vllm_coefficients(parse_version(choice.asked or choice.version)),
@@ -127,13 +128,14 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
     )
 
 
-def weights_line(facts: WeightFacts, amount: int, settings: Settings) -> BudgetLine:
-    """The weights of one stage, less what lies in the CPU\'s memory."""
+def weights_line(facts: WeightFacts, stage: int, settings: Settings) -> BudgetLine:
+    """The weights of one stage, less what lies in the CPU's memory."""
     source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
-    if not settings.cpu_offload_gb:
-        return exact("weights", amount, source)
-    moved = min(amount, int(settings.cpu_offload_gb * GIB))
-    return exact("weights", amount - moved, f"{source}; {gib(moved)} more in the CPU's memory")
+    low, high = facts.bounds(stage)
+    moved = min(low, int(settings.cpu_offload_gb * GIB))
+    if moved:
+        source = f"{source}; {gib(moved)} more in the CPU's memory"
+    return BudgetLine("weights", facts.bytes_per_rank[stage] - moved, low - moved, high - moved, source)
 
 
 def _adapter_lines(

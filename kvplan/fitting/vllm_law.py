@@ -26,7 +26,7 @@ from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
-from kvplan.fitting.parts import memory_of
+from kvplan.fitting.parts import kernels_of, memory_of
 from kvplan.fitting.vllm import utilization, weights_line
 from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.gpu import Gpu
@@ -38,7 +38,7 @@ from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
-from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
+from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel
 
 _REPACKED = 20
@@ -174,11 +174,11 @@ class VllmLaw:
         settings, taken = self._settings, []
         last = settings.pipeline_parallel_size - 1
         calibrated = vllm_coefficients(self._release).calibrated
-        for stage, amount in enumerate(facts.bytes_per_rank):
-            weights = weights_line(facts, amount, settings).bytes
+        for stage in range(len(facts.bytes_per_rank)):
+            weights = weights_line(facts, stage, settings)
             likely, most = self._rest(seqs, batch, samples=stage == last)
-            repacked = 0 if calibrated else weights // _REPACKED
-            taken.append((weights + likely, weights + most + repacked))
+            repacked = 0 if calibrated else weights.bytes // _REPACKED
+            taken.append((weights.bytes + likely, weights.high_bytes + most + repacked))
         return max(taken, key=itemgetter(0))
 
     def _batch(self, seqs: int, length: int) -> Batch | Fell:
@@ -249,11 +249,12 @@ class VllmLaw:
         if self._facts is not None:
             return self._facts
         settings = self._settings
-        key = (self._model, self._parallel, dtype, settings.weights, settings.quantization)
+        kept = kernels_of(self._choice, self._model, replace(settings, gpu=self._gpu))
+        key = (self._model, self._parallel, dtype, settings.weights, settings.quantization, kept)
         found = self._shared.facts.get(key)
         if found is None:
             try:
-                found = weights_per_rank(self._sources, self._parallel, dtype)
+                found = weights_by_kernel(self._sources, self._parallel, dtype, kept)
             except KvplanError as error:
                 found = Fell(error.code, error.message)
             self._shared.facts[key] = found
@@ -277,7 +278,7 @@ class VllmLaw:
         key = (
             shape, self._choice.asked, self._choice.version, seqs, tokens, samples,
             settings.tensor_parallel_size, settings.pipeline_parallel_size, settings.enforce_eager,
-            settings.enable_expert_parallel,
+            settings.enable_expert_parallel, settings.data_parallel_size,
         )  # fmt: skip
         found = self._shared.rests.get(key)
         if found is None:
@@ -290,6 +291,7 @@ class VllmLaw:
                 enforce_eager=settings.enforce_eager,
                 enable_expert_parallel=settings.enable_expert_parallel,
                 samples=samples,
+                data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
             )
             lines = vllm_budget(
                 gpu="",

@@ -64,8 +64,8 @@ def module_of(name: str) -> str:
 
 def bytes_by_name(
     checkpoint: Checkpoint, shape: Shape, parallel: Parallel, dtype: Packing
-) -> tuple[tuple[int, ...], int, int]:
-    """Bytes on the fullest rank of each stage, the whole model's, and the drafts'.
+) -> tuple[tuple[int, ...], int]:
+    """Bytes on the fullest rank of each stage, and the drafts'.
 
     Raises RefusedError(cannot-shard).
     """
@@ -77,7 +77,7 @@ def bytes_by_name(
         )
     stages = parallel.pipeline_parallel_size
     firsts = _first_layers(stage_layers(shape.num_layers, stages))
-    totals, whole, drafts, unknown = [0] * stages, 0, 0, 0
+    totals, drafts, unknown = [0] * stages, 0, 0
     names: list[str] = []
     for tensor in checkpoint.tensors:
         if DROPPED_NAME.search(tensor.name):
@@ -90,9 +90,7 @@ def bytes_by_name(
         if not known:
             unknown += size
             names.append(tensor.name)
-        here = _stages(tensor.name, layer, tower is not None, firsts, shape)
-        whole += tensor.loaded_bytes(dtype) if here else 0
-        for stage in here:
+        for stage in _stages(tensor.name, layer, tower is not None, firsts, shape):
             totals[stage] += size
     if unknown * UNKNOWN_SHARE > sum(totals) and parallel.expert_ways > 1:
         raise RefusedError(
@@ -100,7 +98,7 @@ def bytes_by_name(
             f"it is not known how {names[0]} and {len(names) - 1} more tensors are divided among GPUs",
             help="give the weights of one GPU yourself: --weights 15GiB",
         )
-    return tuple(totals), whole, drafts
+    return tuple(totals), drafts
 
 
 def _first_layers(counts: tuple[int, ...]) -> list[int]:

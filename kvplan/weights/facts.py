@@ -7,6 +7,7 @@ model's name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.dtypes import Packing
@@ -14,6 +15,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.by_name import Shape, bytes_by_name
+from kvplan.weights.formats import Kernel
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import ALONE, Parallel, block_bytes, bytes_by_stage
 from kvplan.weights.stored import Checkpoint, has_drafts, stage_bytes, stored_total
@@ -25,9 +27,10 @@ AGREE = 200
 
 @record()
 class WeightFacts:
-    """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: the whole model once.
+    """Bytes of weights. bytes_per_rank: the fullest GPU of each stage; total_bytes: a GPU that has all.
 
-    draft_bytes: what multi-token-prediction layers add when an engine loads them, once.
+    draft_bytes: what multi-token-prediction layers add when an engine loads them, once. lowest, highest: of
+    each stage where it is not certain which kernel keeps the experts; empty where the figure is.
     """
 
     bytes_per_rank: tuple[int, ...]
@@ -35,11 +38,20 @@ class WeightFacts:
     source: str
     detail: str = ""
     draft_bytes: int = 0
+    lowest: tuple[int, ...] = ()
+    highest: tuple[int, ...] = ()
 
     @property
     def bytes_per_gpu(self) -> int:
         """The fullest GPU."""
         return max(self.bytes_per_rank)
+
+    def bounds(self, stage: int) -> tuple[int, int]:
+        """At least and at most, of one stage."""
+        likely = self.bytes_per_rank[stage]
+        if not self.highest:
+            return likely, likely
+        return self.lowest[stage], self.highest[stage]
 
 
 @record()
@@ -94,16 +106,44 @@ def weights_per_rank(sources: WeightSources, parallel: Parallel, dtype: Packing)
     raise sources.problem or no_source("the model")
 
 
+def weights_by_kernel(
+    sources: WeightSources, parallel: Parallel, dtype: Packing, kernels: tuple[Kernel, ...]
+) -> WeightFacts:
+    """`weights_per_rank` where experts in blocks are kept as one of these kernels wants them, the likely one
+    first. Raises KvplanError(no-weights | cannot-shard)."""
+    inventory = sources.inventory
+    if not kernels or sources.stated_bytes is not None or inventory is None or not _keeps(inventory):
+        return weights_per_rank(sources, parallel, dtype)
+    found = [weights_per_rank(sources, replace(parallel, kernel=kernel), dtype) for kernel in kernels]
+    first, ranks = found[0], [facts.bytes_per_rank for facts in found]
+    others = ", ".join(dict.fromkeys(kernel.name for kernel in kernels[1:] if kernel.name != kernels[0].name))
+    how = f"experts as {kernels[0].name} keeps them" + (f" (interval: or {others})" if others else "")
+    return replace(
+        first,
+        detail=f"{first.detail}; {how}" if first.detail else how,
+        lowest=tuple(map(min, zip(*ranks, strict=True))),
+        highest=tuple(map(max, zip(*ranks, strict=True))),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _keeps(inventory: Inventory) -> bool:
+    kinds = {block.tensors for block in inventory.layers}
+    return any(one.form is not None and one.form.by_kernel for kind in kinds for one in kind)
+
+
 def _from_headers(
     checkpoint: Checkpoint, sources: WeightSources, parallel: Parallel, dtype: Packing
 ) -> WeightFacts | None:
     if sources.inventory is not None:
-        ranks, total, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
-        return WeightFacts(ranks, total, checkpoint.source, checkpoint.where, drafts)
+        ranks, drafts = stage_bytes(checkpoint, sources.inventory, parallel, dtype)
+        whole, _ = stage_bytes(checkpoint, sources.inventory, parallel.alone, dtype)
+        return WeightFacts(ranks, sum(whole), checkpoint.source, checkpoint.where, drafts)
     if sources.shape is not None:
-        ranks, total, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
+        ranks, drafts = bytes_by_name(checkpoint, sources.shape, parallel, dtype)
+        whole, _ = bytes_by_name(checkpoint, sources.shape, parallel.alone, dtype)
         how = f"{checkpoint.where}; divided by the tensors' names"
-        return WeightFacts(ranks, total, checkpoint.source, how, drafts)
+        return WeightFacts(ranks, sum(whole), checkpoint.source, how, drafts)
     return None
 
 
@@ -111,24 +151,24 @@ def _from_inventory(
     inventory: Inventory, sources: WeightSources, parallel: Parallel, dtype: Packing
 ) -> WeightFacts:
     ranks = bytes_by_stage(inventory, parallel, dtype)
-    total = stored_total(inventory, dtype)
+    (whole,) = bytes_by_stage(inventory, parallel.alone, dtype)
+    stored = stored_total(inventory, dtype)
     drafts = sum(block_bytes(block.tensors, ALONE, dtype) for block in inventory.draft)
     how = f"{inventory.parameters:,} parameters"
     if inventory.quantisation:
         how += f", stored as {inventory.quantisation}"
     index = sources.index
     if index is None:
-        return WeightFacts(ranks, total, sources.inventory_source, how, drafts)
+        return WeightFacts(ranks, whole, sources.inventory_source, how, drafts)
     if has_drafts(index.names, len(inventory.layers)):
-        return WeightFacts(
-            ranks, total, sources.inventory_source, f"{how}; the index has draft layers too", drafts
-        )
-    if abs(index.total_bytes - total) * AGREE <= total:
-        scaled = tuple(ceil_div(rank * index.total_bytes, total) for rank in ranks)
-        return WeightFacts(scaled, index.total_bytes, index.source, f"{index.where}; {how}")
+        how = f"{how}; the index has draft layers too"
+        return WeightFacts(ranks, whole, sources.inventory_source, how, drafts)
+    if abs(index.total_bytes - stored) * AGREE <= stored:
+        scaled = tuple(ceil_div(rank * index.total_bytes, stored) for rank in (*ranks, whole))
+        return WeightFacts(scaled[:-1], scaled[-1], index.source, f"{index.where}; {how}", drafts)
     raise RefusedError(
         "no-weights",
-        f"{index.where} says {index.total_bytes:,} bytes, the config's tensors make {total:,}",
+        f"{index.where} says {index.total_bytes:,} bytes, the config's tensors make {stored:,}",
         help=(
             "put the safetensors files themselves beside the config: their headers are exact",
             "give the weights of one GPU yourself: --weights 15GiB",

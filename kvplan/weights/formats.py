@@ -16,8 +16,7 @@ class Format:
     bits: of one number. block: (rows, columns) that share one scale; 0 stands for the whole length.
     scale_bytes: of one scale, None for the model's own element size. zero_bits: of one zero point of
     the same blocks. column_bytes: beside each input (a group index). matrix_bytes: beside each matrix (a
-    global scale).
-    expert_multiples: (width, hidden) multiples to which a kernel pads each expert.
+    global scale). by_kernel: experts are kept as the engine's kernel wants them (`Kernel`).
     """
 
     name: str
@@ -27,7 +26,7 @@ class Format:
     zero_bits: int = 0
     column_bytes: int = 0
     matrix_bytes: int = 0
-    expert_multiples: tuple[int, int] = (1, 1)
+    by_kernel: bool = False
 
     def bytes_for(self, rows: int, columns: int, element_bytes: int) -> int:
         """ceil(rows × columns × bits / 8) + blocks × (scale + zero point) + what lies beside."""
@@ -45,11 +44,29 @@ class Format:
         )
 
 
+@record()
+class Kernel:
+    """How a kernel keeps experts that are stored in blocks: what it pads, and what it keeps beside.
+
+    width, hidden: multiples to which an expert's two sizes are padded on the rank. scale_rows, scale_columns:
+    of the table of scales, once rearranged; gate and up are one matrix. keeps_scales: the table as it was
+    loaded stays beside the rearranged one. bias_bytes: of one bias, 0 for the model's own element size.
+    """
+
+    name: str
+    width: int = 1
+    hidden: int = 1
+    scale_rows: int = 1
+    scale_columns: int = 1
+    keeps_scales: bool = False
+    bias_bytes: int = 0
+
+
 FP8_TENSOR = Format("fp8, one scale a matrix", 8, matrix_bytes=8)
 FP8_CHANNEL = Format("fp8, one scale an output", 8, (1, 0), 4)
 INT8_CHANNEL = Format("int8, one scale an output", 8, (1, 0), 4)
 NVFP4 = Format("nvfp4", 4, (1, 16), 1, matrix_bytes=8)
-MXFP4 = Format("mxfp4", 4, (1, 32), 1, expert_multiples=(128, 256))
+MXFP4 = Format("mxfp4", 4, (1, 32), 1, by_kernel=True)
 MXFP8 = Format("mxfp8", 8, (1, 32), 1)
 
 

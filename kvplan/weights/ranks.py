@@ -17,7 +17,7 @@ from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
 from kvplan.record import record
 from kvplan.units import ceil_div, round_up
-from kvplan.weights.formats import Format
+from kvplan.weights.formats import Format, Kernel
 from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role, Split, Tensor
 from kvplan.weights.parts import Part, part_of
 
@@ -33,7 +33,7 @@ class Parallel:
     share the tensors of a part, where not all tensor-parallel ranks do (1: every rank has all of them; data
     parallel attention). expert_parallel_size: ranks among which whole experts are divided, the rest of the
     ranks divide their width (None: all with enable_expert_parallel, else none). redundant_experts: copies of
-    experts beside the model's own, divided with them.
+    experts beside the model's own, divided with them. kernel: how experts in blocks are kept, None as stored.
     """
 
     tensor_parallel_size: int = 1
@@ -45,10 +45,20 @@ class Parallel:
     groups: tuple[tuple[Part, int], ...] = ()
     expert_parallel_size: int | None = None
     redundant_experts: int = 0
+    kernel: Kernel | None = None
 
     def ways(self, part: Part) -> int:
         """Ranks that share the tensors of a part."""
         return dict(self.groups).get(part, self.tensor_parallel_size)
+
+    @property
+    def alone(self) -> Parallel:
+        """One GPU of the kind that holds everything, as the same kernels keep it."""
+        return Parallel(
+            compute_capability=self.compute_capability,
+            vocabulary_multiple=self.vocabulary_multiple,
+            kernel=self.kernel,
+        )
 
     @property
     def has_router_kernels(self) -> bool:
@@ -153,23 +163,34 @@ def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
     form = tensor.form
     if form is None:
         return element_packing(tensor, dtype, parallel).bytes_for(elements_on_rank(tensor, parallel))
-    padded = form if tensor.role is Role.EXPERT else None
+    if tensor.role is Role.EXPERT and form.by_kernel and parallel.kernel is not None:
+        return _kept_by(parallel.kernel, tensor, form, parallel, dtype)
     part = part_of(tensor.name, tensor.role)
     rows, columns, stack = (
-        _count(dims, parallel, part, padded) for dims in (tensor.rows, tensor.columns, tensor.stack)
+        prod(on_rank(dim, parallel, part) for dim in dims)
+        for dims in (tensor.rows, tensor.columns, tensor.stack)
     )
-    if not tensor.columns:  # a bias is padded with its matrix, but not quantised
+    if not tensor.columns:  # a bias stands beside its matrix, and is not quantised
         return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
     return stack * form.bytes_for(rows, columns, dtype.bytes)
 
 
-def _count(dims: tuple[Dim, ...], parallel: Parallel, part: Part, padded: Format | None) -> int:
-    """The product of the dimensions on the rank; an expert's are padded to what the kernel needs."""
-    if padded is None:
-        return prod(on_rank(dim, parallel, part) for dim in dims)
-    width, hidden = padded.expert_multiples
-    steps = {Split.EXPERT_WIDTH: width, Split.WHOLE: hidden}
-    return prod(round_up(on_rank(dim, parallel, part), steps.get(dim.split, 1)) for dim in dims)
+def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, dtype: Packing) -> int:
+    """An expert's matrix or bias: padded, its table of scales rearranged and padded again."""
+    steps = {Split.EXPERT_WIDTH: kernel.width, Split.WHOLE: kernel.hidden}
+    rows, columns = (
+        prod(round_up(on_rank(dim, parallel), steps.get(dim.split, 1)) for dim in dims)
+        for dims in (tensor.rows, tensor.columns)
+    )
+    stack = prod(on_rank(dim, parallel) for dim in tensor.stack)
+    if not tensor.columns:
+        return stack * rows * (kernel.bias_bytes or dtype.bytes)
+    joint = any(dim.split is Split.EXPERT_WIDTH for dim in tensor.rows)
+    scales = round_up(rows, max(1, kernel.scale_rows // 2) if joint else kernel.scale_rows)
+    scales *= round_up(ceil_div(columns, form.block[1] or columns), kernel.scale_columns)
+    loaded = rows * ceil_div(columns, form.block[1] or columns)
+    tables = scales + (loaded if kernel.keeps_scales else 0)
+    return stack * (ceil_div(rows * columns * form.bits, 8) + tables * (form.scale_bytes or 0))
 
 
 @lru_cache(maxsize=1024)

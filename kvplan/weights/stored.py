@@ -143,8 +143,8 @@ def end_kind(name: str) -> str:
 
 def stage_bytes(
     checkpoint: Checkpoint, inventory: Inventory, parallel: Parallel, dtype: Packing
-) -> tuple[tuple[int, ...], int, int]:
-    """Bytes on the fullest rank of each stage, the whole model's, and the drafts' (on a GPU that has all).
+) -> tuple[tuple[int, ...], int]:
+    """Bytes on the fullest rank of each stage, and the drafts' (on a GPU that has all).
 
     Each part (a layer, its experts, the embedding, the head, a tower) has the checkpoint's bytes and is
     divided as the inventory's tensors of that part are: stored × on rank / whole. Where the inventory and
@@ -170,7 +170,7 @@ def stage_bytes(
                 total += _share(sums.get((kind, index)), chosen, chosen, parallel, dtype)
         totals.append(total)
         start += count
-    return tuple(totals), sum(sums.values()), drafts
+    return tuple(totals), drafts
 
 
 def _end_of(tensor: Tensor) -> str:

@@ -183,15 +183,15 @@ def _format_data(form: Format) -> list[Any]:
 
 
 def _format(entry: Any) -> Format:
-    name, bits, block, scale, zeros, column, matrix, multiples = entry
-    numbers = (bits, *block, zeros, column, matrix, *multiples)
+    name, bits, block, scale, zeros, column, matrix, by_kernel = entry
+    numbers = (bits, *block, zeros, column, matrix)
     if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
         raise _bad("a format has something other than whole numbers")
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int) or scale < 0):
         raise _bad("a format has no proper scale")
-    return Format(
-        str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, (multiples[0], multiples[1])
-    )
+    if not isinstance(by_kernel, bool):
+        raise _bad("a format does not say whether kernels keep its experts otherwise")
+    return Format(str(name), bits, (block[0], block[1]), scale, zeros, column, matrix, by_kernel)
 
 
 def _bad(why: str) -> KvplanError:

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.budget.lines import about, exact, left_over
-from kvplan.budget.vllm import Coefficients, Load, Shape, activation_peak, non_torch, vllm_budget
+from kvplan.budget.vllm import (
+    Coefficients,
+    Load,
+    Shape,
+    activation_peak,
+    non_torch,
+    non_torch_line,
+    vllm_budget,
+)
 from kvplan.units import GIB
 
 KNOWN = Coefficients(
@@ -85,7 +93,10 @@ def test_encoder_outputs_are_alive_during_the_pass() -> None:
 def test_non_torch_memory_follows_the_ranks() -> None:
     amounts = [non_torch(replace(LOAD, tensor_parallel_size=ways), KNOWN) for ways in (1, 2, 3, 4, 8)]
     assert amounts == [10, 200, 200, 300, 300]
-    assert non_torch(replace(LOAD, pipeline_parallel_size=2), KNOWN) == 7
+    assert non_torch(replace(LOAD, pipeline_parallel_size=2), KNOWN) == 10
+    assert non_torch(replace(LOAD, data_parallel_size=8), KNOWN) == 300
+    measured = non_torch_line(replace(LOAD, pipeline_parallel_size=2), KNOWN, "")
+    assert (measured.low_bytes, measured.bytes, measured.high_bytes) == (2, 10, 205)
 
 
 def test_graphs_count_only_where_they_are_inside_and_made() -> None:
@@ -123,3 +134,19 @@ def test_the_lines_the_pool_and_what_is_unused_make_the_total(
     else:
         assert spent + budget.unused_bytes >= total or usable == spent
     assert all(0 <= line.low_bytes <= line.bytes <= line.high_bytes for line in lines)
+
+
+@given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 16), st.booleans())
+def test_ranks_that_talk_have_no_less_than_a_lone_gpu(tp: int, pp: int, dp: int, calibrated: bool) -> None:
+    """Over tensor, pipeline or expert parallelism; more of one never takes less."""
+    from kvplan.readers.coefficients import vllm_coefficients
+
+    for release in ((0, 9), (0, 11), (0, 14), (0, 17), (0, 19), (0, 33)):
+        known = replace(vllm_coefficients(release), calibrated=calibrated)
+        load = replace(LOAD, tensor_parallel_size=tp, pipeline_parallel_size=pp, data_parallel_size=dp)
+        lone = replace(LOAD, tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1)
+        found, least = (non_torch_line(each, known, "") for each in (load, lone))
+        assert found.bytes >= least.bytes
+        assert found.high_bytes >= least.high_bytes
+        assert 0 <= found.low_bytes <= found.bytes <= found.high_bytes
+        assert non_torch(replace(load, tensor_parallel_size=tp + 1), known) >= found.bytes

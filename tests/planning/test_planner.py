@@ -31,7 +31,7 @@ def written(result: PlanResult, path: Path) -> str:
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("llama-3.1-8b", {"tokens": "8k", "requests": 4, "gpu": "rtx-3090"}),
-    ("qwen3-32b", {"tokens": "8k", "requests": 4, "gpu": "2xrtx-3090", "pool": "likely"}),
+    ("qwen3-32b", {"tokens": "8k", "requests": 3, "gpu": "2xrtx-3090", "pool": "likely"}),
     ("llama-3.1-70b", {"tokens": "16k", "requests": 32, "gpu": "8xh100"}),
     ("deepseek-v3", {"tokens": "16k", "requests": 64, "gpu": "8xh200", "pool": "safe"}),
     ("gpt-oss-120b", {"tokens": "8k", "requests": 100, "gpu": "b200", "headroom": "0.1"}),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.dtypes import BFLOAT16, FLOAT32
+from kvplan.engines.vllm.expert_kernels import MARLIN, TRITON
 from kvplan.errors import KvplanError
 from kvplan.weights import ALONE, Parallel, bytes_by_stage, stage_layers
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
@@ -110,8 +113,24 @@ def test_mxfp4_experts_are_padded_on_the_rank() -> None:
     stack = (Dim("experts", 32, Split.EXPERTS),)
     up = Tensor("up", (width,), (hidden,), stack, Role.EXPERT, form=MXFP4)
     bias = Tensor("up.bias", (width,), (), stack, Role.EXPERT, form=MXFP4)
-    assert tensor_bytes(up, Parallel(2), BFLOAT16) == 32 * (1536 * 1536 + 1536 * 96)
-    assert tensor_bytes(bias, Parallel(2), BFLOAT16) == 32 * 1536 * 2
+    marlin = Parallel(2, kernel=MARLIN)
+    assert tensor_bytes(up, marlin, BFLOAT16) == 32 * (1536 * 1536 + 1536 * 96)
+    assert tensor_bytes(bias, marlin, BFLOAT16) == 32 * 1536 * 2
+    assert tensor_bytes(up, Parallel(2), BFLOAT16) == 32 * (1440 * 1440 + 1440 * 90)
+
+
+def test_a_kernel_may_keep_the_scales_twice() -> None:
+    """GPT-OSS on one Hopper GPU, Triton: rows of scales in 256s, gate and up together; float32 biases."""
+    width, hidden = Dim("width", 2880, Split.EXPERT_WIDTH), Dim("hidden", 2880)
+    up = Tensor("up", (width,), (hidden,), (), Role.EXPERT, form=MXFP4)
+    down = Tensor("down", (hidden,), (width,), (), Role.EXPERT, form=MXFP4)
+    bias = Tensor("up.bias", (width,), (), (), Role.EXPERT, form=MXFP4)
+    values, scales = 2880 * 2880 // 2, 2880 * 90
+    once, twice = Parallel(kernel=TRITON), Parallel(kernel=replace(TRITON, keeps_scales=True))
+    assert tensor_bytes(up, once, BFLOAT16) == values + (5888 // 2) * 90
+    assert tensor_bytes(down, once, BFLOAT16) == values + 3072 * 90
+    assert tensor_bytes(down, twice, BFLOAT16) == values + 3072 * 90 + scales
+    assert tensor_bytes(bias, once, BFLOAT16) == 2880 * 4
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 64))

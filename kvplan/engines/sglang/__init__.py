@@ -29,6 +29,8 @@ from kvplan.engines.own_options import SGLANG as OPTIONS
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
+from kvplan.engines.sglang.devices import device_of
+from kvplan.engines.sglang.expert_kernels import kernels_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.pools import build_pools, solve
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
@@ -39,6 +41,12 @@ from kvplan.record import record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal, Request, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB
+from kvplan.weights.formats import Kernel
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    return kernels_of(device_of(settings.gpu))
 
 
 class Sglang:

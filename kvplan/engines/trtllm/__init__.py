@@ -30,6 +30,7 @@ from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.own_options import TRTLLM as OPTIONS
 from kvplan.engines.supported import classes
 from kvplan.engines.trtllm import v2
+from kvplan.engines.trtllm.expert_kernels import KERNELS
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,
@@ -62,9 +63,15 @@ from kvplan.results import (
 )
 from kvplan.settings import Settings
 from kvplan.units import GIB
+from kvplan.weights.formats import Kernel
 
 _STATES = ("mamba2", "gated_delta_net")
 _ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    return KERNELS
 
 
 class TrtLlm:

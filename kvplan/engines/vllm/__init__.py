@@ -14,10 +14,19 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from kvplan.engines.base import NOTHING_HELD, answer_length, answer_of, encoder_length, layer_answers
+from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_length,
+    answer_of,
+    encoder_length,
+    layer_answers,
+    parse_version,
+)
 from kvplan.engines.options import EngineOption
 from kvplan.engines.own_options import VLLM as OPTIONS
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
+from kvplan.engines.vllm.defaults import device_of
+from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
@@ -41,6 +50,7 @@ from kvplan.results import (
     Total,
 )
 from kvplan.settings import HEAD_METHODS, Settings
+from kvplan.weights.formats import Kernel
 
 # What does not change the plan, only the question asked of it.
 _QUESTION = (
@@ -53,7 +63,6 @@ _QUESTION = (
     "cache_implementation",
     "gpu_memory_utilization",
     "weights",
-    "quantization",
     "enforce_eager",
     "cpu_offload_gb",
     "media",
@@ -169,6 +178,18 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
         f" {max(usable, 0):,} can be used",
         largest_max_model_len=largest or None,
         help=(f"--max-model-len {largest}",) if largest else (),
+    )
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    device = device_of(settings.gpu)
+    return kernels_of(
+        model.model_type,
+        vendor=device.vendor,
+        capability=device.capability,
+        release=parse_version(version),
+        adapters=dict(settings.engine_options).get("enable_lora") is True,
     )
 
 

@@ -46,6 +46,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
     return (
         _architecture(model, version)
         or _families(model)
+        or _quantisation(model, settings, resolved)
         or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
         or _parallel(model, resolved)
@@ -108,6 +109,31 @@ def _families(model: Model) -> Refusal | None:
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
     return None
+
+
+LEAST_CAPABILITY = {
+    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (8, 0)),
+    **dict.fromkeys(("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "awq", "torchao"), (7, 5)),
+    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (7, 0)),
+    **dict.fromkeys(("gptq", "inc"), (6, 0)),
+    "fp_quant": (10, 0),
+}
+"""Method of quantisation → the oldest NVIDIA GPUs that any release runs it on: get_min_capability in
+vllm/model_executor/layers/quantization/, held against the GPU in vllm/config/vllm.py."""
+
+
+def _quantisation(model: Model, settings: Settings, resolved: Resolved) -> Refusal | None:
+    """The method that the weights are stored in, or quantised by while loading, needs newer kernels."""
+    method = settings.quantization or model.quantization or ""
+    least, device = LEAST_CAPABILITY.get(method), resolved.device
+    if least is None or device.vendor != "nvidia" or device.capability >= least:
+        return None
+    had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
+    return Refusal(
+        "quantization",
+        f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
+        help=(f"choose a GPU of compute capability {needed} or newer",),
+    )
 
 
 STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.dtypes import Packing, scalar
 from kvplan.errors import KvplanError
 from kvplan.fitting.dividing import parallel_for
+from kvplan.fitting.parts import kernels_of
 from kvplan.readers.model_weights import served_sources
 from kvplan.record import record
 from kvplan.units import GIB, MIB
@@ -12,7 +15,7 @@ from kvplan.validate.allocator import reserved_for
 from kvplan.validate.layouts import Rank
 from kvplan.validate.stages.base import EXACT, Bench, Held
 from kvplan.validate.target import Target
-from kvplan.weights.facts import WeightSources, weights_per_rank
+from kvplan.weights.facts import WeightSources, weights_by_kernel
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, lies_on, stage_layers, tensor_bytes
 
@@ -75,7 +78,9 @@ def _divided(target: Target, rank: Rank) -> tuple[list[tuple[str, int]], int, st
         sources = WeightSources(stated_bytes=settings.weights)
     else:
         sources = served_sources(target.model, settings.quantization)
-    facts = weights_per_rank(sources, parallel, dtype)
+    kernels = kernels_of(target.choice, target.model, settings)
+    facts = weights_by_kernel(sources, parallel, dtype, kernels)
+    parallel = replace(parallel, kernel=kernels[0] if kernels else None)
     inventory = sources.inventory
     tensors = [] if inventory is None else _inventory(inventory, rank.stage, parallel, dtype)
     return tensors, facts.bytes_per_rank[rank.stage], facts.source
