@@ -166,8 +166,10 @@ class Budget:
 
 @record()
 class ModelWeights:
-    """Bytes of weights on the fullest GPU, and on one GPU that has the whole model, as the engine keeps them
-    (a padded vocabulary, a router in float32, experts as their kernel wants them); where the figure is from."""
+    """Bytes of weights on the fullest GPU, and on one GPU that has the whole model; where they come from.
+
+    Both as the engine keeps them: a padded vocabulary, a router in float32, experts as their kernel wants them.
+    """
 
     bytes_per_gpu: int
     total_bytes: int
