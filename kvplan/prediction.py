@@ -54,7 +54,7 @@ class Prediction:
     most: what the engine builds at most.
     kinds: the attention of the model's layers that they are built like.
     window_only: compressed attention without what it compresses.
-    without: texts in the names of that layer's tensors which these layers lack.
+    without: texts in the paths of that layer's tensors which these layers lack (LongCat's second half).
     types: keys of a list that names each one's attention, behind the model's own or types_from_start.
     pattern: a key whose letters name the blocks of one prediction step.
     path: of a layer's modules in the checkpoint, {n} counted on from the model's layers and {i} from 0.
@@ -145,6 +145,7 @@ PREDICTION: dict[str, Prediction] = {
     "longcat_flash": Prediction(
         default=1,
         most=1,
+        without=(".1.",),
         forward=Forward.DENSE,
         joins=Joins(_FINAL, project=Project.REPLICATED),
         path="model.mtp.layers.{i}",

@@ -168,7 +168,7 @@ class Budget:
 class ModelWeights:
     """Bytes of weights on the fullest GPU, and on one GPU that has the whole model; where they come from.
 
-    Both as the engine keeps them: a padded vocabulary, a router in float32, experts as their kernel wants them.
+    As the engine keeps them: a padded vocabulary, a router in float32, experts as their kernel wants them.
     """
 
     bytes_per_gpu: int

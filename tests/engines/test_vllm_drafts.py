@@ -48,12 +48,20 @@ _KIMI = {
     "model_type": "kimi_linear",
     "linear_attn_config": {**_KDA, "short_conv_kernel_size": 4},
 }
+_HY_V3 = {
+    **CONFIGS["glm4_moe"],
+    "architectures": ["HYV3ForCausalLM"],
+    "model_type": "hy_v3",
+    "expert_hidden_dim": 256,
+}
+OWN_DIFFER = {"bailing_hybrid": "the library's class, which its layers follow, has a router in 16 bit"}
+"""Types whose own layers are not vLLM's to the byte, and why: their prediction layers are not either."""
 
 
 def text_config(name: str) -> dict[str, Any]:
     """A config of this type, without what stands beside its text part."""
-    if name == "kimi_linear":
-        return dict(_KIMI)
+    if name in (own := {"kimi_linear": _KIMI, "hy_v3": _HY_V3}):
+        return dict(own[name])
     found = CONFIGS[ALIKE.get(name, name)]
     inner = found.get("text_config", found)
     return {**inner, "architectures": found["architectures"], "model_type": inner["model_type"]}
@@ -79,7 +87,8 @@ def check(name: str, answer: Any) -> None:
             inventory_of(text_config(model))
         return
     parallel = Parallel(args.get("tensor_parallel_size", 1), compute_capability=(9, 0))
-    assert draft_bytes(inventory_of(text_config(model)), parallel) == answer
+    found = draft_bytes(inventory_of(text_config(model)), parallel)
+    assert abs(found - answer) * 100 < answer if model in OWN_DIFFER else found == answer
 
 
 def test_the_record_answers_the_cases() -> None:

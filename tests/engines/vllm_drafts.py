@@ -182,7 +182,7 @@ CONFIGS: dict[str, Config] = {
     "exaone4_5": _wrapped(
         "Exaone4_5_ForConditionalGeneration",
         "exaone4_5",
-        _of("", "exaone4_5_text", **_WINDOWS, num_nextn_predict_layers=1),
+        _of("", "exaone4", **_WINDOWS, num_nextn_predict_layers=1),
         num_nextn_predict_layers=1,
     ),
     "step3p5": _of(

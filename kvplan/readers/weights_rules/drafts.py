@@ -27,10 +27,12 @@ def draft_blocks(
 ) -> tuple[Block, ...]:
     """One block for each prediction layer, and one for what they share; empty where they are not described.
 
-    layers: the model's own, as its cache is read.
+    layers: the model's own, as its cache is read: one a block of tensors, or several.
     """
     rule, joins = drafts.rule, drafts.rule.joins
-    if rule.unknown or len(layers) != len(decoder.layers) or (rule.pattern and not drafts.letters):
+    if rule.unknown or (rule.pattern and not drafts.letters):
+        return ()
+    if not decoder.layers or len(layers) % len(decoder.layers):
         return ()
     made: list[Tensors] = []
     for step in range(drafts.count):
@@ -77,8 +79,8 @@ def _alike(decoder: Decoder, layers: Sequence[Layer], drafts: Drafts, like: Laye
         at = [place for place, layer in enumerate(layers) if layer == like]
         if not at:
             return None
-        found = decoder.layers[at[-1]]
-    return tuple(one for one in found if not any(word in one.name for word in drafts.rule.without))
+        found = decoder.layers[at[-1] // (len(layers) // len(decoder.layers))]
+    return tuple(one for one in found if not any(word in f".{one.name}." for word in drafts.rule.without))
 
 
 def _by_letter(decoder: Decoder, layers: Sequence[Layer], letter: str) -> Tensors | None:
@@ -100,7 +102,7 @@ def _forward(view: ConfigView, tensors: Tensors, forward: Forward) -> Tensors:
     kept = tuple(
         one for one in tensors if one.role is not Role.EXPERT and part_of(one.name, one.role) not in _FORWARD
     )
-    return kept + mlp("mlp", hidden_size(view), int(view.integer("intermediate_size", "ffn_hidden_size")))
+    return kept + mlp("mlp", hidden_size(view), int(view.integer("ffn_hidden_size", "intermediate_size")))
 
 
 def joined(view: ConfigView, joins: Joins) -> Tensors:
