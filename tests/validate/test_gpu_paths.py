@@ -305,7 +305,7 @@ def test_the_reserve_bounds_the_limit(fake_cuda: FakeCuda) -> None:
 
 
 def test_too_little_room_is_refused_with_a_pool_that_fits(fake_cuda: FakeCuda) -> None:
-    fake_cuda.total = 780 * MIB
+    fake_cuda.total = 740 * MIB
     with pytest.raises(CannotRunHere) as caught:
         _run(Options(reserve=100 * MIB))
     assert caught.value.code == "no-room"
