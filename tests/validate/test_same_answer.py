@@ -39,6 +39,11 @@ def _agrees(made: Plan) -> None:
     assert target.result.pool.num_blocks == known["num_blocks"]
     assert min(one.requests for one in dry.ranks) * pools == known["max_requests"]
     assert target.result.pool.max_requests * pools == known["max_requests"]
+    assert case.result is not None
+    shown, today = target.shown_settings(), case.result.settings
+    assert {name: shown[name] for name in shown if name in today} == {
+        name: today[name] for name in shown if name in today
+    }  # what `check` holds a receipt's settings against
 
 
 @pytest.mark.parametrize("path", PLANS, ids=[path.stem for path in PLANS])
