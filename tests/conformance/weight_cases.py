@@ -122,7 +122,7 @@ HELD_WITH = {**SETTINGS, "longcat_flash": {**SETTINGS["longcat_flash"], "zero_ex
 
 SEQ2SEQ = dict(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
 ENCODER_DECODERS = {name: SEQ2SEQ[name] for name in known_decoders() if name in WHOLE and name in SEQ2SEQ}
-CLASSES = {**CAUSAL, **ENCODER_DECODERS}
+CLASSES = {**CAUSAL, **ENCODER_DECODERS, "mistral4": "Mistral4ForCausalLM"}
 
 
 def weight_types() -> list[str]:

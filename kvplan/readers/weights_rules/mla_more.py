@@ -7,6 +7,7 @@ hold every rule; LongCat's experts without weights as vllm-project/vllm 0.32 lon
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.readers.rules.decoder import num_heads
@@ -61,6 +62,18 @@ def dense_mla(view: ConfigView) -> Decoder:
     layer = mla_attention(view, bias=view.flag(BIAS)) + _two_norms(view)
     layer += _dense(view, bias=view.flag("mlp_bias"))
     return Decoder(Frame(), (layer,) * int(view.num_layers()))
+
+
+PLAIN_ROUTED = replace(ROUTED, layer_is_sparse=by_types_or(0), correction="")
+
+
+@decoder("mistral4")
+def mistral4(view: ConfigView) -> Decoder:
+    """DeepSeek's layers, experts in all of them, a router without correction."""
+    mixer = mla_attention(view, bias=view.flag(BIAS)) + _two_norms(view)
+    made = {True: mixer + PLAIN_ROUTED.tensors(view), False: mixer + _dense(view)}
+    sparse = [PLAIN_ROUTED.layer_is_sparse(view, index) for index in range(int(view.num_layers()))]
+    return Decoder(Frame(), tuple(made[one] for one in sparse))
 
 
 @decoder("axk1")
@@ -169,7 +182,7 @@ def longcat_flash(view: ConfigView) -> Decoder:
 def bailing_hybrid(view: ConfigView) -> Decoder:
     """Kimi delta attention with full-rank gates; every layer_group_size-th layer latent attention."""
     hidden, count = hidden_size(view), int(view.num_layers())
-    model, heads = whole("hidden_size", hidden), even("num_attention_heads", int(num_heads(view)))
+    model = whole("hidden_size", hidden)
     words = layer_words(view, "layer_types")
     if words is None:
         every = int(view.integer("layer_group_size"))
@@ -185,7 +198,9 @@ def bailing_hybrid(view: ConfigView) -> Decoder:
     linear_layer += vector("self_attn.forget_gate.dt_bias", *both, dtype="float32")
     linear_layer += linear("self_attn.b_proj", own, model) + norm("self_attn.o_norm", both[1])
     linear_layer += linear("self_attn.o_proj", model, both)
-    latent = mla_attention(view, bias=view.flag(BIAS)) + linear("self_attn.g_proj", heads, model)
+    # vLLM 0.32 keeps the gate of the heads whole (bailing_moe_linear.py).
+    gate = linear("self_attn.g_proj", whole("num_attention_heads", int(num_heads(view))), model)
+    latent = mla_attention(view, bias=view.flag(BIAS)) + gate
     mixers = {"linear_attention": linear_layer, "full_attention": latent}
     around = _two_norms(view)
 
