@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvplan.arguments import check_each, check_type, takes
 from kvplan.engines import OWN_OPTIONS, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 ModelLike = Model | str | Path | Mapping[str, Any]
 
 
+_TEXT, _FLAG, _PLACE = (str,), (bool,), (str, Path)
+_MODEL = (Model, str, Path, Mapping)
+_SHARE = (Fraction, int, float, str)
+
+
+@takes(model=_MODEL, revision=_TEXT, weights_from=_TEXT)
 def load_model(model: ModelLike, *, revision: str | None = None, weights_from: str | None = None) -> Model:
     """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a dict.
 
@@ -62,12 +69,14 @@ def _loaded(model: ModelLike, revision: str | None) -> Model:
     return open_model(str(model), revision=revision)
 
 
+@takes(gpu=(Gpu, str))
 def load_gpu(gpu: Gpu | str) -> Gpu:
     """A GPU by slug, alias, NVML name or unique prefix; ``auto``: the first of this machine; ``80GiB``: one
     that is not listed. Raises KvplanError(unknown-gpu), CannotRunHere(no-gpu | missing-extra)."""
     return gpus_of(gpu)[0]
 
 
+@takes(gpu=(Gpu, str))
 def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
     """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
     if isinstance(gpu, Gpu):
@@ -114,6 +123,8 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
 
     if isinstance(model, Plan):
         return _size_plan(model, engine, options)
+    if engine is not None:
+        check_type("engine", engine, _TEXT)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = choose(engine or default_engine([loaded]))
     media = {name: options.pop(name) for name in MEDIA if name in options}
@@ -140,6 +151,7 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeR
     return ask(model, choice, replace(settings, **{name: getattr(asked, name) for name in given}))
 
 
+@takes(url=_TEXT, token=_TEXT, engine=_TEXT)
 def observe(
     *,
     log: str | Path | Iterable[bytes] | None = None,
@@ -163,10 +175,24 @@ def observe(
 
     if isinstance(log, (str, Path)):
         return read_log(log, engine=name)
-    assert log is not None
-    return parse_log(log, engine=name)
+    return parse_log(_pieces(log), engine=name)
 
 
+def _pieces(log: Any) -> Iterator[bytes]:
+    """The pieces of a log. Raises KvplanError(bad-argument) for what holds no bytes."""
+    if isinstance(log, (bytes, bytearray)):
+        yield bytes(log)
+        return
+    try:
+        pieces = iter(log)
+    except TypeError:
+        raise KvplanError("bad-argument", "log is neither a path nor pieces of bytes") from None
+    for piece in pieces:
+        check_type("a piece of the log", piece, (bytes,))
+        yield piece
+
+
+@takes(model=_MODEL, url=_TEXT, engine=_TEXT, tolerance=_SHARE)
 def compare(
     model: ModelLike | None = None,
     *,
@@ -209,10 +235,11 @@ def compare(
         gpu_words=None if seen is None else seen.words,
         card=card,
         fit=fitted,
-        tolerance=Fraction(str(tolerance)),
+        tolerance=parse_number("tolerance", tolerance),
     )
 
 
+@takes(environment=_TEXT, baseline=_PLACE, changed_only=_FLAG)
 def check(
     paths: str | Path | Iterable[str | Path],
     *,
@@ -231,12 +258,17 @@ def check(
     """
     from kvplan.checking import check_paths
 
-    listed = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if today is not None:
+        from datetime import date
+
+        check_type("today", today, (date,))
+    listed = [paths] if isinstance(paths, (str, Path)) else check_each("paths", paths, _PLACE)
     return check_paths(
         listed, environment=environment, baseline=baseline, changed_only=changed_only, today=today
     )
 
 
+@takes(path=_PLACE, environment=_TEXT)
 def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Plan, ...]:
     """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
     first plan that is wrong."""
@@ -295,6 +327,19 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _kinds(name: str, annotation: str) -> tuple[type, ...]:
+    """The types that an option is taken in, by the annotation of the setting."""
+    if name in _PARSERS:
+        return _SHARE if "Fraction" in annotation else (int, str)
+    if name in ("gpu", "speculative_model"):
+        return (Gpu, str) if name == "gpu" else _MODEL
+    words = annotation.replace("|", " ").replace("[", " ").split()
+    return tuple(kind for kind in (str, bool, int, tuple) if kind.__name__ in words)
+
+
+_KINDS = {name: _kinds(name, str(entry.type)) for name, entry in Settings.__dataclass_fields__.items()}
+
+
 def make_settings(**options: Any) -> Settings:
     """Settings from keywords, with texts parsed. Raises KvplanError(unknown-option) with the nearest name."""
     if not options:
@@ -311,6 +356,7 @@ def make_settings(**options: Any) -> Settings:
         if name in OWN_OPTIONS:
             own[name] = OWN_OPTIONS[name].parse(value)
             continue
+        check_type(name, value, _KINDS[name])
         parser = _PARSERS.get(name)
         if parser is not None:
             value = parser(value)
@@ -323,7 +369,7 @@ def make_settings(**options: Any) -> Settings:
             if options.get("speculative_method") is None:
                 values["speculative_method"] = method_of(value)
         elif name == "speculative_method":
-            value = known_method(str(value))
+            value = known_method(value)
         values[name] = value
     if count > 1:
         _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)

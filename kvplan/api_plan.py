@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from kvplan.api import ModelLike, gpus_of, load_model, make_settings, parse_number
+from kvplan.arguments import check_each, takes
 from kvplan.dtypes import kv_dtype
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice, request_tokens
@@ -40,6 +41,17 @@ _VARIED = (
 )  # fmt: skip
 
 
+_WHOLE, _TEXT, _FLAG = (int,), (str,), (bool,)
+_SHARE = (Fraction, int, float, str)
+_LENGTH = (int, str)
+
+
+@takes(
+    requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
+    arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
+    enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, top=_WHOLE,
+    pareto=_FLAG, depth=_FLAG, levers=_FLAG, host_memory=_LENGTH, named=_TEXT,
+)  # fmt: skip
 def plan(
     model: ModelLike,
     *,
@@ -124,7 +136,7 @@ def plan(
             help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
         )
 
-    host = parse_bytes(host_memory) if isinstance(host_memory, str) else host_memory
+    host = parse_bytes(host_memory)
     kv_dtypes = (kv_cache_dtype,) if isinstance(kv_cache_dtype, str) else _words(kv_cache_dtype)
 
     def asked(choice: Choice) -> Ask:
@@ -197,7 +209,7 @@ def _asks(
 
 def _choices(engine: str | Sequence[str]) -> list[Choice]:
     """Each engine once. Raises KvplanError for one that does not divide a GPU's memory."""
-    names = engine.split(",") if isinstance(engine, str) else list(engine)
+    names = engine.split(",") if isinstance(engine, str) else check_each("engine", engine, _TEXT)
     specs = [name.strip() for name in names]
     if ALL in specs:
         specs = list(BUDGETS)
@@ -308,7 +320,7 @@ def _in_flight(workload: Workload) -> int:
 
 
 def _offers(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
-    named = [gpu] if isinstance(gpu, (Gpu, str)) else list(gpu or ())
+    named = [gpu] if isinstance(gpu, (Gpu, str)) else check_each("gpu", gpu or (), (Gpu, str))
     asked = [gpus_of(one) for one in named]
     if fleet is not None:
         slugs = {one.slug for one, _ in asked}
@@ -337,21 +349,21 @@ def _is_counted(one: Gpu | str) -> bool:
 def _lengths(given: int | str | Sequence[int] | None, shapes: tuple[Shape, ...]) -> tuple[int, ...]:
     if given is None:
         return (max(shape.tokens for shape in shapes),)
-    many = [given] if isinstance(given, (int, str)) else list(given)
+    many = [given] if isinstance(given, (int, str)) else check_each("max_model_len", given, _LENGTH)
     return tuple(sorted({parse_tokens(one) for one in many}))
 
 
 def _sizes(given: Sizes) -> tuple[int, ...] | None:
     if given is None:
         return None
-    many = (given,) if isinstance(given, int) else tuple(given)
-    if not many or any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in many):
+    many = (given,) if isinstance(given, int) else tuple(check_each("a parallel size", given, _WHOLE))
+    if not many or any(isinstance(one, bool) or one < 1 for one in many):
         raise KvplanError("bad-setting", f"{given!r}: whole numbers of at least 1")
     return many
 
 
 def _words(given: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if given is None else tuple(given)
+    return None if given is None else tuple(check_each("kv_cache_dtype", given, _TEXT))
 
 
 def _seconds(name: str, given: Any) -> Fraction | None:

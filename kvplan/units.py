@@ -45,6 +45,8 @@ def parse_bytes(value: int | str) -> int:
         if value < 0:
             raise _bad_size(str(value), "a size cannot be negative")
         return value
+    if not isinstance(value, str):
+        raise _bad_size(repr(value)[:60], "a size is a number with a unit")
     match = _AMOUNT.fullmatch(value)
     if match is None:
         raise _bad_size(value, "a size is a number with a unit")
@@ -81,8 +83,8 @@ def ungrouped(text: str) -> str:
 
 def parse_tokens(value: int | str) -> int:
     """A number of tokens; k and M are 1024 and 1024**2, as in "a 128k context" (131,072 tokens)."""
-    if isinstance(value, bool):
-        raise KvplanError("bad-count", f"{value!r} is not a number of tokens")
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise KvplanError("bad-count", f"{repr(value)[:60]} is not a number of tokens")
     if isinstance(value, int):
         tokens = value
     else:

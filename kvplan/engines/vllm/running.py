@@ -85,6 +85,9 @@ def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
     return limit - in_flight
 
 
+MANY, MOST_STEPS = 1024, 300_000
+"""A replay takes the steps of a prompt times the requests: one of more (a million tokens in steps of a few) is
+not begun."""
 _ONE_AT_A_TIME = Lock()
 """A course goes on as far as it is asked to: two threads must not extend it at once."""
 
@@ -106,7 +109,17 @@ def max_running(plan: Plan, usable: int, prompt: int, answer: int, encoder_token
     """Requests of the shape that run at once in so many usable blocks, at most max_num_seqs."""
     tables = tables_of(plan, encoder_tokens)
     steps = _within(plan, prompt, answer)
-    return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), plan.max_num_seqs)
+    limit = plan.max_num_seqs
+    if ceil_div(max(1, prompt), steps.batch) * min(limit, MANY) > MOST_STEPS:
+        return _closed(plan, usable, prompt, answer, encoder_tokens)
+    return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit)
+
+
+def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int) -> int:
+    """The closed form, which is never larger than what the replay finds and does not depend on the steps."""
+    each = decode_blocks(plan, prompt, answer, encoder_tokens)
+    first = max(0, prompt_blocks(plan, prompt, answer, encoder_tokens) - each)
+    return max(0, min(plan.max_num_seqs, (usable - first) // max(1, each)))
 
 
 def _within(plan: Plan, prompt: int, answer: int) -> Steps:
