@@ -349,7 +349,7 @@ def make_settings(**options: Any) -> Settings:
     count = 1
     for name, value in options.items():
         name = _SHORT.get(name, name)
-        if name not in _OPTION_NAMES and name not in OWN_OPTIONS:
+        if name in _COMPUTED or (name not in _OPTION_NAMES and name not in OWN_OPTIONS):
             raise _unknown_option(name)
         if value is None:
             continue
@@ -399,6 +399,8 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None
 
 _DEFAULTS = Settings()
 _OPTION_NAMES = [name for name in field_names(Settings) if name != "spread"]
+_COMPUTED = ("engine_options", "media")
+"""Settings that follow from other keywords."""
 
 
 def _unknown_option(name: str) -> KvplanError:

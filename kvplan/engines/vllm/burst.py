@@ -115,9 +115,11 @@ class Course(Holding):
         if not self.steps.chunked:
             budget = max(budget, self.prompt)
         self._decode(step)
-        busy = bool(self._prefilling)
+        busy = False  # a prompt that no step takes a part of (fewer tokens than its alignment) waits for ever
         for number in list(self._prefilling):
-            budget -= self._compute(number, step, budget)
+            taken = self._compute(number, step, budget)
+            busy = busy or taken > 0
+            budget -= taken
             if not budget:
                 break
         while budget:

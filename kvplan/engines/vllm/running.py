@@ -85,9 +85,9 @@ def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
     return limit - in_flight
 
 
-MANY, MOST_STEPS = 1024, 300_000
-"""A replay takes the steps of a prompt times the requests: one of more (a million tokens in steps of a few) is
-not begun."""
+MANY, MOST_STEPS, ALIGNED = 1024, 300_000, 64
+"""A replay takes the steps of a prompt times the requests. One of more (a million tokens in steps of a few)
+is not begun."""
 _ONE_AT_A_TIME = Lock()
 """A course goes on as far as it is asked to: two threads must not extend it at once."""
 
@@ -110,7 +110,10 @@ def max_running(plan: Plan, usable: int, prompt: int, answer: int, encoder_token
     tables = tables_of(plan, encoder_tokens)
     steps = _within(plan, prompt, answer)
     limit = plan.max_num_seqs
-    if ceil_div(max(1, prompt), steps.batch) * min(limit, MANY) > MOST_STEPS:
+    work = ceil_div(max(1, prompt), steps.batch) * min(limit, MANY)
+    if steps.align:  # each step looks at those before it
+        work = max(work, work * ceil_div(max(1, prompt), steps.batch) // ALIGNED)
+    if work > MOST_STEPS:
         return _closed(plan, usable, prompt, answer, encoder_tokens)
     return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit)
 
