@@ -67,7 +67,7 @@ def judged(result: SizeResult) -> None:
     dumped = result.model_dump()
     json.dumps(dumped, allow_nan=False)
     for name in ("per_gpu", "total"):
-        for key, amount in dumped[name].items():
+        for key, amount in (dumped[name] or {}).items():
             if isinstance(amount, int) and amount < 0:
                 raise FaultError(f"{name}.{key} is {amount}")
     budget, pool, weights = result.budget, result.pool, result.weights

@@ -85,7 +85,7 @@ def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
     return limit - in_flight
 
 
-MANY, MOST_STEPS, ALIGNED = 1024, 300_000, 64
+MOST_STEPS, ALIGNED = 300_000, 64
 """A replay takes the steps of a prompt times the requests. One of more (a million tokens in steps of a few)
 is not begun."""
 _ONE_AT_A_TIME = Lock()
@@ -110,7 +110,7 @@ def max_running(plan: Plan, usable: int, prompt: int, answer: int, encoder_token
     tables = tables_of(plan, encoder_tokens)
     steps = _within(plan, prompt, answer)
     limit = plan.max_num_seqs
-    work = ceil_div(max(1, prompt), steps.batch) * min(limit, MANY)
+    work = ceil_div(max(1, prompt), steps.batch) * limit
     if steps.align:  # each step looks at those before it
         work = max(work, work * ceil_div(max(1, prompt), steps.batch) // ALIGNED)
     if work > MOST_STEPS:
