@@ -78,11 +78,11 @@ def run(words: list[str], given: Given) -> Answer:
         return Answer(text=plan_markdown(result), code=code)
     from kvplan.report.plan import plan_screen
 
-    look = _look(result) + (["--weights-from", counting] if counting is not None else [])
+    look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
     return Answer(plan_screen(result, typed=[*words, *_typed(given)], look=look), code=code)
 
 
-def _look(result: PlanResult) -> list[str]:
+def look_of(result: PlanResult) -> list[str]:
     """The command that gives one engine of the best the same counts."""
     if result.best is None:
         return []

@@ -12,7 +12,7 @@ from kvplan.planning.options import holds, host_tier, option_of
 from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, ways_out
 from kvplan.planning.results import Option, PlanResult, Unserved
 from kvplan.planning.rows import Each, Without, rows_of
-from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
+from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
 from kvplan.plans.workload import Workload
 from kvplan.results import EngineRef, ModelRef
 
@@ -117,6 +117,12 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
             host_memory_bytes=host_tier(ask, best)[1],
             pool=SAFE if ask.safe else LIKELY,
         ),
-        quality=ask.quality,
+        quality=_loosest(ask.quality, best.one.tier),
         price_per_gpu_hour=best.offer.price_per_gpu_hour,
     )
+
+
+def _loosest(asked: str, taken: str) -> str:
+    """What the plan may be held to: a format that was asked for by name may be below the policy."""
+    place = QUALITIES.index(taken) if taken in QUALITIES else len(QUALITIES) - 1
+    return QUALITIES[max(QUALITIES.index(asked), place)]

@@ -1,0 +1,152 @@
+"""What `plan` writes, `check` passes; its `look:` gives the same counts; what `emit` prints is the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.cli import main
+from kvplan.cli.plan import look_of
+from kvplan.errors import KvplanError
+from kvplan.planning.results import Option, PlanResult
+from kvplan.plans.plan import Plan
+from kvplan.record import field_names
+from kvplan.report.plan_file import plan_text
+from kvplan.settings import Settings
+from tests.laws.sampling import sampled
+
+MODELS = (
+    "qwen3-0.6b llama-3.1-8b qwen3-32b gpt-oss-20b deepseek-v2-lite falcon-h1-7b gemma-3-4b qwen3-30b-a3b"
+    " deepseek-v3 qwen3-next-80b-a3b glm-4.5-air"
+).split()
+GPUS = "h100 h200 b200 l40s a100-80gb mi300x rtx-4090 8xh100 8xh200".split()
+OWN: dict[str, tuple[dict[str, Any], ...]] = {
+    "vllm": (
+        {"block_size": 32}, {"enforce_eager": True}, {"enable_prefix_caching": False},
+        {"gpu_memory_utilization": "0.85"}, {"quantization": "fp8"}, {"async_scheduling": False},
+        {"speculative_method": "mtp", "num_speculative_tokens": 2}, {"max_num_batched_tokens": 4096},
+        {"disable_hybrid_kv_cache_manager": True}, {"dtype": "float16"}, {"cpu_offload_gb": "2"},
+    ),
+    "sglang": (
+        {"mem_fraction_static": "0.8"}, {"chunked_prefill_size": 4096}, {"disable_radix_cache": True},
+        {"block_size": 32}, {"enforce_eager": True}, {"swa_full_tokens_ratio": "0.5"},
+        {"speculative_method": "mtp", "num_speculative_tokens": 2}, {"attn_dp_size": 2},
+    ),
+    "trtllm": (
+        {"free_gpu_memory_fraction": "0.8"}, {"enable_attention_dp": True}, {"block_size": 64},
+        {"max_num_batched_tokens": 4096}, {"enable_prefix_caching": False}, {"enforce_eager": True},
+        {"speculative_method": "mtp", "num_speculative_tokens": 1},
+    ),
+    "llamacpp": (
+        {"flash_attn": False}, {"swa_full": True}, {"kv_unified": True}, {"ubatch_size": 256},
+    ),
+}  # fmt: skip
+FORMATS = {
+    "vllm": ("fp8", "auto"),
+    "sglang": ("fp8_e4m3", "auto"),
+    "trtllm": ("fp8", "auto"),
+    "llamacpp": ("q8_0", "q4_0", "auto"),
+}
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    engine = draw(st.sampled_from(("vllm", "vllm", "vllm@0.19", "sglang", "trtllm", "llamacpp")))
+    name = engine.partition("@")[0]
+    asked: dict[str, Any] = {
+        "engine": engine,
+        "gpu": draw(st.sampled_from(GPUS)),
+        "requests": draw(st.sampled_from((1, 3, 24, 200))),
+        "tokens": draw(st.sampled_from((1000, 8192, 30_000))),
+        "quality": draw(st.sampled_from(("lossless", "safe", "aggressive"))),
+        "pool": draw(st.sampled_from(("safe", "likely"))),
+        "objective": draw(st.sampled_from(("fewest-gpus", "requests", "context"))),
+        "max_gpus": draw(st.sampled_from((1, 8, 16))),
+        **draw(st.sampled_from(({}, *OWN[name]))),
+        **draw(st.sampled_from(({}, {"kv_cache_dtype": draw(st.sampled_from(FORMATS[name]))}))),
+        **draw(st.sampled_from(({}, {}, {"samples": 2}, {"shared_prefix": 500}, {"headroom": "0.1"}))),
+        **draw(st.sampled_from(({}, {}, {"enable_expert_parallel": True}, {"tp": (1, 8)}, {"dcp": 2}))),
+    }
+    if name == "llamacpp":
+        asked["weights"] = "4GiB"
+    return draw(st.sampled_from(MODELS)), asked
+
+
+def planned(question: tuple[str, dict[str, Any]]) -> PlanResult:
+    """The answer of a question that has one."""
+    try:
+        result = kvplan.plan(question[0], depth=False, top=1, **question[1])
+    except KvplanError:
+        assume(False)
+        raise
+    assume(result.ok)
+    return result
+
+
+def written(result: PlanResult, folder: str) -> Plan:
+    assert result.best is not None
+    path = Path(folder) / "plan.yaml"
+    path.write_text(plan_text(result.best, directory=path.parent), encoding="utf-8")
+    (plan,) = kvplan.load_plans(str(path))
+    return plan
+
+
+def _differing(one: Settings, other: Settings) -> dict[str, tuple[object, object]]:
+    pairs = {name: (getattr(one, name), getattr(other, name)) for name in field_names(Settings)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@pytest.mark.laws
+@sampled(40, 2000)
+@given(questions())
+def test_what_plan_writes_check_passes(question: tuple[str, dict[str, Any]]) -> None:
+    result = planned(question)
+    best = result.best
+    assert best is not None
+    with TemporaryDirectory() as folder:
+        plan = written(result, folder)
+        report = kvplan.check(str(Path(folder) / "plan.yaml"))
+    assert report.exit_code == 0, [finding.message for finding in report.plans[0].findings]
+    differing = _differing(plan.settings, best.settings)
+    assert not differing, differing
+    assert (plan.engine, plan.gpus, plan.workload) == (best.engine, best.gpus, best.workload)
+    assert plan.require == best.require
+
+
+def counts(words: list[str]) -> tuple[int, int, int, int]:
+    """Weights, pool, blocks and requests of one pool, as the command says."""
+    out = StringIO()
+    with redirect_stdout(out):
+        assert main([*words, "--json"]) in (0, 1)
+    answer = json.loads(out.getvalue())
+    pool = answer["pool"]
+    return answer["weights"]["bytes_per_gpu"], pool["bytes"], pool["num_blocks"], pool["max_requests"]
+
+
+@pytest.mark.laws
+@sampled(40, 2000)
+@given(questions())
+def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> None:
+    result = planned(question)
+    assume(not question[1].get("shared_prefix") and not question[1].get("samples"))
+    assume(not question[1].get("headroom"))
+    option, words = result.options[0], look_of(result)
+    assert words[:2] == ["kvplan", "size"]
+    weights, pool, blocks, requests = counts(words[1:])
+    assert pool == option.pool_bytes
+    pools = result.best.pools_per_replica * option.replicas  # type: ignore[union-attr]
+    assert requests * pools == option.requests, (words, question)
+    with TemporaryDirectory() as folder:
+        written(result, folder)
+        assert counts(["size", str(Path(folder) / "plan.yaml")]) == (weights, pool, blocks, requests)
