@@ -26,6 +26,7 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.plan import LIKELY, SAFE
 from kvplan.plans.question import HOST_MEMORY
+from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Shape, Workload
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, parse_bytes, parse_tokens
@@ -141,6 +142,12 @@ def plan(
 
     def asked(choice: Choice) -> Ask:
         own, types, tier = _own_words(own_settings(choice.engine, base), choice, host)
+        if missing := unsaid(own, choice.engine.name):
+            raise KvplanError(
+                "bad-setting",
+                f"{choice.engine.name} has no flag for {', '.join(missing)}: no plan could say it",
+                help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
+            )
         return Ask(
             variants=variants_of(loaded, own),
             choice=choice,

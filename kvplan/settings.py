@@ -87,6 +87,13 @@ class Settings(KeptHash):
             raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
 
 
+def experts_spread(settings: Settings) -> bool:
+    """Whether whole experts lie on each GPU, by the common flag or by the engine's own size."""
+    own = dict(settings.engine_options)
+    sizes = (own.get(name) for name in ("ep_size", "moe_expert_parallel_size"))
+    return settings.enable_expert_parallel or any(isinstance(size, int) and size > 1 for size in sizes)
+
+
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")
 """Options for what a request carries beside its text; a reader turns them into tokens."""
 LOOKUP_METHODS = ("ngram", "ngram_gpu", "suffix")

@@ -11,7 +11,7 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
 from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef, exact
-from kvplan.settings import Settings
+from kvplan.settings import Settings, experts_spread
 
 HOUR = 3600
 MILLION = 10**6
@@ -67,7 +67,7 @@ class Option:
         own = dict(one.engine_options)
         groups = one.tensor_parallel_size if own.get("enable_attention_dp") else own.get("attn_dp_size", 1)
         named += [f"attn dp {groups}"] if isinstance(groups, int) and groups > 1 else []
-        return " · ".join([*named, *(["ep"] if one.enable_expert_parallel else [])]) or "1 GPU"
+        return " · ".join([*named, *(["ep"] if experts_spread(one) else [])]) or "1 GPU"
 
     def cost_per_million(self) -> tuple[float, float, float] | None:
         """Price of a million answer tokens at the planned load, by the estimate; None without a price."""

@@ -20,7 +20,8 @@ from kvplan.settings import Settings
 
 class Axes(NamedTuple):
     """Which ways of dividing an engine has, as far as its memory is known. groups: the option that makes
-    the attention data-parallel inside tensor parallelism, each group with a pool and requests of its own."""
+    the attention data-parallel inside tensor parallelism, each group with a pool and requests of its own.
+    spread: the option that says over how many ranks experts lie, where there is no switch."""
 
     tensor: bool = True
     experts: bool = True
@@ -28,11 +29,12 @@ class Axes(NamedTuple):
     context: bool = False
     seqs: bool = True
     groups: str = ""
+    spread: str = ""
 
 
 AXES = {
     "vllm": Axes(data=True, context=True),
-    "sglang": Axes(context=True, groups="attn_dp_size"),
+    "sglang": Axes(context=True, groups="attn_dp_size", spread="ep_size"),
     "trtllm": Axes(groups="enable_attention_dp"),
     "llamacpp": Axes(tensor=False, experts=False, seqs=False),
 }
@@ -77,8 +79,8 @@ class Layout(NamedTuple):
 
 
 class Class(NamedTuple):
-    """Everything of a candidate but the GPU, max_num_seqs, max_model_len and the replicas. groups: the
-    option for the layout's attention groups."""
+    """Everything of a candidate but the GPU, max_num_seqs, max_model_len and the replicas. groups, spread:
+    the options for the layout's attention groups and for its experts (see `Axes`)."""
 
     place: int
     variant: Variant
@@ -86,6 +88,7 @@ class Class(NamedTuple):
     kv_quality: Quality
     layout: Layout
     groups: str = ""
+    spread: str = ""
 
     @property
     def quality_rank(self) -> tuple[int, int]:
@@ -108,19 +111,20 @@ class Class(NamedTuple):
         return self.layout.adp if self.groups in WHOLE_LIMIT else 1
 
     def settings(self, base: Settings) -> Settings:
-        layout = self.layout
+        layout, own = self.layout, dict(base.engine_options)
         if layout.adp > 1:
-            own = dict(base.engine_options)
             own[self.groups] = layout.adp if self.groups in WHOLE_LIMIT else True
-            base = replace(base, engine_options=tuple(sorted(own.items())))
+        if layout.ep and self.spread:
+            own[self.spread] = layout.tp
         return replace(
             base,
             tensor_parallel_size=layout.tp,
             pipeline_parallel_size=layout.pp,
             data_parallel_size=layout.dp,
             decode_context_parallel_size=layout.dcp,
-            enable_expert_parallel=layout.ep,
+            enable_expert_parallel=layout.ep and not self.spread,
             kv_cache_dtype=self.kv,
+            engine_options=tuple(sorted(own.items())),
         )
 
 
@@ -136,7 +140,7 @@ def seqs_of(ask: Ask) -> tuple[int, ...]:
 def classes(ask: Ask) -> tuple[tuple[Class, Fell | None], ...]:
     """Every class, with the reason for which it falls whatever the GPU. The same order each time."""
     bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
-    tried = ask.tp, ask.pp, ask.dp, ask.dcp, ask.adp, ask.expert_parallel
+    tried = ask.tp, ask.pp, ask.dp, ask.dcp, ask.adp, _experts_asked(ask)
     key = (ask.variants, ask.choice.engine.name, ask.kv_dtypes, ask.quality, bound, tried)
     found = _KNOWN.get(key)
     if found is None:
@@ -153,7 +157,7 @@ _MOST_KNOWN = 64
 
 def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
     """bound: prompts are longer than answers."""
-    groups = axes_of(ask).groups
+    axes = axes_of(ask)
     words = ask.kv_dtypes or KV_WORDS[ask.choice.engine.name]
     place = 0
     for variant in ask.variants:
@@ -162,7 +166,7 @@ def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
         for word in words:
             quality = kv_quality(model, word, prefill_bound=bound)
             for layout in ways:
-                one = Class(place, variant, word, quality, layout, groups)
+                one = Class(place, variant, word, quality, layout, axes.groups, axes.spread)
                 place += 1
                 yield one, _policy(ask, one) or divides(variant, layout)
 
@@ -197,7 +201,15 @@ def layouts(ask: Ask, variant: Variant) -> list[Layout]:
 def _expert_ways(ask: Ask, experts: int) -> tuple[bool, ...]:
     if not experts:
         return (False,)
-    return (False, True) if ask.expert_parallel is None else (ask.expert_parallel,)
+    asked = _experts_asked(ask)
+    return (False, True) if asked is None else (asked,)
+
+
+def _experts_asked(ask: Ask) -> bool | None:
+    """Whether experts shall lie over the ranks; False also where the user's own option says how."""
+    if axes_of(ask).spread in dict(ask.base.engine_options):
+        return False
+    return ask.expert_parallel
 
 
 def _data_ways(ask: Ask, axes: Axes, ep: bool, pp: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from functools import cache
 
 from kvplan.engines import choose_engine
 from kvplan.engines.own_options import OPTIONS_OF, SPREAD
+from kvplan.model import Model
 from kvplan.plans.flags import EngineFlags, Flag
 from kvplan.record import field_names, record
 from kvplan.settings import LONGEST, Settings
@@ -92,6 +93,7 @@ _NAMES: dict[str, dict[str, str]] = {
         "attention_backend": "attention_backend",
         "disable_cuda_graph": "enforce_eager",
         "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
+        "speculative_config": "speculative",
         **{name: name for name in _PLAIN},
     },
     "trtllm": {
@@ -102,6 +104,8 @@ _NAMES: dict[str, dict[str, str]] = {
         "max_batch_size": "max_num_seqs",
         "max_num_tokens": "max_num_batched_tokens",
         "tokens_per_block": "block_size",
+        "enable_block_reuse": "enable_prefix_caching",
+        "speculative_config": "speculative",
         "mamba_ssm_cache_dtype": "mamba_ssm_cache_dtype",
         **{name: name for name in _PLAIN},
     },
@@ -202,6 +206,16 @@ def serve_of(settings: Settings, engine: str) -> tuple[tuple[str, object], ...]:
     return tuple(found.values())
 
 
+def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
+    """Settings that are not the default and that no flag of the engine says."""
+    flags = flags_of(engine)
+    said = {flag.setting for flag in flags.flags.values()} | {flags.spread}
+    plain = [name for name in _COMMON if name not in said and getattr(settings, name) != _DEFAULTS[name]]
+    own = [name for name, value in settings.engine_options if value is not None and name not in said]
+    draft = ["speculative_method"] if settings.num_speculative_tokens and "speculative" not in said else []
+    return (*plain, *own, *draft)
+
+
 def written(value: object) -> object:
     """A setting's value as a plan writes it."""
     if value == LONGEST and not isinstance(value, bool):
@@ -213,6 +227,11 @@ def written(value: object) -> object:
     return value
 
 
+def draft_word(model: Model) -> str:
+    """A draft as a plan names it: a card by its id, another source by where it was read."""
+    return model.id if model.source.startswith("card:") else model.source
+
+
 def _speculation(settings: Settings) -> str | None:
     if settings.speculative_method is None:
         return None
@@ -221,5 +240,5 @@ def _speculation(settings: Settings) -> str | None:
         "num_speculative_tokens": settings.num_speculative_tokens,
     }
     if settings.speculative_model is not None:
-        entry["model"] = settings.speculative_model.id
+        entry["model"] = draft_word(settings.speculative_model)
     return json.dumps(entry, sort_keys=True)

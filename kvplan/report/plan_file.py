@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import textwrap
@@ -13,7 +14,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
-from kvplan.plans.serve import flags_of, serve_of
+from kvplan.plans.serve import draft_word, flags_of, serve_of, unsaid
 from kvplan.plans.workload import Shape, Workload
 from kvplan.readers.plans.joint import combined, exactly
 from kvplan.readers.plans.values import decimal_text, share_text
@@ -123,6 +124,15 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, Any]:
     if settings.weights is not None:
         entries["weights"] = settings.weights
     serve = dict(plan.serve) or dict(serve_of(settings, plan.engine))
+    draft = settings.speculative_model
+    if draft is not None and draft_word(draft) != draft.id and Path(draft_word(draft)).exists():
+        entry = json.loads(str(serve["speculative_config"]))
+        serve["speculative_config"] = json.dumps({**entry, "model": _from(draft_word(draft), directory)})
+    if missing := unsaid(settings, plan.engine):
+        raise KvplanError(
+            "unwritable", f"a plan of {plan.engine} has no flag for {', '.join(missing)}",
+            help="leave it out, or give it to the engine by hand",
+        )  # fmt: skip
     if serve:
         entries["serve"] = serve
     if plan.workload is not None:

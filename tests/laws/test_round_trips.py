@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +17,14 @@ import kvplan
 from kvplan.cli import main
 from kvplan.cli.plan import look_of
 from kvplan.errors import KvplanError
-from kvplan.planning.results import Option, PlanResult
+from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.record import field_names
+from kvplan.report.emit import emit
 from kvplan.report.plan_file import plan_text
 from kvplan.settings import Settings
 from tests.laws.sampling import sampled
+from tests.laws.scripts import settings_of_script
 
 MODELS = (
     "qwen3-0.6b llama-3.1-8b qwen3-32b gpt-oss-20b deepseek-v2-lite falcon-h1-7b gemma-3-4b qwen3-30b-a3b"
@@ -52,6 +52,7 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
         {"flash_attn": False}, {"swa_full": True}, {"kv_unified": True}, {"ubatch_size": 256},
     ),
 }  # fmt: skip
+ENGINES = ("vllm", "vllm", "vllm@0.19", "sglang", "trtllm")
 FORMATS = {
     "vllm": ("fp8", "auto"),
     "sglang": ("fp8_e4m3", "auto"),
@@ -62,7 +63,7 @@ FORMATS = {
 
 @st.composite
 def questions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    engine = draw(st.sampled_from(("vllm", "vllm", "vllm@0.19", "sglang", "trtllm", "llamacpp")))
+    engine = draw(st.sampled_from(ENGINES))
     name = engine.partition("@")[0]
     asked: dict[str, Any] = {
         "engine": engine,
@@ -124,14 +125,14 @@ def test_what_plan_writes_check_passes(question: tuple[str, dict[str, Any]]) -> 
     assert plan.require == best.require
 
 
-def counts(words: list[str]) -> tuple[int, int, int, int]:
+def counts(words: list[str]) -> dict[str, int]:
     """Weights, pool, blocks and requests of one pool, as the command says."""
     out = StringIO()
     with redirect_stdout(out):
         assert main([*words, "--json"]) in (0, 1)
     answer = json.loads(out.getvalue())
-    pool = answer["pool"]
-    return answer["weights"]["bytes_per_gpu"], pool["bytes"], pool["num_blocks"], pool["max_requests"]
+    pool = {name: answer["pool"][name] for name in ("bytes", "num_blocks", "max_requests", "max_running")}
+    return {**pool, "weights": answer["weights"]["bytes_per_gpu"]}
 
 
 @pytest.mark.laws
@@ -143,10 +144,27 @@ def test_look_gives_the_same_counts(question: tuple[str, dict[str, Any]]) -> Non
     assume(not question[1].get("headroom"))
     option, words = result.options[0], look_of(result)
     assert words[:2] == ["kvplan", "size"]
-    weights, pool, blocks, requests = counts(words[1:])
-    assert pool == option.pool_bytes
+    told = counts(words[1:])
+    assert told["bytes"] == option.pool_bytes, (words, question)
     pools = result.best.pools_per_replica * option.replicas  # type: ignore[union-attr]
-    assert requests * pools == option.requests, (words, question)
+    assert option.requests in (told["max_requests"] * pools, told["max_running"] * pools), (words, question)
     with TemporaryDirectory() as folder:
         written(result, folder)
-        assert counts(["size", str(Path(folder) / "plan.yaml")]) == (weights, pool, blocks, requests)
+        assert counts(["size", str(Path(folder) / "plan.yaml")]) == told
+
+
+@pytest.mark.laws
+@sampled(40, 2000)
+@given(questions())
+def test_what_emit_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> None:
+    result = planned(question)
+    plan = result.best
+    assert plan is not None
+    try:
+        text = emit(plan, plan.engine.partition("@")[0], model=kvplan.load_model(plan.model))
+    except KvplanError as error:
+        assert error.code == "several-nodes"  # no launcher over nodes is written
+        return
+    read = settings_of_script(text, plan)
+    differing = _differing(read, plan.settings)
+    assert not differing, (differing, text)

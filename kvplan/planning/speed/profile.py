@@ -10,7 +10,7 @@ from __future__ import annotations
 from kvplan.assumption import Assumption, Assumptions
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Settings, experts_spread
 
 TOKEN_BUDGET = 8192
 """max_num_batched_tokens where nobody says one: what engines default to on data-centre GPUs."""
@@ -52,7 +52,7 @@ def deployment_of(settings: Settings, engine: str, *, network: str | int | None 
         pipeline_parallel_size=settings.pipeline_parallel_size,
         data_parallel_size=settings.data_parallel_size,
         decode_context_parallel_size=settings.decode_context_parallel_size,
-        enable_expert_parallel=settings.enable_expert_parallel,
+        enable_expert_parallel=experts_spread(settings),
         dtype=settings.dtype,
         kv_cache_dtype=settings.kv_cache_dtype,
         enforce_eager=settings.enforce_eager,

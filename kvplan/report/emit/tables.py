@@ -187,6 +187,7 @@ SGLANG = EngineTable(
         "pipeline_parallel_size": "pp_size",
         "data_parallel_size": "dp_size",
         "disable_cuda_graph": "cuda_graph_backend_decode",
+        "speculative_config": "speculative_algorithm",
     },
 )
 

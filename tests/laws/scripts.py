@@ -1,0 +1,108 @@
+"""An emitted script read back: the engine's words to settings, without the table that wrote them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from fractions import Fraction
+from typing import Any
+
+import yaml
+
+from kvplan.plans.flags import parse_flag
+from kvplan.plans.plan import Plan
+from kvplan.plans.serve import flags_of
+from kvplan.settings import Settings
+
+_NOT_MEMORY = ("extra_llm_api_options", "port", "model_path", "split_mode")
+
+
+def settings_of_script(text: str, plan: Plan) -> Settings:
+    """What the first engine of a script is started with; the GPU is the plan's, which no flag says."""
+    name = plan.engine.partition("@")[0]
+    pairs = dict(_pairs(_words(text)))
+    if name == "trtllm":
+        pairs |= _options(text)
+    entry = _speculation(name, pairs)
+    found: dict[str, Any] = {} if entry is None else {"speculative_config": entry}
+    for flag, value in pairs.items():
+        if flag in _NOT_MEMORY:
+            continue
+        found[flag] = value
+    return _settings(name, found, plan)
+
+
+def _words(text: str) -> list[str]:
+    rows = text.replace("\\\n", " ").splitlines()
+    line = next(row for row in rows if "VISIBLE_DEVICES" in row)
+    words = [word for word in shlex.split(line) if word != "&"]
+    while "=" in words[0] and words[0].partition("=")[0].isupper():
+        words.pop(0)
+    return words
+
+
+def _pairs(words: list[str]) -> list[tuple[str, Any]]:
+    """(flag with underscores, its value) in turn; what comes before the first flag is the program."""
+    pairs: list[tuple[str, Any]] = []
+    place = next(place for place, word in enumerate(words) if word.startswith("--"))
+    while place < len(words):
+        flag = words[place].lstrip("-").replace("-", "_")
+        place += 1
+        values = []
+        while place < len(words) and not words[place].startswith("--"):
+            values.append(words[place])
+            place += 1
+        pairs.append((flag, yaml.safe_load(values[0]) if len(values) == 1 else values or True))
+    return pairs
+
+
+def _options(text: str) -> dict[str, Any]:
+    """TensorRT-LLM's options file, whose keys of kv_cache_config stand for themselves."""
+    _, start, rest = text.partition("kvplan-options.yaml <<'END_OF_OPTIONS'\n")
+    if not start:
+        return {}
+    tree = yaml.safe_load(rest.partition("END_OF_OPTIONS\n")[0])
+    cache = tree.pop("kv_cache_config", {})
+    if "dtype" in cache:
+        cache["kv_cache_dtype"] = cache.pop("dtype")
+    return {**tree, **cache}
+
+
+def _speculation(engine: str, pairs: dict[str, Any]) -> dict[str, Any] | None:
+    """As a plan writes it, whatever the engine's own form is."""
+    if engine == "vllm":
+        entry = pairs.pop("speculative_config", None)
+        return json.loads(entry) if isinstance(entry, str) else entry
+    if engine == "trtllm":
+        own = pairs.pop("speculative_config", None)
+        return own and {"method": "mtp", "num_speculative_tokens": own["num_nextn_predict_layers"]}
+    steps = pairs.pop("speculative_num_steps", None)
+    if steps is None:
+        return None
+    assert pairs.pop("speculative_algorithm") == "NEXTN"
+    assert pairs.pop("speculative_eagle_topk") == 1
+    assert pairs.pop("speculative_num_draft_tokens") == steps + 1
+    return {"method": "mtp", "num_speculative_tokens": steps}
+
+
+def _settings(engine: str, found: dict[str, Any], plan: Plan) -> Settings:
+    values: dict[str, Any] = {"gpu": plan.settings.gpu, "weights": plan.settings.weights}
+    own: dict[str, Any] = {}
+    if engine == "sglang" and found.pop("cuda_graph_backend_decode", None):
+        assert found.pop("cuda_graph_backend_prefill") == "disabled"
+        found["disable_cuda_graph"] = True
+    if engine == "trtllm" and found.pop("ep_size", 1) > 1:
+        found["enable_expert_parallel"] = True
+    flags = flags_of(plan.engine)
+    for name, value in found.items():
+        negative = name.startswith("no_")
+        plain = name.removeprefix("no_")
+        flag = flags.flag(flags.short.get(plain, plain))
+        parsed = False if negative else parse_flag(flag, value)
+        if flag.setting == "speculative":
+            values |= {"speculative_method": parsed[0], "num_speculative_tokens": parsed[1]}
+        elif flag.own is not None:
+            own[str(flag.setting)] = parsed
+        else:
+            values[str(flag.setting)] = Fraction(parsed) if isinstance(parsed, float) else parsed
+    return Settings(engine_options=tuple(sorted(own.items())), **values)
