@@ -71,11 +71,11 @@ def _options(text: str) -> dict[str, Any]:
 def _speculation(engine: str, pairs: dict[str, Any]) -> dict[str, Any] | None:
     """As a plan writes it, whatever the engine's own form is."""
     if engine == "vllm":
-        entry = pairs.pop("speculative_config", None)
-        return json.loads(entry) if isinstance(entry, str) else entry
+        entry: dict[str, Any] | str | None = pairs.pop("speculative_config", None)
+        return dict(json.loads(entry)) if isinstance(entry, str) else entry
     if engine == "trtllm":
-        own = pairs.pop("speculative_config", None)
-        return own and {"method": "mtp", "num_speculative_tokens": own["num_nextn_predict_layers"]}
+        own: dict[str, Any] | None = pairs.pop("speculative_config", None)
+        return {"method": "mtp", "num_speculative_tokens": own["num_nextn_predict_layers"]} if own else None
     steps = pairs.pop("speculative_num_steps", None)
     if steps is None:
         return None
@@ -98,7 +98,7 @@ def _settings(engine: str, found: dict[str, Any], plan: Plan) -> Settings:
         negative = name.startswith("no_")
         plain = name.removeprefix("no_")
         flag = flags.flag(flags.short.get(plain, plain))
-        parsed = False if negative else parse_flag(flag, value)
+        parsed: Any = False if negative else parse_flag(flag, value)
         if flag.setting == "speculative":
             values |= {"speculative_method": parsed[0], "num_speculative_tokens": parsed[1]}
         elif flag.own is not None:
