@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvplan.checking.case import Case
 from kvplan.checking.start import MOST
 from kvplan.plans.findings import Fact
+from kvplan.plans.plan import SAFE
 from kvplan.plans.question import tokens_of
 
 
@@ -15,7 +16,10 @@ def length_of(case: Case) -> int | None:
 
 
 def facts_of(case: Case) -> tuple[Fact, ...]:
-    """Every figure that is known; those of a pool are of one GPU, requests are of the whole plan."""
+    """Every figure that is known; those of a pool are of one GPU, requests are of the whole plan.
+
+    Blocks and ``max_requests`` are of the likely pool, whichever the plan requires.
+    """
     plan, result = case.plan, case.result
     found = [Fact("gpus", plan.gpus, "gpus"), Fact("replicas", plan.replicas, "replicas")]
     if plan.price_per_gpu_hour is not None:
@@ -36,7 +40,9 @@ def facts_of(case: Case) -> tuple[Fact, ...]:
         ]
     if case.refusal is not None or result.pool is None:
         return tuple(found)
-    found.append(Fact("num_blocks", result.pool.num_blocks, "blocks"))
+    likely = result if case.likely is None or case.likely.pool is None else case.likely
+    assert likely.pool is not None
+    found.append(Fact("num_blocks", likely.pool.num_blocks, "blocks"))
     tokens = length_of(case)
     if tokens is not None and not case.too_long(tokens):
         found.append(Fact("tokens", tokens, "tokens"))
@@ -60,7 +66,7 @@ def summary_of(case: Case, facts: tuple[Fact, ...]) -> str:
     verb = "holds" if plan.gpus == 1 else "hold"
     if case.refusal is not None:
         return f"{what}: {plan.engine} would refuse to start"
-    if "max_requests" in known:
-        count = known["max_requests"]
+    count = known.get("safe_max_requests" if plan.require.pool == SAFE else "max_requests")
+    if count is not None:
         return f"{what} {verb} {count:,} request{'' if count == 1 else 's'} of {known['tokens']:,} tokens"
     return what

@@ -44,8 +44,9 @@ class Started:
         self.result: SizeResult | None = None
         self.memory: int | None = None
         self.safe_memory: int | None = None
-        self._asking: dict[bool, Settings] = {}
-        self._shares: dict[tuple[int, bool], Fraction | None] = {}
+        self.likely: SizeResult | None = None
+        self._asking: dict[bool | None, Settings] = {}
+        self._shares: dict[tuple[int, bool | None], Fraction | None] = {}
         self._start()
 
     @cached_property
@@ -77,7 +78,7 @@ class Started:
             return
         if result.refusal is not None and result.refusal.code == TOO_LARGE:
             result = replace(result, refusal=None)  # a finding of its own: kvplan.checking.rules.given_memory
-        self.result = result
+        self.result = self.likely = result
         given, budget = self.plan.settings.kv_cache_memory, result.budget
         if given is not None:
             self.memory = self.safe_memory = given
@@ -116,9 +117,15 @@ class Started:
                 )
                 self.refusal = self.result.refusal
 
-    def pooled(self, *, safe: bool = False) -> Settings:
-        """The settings with the pool's bytes in the place of a budget, and the length as it came out."""
+    def pooled(self, *, safe: bool | None = None) -> Settings:
+        """The settings with the pool's bytes in the place of a budget, and the length as it came out.
+
+        safe: which figure of the pool; None = the one that the plan requires.
+        """
         memory = self.safe_memory if safe else self.memory
+        budget = None if self.likely is None else self.likely.budget
+        if safe is False and budget is not None and self.plan.settings.kv_cache_memory is None:
+            memory = budget.kv_pool_bytes
         length = self.settings.max_model_len
         if length == LONGEST and self.result is not None:
             length = self.max_model_len
@@ -139,20 +146,20 @@ class Started:
         """Requests that one engine runs at once, whatever the memory."""
         return None if self.result is None or self.result.pool is None else self.result.pool.max_num_seqs
 
-    def answer(self, tokens: int, *, safe: bool = False) -> SizeResult:
+    def answer(self, tokens: int, *, safe: bool | None = None) -> SizeResult:
         """The engine's answer for a request of this length in the plan's pool."""
         if safe not in self._asking:
             self._asking[safe] = self.pooled(safe=safe)
         return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens))
 
-    def share(self, tokens: int, *, safe: bool = False) -> Fraction | None:
+    def share(self, tokens: int, *, safe: bool | None = None) -> Fraction | None:
         """The share of one pool that a request takes; None where the engine does not take it at all."""
         key = (tokens, safe)
         if key not in self._shares:
             self._shares[key] = self._share(tokens, safe=safe)
         return self._shares[key]
 
-    def _share(self, tokens: int, *, safe: bool) -> Fraction | None:
+    def _share(self, tokens: int, *, safe: bool | None) -> Fraction | None:
         if tokens == 0:
             return Fraction(0)
         try:
@@ -167,7 +174,7 @@ class Started:
         kept = Fraction(self.plan.require.prefix_cache_bytes, self.memory) if self.memory else Fraction(0)
         return self.plan.require.headroom + kept
 
-    def most(self, tokens: int, *, safe: bool = False, reserve: bool = True) -> int:
+    def most(self, tokens: int, *, safe: bool | None = None, reserve: bool = True) -> int:
         """Requests of this length that the whole plan holds beside what is reserved."""
         share = self.share(tokens, safe=safe)
         if share is None:

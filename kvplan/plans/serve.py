@@ -210,6 +210,7 @@ def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
     """Settings that are not the default and that no flag of the engine says."""
     flags = flags_of(engine)
     said = {flag.setting for flag in flags.flags.values()} | {flags.spread}
+    said |= {option.name for option in OPTIONS_OF.get(flags.engine, ()) if not option.served}
     plain = [name for name in _COMMON if name not in said and getattr(settings, name) != _DEFAULTS[name]]
     own = [name for name, value in settings.engine_options if value is not None and name not in said]
     draft = ["speculative_method"] if settings.num_speculative_tokens and "speculative" not in said else []

@@ -18,7 +18,7 @@ from kvplan.record import field_names, record
 from kvplan.settings import LONGEST, Settings
 
 NOT_SERVED = frozenset(
-    "tokens encoder_tokens requests usage weights gpu engine_options cache_implementation"
+    "tokens encoder_tokens answer_tokens requests usage weights gpu engine_options cache_implementation"
     " num_speculative_tokens speculative_model media spread".split()
 )
 """Settings that say what is asked of the engine or where it runs, and those that come with a speculative
