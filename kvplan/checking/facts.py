@@ -40,9 +40,9 @@ def facts_of(case: Case) -> tuple[Fact, ...]:
         ]
     if case.refusal is not None or result.pool is None:
         return tuple(found)
-    likely = result if case.likely is None or case.likely.pool is None else case.likely
-    assert likely.pool is not None
-    found.append(Fact("num_blocks", likely.pool.num_blocks, "blocks"))
+    told = result if case.likely is None or case.likely.pool is None else case.likely
+    assert told.pool is not None
+    found.append(Fact("num_blocks", told.pool.num_blocks, "blocks"))
     tokens = length_of(case)
     if tokens is not None and not case.too_long(tokens):
         found.append(Fact("tokens", tokens, "tokens"))
