@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvplan.errors import CannotRunHere, KvplanError
@@ -135,6 +135,14 @@ def test_the_x_of_a_name_is_no_count(key: str, digits: int) -> None:
         head = key[:place]
         name, count = parse_gpu_count(f"{key[: place + 1]}{digits}")
         assert (name, count) == (f"{key[: place + 1]}{digits}", 1) or key_of(name) in list_keys(), head
+
+
+@example("4090", 3)
+@example("5090", 5)
+@given(st.sampled_from(list_keys()), st.integers(1, 64))
+def test_every_name_with_a_count_before_it_is_read_back(key: str, count: int) -> None:
+    """``3x4090`` is no 4,090 times what begins with 3."""
+    assert parse_gpu_count(f"{count}x{key}") == (key, count)
 
 
 @given(st.sampled_from(list_keys()))

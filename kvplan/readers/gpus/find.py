@@ -99,19 +99,25 @@ def parse_gpu_count(text: str) -> tuple[str, int]:
     text = text.strip()
     if find_slugs(text):
         return text, 1
-    trailing = _NAME_FIRST.fullmatch(text)
+    trailing, leading = _NAME_FIRST.fullmatch(text), _COUNT_FIRST.fullmatch(text)
+    if leading is not None and _is_name(leading[2]) and not _is_name(leading[1]):
+        return leading[2], _count(leading[1], text)  # 3x4090 is no 4,090 of what begins with 3
     if trailing is not None and _names_a_gpu(trailing[1], text):
         return trailing[1], _count(trailing[2], text)
-    leading = _COUNT_FIRST.fullmatch(text)
     if leading is not None and (find_slugs(leading[2]) or not _NUMBER.fullmatch(leading[2])):
         return leading[2], _count(leading[1], text)
     return text, 1
 
 
+def _is_name(text: str) -> bool:
+    """Whether it is a GPU's name in full."""
+    return key_of(text) in _index()
+
+
 def _names_a_gpu(name: str, text: str) -> bool:
     """Whether what stands before an ``x`` and digits is a GPU, so that they are a count: not where the x
     belongs to a name that many begin with (``rtx3060`` is no 3,060 times ``rt``)."""
-    if key_of(name) in _index() or gpu_of_size(name) is not None:
+    if _is_name(name) or gpu_of_size(name) is not None:
         return True
     return bool(find_slugs(name)) and not find_slugs(text.strip()[: len(name) + 1])
 
