@@ -19,7 +19,7 @@ from kvplan.results import SCHEMA_VERSION
 def new(words: list[str], given: Given) -> Answer:
     """The card of a config, on stdout or in a file that must not exist yet."""
     check_color(given)
-    text = card_from_config(words[0], count=is_given(given, "count"))
+    text = card_from_config(words[0], count=is_given(given, "count"), size=size)
     output = text_of(given, "output")
     if output is None:
         return (
@@ -31,7 +31,12 @@ def new(words: list[str], given: Given) -> Answer:
     write_new(path, text)
     if is_given(given, "json"):
         return Answer(data={"schema_version": SCHEMA_VERSION, "path": str(path)})
-    return Answer([line(f"wrote {path}"), line(Span(f"check it: kvplan cards lint {path}", "dim"), indent=1)])
+    steps = [f"check it: kvplan cards lint {path}"]
+    if "\nweights:\n  how: unknown" in text or "\nweights: {how: unknown" in text:
+        steps.append("weights: `--count` counts them (extras hf and gpu), or write parameters and bytes")
+    if not words[0].startswith("hf:"):
+        steps.append("source: say where the config was read; `verified: true` where it is the published file")
+    return Answer([line(f"wrote {path}"), *(line(Span(step, "dim"), indent=1) for step in steps)])
 
 
 def lint(words: list[str], given: Given) -> Answer:

@@ -25,7 +25,7 @@ from kvplan.readers.facts import (
 from kvplan.readers.overlays import with_overlays
 from kvplan.readers.roles import Role, layer_count, role_of, shaped
 from kvplan.readers.rules import rule_for
-from kvplan.readers.rules.custom import unknown_decoder
+from kvplan.readers.rules.custom import states_layers, unknown_decoder
 from kvplan.readers.rules.decoder import plain_decoder
 from kvplan.readers.sanity import assumed, check_sizes
 from kvplan.readers.text_part import TextPart, find_text_part, unknown_type
@@ -111,10 +111,13 @@ def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
     rule = rule_for(view.model_type)
     if rule is None and not part.known:
         rule = _unknown_rule
-        warnings = (
-            f"unknown model type {part.model_type[:80]!r}: read as a plain decoder with full attention"
-            " in every layer, because nothing in the config speaks against it",
+        how = (
+            "its layers were read as layer_types states them, as those of a plain decoder"
+            if states_layers(view)
+            else "read as a plain decoder with full attention in every layer, because nothing in the config"
+            " speaks against it"
         )
+        warnings = (f"unknown model type {part.model_type[:80]!r}: {how}",)
     layers = (rule or plain_decoder)(view)
     return with_overlays(view, shaped(part, layers, role)), warnings
 

@@ -267,5 +267,8 @@ def unknown_type(model_type: str, why: str) -> KvplanError:
     return KvplanError(
         "unknown-model-type",
         f"unknown model type {model_type[:80]!r}: {why}",
-        help=f"did you mean {near!r}?" if near else (),
+        help=(
+            *((f"did you mean {near!r}?",) if near else ()),
+            "a card can state the layers by hand: CONTRIBUTING.md, Add a model",
+        ),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.model import Model
 from kvplan.readers.cards import index as card_index
-from kvplan.readers.cards.card import Card, Source, Weights
+from kvplan.readers.cards.card import Card, Expectation, Source, Weights
 from kvplan.readers.cards.file import card_from_located
 from kvplan.readers.cards.index import CardSummary, Target, build_index
 from kvplan.readers.datafiles import data_dir
@@ -99,10 +99,16 @@ def list_names() -> list[str]:
     return list(card_index.packaged_index()["names"])
 
 
-def card_from_config(source: str, *, count: bool = False) -> str:
+EXPECTED = (1000, "generic", "total.kv_bytes_per_request")
+"""The golden number that a new card gets: tokens, engine and field."""
+
+
+def card_from_config(source: str, *, count: bool = False, size: SizeOf | None = None) -> str:
     """The text of a card for a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF file.
 
-    count: its tensors too, counted by building the model's class (extras hf and gpu).
+    count: its tensors too, counted by building the model's class (extras hf and gpu). size: a function like
+    ``kvplan.size``, which gives the golden number. Only what came from the hub is verified: a file may be
+    anybody's.
 
     Raises:
         KvplanError: ``has-card`` for the name of a model that has one; what `open_model` of
@@ -123,7 +129,7 @@ def card_from_config(source: str, *, count: bool = False) -> str:
     path = "standard input" if source == "-" else "config.json" if is_folder else Path(source).name
     origin = Source(
         how="converted" if source.endswith(".gguf") else "verbatim",
-        verified=True,
+        verified=is_hub,
         repository=source.removeprefix("hf:") if is_hub else None,
         revision=model.provenance.revision,
         path=path,
@@ -139,7 +145,17 @@ def card_from_config(source: str, *, count: bool = False) -> str:
         number = sum(tensor.elements for tensor in found.tensors)
         lines = tensor_lines(found.tensors)
         weights = Weights("parameter count", number, found.bytes_by_dtype(), found.where, lines)
-    return card_text(replace(model, id=name), source=origin, weights=weights)
+    named = replace(model, id=name)
+    expect = () if size is None else (_expected(named, size),)
+    return card_text(named, source=origin, weights=weights, expect=expect)
+
+
+def _expected(model: Model, size: SizeOf) -> Expectation:
+    tokens, engine, field = EXPECTED
+    value: Any = size(model, engine=engine, tokens=tokens).model_dump()
+    for key in field.split("."):
+        value = value[key]
+    return Expectation(engine, field, value, {"tokens": tokens})
 
 
 def lint_cards(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = None) -> list[Finding]:

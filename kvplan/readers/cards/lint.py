@@ -178,4 +178,5 @@ def _index(folder: Path) -> Iterator[Finding]:
     path = folder / INDEX
     stored = path.read_text(encoding="utf-8") if path.is_file() else ""
     if stored != index_text(build_index(folder)):
-        yield Finding(str(path), "stale-index", "the index does not fit the cards: build it again")
+        how = "python -m scripts.make_cards --index (make data: everything that is generated)"
+        yield Finding(str(path), "stale-index", f"the index does not fit the cards: {how}")

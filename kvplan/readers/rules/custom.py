@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, Part
+from kvplan.families import ChunkedAttention, FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
 from kvplan.readers.custom_types import GROUPED, PLAIN
 from kvplan.readers.plain import HEADS, KV_HEADS, LAYERS, WIDTHS, telltale_keys, two_meanings
+from kvplan.readers.rules.decoder import window
+from kvplan.readers.rules.recipe import CHUNKED, FULL, SLIDING, given_kinds, layers_of
 from kvplan.readers.rules.registry import rule
 from kvplan.readers.view import ConfigView, derived
 
@@ -34,9 +36,9 @@ def all_heads(view: ConfigView) -> int:
     )
 
 
-def refuse_telltales(view: ConfigView) -> None:
+def refuse_telltales(view: ConfigView, understood: tuple[str, ...] = ()) -> None:
     """A key that speaks against full attention in every layer is named and refused."""
-    keys = telltale_keys(view.raw, view.spellings())
+    keys = telltale_keys(view.raw, {*view.spellings(), *understood})
     if keys:
         raise view.refuse(
             keys[0],
@@ -60,16 +62,39 @@ def grouped_custom_decoder(view: ConfigView) -> list[Layer]:
     return uniform(view, FullAttention(view.integer(*KV_HEADS), width_per_head(view)))
 
 
+EXPLICIT = ("layer_types", "sliding_window", "attention_chunk_size", "use_sliding_window")
+"""Keys that say of each layer what it is: they can be read without knowing the class."""
+
+
+def states_layers(view: ConfigView) -> bool:
+    """Whether the config lists its layers one by one."""
+    return isinstance(view.raw.get("layer_types"), list)
+
+
 def unknown_decoder(view: ConfigView) -> list[Layer]:
     """An unknown model type whose keys are a plain decoder's, with nothing that speaks against it.
 
-    Raises KvplanError(unknown-layer-type | missing-key) that names the key.
+    A list of ``layer_types`` counts as it stands; a word in it that is not full, sliding or chunked attention
+    is refused. Raises KvplanError(unknown-layer-type | missing-key) that names the key.
     """
-    refuse_telltales(view)
+    listed = states_layers(view)
+    refuse_telltales(view, EXPLICIT if listed else ())
     twice = two_meanings(view.raw)
     if twice:
         raise view.refuse(twice[0], f"disagrees with {twice[1]}")
-    return uniform(view, FullAttention(view.integer(*KV_HEADS), width_per_head(view)))
+    heads, width = view.integer(*KV_HEADS), width_per_head(view)
+    if not listed:
+        return uniform(view, FullAttention(heads, width))
+    kinds = given_kinds(view, view.num_layers(*LAYERS), "layer_types") or []
+    return layers_of(
+        view,
+        kinds,
+        {
+            FULL: lambda own: (FullAttention(heads, width),),
+            SLIDING: lambda own: (SlidingWindow(heads, width, window(own)),),
+            CHUNKED: lambda own: (ChunkedAttention(heads, width, window(own, "attention_chunk_size")),),
+        },
+    )
 
 
 @rule("chatglm")

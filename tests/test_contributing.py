@@ -1,0 +1,105 @@
+"""CONTRIBUTING.md, "Add a model in four minutes": its commands, as they stand, in a scratch copy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PART = GUIDE.partition("## Add a model in four minutes")[2].partition("\n## ")[0]
+COMMANDS = [
+    line.strip()
+    for block in re.findall(r"```console\n(.*?)```", PART, flags=re.DOTALL)
+    for line in block.strip().splitlines()
+]
+WINDOWED, FULL = "sliding_attention", "full_attention"
+CONFIG = {
+    "model_type": "zephyria",
+    "architectures": ["ZephyriaForCausalLM"],
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "vocab_size": 32_000,
+    "max_position_embeddings": 32_768,
+    "torch_dtype": "bfloat16",
+    "sliding_window": 1024,
+    "layer_types": [WINDOWED, WINDOWED, FULL] * 2,
+}
+ONE_REQUEST = 2 * 4 * 64 * 2 * (4 * 1024 + 2 * 8192)
+"""K and V of 4 heads of 64 in 16 bit: four layers keep 1,024 tokens, two all 8,192."""
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A copy of the repository's own folders, and the new model's config."""
+    for name in ("kvplan", "model_cards", "gpu_specs", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    folder = tmp_path / "path" / "to"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return tmp_path
+
+
+def run(command: str, where: Path) -> str:
+    """One line of the guide, with this Python and the copy's modules."""
+    words = command.replace("SLUG", "zephyria-1b").split()
+    head = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "kvplan"]
+    environment = {**os.environ, "PYTHONPATH": str(where), "KVPLAN_CONFIG": ""}
+    done = subprocess.run(
+        [*head, *words[1:]], cwd=where, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_the_guide_works_as_written(scratch: Path) -> None:
+    assert [command.split()[:3] for command in COMMANDS[2:4]] == [
+        ["kvplan", "cards", "new"],
+        ["python", "-m", "scripts.make_cards"],
+    ]
+    said = [run(command, scratch) for command in COMMANDS]
+    assert f"{ONE_REQUEST:,}" in said[0]
+    assert "layer_types" in said[0], "what was assumed is said"
+    card = (scratch / "model_cards" / "zephyria-1b.yaml").read_text(encoding="utf-8")
+    assert "verified: false" in card
+    assert "\nexpect:\n" in card
+    assert "weights" in said[2], "how weights are added is said"
+    assert "Nothing to mend" in said[-2]
+    assert f"{ONE_REQUEST:,}" in said[-1], "found by its name"
+
+
+def test_an_index_that_is_behind_names_the_command(scratch: Path) -> None:
+    for command in COMMANDS[2:3]:
+        run(command, scratch)
+    environment = {**os.environ, "PYTHONPATH": str(scratch), "KVPLAN_CONFIG": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "kvplan", "cards", "lint"],
+        cwd=scratch, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "python -m scripts.make_cards --index" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("word", ["retention", "mamba3", "hyper_attention"])
+def test_unknown_words_in_layer_types_are_still_refused(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "layer_types": [word, *[FULL] * 5]}), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "kvplan", "size", str(path), "-e", "generic"],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KVPLAN_CONFIG": ""},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert "help:" in done.stderr
