@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import has_kind, too_many_stages
 from kvplan.engines.kv_support import minor_of, unsupported
+from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
@@ -45,7 +46,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         raise KvplanError("unknown-rule", f"vLLM's cache rules for {model.model_type} models are not known")
     return (
         _architecture(model, version)
-        or _families(model)
+        or _families(model, version)
         or _quantisation(model, settings, resolved)
         or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
@@ -69,21 +70,24 @@ def _adapters(model: Model, settings: Settings) -> Refusal | None:
 _OWN_KINDS = (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER)
 
 
+def _in_release(row: Row, version: str) -> bool:
+    asked = minor_of(version)
+    return (not row.since or asked >= minor_of(row.since)) and (not row.until or asked <= minor_of(row.until))
+
+
 def _architecture(model: Model, version: str) -> Refusal | None:
     """A class that the release builds, or a transformers class that it runs as it stands."""
     name = model.architecture
     if name is None:
         return None
-    row, asked = GENERATING.get(name) or POOLING.get(name), minor_of(version)
-    early = row is not None and bool(row.since) and asked < minor_of(row.since)
-    late = row is not None and bool(row.until) and asked > minor_of(row.until)
-    if row is not None and not early and not late:
+    row = GENERATING.get(name) or POOLING.get(name)
+    if row is not None and _in_release(row, version):
         return None
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
     if row is None:
         return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
-    if late:
+    if row.until and minor_of(version) > minor_of(row.until):
         return Refusal(
             "unsupported-model",
             f"vLLM built {name} until {row.until} and does not any more",
@@ -98,14 +102,15 @@ def _architecture(model: Model, version: str) -> Refusal | None:
     return None  # through transformers, where that release of it has the class
 
 
-def _families(model: Model) -> Refusal | None:
+def _families(model: Model, version: str) -> Refusal | None:
     for run in model.runs:
         for part in run.layer.parts:
             if part.family in NOT_SERVED:
                 what = NOT_SERVED[part.family]
                 return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
     crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
-    if crossed and model.architecture not in GENERATING:
+    row = GENERATING.get(model.architecture or "")
+    if crossed and (row is None or not _in_release(row, version)):
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
     return None
