@@ -136,7 +136,7 @@ def test_unknown_plain_decoder_is_read_with_a_warning() -> None:
     ("key", "value"),
     [
         ("sliding_window", 4096),
-        ("layer_types", ["full_attention"] * 4),
+        ("layer_types", ["retention_attention"] * 4),
         ("kv_lora_rank", 512),
         ("mamba_d_state", 16),
         ("linear_attn_config", {"kda_layers": [1]}),
@@ -296,4 +296,4 @@ def test_switched_off_keys_say_nothing() -> None:
 
 
 def test_did_you_mean() -> None:
-    assert refused({"model_type": "lama", "sliding_window": 1}).help == ("did you mean 'llama'?",)
+    assert refused({"model_type": "lama", "sliding_window": 1}).help[0] == "did you mean 'llama'?"
