@@ -49,6 +49,7 @@ def size_screen(
     plan: whose pool this is, where a plan was sized.
     """
     screen: Screen = _sentence(result, verdict, memory, ways)
+    screen += _unsafe(result, verdict, fits)
     screen += [BLANK, *_figures(result)] if result.sized else []
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         screen += [BLANK, *_layers(result)]
@@ -86,6 +87,16 @@ def _sentence(
         helps = (*words[:first], *result.refusal.help, *words[first:])
         return [_styled(head[0], "No:", "bad"), *head[1:], *help_lines(helps)]
     return [*_headline(result, verdict, memory), *help_lines(words)]
+
+
+def _unsafe(result: SizeResult, verdict: Verdict | None, fits: Fits | None) -> Screen:
+    """Both figures in front, where they disagree about starting."""
+    if verdict is None or fits is None or not verdict.max_requests or result.refusal is not None:
+        return []
+    safe = [one.safe for one in fits.rungs if one.tokens == result.request.tokens]
+    if not safe or safe[0]:
+        return []
+    return wrapped(f"{verdict.max_requests:,} likely, may not start: 0 safe.", style="warn")
 
 
 def _headline(result: SizeResult, verdict: Verdict | None, memory: int | None) -> Screen:

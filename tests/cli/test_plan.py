@@ -152,3 +152,9 @@ def test_serves_is_said_only_of_what_the_safe_pool_holds(
 def test_the_split_behind_the_speed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "qwen3-0.6b", "-n", "1", "-t", "8k", "--gpu", "h100"]) == 0
     assert "prompts of 7,168 and answers of 1,024 tokens" in " ".join(capsys.readouterr().out.split())
+
+
+def test_size_says_both_where_they_disagree_about_starting(run: Run) -> None:
+    head = run("size", "qwen3-235b-a22b", "--gpu", "8xh100", "-t", "8k").out.splitlines()[:2]
+    assert "likely, may not start: 0 safe." in head[1]
+    assert "may not start" not in run("size", "qwen3-32b", "--gpu", "h200", "-t", "8k").out
