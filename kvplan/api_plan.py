@@ -307,7 +307,7 @@ def _load(model: Any, base: Settings, workload: Workload | None, tokens: int | s
     length = request_tokens(model, base) if tokens is None else parse_tokens(tokens)
     if length < 1:
         raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
-    return Workload((request_of(length),))
+    return Workload((request_of(length, base.answer_tokens),))
 
 
 def _in_flight(workload: Workload) -> int:

@@ -79,16 +79,16 @@ def memory_of(settings: Settings, result: SizeResult) -> int | None:
 
 
 def max_requests(model: Model, choice: Choice, settings: Settings, result: SizeResult | None = None) -> int:
-    """How many requests of ``settings.tokens`` one GPU holds; 0 where the engine would not start.
+    """How many requests of ``settings.tokens`` run at once on one GPU; 0 where the engine would not start.
 
-    With a block pool the engine's own number (usable blocks, at most max_num_seqs); without one the largest
-    number whose peak_bytes on the fullest GPU are within ``kv_cache_memory``.
+    With a pool the engine's own number (``pool.max_running``); without one the largest number whose
+    peak_bytes on the fullest GPU are within ``kv_cache_memory``.
     """
     result = result or ask(model, choice, settings)
     if result.refusal is not None:
         return 0
     if result.pool is not None:
-        return result.pool.max_requests
+        return result.pool.max_running
     if uncounted(result):
         raise KvplanError("no-memory", IN_HOST, help="--host-memory 64GiB")
     memory = memory_of(settings, result)
@@ -202,7 +202,7 @@ def ladder(
 def _rung(model: Model, choice: Choice, settings: Settings) -> Rung:
     result = ask(model, choice, settings)
     most = max_requests(model, choice, settings, result)
-    capped = result.pool is not None and result.pool.requests_that_fit > most
+    capped = result.pool is not None and most == result.pool.max_num_seqs
     return Rung(result.request.tokens, result.per_gpu.kv_bytes_per_request, most, capped)
 
 
@@ -351,8 +351,8 @@ def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tupl
 def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:
     """What the requests and the engine's start take, in whole MiB; None where memory is not the reason.
 
-    A pool holds the blocks of all requests, at least those of one request of max_model_len, and block 0,
-    which is never used. Without a pool it is the peak.
+    A pool holds the blocks of all requests (what start-up reserves for them is always enough), at least those
+    of one request of max_model_len, and block 0, which is never used. Without a pool it is the peak.
     """
     plenty = replace(own_settings(choice.engine, settings), kv_cache_memory=PLENTY)
     result = choice.engine.size(model, plenty, choice.version)  # whatever the GPU has
@@ -363,7 +363,17 @@ def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | No
         return round_up(result.per_gpu.peak_bytes, MIB)
     held = ceil_div(result.per_gpu.kv_bytes, pool.bytes_per_block)
     longest = sum(group.blocks_per_request for group in pool.groups)
-    return round_up((max(held, longest) + 1) * pool.bytes_per_block, MIB)
+    if pool.running_blocks is None or held <= longest:
+        return round_up((max(held, longest) + 1) * pool.bytes_per_block, MIB)
+    low, high = longest, held
+    while low < high:
+        middle = (low + high) // 2
+        memory = (middle + 1) * pool.bytes_per_block
+        if _fits(model, choice, replace(settings, kv_cache_memory=memory)):
+            high = middle
+        else:
+            low = middle + 1
+    return round_up((high + 1) * pool.bytes_per_block, MIB)
 
 
 def _fits(model: Model, choice: Choice, settings: Settings) -> bool:

@@ -15,7 +15,8 @@ _SCALE_BITS = 512
 
 
 class Load(NamedTuple):
-    """What some requests take of one pool: the share of its memory, and how many run at once."""
+    """What some requests take of one pool: the share of its memory once their prompts are computed with what
+    one prompt needs beyond that, and how many run at once."""
 
     share: Fraction
     sequences: int
@@ -32,6 +33,25 @@ class Case(Started):
         block = 0 if result is None else block_of(result)
         return Sharing(block, workload.shared_prefix_tokens, workload.samples)
 
+    @property
+    def plain(self) -> bool:
+        """Whether the requests are of one shape, share nothing, and may take the whole pool."""
+        workload = self.plan.workload
+        assert workload is not None
+        return len(workload.shapes) == 1 and not self.reserved and self.sharing.apart
+
+    def fits(self, requests: int) -> bool:
+        """Whether so many requests of the mix run at once in one pool, max_num_seqs aside."""
+        workload = self.plan.workload
+        assert workload is not None
+        if self.plain:
+            shape = workload.shapes[0]
+            taken = self.takes(shape.tokens, shape.output_tokens)
+            if taken is None or taken.share:
+                return requests <= self.runs(shape.tokens, shape.output_tokens)
+        load = self.load(requests)
+        return load is not None and load.share + self.reserved <= 1
+
     def load(self, requests: int) -> Load | None:
         """What so many requests of the mix take of one pool at full length; None where one never fits.
 
@@ -41,14 +61,16 @@ class Case(Started):
         workload = self.plan.workload
         assert workload is not None
         parts, scale = self._parts
-        total = 0
-        for (_, count), part in zip(workload.dealt(requests), parts):
+        total, excess = 0, Fraction(0)
+        for (shape, count), part in zip(workload.dealt(requests), parts):
             if count:
                 if part is None:
                     return None
                 total += count * part
+                taken = self.takes(shape.tokens, shape.output_tokens)
+                excess = max(excess, taken.excess if taken is not None else excess)
         prefix = self.sharing.common(self.share) if requests else 0
-        return Load(Fraction(total, scale) + prefix, requests * workload.samples)
+        return Load(Fraction(total, scale) + prefix + excess, requests * workload.samples)
 
     @cached_property
     def _parts(self) -> tuple[list[int | None], int]:
@@ -59,7 +81,8 @@ class Case(Started):
         """
         workload = self.plan.workload
         shapes = workload.shapes if workload is not None else ()
-        shares = [self.sharing.request(shape, self.share) for shape in shapes]
+        found = [self.sharing.request(shape, self.takes, self.share) for shape in shapes]
+        shares = [None if taken is None else taken.share for taken in found]
         scale = lcm(*(share.denominator for share in shares if share is not None))
         if scale.bit_length() > _SCALE_BITS:
             scale = 2**64
@@ -74,10 +97,10 @@ class Case(Started):
         assert workload is not None
         if not self.pools:
             return False
-        load = self.load(ceil_div(requests, self.pools))
-        if load is None or load.share + self.reserved > 1:
+        each = ceil_div(requests, self.pools)
+        if not self.fits(each):
             return False
-        return self.max_num_seqs is None or load.sequences <= self.max_num_seqs
+        return self.max_num_seqs is None or each * workload.samples <= self.max_num_seqs
 
     @cached_property
     def most_of_mix(self) -> int:

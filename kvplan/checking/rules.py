@@ -143,9 +143,9 @@ def mix(case: Case) -> Found:
             f"{wanted:,} requests over {case.pools} engine{'s' if case.pools > 1 else ''}"
             + (f" × {workload.samples} samples" if workload.samples > 1 else ""),
         )
-    load = case.load(each)
-    if load is not None and load.share + case.reserved <= 1:
+    if case.fits(each):
         return
+    load = case.load(each)
     percent = "more than all" if load is None else f"{_percent(load.share)} %"
     yield wrong(
         "workload-does-not-fit",
@@ -163,8 +163,9 @@ def _percent(share: Fraction) -> str:
 
 def _arithmetic(case: Case, tokens: int) -> list[str]:
     lines = []
-    share = case.share(tokens)
-    if share is None:
+    taken = case.takes(tokens, case.generated(tokens))
+    share = None if taken is None or taken.share + taken.excess > 1 else taken.share
+    if taken is None or share is None:
         lines.append(f"not one request of {tokens:,} tokens fits the pool of {gib(case.memory or 0)}")
     elif share:
         pools = "one pool" if case.pools == 1 else f"each of {case.pools} pools"

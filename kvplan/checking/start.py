@@ -17,7 +17,7 @@ from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, pools_of, requests_of, settings_of
 from kvplan.plans.serve import HOST_TIERS, flags_of
-from kvplan.plans.sharing import share_of
+from kvplan.plans.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
@@ -47,6 +47,7 @@ class Started:
         self.likely: SizeResult | None = None
         self._asking: dict[bool | None, Settings] = {}
         self._shares: dict[tuple[int, bool | None], Fraction | None] = {}
+        self._answers: dict[tuple[int, int | None, bool | None], SizeResult | None] = {}
         self._start()
 
     @cached_property
@@ -146,14 +147,41 @@ class Started:
         """Requests that one engine runs at once, whatever the memory."""
         return None if self.result is None or self.result.pool is None else self.result.pool.max_num_seqs
 
-    def answer(self, tokens: int, *, safe: bool | None = None) -> SizeResult:
-        """The engine's answer for a request of this length in the plan's pool."""
+    def answer(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> SizeResult:
+        """The engine's answer for a request of this length, so many tokens of it generated, in the plan's
+        pool."""
         if safe not in self._asking:
             self._asking[safe] = self.pooled(safe=safe)
-        return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens))
+        asked = None if generated is None else max(1, generated)
+        return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens, answer_tokens=asked))
+
+    def answered(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> SizeResult | None:
+        """The answer, remembered; None where the engine does not take the request at all."""
+        key = tokens, generated, safe
+        if key not in self._answers:
+            try:
+                self._answers[key] = self.answer(tokens, generated, safe=safe)
+            except KvplanError:
+                self._answers[key] = None
+        return self._answers[key]
+
+    def takes(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> Taken | None:
+        """What a request takes of one pool."""
+        found = self.answered(tokens, generated, safe=safe)
+        return None if found is None else taken_of(found)
+
+    def runs(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> int:
+        """Requests of the shape that run at once in one whole pool."""
+        found = self.answered(tokens, generated, safe=safe)
+        return 0 if found is None else runs_of(found)
+
+    def generated(self, tokens: int) -> int | None:
+        """Of a request of this length those tokens that the workload says are generated."""
+        shapes = self.plan.workload.shapes if self.plan.workload is not None else ()
+        return next((shape.output_tokens for shape in shapes if shape.tokens == tokens), None)
 
     def share(self, tokens: int, *, safe: bool | None = None) -> Fraction | None:
-        """The share of one pool that a request takes; None where the engine does not take it at all."""
+        """The share of one pool that is reserved for so many tokens; None where the engine takes none."""
         key = (tokens, safe)
         if key not in self._shares:
             self._shares[key] = self._share(tokens, safe=safe)
@@ -162,11 +190,8 @@ class Started:
     def _share(self, tokens: int, *, safe: bool | None) -> Fraction | None:
         if tokens == 0:
             return Fraction(0)
-        try:
-            result = self.answer(tokens, safe=safe)
-        except KvplanError:
-            return None
-        return share_of(result)
+        found = self.answered(tokens, safe=safe)
+        return None if found is None else share_of(found)
 
     @cached_property
     def reserved(self) -> Fraction:
@@ -176,11 +201,17 @@ class Started:
 
     def most(self, tokens: int, *, safe: bool | None = None, reserve: bool = True) -> int:
         """Requests of this length that the whole plan holds beside what is reserved."""
-        share = self.share(tokens, safe=safe)
-        if share is None:
+        generated = self.generated(tokens)
+        taken = self.takes(tokens, generated, safe=safe)
+        free = 1 - (self.reserved if reserve else Fraction(0))
+        if taken is None or taken.share + taken.excess > free:
             return 0
-        free = 1 - (self.reserved if reserve else 0)
-        fitting = max(int(free / share), 0) if share else MOST
+        if not taken.share:
+            fitting = MOST
+        elif free == 1:
+            fitting = self.runs(tokens, generated, safe=safe)
+        else:
+            fitting = max(1, int((free - taken.excess) / taken.share))
         seqs = self.max_num_seqs
         return min(fitting, seqs if seqs is not None else fitting) * self.pools
 

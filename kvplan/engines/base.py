@@ -153,8 +153,12 @@ ANSWER_PART = 8
 
 def answer_length(settings: Settings, tokens: int) -> int:
     """Tokens that are generated, of the request's: as given, else an eighth; a prompt has one at least."""
-    answer = tokens // ANSWER_PART if settings.answer_tokens is None else settings.answer_tokens
-    return max(1, min(answer, tokens - 1))
+    return generated(tokens, settings.answer_tokens)
+
+
+def generated(tokens: int, answer: int | None) -> int:
+    """`answer_length` of a request of which the answer is known, or None."""
+    return max(1, min(tokens // ANSWER_PART if answer is None else answer, tokens - 1))
 
 
 def encoder_length(model: Model, settings: Settings, tokens: int) -> tuple[int, str | None]:

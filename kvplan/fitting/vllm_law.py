@@ -18,11 +18,12 @@ from typing import Any
 from kvplan.budget.lines import exact
 from kvplan.budget.vllm import Load, Shape, vllm_budget
 from kvplan.dtypes import Packing
-from kvplan.engines.base import Choice, encoder_length, has_kind, parse_version
+from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
 from kvplan.engines.vllm import compiled, planned_values
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
+from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -32,7 +33,7 @@ from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start, nothing_lef
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
-from kvplan.plans.sharing import shared_block
+from kvplan.plans.sharing import Taken, shared_block
 from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
@@ -121,14 +122,27 @@ class VllmLaw:
             )
         held, blocks = self._held(plan), num_blocks - 1
 
-        def holds(tokens: int) -> int:
-            need = held(tokens)
-            return blocks // need if need else plan.max_num_seqs
+        def runs(tokens: int, answer: int) -> int:
+            return max_running(plan, blocks, *self._shape(tokens, answer), limit=max_num_seqs)
+
+        def takes(tokens: int, answer: int) -> Taken | None:
+            if not blocks:
+                return None
+            shape = self._shape(tokens, answer)
+            settled = running_blocks(plan, blocks, *shape, limit=max_num_seqs)
+            prompt = prompt_blocks(plan, *shape)
+            return Taken(Fraction(settled, blocks), Fraction(max(0, prompt - settled), blocks))
 
         def share(tokens: int) -> Fraction | None:
             return Fraction(held(tokens), blocks) if blocks else None
 
-        return Room(pool, holds, share, start.block)
+        return Room(pool, runs, takes, share, start.block)
+
+    def _shape(self, tokens: int, answer: int) -> tuple[int, int, int]:
+        """(prompt, answer, encoder tokens) of a request."""
+        model, answer = self._model, generated(tokens, answer)
+        encoder = encoder_length(model, self._settings, tokens)[0] if model.encoder is not None else 0
+        return tokens - answer, answer, encoder
 
     def _memory(self, gpu: Gpu) -> Memory | Fell:
         share = self._share

@@ -160,6 +160,10 @@ class Ask:
         """Whether requests have something in common that an engine might hold once."""
         return self.prefix > 0 or self.samples > 1
 
+    def plain(self, room: Room) -> bool:
+        """Whether the requests are of one shape, share nothing in that room, and may take all of it."""
+        return len(self.shapes) == 1 and not self.headroom and self.sharing(room).apart
+
     def sharing(self, room: Room) -> Sharing:
         """What of the prompts that room holds once."""
         longest = max(shape.input_tokens for shape in self.shapes)

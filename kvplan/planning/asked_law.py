@@ -11,7 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
-from kvplan.plans.sharing import block_of, share_of
+from kvplan.plans.sharing import Taken, block_of, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -65,8 +65,9 @@ class AskedLaw:
         asked = self._asked(settings)
         return Room(
             found.pool.bytes,
-            lambda tokens: _held(asked(tokens)),
-            lambda tokens: _share(asked(tokens)),
+            lambda tokens, answer: _runs(asked(tokens, answer)),
+            lambda tokens, answer: _taken(asked(tokens, answer)),
+            lambda tokens: _share(asked(tokens, 0)),
             block_of(found),
         )
 
@@ -84,20 +85,25 @@ class AskedLaw:
             return Fell("no-pool", result.warnings[-1] if result.warnings else why)
         return result
 
-    def _asked(self, settings: Settings) -> Callable[[int], Answer]:
-        """The engine's answers for requests of a length, each asked for once."""
-        kept: dict[int, Answer] = {}
+    def _asked(self, settings: Settings) -> Callable[[int, int], Answer]:
+        """The engine's answers for requests of a shape, each asked for once."""
+        kept: dict[tuple[int, int], Answer] = {}
 
-        def asked(tokens: int) -> Answer:
-            if tokens not in kept:
-                kept[tokens] = self._ask(replace(settings, tokens=tokens))
-            return kept[tokens]
+        def asked(tokens: int, answer: int) -> Answer:
+            key = tokens, max(1, answer)
+            if key not in kept:
+                kept[key] = self._ask(replace(settings, tokens=tokens, answer_tokens=max(1, answer)))
+            return kept[key]
 
         return asked
 
 
-def _held(found: Answer) -> int:
-    return 0 if isinstance(found, Fell) or found.pool is None else found.pool.requests_that_fit
+def _runs(found: Answer) -> int:
+    return 0 if isinstance(found, Fell) else runs_of(found)
+
+
+def _taken(found: Answer) -> Taken | None:
+    return None if isinstance(found, Fell) else taken_of(found)
 
 
 def _share(found: Answer) -> Fraction | None:

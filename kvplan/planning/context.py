@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvplan.engines.base import ANSWER_PART, generated
 from kvplan.planning.ask import FEWEST, Ask
 from kvplan.planning.search import search
 from kvplan.plans.workload import Shape
 
 BLOCKS = {"vllm": 16, "sglang": 64, "trtllm": 32, "llamacpp": 256}
 """Tokens of each engine's usual block (llama.cpp: what a context is padded to): lengths are tried in them."""
-ANSWER_SHARE = 8
-"""Of a length without prompt and answer, one part in so many is the answer: speed is estimated with it."""
 
 
-def request_of(length: int) -> Shape:
-    """A request of which only the length is known."""
-    return Shape(length - length // ANSWER_SHARE, length // ANSWER_SHARE)
+def request_of(length: int, answer: int | None = None) -> Shape:
+    """A request of which only the length is known, and perhaps how many of its tokens are generated."""
+    own = generated(length, answer) if length >= ANSWER_PART or answer is not None else 0
+    return Shape(length - own, own)
 
 
 def longest(ask: Ask, least: int = 0, *, stretch: bool) -> Ask | None:
@@ -32,7 +32,7 @@ def longest(ask: Ask, least: int = 0, *, stretch: bool) -> Ask | None:
     shortest = unit if stretch else max(ask.lengths)
 
     def at(length: int) -> Ask:
-        shapes = (request_of(length),) if stretch else ask.shapes
+        shapes = (request_of(length, ask.base.answer_tokens),) if stretch else ask.shapes
         return replace(ask, shapes=shapes, lengths=(length,))
 
     def serves(length: int) -> bool:

@@ -78,33 +78,39 @@ class Searched(NamedTuple):
 def fitting(ask: Ask, room: Room) -> int:
     """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
 
-    n · mean share + what all prompts begin with <= 1 − headroom (`kvplan.plans.sharing`), and one request of
-    the longest shape fits.
+    n · mean share + excess + what all prompts begin with <= 1 − headroom (`kvplan.plans.sharing`), and one
+    request of each shape fits.
     """
-    if len(ask.shapes) == 1 and not ask.headroom and not ask.shares:
-        return room.holds(ask.shapes[0].tokens)
+    if ask.plain(room):
+        return room.runs(ask.shapes[0].tokens, ask.shapes[0].output_tokens)
     sharing = ask.sharing(room)
     free = 1 - ask.headroom - sharing.common(room.share)
-    total, weights = Fraction(0), 0
+    total, weights, excess = Fraction(0), 0, Fraction(0)
     for shape in ask.shapes:
-        part = sharing.request(shape, room.share)
-        if part is None or part > free:
+        part = sharing.request(shape, room.takes, room.share)
+        if part is None or part.share + part.excess > free:
             return 0
-        total += part * shape.weight
+        total += part.share * shape.weight
         weights += shape.weight
-    return MANY if not total else min(MANY, int(free * weights / total))
+        excess = max(excess, part.excess)
+    return MANY if not total else min(MANY, max(1, int((free - excess) * weights / total)))
 
 
 def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
     """Whether so many whole requests, dealt in the proportions of the mix, fit as well."""
+    if ask.plain(room):
+        return requests <= fitting(ask, room)
     sharing = ask.sharing(room)
-    share = sharing.common(room.share)
+    share, excess = sharing.common(room.share), Fraction(0)
     for shape, count in zip(ask.shapes, apportion(requests, [one.weight for one in ask.shapes]), strict=True):
-        part = sharing.request(shape, room.share) if count else Fraction(0)
+        if not count:
+            continue
+        part = sharing.request(shape, room.takes, room.share)
         if part is None:
             return False
-        share += part * count
-    return share <= 1 - ask.headroom
+        share += part.share * count
+        excess = max(excess, part.excess)
+    return share + excess <= 1 - ask.headroom
 
 
 def key_of(objective: str, found: Found, rank: int) -> Key:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any
 
 from kvplan.engines.base import has_kind
@@ -18,7 +19,7 @@ from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
 from kvplan.plans.law import Fell, Room
 from kvplan.plans.serve import HOST_TIERS, serve_of
-from kvplan.plans.sharing import block_of, share_of
+from kvplan.plans.sharing import block_of, runs_of, share_of, taken_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -39,12 +40,14 @@ _DEFAULTS = Settings()
 
 def settings_of(ask: Ask, found: Found) -> Settings:
     """The candidate as settings, with the load of one engine."""
-    longest = max(shape.tokens for shape in ask.shapes)
+    shape = max(ask.shapes, key=attrgetter("tokens"))
+    longest = shape.tokens
     settings = replace(
         found.one.settings(ask.base),
         gpu=found.offer.gpu,
         max_model_len=found.max_model_len,
         tokens=longest,
+        answer_tokens=max(1, shape.output_tokens),
         requests=found.per_engine * ask.samples,
     )
     served: Served | None = getattr(ask.choice.engine, "served", None)
@@ -72,19 +75,24 @@ def holds(ask: Ask, found: Found) -> bool:
     if ask.safe and result.budget is not None:
         pooled = {"kv_cache_memory": result.budget.kv_pool_low_bytes}
 
-    def asked(tokens: int) -> SizeResult:
-        settings = replace(settings_of(ask, found), tokens=tokens, requests=1, **pooled)
-        return ask_engine(found.one.variant.model, ask.choice, settings)
+    def asked(tokens: int, answer: int) -> SizeResult:
+        more = {"tokens": tokens, "answer_tokens": max(1, answer), "requests": 1, **pooled}
+        return ask_engine(found.one.variant.model, ask.choice, replace(settings_of(ask, found), **more))
 
+    longest = max(ask.shapes, key=attrgetter("tokens"))
     try:
-        first = asked(max(shape.tokens for shape in ask.shapes))
+        first = asked(longest.tokens, longest.output_tokens)
     except KvplanError:
         return False
     if first.refusal is not None or first.pool is None:
         return False
-    if len(ask.shapes) == 1 and not ask.shares and not ask.headroom:
-        return first.pool.max_requests >= found.per_engine
-    room = Room(first.pool.bytes, lambda _: 0, lambda tokens: share_of(asked(tokens)), block_of(first))
+    room = Room(
+        first.pool.bytes,
+        lambda tokens, answer: runs_of(asked(tokens, answer)),
+        lambda tokens, answer: taken_of(asked(tokens, answer)),
+        lambda tokens: share_of(asked(tokens, 0)),
+        block_of(first),
+    )
     return dealt_fits(ask, room, found.per_engine)
 
 
@@ -113,7 +121,9 @@ def option_of(ask: Ask, found: Found) -> Option:
     """The option with the engine's resolved values, figures, notes and warnings."""
     result = answer_of(ask, found)
     engine, one = ask.choice.engine.name, found.one
-    settings = replace(settings_of(ask, found), tokens=None, requests=1, **_pinned(engine, ask, result))
+    settings = replace(
+        settings_of(ask, found), tokens=None, answer_tokens=None, requests=1, **_pinned(engine, ask, result)
+    )
     budget, pool = result.budget, result.pool
     citations = tuple(
         f"{name}: {about.words()}"

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from kvplan.engines.base import Choice
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.sharing import Share
+from kvplan.plans.sharing import Share, Takes
 from kvplan.settings import Settings
 from kvplan.units import gib
 
@@ -34,11 +34,13 @@ def weights_alone(amount: int, usable: int) -> Fell:
 
 
 class Room(NamedTuple):
-    """The pool of one GPU in bytes. holds: requests of a length that fit into it (max_num_seqs aside);
-    share: what one takes of it, 1 / share is at least holds. block: `kvplan.plans.sharing.shared_block`."""
+    """The pool of one GPU in bytes. runs: requests of so many tokens, so many of them generated, that run at
+    once; takes: what one of them takes; share: what start-up reserves for so many tokens. block:
+    `kvplan.plans.sharing.shared_block`."""
 
     pool_bytes: int
-    holds: Callable[[int], int]
+    runs: Callable[[int, int], int]
+    takes: Takes
     share: Share
     block: int = 0
 

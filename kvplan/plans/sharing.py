@@ -3,10 +3,13 @@
 Only whole blocks of layers that keep every token are the same for two requests (vllm-project/vllm
 v1/core/kv_cache_manager.py), and only in an engine that keeps prefixes:
 
-    request of a shape = samples · share(tokens) − (samples − 1) · whole(prompt) − whole(min(prefix, prompt))
-    requests           = Σ requests of the mix + whole(prefix)
+    request of a shape = samples · share(shape) − (samples − 1) · whole(prompt) − whole(min(prefix, prompt))
+    requests           = Σ requests of the mix + whole(prefix) + the largest excess of a shape
 
-share(tokens): of one pool, by the engine's own allocator. Planner and check count with this alone.
+share(shape): of one pool, by the engine's own allocator, once the request's prompt is computed; excess: what
+must be free beyond that to admit it (windows: tokens in flight; one request at a time, the others wait for
+it). Requests of one shape that share nothing are not summed: the engine says how many run (``runs``), which
+is never less. Planner and check count with this alone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,19 @@ from kvplan.plans.workload import Shape
 from kvplan.results import PoolGroup, SizeResult
 
 Share = Callable[[int], "Fraction | None"]
-"""The share of one pool that a request of so many tokens takes; None where the engine does not take it."""
+"""The share of one pool that so many tokens take; None where the engine does not take them."""
+
+
+class Taken(NamedTuple):
+    """Shares of one pool: what a request takes once its prompt is computed, and what must be free beyond
+    that to admit it."""
+
+    share: Fraction
+    excess: Fraction = Fraction(0)
+
+
+Takes = Callable[[int, int], "Taken | None"]
+"""What a request of so many tokens takes, so many of which are generated; None: the engine takes none."""
 _FULL = ("full_attention", "mla_attention")
 """Groups whose blocks depend on the tokens before them alone."""
 
@@ -32,20 +47,25 @@ class Sharing(NamedTuple):
     prefix: int = 0
     samples: int = 1
 
+    @property
+    def apart(self) -> bool:
+        """Whether every request is one sequence that has no block in common with another."""
+        return self.samples == 1 and (not self.block or self.prefix < self.block)
+
     def whole(self, tokens: int, share: Share) -> Fraction:
         """The share of the whole blocks of so many tokens, where equal ones are held once; else 0."""
         if not tokens or not self.block:
             return Fraction(0)
         return share(tokens // self.block * self.block) or Fraction(0)
 
-    def request(self, shape: Shape, share: Share) -> Fraction | None:
-        """The share of one request of the shape, all its samples, without what it shares with others."""
-        one = share(shape.tokens)
+    def request(self, shape: Shape, takes: Takes, share: Share) -> Taken | None:
+        """What one request of the shape takes, all its samples, without what it shares with others."""
+        one = takes(shape.tokens, shape.output_tokens)
         if one is None:
             return None
         more = self.samples - 1
         saved = self.whole(shape.input_tokens, share) * more if more else 0
-        return one * self.samples - saved - self.common(share, shape.input_tokens)
+        return Taken(one.share * self.samples - saved - self.common(share, shape.input_tokens), one.excess)
 
     def common(self, share: Share, prompt: int | None = None) -> Fraction:
         """The share of what all prompts (of so many tokens) begin with: held once."""
@@ -66,8 +86,33 @@ def block_of(result: SizeResult) -> int:
     return shared_block(groups, prefix_caching=bool(result.settings.get("enable_prefix_caching")))
 
 
+def taken_of(result: SizeResult) -> Taken | None:
+    """What the request of the answer takes of one pool; None where the engine does not take it."""
+    pool = result.pool
+    if pool is None or result.refusal is not None:
+        return None
+    if pool.running_blocks is None or pool.prompt_blocks is None:
+        share = share_of(result)
+        return None if share is None else Taken(share)
+    usable = usable_blocks(result)
+    if usable <= 0:
+        return None
+    excess = max(0, pool.prompt_blocks - pool.running_blocks)
+    return Taken(Fraction(pool.running_blocks, usable), Fraction(excess, usable))
+
+
+def runs_of(result: SizeResult) -> int:
+    """Requests like that of the answer that run at once in one pool; max_num_seqs aside where the engine does
+    not need it to know."""
+    pool = result.pool
+    if pool is None or result.refusal is not None:
+        return 0
+    return pool.requests_that_fit if pool.running_blocks is None else pool.max_running
+
+
 def share_of(result: SizeResult) -> Fraction | None:
-    """The share of one pool that the request of the answer takes; None where the engine does not take it.
+    """The share of one pool that start-up reserves for the request of the answer; None where the engine does
+    not take it.
 
     vLLM: its blocks over the usable ones (block 0 is never handed out). Engines with several pools: one
     over the number that fits, which is never less than the true share.

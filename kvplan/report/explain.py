@@ -156,7 +156,21 @@ def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
     screen += table(rows, "lr")
     if pool is not None and pool.groups:
         screen += _blocks(result, pool)
+    rule = _AT_ONCE.get(result.engine.name)
+    if rule is not None:
+        screen += wrapped(f"at once: {rule}", style="dim", indent=1, hang=2)
     return screen
+
+
+_AT_ONCE = {
+    "vllm": "as many as arrive together without one being preempted: a window or a chunk is given back as a"
+    " request goes on, so only prompts under way hold their tokens in flight (v1/core/sched/scheduler.py)",
+    "sglang": "as many as fit at full length, answers included: none is retracted (managers/scheduler.py)",
+    "trtllm": "the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT)",
+    "llamacpp": "a slot a request, as long as the longest (tools/server/server.cpp)",
+    "transformers": "as many rows as the memory holds at full length; there is no scheduler",
+}
+"""Each engine's rule for how many requests run at once."""
 
 
 # vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py, max_memory_usage_bytes of the spec classes.
@@ -184,6 +198,11 @@ def _blocks(result: SizeResult, pool: Pool) -> Screen:
     screen = [BLANK, *table(rows, "lrrrr")]
     if blocks * pool.bytes_per_block == own:
         screen.append(line(f"one request of {count(result.request.tokens, 'token')}: {product}", indent=1))
+    if pool.running_blocks is not None and pool.prompt_blocks is not None and pool.running_blocks != blocks:
+        held = (
+            f"{pool.running_blocks:,} blocks once its prompt is computed, {pool.prompt_blocks:,} to admit it"
+        )
+        screen.append(line(held, indent=1))
     for kind in dict.fromkeys(group.kind for group in pool.groups):
         if kind in _CHARGES:
             screen += wrapped(_CHARGES[kind], style="dim", indent=1, hang=2)

@@ -21,7 +21,7 @@ from kvplan.report.words import (
     size_words,
     ways_words,
 )
-from kvplan.results import Budget, Pool, SizeResult
+from kvplan.results import Budget, Pool, Request, SizeResult
 from kvplan.units import gib
 
 if TYPE_CHECKING:
@@ -283,19 +283,10 @@ def _devices(result: SizeResult) -> Screen:
 
 
 def _pool(result: SizeResult, pool: Pool) -> Screen:
-    usable = (
-        ""
-        if pool.max_requests == pool.requests_that_fit
-        else f", capped by max_num_seqs {pool.max_num_seqs:,}"
-    )
     rows: list[list[Piece]] = [
         [Span(_POOL_OF[_all_in_host(result)], "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
         ["blocks", f"{pool.num_blocks:,}", f"of {of_bytes(pool.bytes_per_block)}"],
-        [
-            "requests that fit",
-            f"{pool.requests_that_fit:,}",
-            f"of {count(result.request.tokens, 'token')}{usable}",
-        ],
+        *_requests(result.request, pool),
     ]
     screen = table(rows, "lrl")
     if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
@@ -319,6 +310,22 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
     if result.engine.name == "vllm":
         screen += [BLANK, *_vllm_log(result, pool)]
     return screen
+
+
+def _requests(request: Request, pool: Pool) -> list[list[Piece]]:
+    """What the pool holds: requests that run at once, and those that start-up reserves room for."""
+    if pool.running_blocks is None:
+        most, usable = pool.requests_that_fit, ""
+        if pool.max_requests != most:
+            usable = f", capped by max_num_seqs {pool.max_num_seqs:,}"
+        return [["requests that fit", f"{most:,}", f"of {count(request.tokens, 'token')}{usable}"]]
+    length = f"of {request.tokens - request.answer_tokens:,} + {request.answer_tokens:,} tokens"
+    capped = pool.max_running == pool.max_num_seqs
+    words = f", capped by max_num_seqs {pool.max_num_seqs:,}" if capped else " (prompt + answer)"
+    return [
+        ["requests at once", f"{pool.max_running:,}", length + words],
+        ["reserved at start-up", f"{pool.requests_that_fit:,}", "as the log counts them"],
+    ]
 
 
 def _vllm_log(result: SizeResult, pool: Pool) -> Screen:

@@ -177,6 +177,11 @@ def test_the_start_up_formula_is_never_above_it(
     if pool is None:
         return
     assert pool.max_requests <= pool.max_running <= pool.max_num_seqs
+    assert pool.running_blocks is not None
+    assert pool.prompt_blocks is not None
+    # What mixes and shared prompts are counted with says no more.
+    left = pool.num_blocks - 1 - max(0, pool.prompt_blocks - pool.running_blocks)
+    assert min(left // pool.running_blocks, pool.max_num_seqs) <= max(1, pool.max_running)
     full = all(group.kind in ("full_attention", "mla_attention") for group in pool.groups)
     together = pool.max_running * (tokens - answer) <= batch
     if full and together and tokens % pool.groups[0].block_size != 1:

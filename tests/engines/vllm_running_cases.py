@@ -59,7 +59,7 @@ def question_of(setting: Setting, result: kvplan.SizeResult) -> Question:
     return {
         "groups": groups,
         "usable_blocks": result.pool.num_blocks - 1,
-        "block_size": shown["block_size"],
+        "block_size": groups[0]["block_size"] if len(groups) == 1 else shown["block_size"],
         "max_num_batched_tokens": shown["max_num_batched_tokens"],
         "max_num_seqs": shown["max_num_seqs"],
         "max_model_len": shown["max_model_len"],

@@ -13,7 +13,7 @@ from kvplan.planning.found import Found, Key, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.law import Room
-from kvplan.plans.sharing import block_of, share_of
+from kvplan.plans.sharing import Taken, block_of, runs_of, share_of, taken_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -79,24 +79,29 @@ def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int) -> int
 
 
 def _room(ask: Ask, model: Model, settings: Settings) -> Room:
-    kept: dict[int | None, SizeResult | None] = {}
+    kept: dict[tuple[int | None, int], SizeResult | None] = {}
     choice: Choice = ask.choice
 
-    def answer(tokens: int | None) -> SizeResult | None:
-        if tokens not in kept:
-            kept[tokens] = asked_of_engine(tokens)
-        return kept[tokens]
+    def answer(tokens: int | None, generated: int = 1) -> SizeResult | None:
+        key = tokens, max(1, generated)
+        if key not in kept:
+            kept[key] = asked_of_engine(*key)
+        return kept[key]
 
-    def holds(tokens: int) -> int:
-        found = answer(tokens)
-        return 0 if found is None or found.pool is None else found.pool.requests_that_fit
+    def runs(tokens: int, generated: int) -> int:
+        found = answer(tokens, generated)
+        return 0 if found is None else runs_of(found)
+
+    def takes(tokens: int, generated: int) -> Taken | None:
+        found = answer(tokens, generated)
+        return None if found is None else taken_of(found)
 
     def share(tokens: int) -> Fraction | None:
         found = answer(tokens)
         return None if found is None else share_of(found)
 
-    def asked_of_engine(tokens: int | None) -> SizeResult | None:
-        asked = replace(settings, tokens=tokens)
+    def asked_of_engine(tokens: int | None, generated: int) -> SizeResult | None:
+        asked = replace(settings, tokens=tokens, answer_tokens=generated)
         try:
             if ask.safe:
                 found = ask_engine(model, choice, asked)
@@ -109,4 +114,4 @@ def _room(ask: Ask, model: Model, settings: Settings) -> Room:
         return None if result.refusal is not None or result.pool is None else result
 
     plain = answer(None)
-    return Room(0, holds, share, 0 if plain is None else block_of(plain))
+    return Room(0, runs, takes, share, 0 if plain is None else block_of(plain))

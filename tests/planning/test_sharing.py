@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.plans.sharing import Sharing
+from kvplan.plans.sharing import Sharing, Taken
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 
@@ -77,10 +77,13 @@ def test_what_is_shared_is_never_more_than_there_is(
     def share(tokens: int) -> Fraction:
         return Fraction(-(-tokens // unit), 1000)
 
+    def takes(tokens: int, generated: int) -> Taken:
+        return Taken(share(tokens))
+
     sharing, shape = Sharing(block, prefix, samples), Shape(prompt, answer)
-    own = sharing.request(shape, share)
+    own = sharing.request(shape, takes, share)
     assert own is not None
-    whole = own + sharing.common(share, prompt)
+    whole = own.share + sharing.common(share, prompt)
     assert share(shape.tokens) <= whole <= share(shape.tokens) * samples
     if not block:
         assert whole == share(shape.tokens) * samples

@@ -32,7 +32,7 @@ from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
-from kvplan.engines.vllm.running import decode_blocks, max_running, prompt_blocks
+from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
@@ -159,7 +159,7 @@ def _pool(plan: Plan, settings: Settings, held: int, request: Request) -> Pool:
         fitting,
         plan.max_num_seqs,
         max_running(plan, num_blocks - 1, *shape),
-        decode_blocks(plan, *shape),
+        running_blocks(plan, num_blocks - 1, *shape),
         prompt_blocks(plan, *shape),
     )
 

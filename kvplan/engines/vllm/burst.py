@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from operator import itemgetter
 
-from kvplan.engines.vllm.holding import STATE, Holding, Steps, Table
+from kvplan.engines.vllm.holding import FIXED, FULL, STATE, Holding, Steps, Table
 from kvplan.units import ceil_div
 
 
@@ -38,6 +38,8 @@ class Course(Holding):
     ) -> None:
         super().__init__(tables, steps, prompt, answer)
         self.usable, self.watermark = usable, watermark
+        # Where nothing is given back, a burst takes most when it is at its longest: no step before decides.
+        self.only_grows = not watermark and all(table.rule in (FULL, FIXED) for table in tables)
         self.starts: list[int] = []
         self.ends: list[int | None] = []
         self.marks: list[list[int]] = []
@@ -49,7 +51,7 @@ class Course(Holding):
         self._young: list[int] = []
         self._prefilling: list[int] = []
         self._calendar: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        self._decoding = 0
+        self._decoding = self._computed = 0
         self._leaving: defaultdict[int, int] = defaultdict(int)
         self._needs: dict[int, int] = {}
 
@@ -98,23 +100,21 @@ class Course(Holding):
 
     def extend(self, count: int) -> int:
         """Go on until ``count`` prompts are computed, or it is sure that they never are; how many were."""
-        while not self.stuck and (len(self.ends) < count or any(e is None for e in self.ends[:count])):
-            self._one_step(count)
-        done = 0
-        for end in self.ends[:count]:
-            if end is None:
-                break
-            done += 1
-        return done
+        while not self.stuck and self._computed < count:
+            self._one_step()
+            while self._computed < len(self.ends) and self.ends[self._computed] is not None:
+                self._computed += 1
+        return min(self._computed, count)
 
-    def _one_step(self, count: int) -> None:
+    def _one_step(self) -> None:
         self._step += 1
         step = self._step
         self._decoding -= self._leaving.pop(step, 0)
         budget = max(1, self.steps.batch - self._decoding * self.steps.each)
         if not self.steps.chunked:
             budget = max(budget, self.prompt)
-        self._decode(step)
+        if not self.only_grows:
+            self._decode(step)
         busy = False  # a prompt that no step takes a part of (fewer tokens than its alignment) waits for ever
         for number in list(self._prefilling):
             taken = self._compute(number, step, budget)
@@ -127,8 +127,9 @@ class Course(Holding):
             chunk = self.chunk(0, budget)
             if not chunk or (not self.steps.chunked and budget < self.prompt):
                 break
-            first = self.first(chunk)
-            need = self._held + max(self.gate, first) + (self.watermark if number else 0)
+            need = 0
+            if not self.only_grows:
+                need = self._held + max(self.gate, self.first(chunk)) + (self.watermark if number else 0)
             if self.usable is not None and need > self.usable:
                 break
             if number:
@@ -191,10 +192,11 @@ class Course(Holding):
         if done + tokens >= self.prompt:
             self.ends[number] = step
             self._prefilling.remove(number)
-            self._young.append(number)
+            if not self.only_grows:
+                self._young.append(number)
             self._decoding += 1
             self._leaving[step + self.last_age + 1] += 1
-        if tokens:
+        if tokens and not self.only_grows:
             self._now(number, step)
         return tokens
 
@@ -215,6 +217,9 @@ class Course(Holding):
     def _needed(self, count: int) -> int:
         ends = self._ends_of(count)
         last, over = max(ends), self._over(ends)
+        if self.only_grows:
+            longest = max(self.last_age, 0)
+            return sum(self.settled(min(over - end, longest)) for end in ends)
         begin = self.starts[count] if count < len(self.starts) else self.starts[count - 1]
         asked = self.asked[count] if count < len(self.asked) else self._peak
         early = min(over, last + self.steps.depth + self.period)
@@ -247,21 +252,28 @@ class Course(Holding):
     def _stretch(self, ends: list[int], begin: int, end: int) -> int:
         """Most blocks in use in the steps begin … end."""
         depth, count = self.steps.depth, len(ends)
-        held = [self.holds(number, begin) for number in range(count)]
-        total = most = sum(held)
+        longest, total = max(self.last_age, 0), 0
         events: list[tuple[int, int, int]] = []
         for number in range(count):
-            for step in range(begin + 1, min(end, ends[number] + depth) + 1):
-                now = self.holds(number, step)
-                if now != held[number]:
-                    events.append((step, number, now - held[number]))
-                    held[number] = now
-            age = max(depth, begin - ends[number])
-            while True:
+            ended = ends[number]
+            age = begin - ended
+            if age >= depth:
+                total += self.settled(min(age, longest))
+            else:
+                held = self.holds(number, begin)
+                total += held
+                for step in range(begin + 1, min(end, ended + depth) + 1):
+                    now = self.holds(number, step)
+                    if now != held:
+                        events.append((step, number, now - held))
+                        held = now
+                age = depth
+            last = min(self.last_age, end - ended)
+            while age < last:
                 age, change = self.next_change(age)
-                if age > self.last_age or ends[number] + age > end:
-                    break
-                events.append((ends[number] + age, number, change))
+                if age <= last:
+                    events.append((ended + age, number, change))
+        most = total
         events.sort()
         for _, _, change in events:
             total += change
@@ -277,7 +289,15 @@ def fitting(course: Course, usable: int, limit: int) -> int:
         if done < count or count == limit or course.let_in[count - 1] > usable:
             break
         count = min(limit, count * 2)
-    low, high = 0, min(done, bisect_right(course.let_in, usable))
+    high = min(done, bisect_right(course.let_in, usable))
+    # Were all at their full length at once, so many would run; that is seldom far off.
+    low = min(high, usable // max(1, course.settled(max(course.last_age, 0))))
+    if low and course.need(low) > usable:
+        low, high = 0, low - 1
+    step = 1
+    while low < high and course.need(min(high, low + step)) <= usable:
+        low, step = min(high, low + step), step * 2
+    high = min(high, low + step - 1)
     while low < high:
         middle = (low + high + 1) // 2
         if course.need(middle) <= usable:

@@ -9,9 +9,9 @@ many requests only those whose prompts are computed just now hold that much.
     decode_blocks   what one request holds at most once its prompt is settled
     prompt_blocks   what must be free to admit one
 
-`kvplan.engines.vllm.burst` replays vLLM's scheduler; where requests differ, or share a part of their prompts,
-the closed form takes its place, which is never larger: the sum of decode_blocks and, of one request, what
-prompt_blocks exceeds them.
+`kvplan.engines.vllm.burst` replays vLLM's scheduler. Where requests differ, or share parts of their prompts,
+a closed form takes its place: the sum of running_blocks (decode_blocks, raised where it would say more than
+the replay of the same shape) and, of one request, what prompt_blocks exceeds decode_blocks.
 """
 
 from __future__ import annotations
@@ -105,24 +105,26 @@ def _running(
         return most_running(_course(tables, steps, prompt, answer), usable, limit)
 
 
-def max_running(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
-    """Requests of the shape that run at once in so many usable blocks, at most max_num_seqs."""
+def max_running(
+    plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int = 0, *, limit: int | None = None
+) -> int:
+    """Requests of the shape that run at once in so many usable blocks, at most ``limit`` (max_num_seqs)."""
+    limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _within(plan, prompt, answer)
-    limit = plan.max_num_seqs
     work = ceil_div(max(1, prompt), steps.batch) * limit
     if steps.align:  # each step looks at those before it
         work = max(work, work * ceil_div(max(1, prompt), steps.batch) // ALIGNED)
     if work > MOST_STEPS:
-        return _closed(plan, usable, prompt, answer, encoder_tokens)
+        return min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))
     return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit)
 
 
 def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int) -> int:
-    """The closed form, which is never larger than what the replay finds and does not depend on the steps."""
+    """The closed form, which does not depend on the steps."""
     each = decode_blocks(plan, prompt, answer, encoder_tokens)
     first = max(0, prompt_blocks(plan, prompt, answer, encoder_tokens) - each)
-    return max(0, min(plan.max_num_seqs, (usable - first) // max(1, each)))
+    return max(0, (usable - first) // max(1, each))
 
 
 def _within(plan: Plan, prompt: int, answer: int) -> Steps:
@@ -138,12 +140,29 @@ def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0)
     """Most blocks that one request holds once its prompt is settled."""
     steps = _within(plan, prompt, answer)
     return sum(
-        _most_settled(table, steps, prompt + max(1, answer) - 1) * table.groups
+        most_settled(table, steps, prompt + max(1, answer) - 1) * table.groups
         for table in tables_of(plan, encoder_tokens)
     )
 
 
-def _most_settled(table: Table, steps: Steps, done: int) -> int:
+def running_blocks(
+    plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int = 0, *, limit: int | None = None
+) -> int:
+    """`decode_blocks`, or more where prompts under way leave room for fewer requests than the sum says:
+    so the closed form never says more than runs."""
+    limit = plan.max_num_seqs if limit is None else limit
+    settled = decode_blocks(plan, prompt, answer, encoder_tokens)
+    left = usable - max(0, prompt_blocks(plan, prompt, answer, encoder_tokens) - settled)
+    if not settled or left < settled:
+        return settled
+    most = min(left // settled, limit)
+    runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
+    if runs >= most:
+        return settled
+    return ceil_div(left, runs) if runs else usable + 1
+
+
+def most_settled(table: Table, steps: Steps, done: int) -> int:
     if table.rule == FIXED:
         return table.span
     if table.rule == STATE:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.plans.sharing import usable_blocks
+from kvplan.plans.sharing import runs_of, usable_blocks
 from kvplan.plans.workload import Shape, Workload
 from kvplan.questions import ask
 from kvplan.record import record
@@ -117,11 +117,17 @@ class Situation:
         )
 
     def requests_with(self, **changes: object) -> int | None:
-        """Requests of the typical length that the pool holds with other settings, max_num_seqs aside; None:
-        the engine would not start."""
-        asked = replace(self.settings, tokens=self.typical.tokens, requests=1, **changes)  # type: ignore[arg-type]
+        """Requests of the typical shape that run at once with other settings; None: the engine would not
+        start."""
+        shape, more = self.typical, {"requests": 1, **changes}
+        asked = replace(
+            self.settings,
+            tokens=shape.tokens,
+            answer_tokens=max(1, shape.output_tokens),
+            **more,  # type: ignore[arg-type]
+        )
         try:
             result = ask(self.model, self.choice, asked)
         except KvplanError:
             return None
-        return None if result.refusal or result.pool is None else result.pool.requests_that_fit
+        return None if result.refusal or result.pool is None else runs_of(result)
