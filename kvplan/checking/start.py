@@ -155,7 +155,9 @@ class Started:
         asked = None if generated is None else max(1, generated)
         return ask(self.model, self.choice, replace(self._asking[safe], tokens=tokens, answer_tokens=asked))
 
-    def answered(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> SizeResult | None:
+    def answered(
+        self, tokens: int, generated: int | None = None, *, safe: bool | None = None
+    ) -> SizeResult | None:
         """The answer, remembered; None where the engine does not take the request at all."""
         key = tokens, generated, safe
         if key not in self._answers:
