@@ -19,7 +19,7 @@ from kvplan.comparison.figures import (
     unpredicted,
 )
 from kvplan.comparison.memory import BUDGET_ROWS, POOL, Fit, budget_of, budget_rows, pool_unknown
-from kvplan.comparison.predict import PICKS, Axis, Predictor, axis_of, narrow
+from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, axis_of, narrow, smallest_pool
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
@@ -121,6 +121,7 @@ class _Run:
             verdict, reason = Verdict.CANNOT_COMPARE, self._why_not(rows)
         else:
             verdict, reason = self._verdict(compared)
+        self.notes += self._capacity()
         result = self.predictor.result
         return Comparison(
             model=result.model,
@@ -132,6 +133,22 @@ class _Run:
             reason=reason,
             notes=tuple(dict.fromkeys([*self.notes, *result.warnings])),
         )
+
+    def _capacity(self) -> list[str]:
+        """What a reported number of blocks comes to where no budget predicts it: it was not compared."""
+        blocks = self.observation.count("num_blocks")
+        if blocks is None or self.budget is not None or smallest_pool(self.observation) is not None:
+            return []
+        pool = self.predictor.sized(BLOCKS, blocks.value).pool
+        whole = self.predictor.full_request_bytes
+        if pool is None or not pool.num_blocks or not whole:
+            return []
+        held = pool.num_blocks * pool.bytes_per_block
+        return [
+            f"capacity was not compared: no memory budget says how many blocks there should be;"
+            f" {pool.num_blocks:,} blocks = {pool.kv_tokens:,} tokens = {gib(held)} on each GPU ="
+            f" {held / whole:,.1f} requests of full length"
+        ]
 
     def _rows(self) -> list[ComparedRow]:
         observation = self.observation

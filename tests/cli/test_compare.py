@@ -41,6 +41,16 @@ def test_a_server_differs(run: Run) -> None:
     assert {row["name"]: row["predicted"] for row in data["rows"]}["kv_tokens"] == 262144
 
 
+def test_blocks_that_nothing_predicts_are_said_not_to_be_compared(run: Run) -> None:
+    """Metrics alone agree with any number of blocks: their capacity is worked out, not compared."""
+    pages = vllm_pages(16384, 262144, 2.0, model=LLAMA, length=131072)
+    with serving(pages) as (url, _):
+        alone = " ".join(run("compare", "--url", url).out.split())
+    assert "capacity was not compared" in alone
+    assert "16,384 blocks = 262,144 tokens = 32.00 GiB" in alone
+    assert "2.0 requests of full length" in alone
+
+
 def test_a_token_goes_to_the_server_only_where_given(run: Run) -> None:
     with serving(vllm_pages(16384, 262144, 2.0, model=LLAMA, length=131072)) as (url, seen):
         assert run("compare", "--url", url, environment={"KVPLAN_TOKEN": "secret"}).code == 0
