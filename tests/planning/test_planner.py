@@ -352,3 +352,13 @@ def test_every_way_out_is_one(model: str, asked: dict[str, Any], tmp_path: Path)
         assert again.ok, way
         assert again.options[0].gpus == way.gpus
         assert kvplan.check(written(again, tmp_path / "plan.yaml")).exit_code == 0, way
+
+
+@pytest.mark.parametrize("pool", ["safe", "likely"])
+def test_a_context_of_slots_is_planned_with_headroom(pool: str) -> None:
+    """llama.cpp's pool is as large as its slots: what stays free is beside it."""
+    result = kvplan.plan(
+        "qwen3-0.6b", engine="llamacpp", gpu="h100", requests=4, tokens="8k", weights="4GiB",
+        headroom="0.1", pool=pool, depth=False,
+    )  # fmt: skip
+    assert result.options[0].requests >= 4
