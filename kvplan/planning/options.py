@@ -86,6 +86,8 @@ def holds(ask: Ask, found: Found) -> bool:
         return False
     if first.refusal is not None or first.pool is None:
         return False
+    if getattr(ask.choice.engine, "served", None) is not None and len(ask.shapes) == 1 and not ask.shares:
+        return first.pool.max_requests >= found.per_engine  # a context as large as its slots
     room = Room(
         first.pool.bytes,
         lambda tokens, answer: runs_of(asked(tokens, answer)),
