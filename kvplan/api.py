@@ -356,7 +356,7 @@ def make_settings(**options: Any) -> Settings:
         if name in OWN_OPTIONS:
             own[name] = OWN_OPTIONS[name].parse(value)
             continue
-        check_type(name, value, _KINDS[name])
+        check_type(name, value, _KINDS[name], "bad-setting")
         parser = _PARSERS.get(name)
         if parser is not None:
             value = parser(value)

@@ -16,11 +16,11 @@ _WORDS = {"str": "a text", "int": "a whole number", "bool": "True or False", "fl
           "tuple": "a tuple", "date": "a date"}  # fmt: skip
 
 
-def check_type(name: str, value: Any, kinds: tuple[type, ...]) -> None:
-    """Raises KvplanError(bad-argument). True is no whole number."""
+def check_type(name: str, value: Any, kinds: tuple[type, ...], code: str = "bad-argument") -> None:
+    """Raises KvplanError(code). True is no whole number."""
     if not (bool in kinds if isinstance(value, bool) else isinstance(value, kinds)):
         words = dict.fromkeys(_WORDS.get(kind.__name__, f"a {kind.__name__}") for kind in kinds)
-        raise KvplanError("bad-argument", f"{name} is {_shown(value)}, not {' or '.join(words)}")
+        raise KvplanError(code, f"{name} is {_shown(value)}, not {' or '.join(words)}")
 
 
 def check_each(name: str, values: Any, kinds: tuple[type, ...]) -> list[Any]:

@@ -169,7 +169,7 @@ _EXTRA_KEYS = (
 
 def _read(config: Any, hf_quant_config: Any = None) -> Model | None:
     """A Model that every engine can be asked about, or None where it was refused; never another exception."""
-    start = time.perf_counter()
+    start = time.process_time()
     model: Model | None
     try:
         model = read_config(config, id="m", source="test", hf_quant_config=hf_quant_config)
@@ -180,7 +180,7 @@ def _read(config: Any, hf_quant_config: Any = None) -> Model | None:
         model = None
     else:
         refusal = None
-    assert time.perf_counter() - start < LONGEST_SECONDS
+    assert time.process_time() - start < LONGEST_SECONDS
     assert refusal is None or len(refusal.format()) < 4000
     return model
 

@@ -71,10 +71,8 @@ def server() -> Iterator[Server]:
 
 
 def refused(url: str, *, timeout: float = 5.0) -> KvplanError:
-    begun = time.monotonic()
     with pytest.raises(KvplanError) as caught:
         sample(url, timeout=timeout)
-    assert time.monotonic() - begun < timeout + 2
     return caught.value
 
 

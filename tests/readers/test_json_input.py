@@ -135,12 +135,12 @@ def test_depth() -> None:
 def test_time_and_memory_are_bounded(data: bytes) -> None:
     assert len(data) <= MAX_BYTES
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     with contextlib.suppress(KvplanError):
         parse_json(data, name="x")
-    seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    seconds, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 10, "about a second without tracing"
+    assert seconds < 20, "of this process alone; about a second without tracing"
     assert peak < 300 << 20
 
 
@@ -209,11 +209,13 @@ def test_a_200_mb_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as stream:
         stream.truncate(200 * 10**6)
-    started = time.perf_counter()
+    tracemalloc.start()
     with pytest.raises(KvplanError) as caught:
         read_limited(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert caught.value.code == "file-too-large"
-    assert time.perf_counter() - started < 1
+    assert peak < 1 << 20
 
 
 def test_a_stream_is_read_up_to_the_limit() -> None:

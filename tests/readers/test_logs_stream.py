@@ -58,7 +58,7 @@ def test_two_hundred_megabytes_take_a_chunk_s_memory(where: str) -> None:
             yield START
 
     tracemalloc.start()
-    begun = time.monotonic()
+    begun = time.process_time()
     try:
         observation = parse_log(stream())
         peak = tracemalloc.get_traced_memory()[1]
@@ -68,7 +68,7 @@ def test_two_hundred_megabytes_take_a_chunk_s_memory(where: str) -> None:
     assert observation.lines == lines
     assert tokens(observation) == (36560, 6 if where == "first" else lines)
     assert peak < 12 * CHUNK
-    assert time.monotonic() - begun < 60
+    assert time.process_time() - begun < 60
 
 
 def test_cuts_between_pieces_change_nothing() -> None:
@@ -127,7 +127,7 @@ def test_files_and_engines(tmp_path: Path) -> None:
     assert caught.value.code == "no-such-file"
     with pytest.raises(KvplanError) as caught:
         read_log(tmp_path)
-    assert caught.value.code == "unreadable-file"
+    assert caught.value.code == "not-a-file"
     with pytest.raises(KvplanError) as caught:
         parse_log([])
     assert caught.value.code == "unknown-log"
@@ -214,11 +214,11 @@ def test_shuffled_truncated_and_damaged_lines(lines: list[bytes], keep: int, see
 @pytest.mark.parametrize("anchor", sorted(set(ANCHORS)), ids=repr)
 def test_no_line_makes_a_pattern_slow(anchor: bytes) -> None:
     """Long lines full of what a pattern likes to repeat."""
-    begun = time.monotonic()
+    begun = time.process_time()
     for filler in (b" ", b"1", b"1,", b"(", b"a ", b"{'", b"x=(", b"GiB", anchor):
         line = anchor + filler * (2 * LINE_LIMIT // len(filler))
         outcome([line + b"\n" + filler * 200 + anchor + filler * 200])
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_as_many_figures_as_there_are_cannot_fill_the_memory() -> None:

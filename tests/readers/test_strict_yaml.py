@@ -310,9 +310,9 @@ def test_a_card_is_read_quickly(loader: str) -> None:
 
 
 def _timed(card: str) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     load_yaml(card, name="f")
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def test_pydantic_is_not_imported() -> None:
