@@ -40,6 +40,13 @@ def test_as_many_run_as_the_scheduler_ran(name: str) -> None:
     assert entry["beyond"] == beyond(entry["running"])
 
 
+def test_the_record_covers_every_kind_of_model() -> None:
+    kinds = {group["kind"] for entry in ANSWERS.values() for group in entry["question"]["groups"]}
+    assert kinds == {"full", "window", "chunk", "state"}
+    assert len(ANSWERS) >= 60
+    assert any(entry["at"]["blocked"] for entry in ANSWERS.values())
+
+
 def test_what_was_found_wrong() -> None:
     """gemma-3-27b on one H100: the start-up formula says 3, and 12 run."""
     options: dict[str, Any] = {"gpu": "h100", "tokens": 8191, "answer_tokens": 1023, "max_model_len": 8192}
