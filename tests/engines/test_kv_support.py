@@ -99,3 +99,9 @@ def test_every_row_has_a_source_and_a_format() -> None:
         assert "/" in row.source
         assert all(word == "auto" or kv_dtype(word) for word in row.words)
     assert [row.until for row in rows_of("vllm", "nvfp4")] == ["0.31", ""]
+
+
+def test_no_gpu_is_no_reason_to_refuse() -> None:
+    """A report that names no GPU may come from any: only the release counts."""
+    assert kvplan.size(MODEL, engine="vllm@0.31", kv_cache_dtype="nvfp4", tokens=100).refusal is None
+    assert kvplan.size(MODEL, engine="vllm@0.20", kv_cache_dtype="nvfp4", tokens=100).refusal is not None

@@ -7,7 +7,7 @@ vllm/model_executor/models/registry.py.
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind, too_many_stages
-from kvplan.engines.kv_support import minor_of, unsupported
+from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
@@ -149,7 +149,10 @@ def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) 
     device = resolved.device
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
-    if none is not None and not (resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)):
+    own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
+    # Where no GPU is named, the release alone decides.
+    somewhere = device.assumed and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
+    if none is not None and not own and not somewhere:
         return Refusal("kv-cache-dtype", none.message, help=none.help)
     for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
         if word not in STATE_DTYPES:
