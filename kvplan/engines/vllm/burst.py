@@ -232,7 +232,8 @@ class Course(Holding):
         """Blocks of a burst of ``count`` before the first of them ends."""
         ends = self._ends_of(count)
         over = self._over(ends)
-        return self._stretch(ends, max(1, over - self.period), over)
+        settled = min(over, max(ends) + self.steps.depth)
+        return self._stretch(ends, max(settled, over - self.period), over)
 
     def _ends_of(self, count: int) -> list[int]:
         return [end for end in self.ends[:count] if end is not None]
