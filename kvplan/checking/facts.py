@@ -18,7 +18,7 @@ def length_of(case: Case) -> int | None:
 def facts_of(case: Case) -> tuple[Fact, ...]:
     """Every figure that is known; those of a pool are of one GPU, requests are of the whole plan.
 
-    Blocks and ``max_requests`` are of the likely pool, whichever the plan requires.
+    Blocks and ``max_requests`` are of the pool that the plan requires.
     """
     plan, result = case.plan, case.result
     found = [Fact("gpus", plan.gpus, "gpus"), Fact("replicas", plan.replicas, "replicas")]
@@ -40,15 +40,13 @@ def facts_of(case: Case) -> tuple[Fact, ...]:
         ]
     if case.refusal is not None or result.pool is None:
         return tuple(found)
-    told = result if case.likely is None or case.likely.pool is None else case.likely
-    assert told.pool is not None
-    found.append(Fact("num_blocks", told.pool.num_blocks, "blocks"))
+    found.append(Fact("num_blocks", result.pool.num_blocks, "blocks"))
     tokens = length_of(case)
     if tokens is not None and not case.too_long(tokens):
         found.append(Fact("tokens", tokens, "tokens"))
         held = case.answer(tokens).per_gpu.kv_bytes_per_request
         found.append(Fact("kv_bytes_per_request", held, "bytes"))
-        for name, safe in (("max_requests", False), ("safe_max_requests", True)):
+        for name, safe in (("max_requests", None), ("safe_max_requests", True)):
             most = case.most(tokens, safe=safe, reserve=False)
             if most < MOST:
                 found.append(Fact(name, most, "requests"))
