@@ -52,7 +52,7 @@ def test_the_documented_json() -> None:
     } <= set(answer)  # fmt: skip
     assert set(answer["model"]) == {"id", "source"}
     assert set(answer["engine"]) == {"name", "version"}
-    assert answer["request"] == {"tokens": 100, "encoder_tokens": 0, "count": 2}
+    assert answer["request"] == {"tokens": 100, "encoder_tokens": 0, "count": 2, "answer_tokens": 12}
     assert answer["per_gpu"] == {
         "kv_bytes_per_request": 13_107_200,
         "kv_bytes": 26_214_400,

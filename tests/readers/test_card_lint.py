@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kvplan
+from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES
 from kvplan.model import Model
 from kvplan.readers.cards.card import Card
@@ -269,4 +270,6 @@ def test_two_cards_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file() -> None:
-    assert codes(lint_cards(["/nowhere/mine.yaml"])) == ["unreadable-file"]
+    with pytest.raises(KvplanError, match="there is no file") as raised:
+        lint_cards(["/nowhere/mine.yaml"])
+    assert raised.value.code == "unreadable-file"
