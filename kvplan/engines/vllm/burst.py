@@ -19,7 +19,7 @@ from kvplan.units import ceil_div
 
 MOST_WORK = 200_000
 """Steps, parts of prompts and changes of what is held that one course computes, and those that a burst may
-have in one stretch. Ordinary questions seldom need a third of it; beyond are a million tokens in steps of a few."""
+have in one stretch. Ordinary questions seldom need a third of it, a million tokens in steps of a few more."""
 
 
 class Course(Holding):
