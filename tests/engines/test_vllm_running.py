@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.vllm.burst import Course, most_running
+from kvplan.engines.vllm.burst import MOST_WORK, Course
+from kvplan.engines.vllm.fitting import most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, WINDOW, Holding, Steps, Table
 from scripts.record_vllm_running import ask
 from tests.engines.vllm_running_cases import Setting, answer_of, beyond, question_of
@@ -148,6 +149,36 @@ def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int,
         course = Course(tables, steps, prompt, answer)
         course.extend(found + 1)
         assert course.together(found + 1) > usable
+
+
+@settings(max_examples=150, deadline=None)
+@given(bursts(), st.integers(1, 600), st.integers(1, 40))
+def test_a_replay_that_stops_short_never_says_more(
+    burst: tuple[tuple[Table, ...], Steps, int, int, int], work: int, limit: int
+) -> None:
+    whole = most(*burst, limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvplan.engines.vllm.burst.MOST_WORK", work)
+        assert most(*burst, limit) <= whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(bursts(), st.sampled_from((1, 10**4, 10**7)), st.sampled_from((1, 10**6)), st.integers(1, 10**6))
+def test_the_work_is_bounded_whatever_is_asked(
+    burst: tuple[tuple[Table, ...], Steps, int, int, int], batch: int, longest: int, limit: int
+) -> None:
+    tables, steps, prompt, answer, _ = burst
+    course = Course(tables, Steps(batch, steps.depth), prompt * longest, answer * longest, most=limit)
+    course.extend(limit)
+    assert course.work <= 2 * MOST_WORK
+    assert course.only_grows or course.most * course.changes <= MOST_WORK
+
+
+def test_a_step_lets_in_no_more_than_the_engine() -> None:
+    """A prompt of one token, and ten million to a step."""
+    course = Course((Table(FULL, 16),), Steps(10**7, 2), 1, 1, most=1024)
+    assert most_running(course, 24575, 1024) == 1024
+    assert course.work < 3000
 
 
 @settings(max_examples=150, deadline=None)

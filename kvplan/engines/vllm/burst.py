@@ -4,7 +4,8 @@ vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule). What a reques
 
 So a request is never affected by those that come after it: one course serves bursts of every length, and what
 is asked of the pool can be recorded for each. Nothing is computed block by block or token by token: a request
-that decodes changes what it holds at ages that follow from b alone.
+that decodes changes what it holds at ages that follow from b alone. What a course takes is counted, and one
+that would take more than `MOST_WORK` stops short: what it has seen run does run.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from operator import itemgetter
 from kvplan.engines.vllm.holding import FIXED, FULL, STATE, Holding, Steps, Table
 from kvplan.units import ceil_div
 
+MOST_WORK = 200_000
+"""Steps, parts of prompts and changes of what is held that one course computes, and those that a burst may
+have in one stretch. Ordinary questions seldom need a third of it, a million tokens in steps of a few more."""
+
 
 class Course(Holding):
     """The burst's first requests, one after another, until so many as were asked for have been computed.
 
     prompt and answer: tokens of each request; the last token of an answer is never computed. usable: blocks
     of the pool, where requests wait for them; None: there are always enough, and ``asked`` says how many.
+    most: requests that the engine lets in at all (max_num_seqs).
 
     asked[n]: most blocks that a burst of n needs until request n + 1 is let in; let_in[n]: what it takes
     until request n + 1 is.
@@ -35,11 +41,14 @@ class Course(Holding):
         answer: int,
         usable: int | None = None,
         watermark: int = 0,
+        most: int = MOST_WORK,
     ) -> None:
         super().__init__(tables, steps, prompt, answer)
         self.usable, self.watermark = usable, watermark
         # Where nothing is given back, a burst takes most when it is at its longest: no step before decides.
         self.only_grows = not watermark and all(table.rule in (FULL, FIXED) for table in tables)
+        self.most = most if self.only_grows else min(most, MOST_WORK // self.changes)
+        self.work = 0
         self.starts: list[int] = []
         self.ends: list[int | None] = []
         self.marks: list[list[int]] = []
@@ -98,9 +107,23 @@ class Course(Holding):
 
     # ------------------------------------------------------------------------------------------- the course
 
-    def extend(self, count: int) -> int:
-        """Go on until ``count`` prompts are computed, or it is sure that they never are; how many were."""
-        while not self.stuck and self._computed < count:
+    @property
+    def spent(self) -> bool:
+        return self.work > MOST_WORK
+
+    @property
+    def reach(self) -> int:
+        """The longest burst that the course says anything of, so far as is known."""
+        return min(self.most, self._computed) if self.spent else self.most
+
+    def extend(self, count: int, usable: int | None = None) -> int:
+        """Go on until ``count`` prompts are computed (or all that so many usable blocks let in), or it is
+        sure that they never are; how many were."""
+        while not self.stuck and not self.spent and self._computed < count:
+            if usable is not None and self.let_in and self.let_in[-1] > usable:
+                count = min(count, bisect_right(self.let_in, usable))
+                if self._computed >= count:
+                    break
             self._one_step()
             while self._computed < len(self.ends) and self.ends[self._computed] is not None:
                 self._computed += 1
@@ -108,6 +131,7 @@ class Course(Holding):
 
     def _one_step(self) -> None:
         self._step += 1
+        self.work += 1
         step = self._step
         self._decoding -= self._leaving.pop(step, 0)
         budget = max(1, self.steps.batch - self._decoding * self.steps.each)
@@ -122,7 +146,7 @@ class Course(Holding):
             budget -= taken
             if not budget:
                 break
-        while budget:
+        while budget and len(self.starts) < self.most and not self.spent:
             number = len(self.starts)
             chunk = self.chunk(0, budget)
             if not chunk or (not self.steps.chunked and budget < self.prompt):
@@ -154,6 +178,7 @@ class Course(Holding):
         """Requests whose prompts are computed: what they take and give back in this step, in their order."""
         changes = self._calendar.pop(step, [])
         changes.sort(key=itemgetter(0))
+        self.work += len(changes)
         for number, age, change in changes:
             self._held += change
             self._holding[number] += change
@@ -178,6 +203,7 @@ class Course(Holding):
             self._calendar[end + coming].append((number, coming, change))
 
     def _now(self, number: int, step: int) -> None:
+        self.work += 1 + (len(self.marks[number]) >> 4 if self.steps.align else 0)  # states look at each part
         held = self.holds(number, step)
         self._held += held - self._holding[number]
         self._holding[number] = held
@@ -189,6 +215,7 @@ class Course(Holding):
         done = marks[-1] if marks else 0
         tokens = self.chunk(done, budget)
         marks.append(done + tokens)
+        self.work += 1
         if done + tokens >= self.prompt:
             self.ends[number] = step
             self._prefilling.remove(number)
@@ -280,49 +307,3 @@ class Course(Holding):
             total += change
             most = max(most, total)
         return most
-
-
-def fitting(course: Course, usable: int, limit: int) -> int:
-    """The largest burst, of ``limit`` requests at most, that needs no more than ``usable`` blocks."""
-    count = min(16, limit)
-    while True:
-        done = course.extend(count)
-        if done < count or count == limit or course.let_in[count - 1] > usable:
-            break
-        count = min(limit, count * 2)
-    high = min(done, bisect_right(course.let_in, usable))
-    # Were all at their full length at once, so many would run; that is seldom far off.
-    low = min(high, usable // max(1, course.settled(max(course.last_age, 0))))
-    if low and course.need(low) > usable:
-        low, high = 0, low - 1
-    step = 1
-    while low < high and course.need(min(high, low + step)) <= usable:
-        low, step = min(high, low + step), step * 2
-    high = min(high, low + step - 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if course.need(middle) <= usable:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def most_running(course: Course, usable: int, limit: int) -> int:
-    """The largest burst of which all run, where requests may wait for their neighbours' prompts to settle.
-
-    course: one in which nobody waits. Waiting changes who is how long when, so it is replayed for this very
-    pool; a burst that would not fit if nobody waited, when all are at their longest, is not counted: it would
-    fit one pool and not a larger one.
-    """
-    found = fitting(course, usable, limit)
-    if found == limit or not course.may_wait(found, usable):
-        return found
-    patient = Course(
-        course.tables, course.steps, course.prompt, course.last_age + 1, usable, course.watermark
-    )
-    most = fitting(patient, usable, limit)
-    course.extend(most)
-    while most > found and course.together(most) > usable:
-        most -= 1
-    return max(found, most)

@@ -63,12 +63,15 @@ class Steps(KeptHash):
 class Holding:
     """One request of a burst of equal ones. prompt and answer: its tokens; the last is never computed.
 
-    gate: blocks that must be free to admit it; period: steps after which it holds as much, growth aside.
+    gate: blocks that must be free to admit it; period: steps after which it holds as much, growth aside;
+    changes: how often at most it takes blocks or gives some back in so many steps.
     """
 
     def __init__(self, tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> None:
         self.tables, self.steps, self.prompt, self.last_age = tables, steps, prompt, answer - 1
         self.period = max((_period(table) for table in tables), default=1)
+        stretch = max(0, min(self.period + steps.depth, self.last_age))
+        self.changes = sum(2 * (stretch // _often(table) + 1) for table in tables) or 1
         self.gate = sum(self._gate(table) * table.groups for table in tables)
         self._next: dict[int, tuple[int, int]] = {}
         self._settled: dict[int, int] = {}
@@ -177,3 +180,8 @@ def _period(table: Table) -> int:
     if table.rule in (FIXED, FULL):
         return 1
     return table.span if table.rule == CHUNK else table.block
+
+
+def _often(table: Table) -> int:
+    """Tokens after which a group may take or give back a block."""
+    return min(table.block, table.span) if table.rule == CHUNK else table.block

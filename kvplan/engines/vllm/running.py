@@ -9,9 +9,10 @@ many requests only those whose prompts are computed just now hold that much.
     decode_blocks   what one request holds at most once its prompt is settled
     prompt_blocks   what must be free to admit one
 
-`kvplan.engines.vllm.burst` replays vLLM's scheduler. Where requests differ, or share parts of their prompts,
-a closed form takes its place: the sum of running_blocks (decode_blocks, raised where it would say more than
-the replay of the same shape) and, of one request, what prompt_blocks exceeds decode_blocks.
+`kvplan.engines.vllm.burst` replays vLLM's scheduler. Where that grows too long, or where requests differ or
+share parts of their prompts, a closed form takes its place: the sum of running_blocks (decode_blocks, raised
+where it would say more than the replay of the same shape) and, of one request, what prompt_blocks exceeds
+decode_blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kvplan.engines.vllm.burst import Course, most_running
+from kvplan.engines.vllm.burst import Course
+from kvplan.engines.vllm.fitting import most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.units import ceil_div
@@ -85,24 +87,24 @@ def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
     return limit - in_flight
 
 
-MOST_STEPS, ALIGNED = 300_000, 64
-"""A replay takes the steps of a prompt times the requests. One of more (a million tokens in steps of a few)
-is not begun."""
 _ONE_AT_A_TIME = Lock()
 """A course goes on as far as it is asked to: two threads must not extend it at once."""
 
 
 @lru_cache(maxsize=64)
-def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> Course:
-    return Course(tables, steps, prompt, answer)
+def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Course:
+    return Course(tables, steps, prompt, answer, most=most)
 
 
 @lru_cache(maxsize=8192)
 def _running(
-    tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int
-) -> int:
+    tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int, most: int
+) -> tuple[int, bool]:
+    """How many run, and whether more might: the replay ended there because it grew too long."""
     with _ONE_AT_A_TIME:
-        return most_running(_course(tables, steps, prompt, answer), usable, limit)
+        course = _course(tables, steps, prompt, answer, most)
+        runs = most_running(course, usable, limit)
+        return runs, course.reach <= runs < limit
 
 
 def max_running(
@@ -112,12 +114,9 @@ def max_running(
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _within(plan, prompt, answer)
-    work = ceil_div(max(1, prompt), steps.batch) * limit
-    if steps.align:  # each step looks at those before it
-        work = max(work, work * ceil_div(max(1, prompt), steps.batch) // ALIGNED)
-    if work > MOST_STEPS:
-        return min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))
-    return _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit)
+    most = max(limit, plan.max_num_seqs)
+    runs, more = _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit, most)
+    return max(runs, min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))) if more else runs
 
 
 def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: int) -> int:

@@ -1,0 +1,56 @@
+"""The largest burst that a pool runs: `kvplan.engines.vllm.burst` asked how much each needs."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from kvplan.engines.vllm.burst import Course
+
+
+def fitting(course: Course, usable: int, limit: int) -> int:
+    """The largest burst, of ``limit`` requests at most, that needs no more than ``usable`` blocks."""
+    limit = min(limit, course.most)
+    if course.only_grows:  # a request never holds less than when its prompt has just been computed
+        limit = min(limit, usable // max(1, course.settled(0)))
+    count = min(16, limit)
+    while True:
+        done = course.extend(count, usable)
+        if done < count or count == limit or course.let_in[count - 1] > usable:
+            break
+        count = min(limit, count * 2)
+    high = min(done, bisect_right(course.let_in, usable))
+    # Were all at their full length at once, so many would run; that is seldom far off.
+    low = min(high, usable // max(1, course.settled(max(course.last_age, 0))))
+    if low and course.need(low) > usable:
+        low, high = 0, low - 1
+    step = 1
+    while low < high and course.need(min(high, low + step)) <= usable:
+        low, step = min(high, low + step), step * 2
+    high = min(high, low + step - 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if course.need(middle) <= usable:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def most_running(course: Course, usable: int, limit: int) -> int:
+    """The largest burst of which all run, where requests may wait for their neighbours' prompts to settle.
+
+    course: one in which nobody waits. Waiting changes who is how long when, so it is replayed for this very
+    pool; a burst that would not fit if nobody waited, when all are at their longest, is not counted: it would
+    fit one pool and not a larger one.
+    """
+    found = fitting(course, usable, limit)
+    if found >= min(limit, course.reach) or not course.may_wait(found, usable):
+        return found
+    patient = Course(
+        course.tables, course.steps, course.prompt, course.last_age + 1, usable, course.watermark, course.most
+    )
+    most = fitting(patient, usable, limit)
+    most = min(most, course.extend(most))
+    while most > found and course.together(most) > usable:
+        most -= 1
+    return max(found, most)
