@@ -70,7 +70,8 @@ def test_the_scheduler_answers_as_recorded(name: str) -> None:
 
 
 class _Plain:
-    """The scheduler one step and one request at a time, for groups without aligned states."""
+    """The scheduler one step and one request at a time, for groups without aligned states, until the first
+    request has left: its blocks are free before the step that follows its last one."""
 
     def __init__(self, one: Holding, usable: int) -> None:
         self.one, self.usable = one, usable
@@ -81,6 +82,9 @@ class _Plain:
         held: list[int] = []
         step, idle = 0, 0
         while True:
+            first = done[0] if done else []
+            if len(first) >= steps.depth and first[-steps.depth] == one.prompt + one.last_age:
+                return len(done) == count and all(progress[-1] >= one.prompt for progress in done)
             budget, moved = steps.batch, False
             for progress, number in zip(done, range(len(done)), strict=True):
                 left = one.prompt - progress[-1]
@@ -102,10 +106,6 @@ class _Plain:
                 moved = True
             step += 1
             idle = 0 if moved else idle + 1
-            if len(done) == count and all(progress[-1] >= one.prompt for progress in done):
-                first = done[0]
-                if len(first) > 1 and first[-1] == first[-2] == one.prompt + one.last_age:
-                    return True
             if len(done) < count and idle > one.last_age + one.period + 3 * steps.depth:
                 return False
 
@@ -136,7 +136,7 @@ def most(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usab
     return most_running(Course(tables, steps, prompt, answer), usable, limit)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(bursts())
 def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int, int, int]) -> None:
     tables, steps, prompt, answer, usable = burst
@@ -151,7 +151,7 @@ def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int,
         assert course.together(found + 1) > usable
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(bursts(), st.integers(1, 600), st.integers(1, 40))
 def test_a_replay_that_stops_short_never_says_more(
     burst: tuple[tuple[Table, ...], Steps, int, int, int], work: int, limit: int
@@ -181,7 +181,7 @@ def test_a_step_lets_in_no_more_than_the_engine() -> None:
     assert course.work < 3000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(bursts(), st.integers(0, 200), st.integers(1, 30))
 def test_a_larger_pool_never_runs_fewer(
     burst: tuple[tuple[Table, ...], Steps, int, int, int], more: int, limit: int
