@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from kvplan.engines.vllm.burst import MOST_WORK, Course
 
-MOST_SEARCHED = 6 * MOST_WORK
+MOST_SEARCHED = 2 * MOST_WORK
 """Changes that the bursts tried may have together; a search that needs more ends at what it knows to fit."""
 
 
