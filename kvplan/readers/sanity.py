@@ -29,7 +29,7 @@ def check_sizes(part: TextPart, layers: Sequence[Layer]) -> None:
         return
     read = {value for layer in layers for one in layer.parts if (value := getattr(one, "num_kv_heads", None))}
     if shared in read and heads % shared:
-        ways = [str(number) for number in range(1, heads + 1) if heads % number == 0]
+        ways = [str(number) for number in range(1, min(heads, 1 << 16) + 1) if heads % number == 0]
         raise KvplanError(
             "bad-config",
             f"{heads_key} {heads} is no multiple of {shared_key} {shared}: query heads cannot share them",

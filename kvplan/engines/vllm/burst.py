@@ -29,6 +29,8 @@ class Course(Holding):
     of the pool, where requests wait for them; None: there are always enough, and ``asked`` says how many.
     most: requests that the engine lets in at all (max_num_seqs).
 
+    searched: changes looked at for the question asked last.
+
     asked[n]: most blocks that a burst of n needs until request n + 1 is let in; let_in[n]: what it takes
     until request n + 1 is.
     """
@@ -49,6 +51,7 @@ class Course(Holding):
         self.only_grows = not watermark and all(table.rule in (FULL, FIXED) for table in tables)
         self.most = most if self.only_grows else min(most, MOST_WORK // self.changes)
         self.work = 0
+        self.searched = 0
         self.starts: list[int] = []
         self.ends: list[int | None] = []
         self.marks: list[list[int]] = []

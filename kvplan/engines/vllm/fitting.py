@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from kvplan.engines.vllm.burst import Course
+from kvplan.engines.vllm.burst import MOST_WORK, Course
+
+MOST_SEARCHED = 2 * MOST_WORK
+"""Changes that the bursts tried may have together; a search that needs more ends at what it knows to fit."""
 
 
 def fitting(course: Course, usable: int, limit: int) -> int:
@@ -21,19 +24,25 @@ def fitting(course: Course, usable: int, limit: int) -> int:
     high = min(done, bisect_right(course.let_in, usable))
     # Were all at their full length at once, so many would run; that is seldom far off.
     low = min(high, usable // max(1, course.settled(max(course.last_age, 0))))
-    if low and course.need(low) > usable:
+    course.searched = 0
+    if low and _need(course, low) > usable:
         low, high = 0, low - 1
     step = 1
-    while low < high and course.need(min(high, low + step)) <= usable:
+    while low < high and course.searched <= MOST_SEARCHED and _need(course, min(high, low + step)) <= usable:
         low, step = min(high, low + step), step * 2
     high = min(high, low + step - 1)
-    while low < high:
+    while low < high and course.searched <= MOST_SEARCHED:
         middle = (low + high + 1) // 2
-        if course.need(middle) <= usable:
+        if _need(course, middle) <= usable:
             low = middle
         else:
             high = middle - 1
     return low
+
+
+def _need(course: Course, count: int) -> int:
+    course.searched += count * (1 if course.only_grows else course.changes)
+    return course.need(count)
 
 
 def most_running(course: Course, usable: int, limit: int) -> int:
@@ -52,5 +61,6 @@ def most_running(course: Course, usable: int, limit: int) -> int:
     most = fitting(patient, usable, limit)
     most = min(most, course.extend(most))
     while most > found and course.together(most) > usable:
-        most -= 1
+        course.searched += most * course.changes
+        most = most - 1 if course.searched <= MOST_SEARCHED else found
     return max(found, most)

@@ -23,7 +23,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.burst import Course
-from kvplan.engines.vllm.fitting import most_running
+from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.units import ceil_div
@@ -104,7 +104,7 @@ def _running(
     with _ONE_AT_A_TIME:
         course = _course(tables, steps, prompt, answer, most)
         runs = most_running(course, usable, limit)
-        return runs, course.reach <= runs < limit
+        return runs, runs < limit and (course.reach <= runs or course.searched > MOST_SEARCHED)
 
 
 def max_running(
