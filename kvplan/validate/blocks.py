@@ -60,7 +60,7 @@ class BlockTables:
     """The tables of one rank's groups over its pools."""
 
     def __init__(self, layout: Layout) -> None:
-        self.groups, self.context = layout.groups, layout.rank.context
+        self.layout, self.groups, self.context = layout, layout.groups, layout.rank.context
         self.pools = [FreeBlocks(pool) for pool in layout.pools]
         self.requests: dict[int, Request] = {}
         self.next_number = 0
@@ -84,7 +84,7 @@ class BlockTables:
         needs = [0] * len(self.pools)
         for group, found in zip(self.groups, hits, strict=True):
             waiting = sum(self.pools[group.pool].is_free(block) for block in found)
-            needs[group.pool] += group.blocks(tokens, encoder_tokens) - len(found) + waiting
+            needs[group.pool] += self.layout.admitted(group, tokens, encoder_tokens) - len(found) + waiting
         if any(need > pool.free for need, pool in zip(needs, self.pools, strict=True)):
             return None
         tables = []
@@ -92,7 +92,7 @@ class BlockTables:
             for block in found:
                 self.pools[group.pool].take(block)
         for group, found in zip(self.groups, hits, strict=True):
-            charge = group.blocks(tokens, encoder_tokens)
+            charge = self.layout.admitted(group, tokens, encoder_tokens)
             taken = self.pools[group.pool].allocate(charge - len(found))
             tables.append(_table(group, charge, [*found, *taken], self._held(group, tokens, encoder_tokens)))
         whole = [
@@ -116,7 +116,10 @@ class BlockTables:
     def settle(self, request: Request) -> None:
         """Give back what was reserved for tokens in flight, and what the next token no longer sees."""
         for index, (group, table) in enumerate(zip(self.groups, request.tables, strict=True)):
-            if group.fixed is not None or group.ring:
+            if group.kept is not None:
+                self.pools[group.pool].release(table.blocks[group.kept :])
+                del table.blocks[group.kept :]
+            if group.fixed is not None or group.ring or group.window is None:
                 continue
             self.pools[group.pool].release(table.spare)
             table.spare = []
@@ -124,12 +127,7 @@ class BlockTables:
 
     def visible(self, index: int, tokens: int, encoder_tokens: int = 0) -> int:
         """The first position that the token after ``tokens`` sees in this group."""
-        group = self.groups[index]
-        if group.window is None or group.kind in (GroupKind.STATE, GroupKind.CROSS):
-            return 0
-        if group.kind is GroupKind.CHUNK:
-            return tokens // group.window * group.window
-        return max(0, tokens - group.window + 1)
+        return self.groups[index].visible(tokens)
 
     # --------------------------------------------------------------------------------------------- growing
 
@@ -215,17 +213,18 @@ class BlockTables:
 
     def local(self, group: Group, tokens: int) -> int:
         """How many of the first ``tokens`` lie on this context rank (dealt one by one)."""
-        return ceil_div(max(0, tokens - self.context % group.shards), group.shards)
+        return group.local(tokens, self.context)
 
     def _held(self, group: Group, tokens: int, encoder_tokens: int) -> int:
         return encoder_tokens if group.kind is GroupKind.CROSS else self.local(group, tokens)
 
     def _drop(self, index: int, request: Request) -> None:
-        """remove_skipped_blocks: blocks of which every token is out of sight go back."""
+        """remove_skipped_blocks: blocks of which every token is out of sight go back, but the newest."""
         group, table = self.groups[index], request.tables[index]
         if group.window is None or not _sharing(group):
             return
-        gone = self.local(group, self.visible(index, request.tokens)) // group.block_size - table.first
+        visible = self.local(group, self.visible(index, request.tokens))
+        gone = min(visible // group.block_size - table.first, len(table.blocks) - 1)
         if gone <= 0:
             return
         released, table.blocks = table.blocks[:gone], table.blocks[gone:]

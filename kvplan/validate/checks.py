@@ -77,7 +77,8 @@ def odd_length(layout: Layout, tokens: int) -> int:
 
 
 def capacity(layout: Layout, lengths: Sequence[int]) -> int:
-    """How many requests of these lengths, over and over, the pools hold: by their charges alone.
+    """How many requests of these lengths, over and over, the pools hold: each keeps what it is
+    admitted with or (``layout.settles``) what it needs once it is computed.
 
     Raises KvplanError(bad-setting) for a length of no tokens, of which any number would fit.
     """
@@ -90,10 +91,15 @@ def capacity(layout: Layout, lengths: Sequence[int]) -> int:
     while True:
         tokens = lengths[number % len(lengths)]
         for group in layout.groups:
-            left[group.pool] -= group.blocks(tokens, layout.encoder_tokens)
+            left[group.pool] -= layout.admitted(group, tokens, layout.encoder_tokens)
         if min(left, default=-1) < 0:
             return number
         number += 1
+        if layout.settles:
+            for group in layout.groups:
+                context = layout.rank.context
+                given = layout.admitted(group, tokens, layout.encoder_tokens)
+                left[group.pool] += given - group.settled(tokens, layout.encoder_tokens, context=context)
 
 
 def fragmentation(layout: Layout, tables: BlockTables) -> Fragmentation:

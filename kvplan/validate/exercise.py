@@ -122,10 +122,14 @@ class Run:
     # -------------------------------------------------------------------------------------------- the stages
 
     def fill(self) -> None:
-        """Admit until refused, at most one more than predicted; write everything."""
+        """Admit until refused, at most one more than predicted; write everything.
+
+        Where the engine gives back what a prompt no longer needs, a request does before the next comes.
+        """
         layout = self.layout
-        while len(self.tables.requests) <= self.predicted and self._admit() is not None:
-            pass
+        while len(self.tables.requests) <= self.predicted and (new := self._admit()) is not None:
+            if layout.settles:
+                self.tables.settle(new)
         self.found["requests_admitted"] = len(self.tables.requests)
         self.found["fragmentation"] = fragmentation(layout, self.tables)
         self.rewrite()

@@ -274,7 +274,7 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
 def _requests(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> Figure:
     """What the engine's answer says, beside what the blocks of the smallest rank held of it."""
     pool = target.result.pool
-    predicted = first.layout[1] if pool is None else pool.max_requests
+    predicted = first.layout[1] if pool is None else pool.max_running
     held = target.at_once(min(one.requests_admitted for one in exercises))
     return Figure("requests", "requests", predicted, held, EXACT, "all ranks")
 

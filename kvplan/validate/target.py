@@ -70,7 +70,7 @@ class Target:
     def at_once(self, held: int) -> int:
         """How many requests the engine runs at once where its blocks hold so many."""
         pool = self.result.pool
-        return held if pool is None else min(held, pool.max_num_seqs)
+        return held if pool is None else min(held, pool.max_running)
 
     def layout(self, rank: Rank) -> Layout:
         """What the rank allocates. Raises KvplanError(engine-refuses | unsupported-setting …)."""

@@ -45,7 +45,7 @@ def _of_answer(answer: dict[str, Any]) -> Figures:
         "likely pool": budget and budget["kv_pool_bytes"],
         "safe pool": budget and budget["kv_pool_low_bytes"],
         "blocks": pool and pool["num_blocks"],
-        "requests": pool and pool["max_requests"],
+        "requests": pool and pool["max_running"],
         "bytes": answer["per_gpu"]["kv_bytes_per_request"],
     }
 

@@ -48,7 +48,7 @@ def _proof(target: Target) -> Receipt:
     assert pool is not None
     figures = (
         Figure("num_blocks", "blocks", pool.num_blocks, pool.num_blocks, 0, "all ranks"),
-        Figure("requests", "requests", pool.max_requests, pool.max_requests, 0, "all ranks"),
+        Figure("requests", "requests", pool.max_running, pool.max_running, 0, "all ranks"),
     )
     return _receipt(*figures, target=target)
 
@@ -131,7 +131,7 @@ def test_the_hash_is_the_one_that_check_computes() -> None:
 def test_what_a_card_takes_of_a_receipt() -> None:
     target = _target(tensor_parallel_size=2)
     entries = evidence_of(_proof(target))
-    assert [one.field for one in entries] == ["pool.num_blocks", "pool.max_requests"]
+    assert [one.field for one in entries] == ["pool.num_blocks", "pool.max_running"]
     first = entries[0]
     assert first.engine == "vllm@0.32"
     assert first.settings["tensor_parallel_size"] == 2

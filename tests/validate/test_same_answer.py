@@ -38,7 +38,7 @@ def _agrees(made: Plan) -> None:
     assert target.result.pool is not None
     assert target.result.pool.num_blocks == known["num_blocks"]
     assert min(one.requests for one in dry.ranks) * pools == known["max_requests"]
-    assert target.result.pool.max_requests * pools == known["max_requests"]
+    assert target.result.pool.max_running * pools == known["max_requests"]
     assert case.result is not None
     shown, today = target.shown_settings(), case.result.settings
     assert {name: shown[name] for name in shown if name in today} == {

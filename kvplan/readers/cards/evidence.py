@@ -19,7 +19,7 @@ from kvplan.record import field_names
 from kvplan.settings import Settings
 
 SizeOf = Callable[..., Any]
-_FIELDS = (("num_blocks", "pool.num_blocks"), ("requests", "pool.max_requests"))
+_FIELDS = (("num_blocks", "pool.num_blocks"), ("requests", "pool.max_running"))
 """A receipt's figure of the whole plan → the field of an answer that it is."""
 _SETTINGS = frozenset(field_names(Settings)) - {"gpu", "requests", "weights", "engine_options", "usage"}
 

@@ -126,7 +126,8 @@ class Group:
     length for chunks); limit: the most tokens of one request that hold blocks at a time (None: all); extra:
     blocks beside those; fixed: blocks of a request whatever its length; shards: decode-context ranks that
     tokens are dealt over. ring: a request's positions wrap around its blocks, which are never given back
-    before it ends.
+    before it ends. kept: of ``fixed`` blocks, those that a request keeps once its prompt is computed (None:
+    all).
     """
 
     name: str
@@ -140,6 +141,44 @@ class Group:
     fixed: int | None = None
     shards: int = 1
     ring: bool = False
+    kept: int | None = None
+
+    def visible(self, tokens: int) -> int:
+        """The first position that the token after ``tokens`` sees."""
+        if self.window is None or self.kind in (GroupKind.STATE, GroupKind.CROSS):
+            return 0
+        if self.kind is GroupKind.CHUNK:
+            return tokens // self.window * self.window
+        return max(0, tokens - self.window + 1)
+
+    def asked(self, tokens: int, encoder_tokens: int = 0) -> int:
+        """Blocks that must be free to admit a request where the engine settles: of a window no more than its
+        tokens take; of states one for each block of the prompt, up to what is charged."""
+        charge = self.blocks(tokens, encoder_tokens)
+        if self.kept is not None:
+            blocks = max(1, ceil_div(tokens, self.block_size * self.shards))
+            return min(charge, min(blocks, max(1, charge - self.kept)) + self.kept - 1)
+        if self.window is None or self.fixed is not None or self.ring or self.kind is GroupKind.CROSS:
+            return charge
+        return min(charge, ceil_div(ceil_div(tokens, self.shards), self.block_size))
+
+    def settled(self, tokens: int, encoder_tokens: int = 0, *, context: int = 0) -> int:
+        """Blocks that a request keeps on a context rank once its tokens are computed and nothing is in
+        flight: those of a window that the next token sees, of states the newest."""
+        charge = self.blocks(tokens, encoder_tokens)
+        if self.fixed is not None:
+            return charge if self.kept is None else min(charge, self.kept)
+        if self.window is None or self.ring or self.kind is GroupKind.CROSS:
+            return charge
+        needed = ceil_div(self.local(tokens, context), self.block_size)
+        covered = min(charge, needed)
+        unseen = self.local(self.visible(tokens), context) // self.block_size - (needed - covered)
+        # One stays: what the newest token saw goes when the next one is computed.
+        return covered - max(0, min(unseen, covered - 1))
+
+    def local(self, tokens: int, context: int) -> int:
+        """How many of the first ``tokens`` lie on this context rank (dealt one by one)."""
+        return ceil_div(max(0, tokens - context % self.shards), self.shards)
 
     def blocks(self, tokens: int, encoder_tokens: int = 0) -> int:
         """Blocks that one request of this length is charged for."""
@@ -155,7 +194,8 @@ class Group:
 class Layout:
     """All of one rank. predicted_bytes: what the engine's rules say that the allocations take; requests: how
     many requests of ``tokens`` (and ``encoder_tokens``) they say fit. num_attention_heads: query heads of the
-    rank, for the attention probe (0: not known)."""
+    rank, for the attention probe (0: not known). settles: whether a request gives back what was reserved for
+    its prompt before the next is admitted, and is admitted by its tokens alone."""
 
     engine: str
     version: str
@@ -170,6 +210,11 @@ class Layout:
     requests: int
     max_model_len: int
     num_attention_heads: int = 0
+    settles: bool = False
+
+    def admitted(self, group: Group, tokens: int, encoder_tokens: int) -> int:
+        """Blocks that a request takes of a group when it is admitted."""
+        return (group.asked if self.settles else group.blocks)(tokens, encoder_tokens)
 
     @property
     def bytes(self) -> int:

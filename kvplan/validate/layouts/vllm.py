@@ -24,6 +24,7 @@ from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
+from kvplan.results import Pool, Request
 from kvplan.settings import Settings
 from kvplan.terms import Term
 from kvplan.validate.layouts.base import (
@@ -89,6 +90,8 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         for view in _views(group, index, built, pool.num_blocks, per_block, heads_outside)
     ]
     size = per_block * pool.num_blocks
+    made = tuple(_group(plan, index, group) for index, group in enumerate(groups))
+    tokens, requests = _at_once(made, pool, result.request, rank.context)
     return Layout(
         engine="vllm",
         version=version,
@@ -96,14 +99,43 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         allocations=(Allocation("kv_cache", (size,), "int8", size),),
         views=tuple(views),
         pools=(BlockPool("blocks", pool.num_blocks, first=1),),
-        groups=tuple(_group(plan, index, group) for index, group in enumerate(groups)),
+        groups=made,
         predicted_bytes=plan.bytes_per_block[rank.stage] * pool.num_blocks,
-        tokens=result.request.tokens,
+        tokens=tokens,
         encoder_tokens=result.request.encoder_tokens,
-        requests=pool.requests_that_fit,
+        requests=requests,
         max_model_len=plan.max_model_len,
         num_attention_heads=max(1, model.num_attention_heads // resolved.tp),
+        settles=True,
     )
+
+
+def _at_once(groups: tuple[Group, ...], pool: Pool, request: Request, context: int) -> tuple[int, int]:
+    """Tokens of the requests that are validated, and how many of them the blocks hold.
+
+    Of a burst not all are at their longest when most blocks are held. The longest length, between the prompt
+    and the whole request, of which ``pool.max_running`` are held at once; the whole length where they are
+    anyway. Of what is held least lies before a block is taken: only lengths at the end of a block are tried.
+    """
+    usable, encoder = pool.num_blocks - 1, request.encoder_tokens
+
+    def holds(tokens: int) -> int:
+        asked = sum(group.asked(tokens, encoder) for group in groups)
+        each = sum(group.settled(tokens, encoder, context=context) for group in groups)
+        if usable < asked:
+            return 0
+        return 1 + (usable - asked) // each if each else pool.requests_that_fit
+
+    whole = holds(request.tokens)
+    if whole >= pool.max_running:
+        return request.tokens, whole
+    prompt = max(1, request.tokens - request.answer_tokens)
+    spans = {group.block_size * group.shards for group in groups if group.fixed is None}
+    ends = {end for span in spans for end in range(request.tokens // span * span, prompt - 1, -span)}
+    for tokens in sorted({prompt, *ends}, reverse=True):
+        if (held := holds(tokens)) >= pool.max_running:
+            return tokens, held
+    return request.tokens, whole
 
 
 def _group(plan: Plan, index: int, group: Planned) -> Group:
@@ -122,6 +154,7 @@ def _group(plan: Plan, index: int, group: Planned) -> Group:
         extra=charge.extra,
         fixed=charge.fixed,
         shards=charge.shards,
+        kept=1 + planned.drafts if planned.aligned and charge.fixed is not None else None,
     )
 
 
