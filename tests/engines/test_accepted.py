@@ -71,6 +71,7 @@ NOT_ONE_BY_ONE = {
     "media",
     "speculative_model",
     "num_speculative_tokens",
+    "spread",  # says where the tensor-parallel size came from
 }
 
 

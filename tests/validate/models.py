@@ -35,7 +35,7 @@ CARDS = {
     "full_attention": "qwen3-0.6b",
     "sliding_window": "gpt-oss-20b",
     "chunked_attention": "llama-4-scout",
-    "mla": "deepseek-v2-lite",
+    "mla": "deepseek-v3",
     "sparse_indexer": "deepseek-v3.2",
     "compressed_attention": "deepseek-v4-flash",
     "mamba1": "mamba-130m",

@@ -30,6 +30,8 @@ REFUSED: dict[str, set[str]] = {
 REFUSED["sglang"] |= {"xlstm", "cross_attention", "whisper", "mamba1+attention", "index beside heads"}
 REFUSED["sglang"] |= {"no_cache"}  # five states of this model do not fit into the largest pool tried
 REFUSED["trtllm"] |= {"rwkv4", "rwkv5", "xlstm", "cross_attention", "whisper", "mamba1+attention"}
+# Classes that its PyTorch backend does not register.
+REFUSED["trtllm"] |= {"mamba2", "mha", "mqa", "shared_kv", "index beside heads", "wide keys"}
 for _engine in ("vllm", "sglang", "trtllm", "llamacpp"):
     REFUSED[_engine] |= set(SYNTHETIC)
 REFUSED["llamacpp"] -= {"ngram_embedding"}

@@ -21,7 +21,7 @@ from kvplan.readers.media.sizes import (
 from kvplan.readers.view import check_integer, check_number
 from kvplan.units import ceil_div
 
-MAX_SIDE = 2**20
+MAX_SIDE = 1_048_576
 FRAMES_PER_SECOND = 100
 """Mel frames: a hop of 160 samples at 16 kHz."""
 WINDOW_SECONDS = 30
