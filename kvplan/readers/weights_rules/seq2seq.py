@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from kvplan.readers.text_part import TextPart
-from kvplan.readers.view import ConfigView
+from kvplan.readers.view import MAX_LAYERS, ConfigView
 from kvplan.readers.weights_rules.frame import blocks
 from kvplan.readers.weights_rules.parts import (
     LAYER,
@@ -63,9 +63,9 @@ class Bart:
                 mlp_names=("", "fc1", "fc2"),
                 norm_names=FAIRSEQ_NORMS,
             )
-        made += repeated("model.encoder.layers", layers["encoder"], int(view.integer("encoder_layers")))
+        made += repeated("model.encoder.layers", layers["encoder"], view.num_layers("encoder_layers"))
         layer = layers["decoder"] + _cross(hidden, int(view.integer("decoder_attention_heads")))
-        return placed(made), blocks("model.decoder.layers", [layer] * int(view.integer("decoder_layers")))
+        return placed(made), blocks("model.decoder.layers", [layer] * view.num_layers("decoder_layers"))
 
     def tables(self, view: ConfigView, hidden: int) -> Tensors:
         """The embedding of both halves; untied, each half has its own beside it, and the head too."""
@@ -123,7 +123,7 @@ def _t5(part: TextPart, *, everywhere: bool = False) -> Whole:
     encoder = attends("SelfAttention") + forward + first + second + own
     vocabulary = int(view.integer("vocab_size"))
     made: Tensors = (embedding("shared", vocabulary, hidden),)
-    made += repeated("encoder.block", encoder, int(view.integer("num_layers", "num_hidden_layers")))
+    made += repeated("encoder.block", encoder, view.num_layers("num_layers", "num_hidden_layers"))
     if not everywhere:
         made += tuple(
             Tensor(f"{half}.block.0.{one.name}", one.rows) for half in ("encoder", "decoder") for one in bias
@@ -133,7 +133,8 @@ def _t5(part: TextPart, *, everywhere: bool = False) -> Whole:
         made += (embedding("lm_head", vocabulary, hidden, Role.HEAD),)
     layer = attends("SelfAttention") + attends("EncDecAttention") + forward + own
     layer += first + second + norm("layer.2.layer_norm", model)
-    count = view.optional_integer("num_decoder_layers") or view.integer("num_layers", "num_hidden_layers")
+    own_count = view.optional_integer("num_decoder_layers", highest=MAX_LAYERS)
+    count = own_count or view.num_layers("num_layers", "num_hidden_layers")
     return placed(made), blocks("decoder.block", [layer] * int(count))
 
 
