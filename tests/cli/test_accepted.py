@@ -48,7 +48,7 @@ def test_every_command_refuses_nvfp4_on_hopper(
 
 REFUSED = [
     ("--tp", "3"),
-    ("--kv-cache-dtype", "nvfp4", "-e", "vllm@0.31"),
+    ("--kv-cache-dtype", "nvfp4", "-e", "vllm@0.20"),
     ("--pp", "37"),
     ("-e", "trtllm", "--pp", "37"),
     ("-e", "sglang", "--pp", "37", "--gpu", "64xh100"),
