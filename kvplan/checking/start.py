@@ -10,9 +10,10 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
+from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS, TOO_LARGE, choose
+from kvplan.fitting import BUDGETS, TOO_LARGE, choose, in_safe_pool
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, pools_of, requests_of, settings_of
@@ -107,16 +108,10 @@ class Started:
                 help="weights: 15GiB states the weights on each GPU" if budget is None else (),
             )
         if self.plan.require.pool == SAFE and budget is not None:
-            if not self.memory:
-                self.refusal = Refusal("no-memory-for-cache", "the safe figure of the pool is 0 bytes")
-            else:
-                self.result = replace(
-                    ask(self.model, self.choice, self.pooled()),
-                    budget=budget,
-                    weights=result.weights,
-                    warnings=result.warnings,
-                )
-                self.refusal = self.result.refusal
+            self.result = in_safe_pool(
+                self.model, self.choice, own_settings(self.choice.engine, self.settings), result
+            )
+            self.refusal = self.result.refusal
 
     def pooled(self, *, safe: bool | None = None) -> Settings:
         """The settings with the pool's bytes in the place of a budget, and the length as it came out.

@@ -140,7 +140,11 @@ def _with_weights(devices: tuple[Device, ...], amounts: tuple[int, ...]) -> tupl
 def fitted_safely(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """`fitted` with the safe figure of the pool in the place of the likely one: what a plan that requires
     ``pool: safe`` is counted with. Budget and weights are the same."""
-    likely = fitted(model, choice, settings)
+    return in_safe_pool(model, choice, settings, fitted(model, choice, settings))
+
+
+def in_safe_pool(model: Model, choice: Choice, settings: Settings, likely: SizeResult) -> SizeResult:
+    """The answer with the safe pool of the budget of ``likely``, which is the answer with the likely one."""
     budget = likely.budget
     if budget is None or not budget.kv_pool_bytes:
         return likely
