@@ -250,10 +250,11 @@ class Course(Holding):
         if self.only_grows:
             longest = max(self.last_age, 0)
             return sum(self.settled(min(over - end, longest)) for end in ends)
-        begin = self.starts[count] if count < len(self.starts) else self.starts[count - 1]
-        asked = self.asked[count] if count < len(self.asked) else self._peak
+        begin, asked = self.starts[count - 1], self.let_in[count - 1]
+        if count < len(self.starts) and self.starts[count] <= over:
+            begin, asked = self.starts[count], self.asked[count]
         early = min(over, last + self.steps.depth + self.period)
-        asked = max(asked, self._stretch(ends, begin + 1, early))
+        asked = max(asked, self._stretch(ends, begin, early))
         if over > early:
             asked = max(asked, self._stretch(ends, max(early, over - self.period), over))
         return asked
