@@ -1,23 +1,20 @@
 """Nineteen cases that calculators get wrong, to the byte, engine ``generic``.
 
-The configs are typed from the models' published facts; where the folder of real config files is at hand,
-the same cases are read from those as well.
+The configs are typed from the models' published facts; the same cases are read from the published configs.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvplan
 from kvplan.readers.config import read_config
-from kvplan.readers.sources import read_directory
 from kvplan.results import SizeResult
+from tests.recorded import config_names, model_of
 
-SHARED = Path(__file__).resolve().parents[1] / ".." / "shared"
 LLAMA_8B = {
     "model_type": "llama",
     "num_hidden_layers": 32,
@@ -227,10 +224,8 @@ def test_typed_from_facts(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=_id)
-def test_real_config_files(case: Case) -> None:
+def test_published_configs(case: Case) -> None:
     name, _, settings, field, expected = case
-    found = sorted((SHARED / "configs").glob(f"*__{name}"))
-    if not found:
-        pytest.skip("the folder of real config files is not at hand")
-    result = kvplan.size(read_directory(found[0]), engine="generic", **settings)
+    found = [one for one in config_names() if one.partition("__")[2] == name]
+    result = kvplan.size(model_of(found[0]), engine="generic", **settings)
     assert answer(result, field, settings["tokens"]) == expected

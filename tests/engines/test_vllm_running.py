@@ -82,9 +82,9 @@ class _Plain:
         held: list[int] = []
         step, idle, first_end = 0, 0, 0
         while True:
-            if len(done) == count and all(progress[-1] >= one.prompt for progress in done):
-                if step >= first_end + one.last_age + steps.depth - 1:
-                    return True
+            filled = len(done) == count and all(progress[-1] >= one.prompt for progress in done)
+            if filled and step >= first_end + one.last_age + steps.depth - 1:
+                return True
             step += 1
             budget, moved = steps.batch, False
             for number, progress in enumerate(done):

@@ -20,10 +20,9 @@ from kvplan.readers.cards.lint import Finding
 from kvplan.readers.cards.schema import card_json_schema
 from kvplan.readers.cards.writer import card_text
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.sources import read_directory
 from kvplan.readers.yaml.strict import load_yaml
+from tests.recorded import config_names, model_of
 
-CONFIGS = Path(__file__).resolve().parents[3] / "shared" / "configs"
 CARDS = read_cards(data_dir(FOLDER))
 IDS = [card.slug for card in CARDS]
 UNIFORM = [
@@ -172,17 +171,16 @@ def test_shapes_as_published(slug: str, families: dict[str, int]) -> None:
     assert entry.families == families
 
 
-@pytest.mark.skipif(not CONFIGS.is_dir(), reason="the shared configs are not beside this checkout")
 def test_cards_say_what_their_configs_say() -> None:
-    """A card whose config is at hand has the layers that the reader's rules give today."""
+    """A card whose config is recorded has the layers that the reader's rules give today."""
     stale, compared = [], 0
     for card in CARDS:
         for at in (None, *range(len(card.variants))):
             model = card.model_of(at)
-            folder = CONFIGS / model.id.replace("/", "__")
-            if not folder.is_dir():
+            name = model.id.replace("/", "__")
+            if name not in config_names():
                 continue
-            now = read_directory(folder)
+            now = model_of(name)
             if model.quantization and not now.quantization:
                 continue  # the copy at hand leaves out what the card has from the published file
             compared += 1

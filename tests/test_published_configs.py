@@ -1,25 +1,21 @@
-"""Every real config file at hand is sized by engine ``generic``, or refused for a reason that stands here."""
+"""Every published config is sized by engine ``generic``, or refused for a reason that stands here."""
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
-from kvplan.model import Model
-from kvplan.readers.sources import read_directory
+from tests.recorded import as_published, config_names, model_of
 
-CONFIGS = Path(__file__).resolve().parents[1] / ".." / "shared" / "configs"
-FOLDERS = sorted(path.parent for path in CONFIGS.glob("*__*/config.json"))
-pytestmark = pytest.mark.skipif(not FOLDERS, reason="the folder of real config files is not at hand")
+NAMES = config_names()
 
-# Folder → the error code that refuses it. None is refused today.
+# Name → the error code that refuses it. None is refused today.
 REFUSED: dict[str, str] = {}
-# Folder → the words that a warning must have; every other file is read without a warning.
+# Name → the words that a warning must have; every other file is read without a warning.
 WARNED = {
     "stepfun-ai__Step-3.7-Flash": "no text_config",
     "stepfun-ai__Step-3.7-Flash-FP8": "no text_config",
@@ -38,19 +34,27 @@ WARNED = {
 OTHER_ENGINES = [name for name in ("transformers", "vllm") if name in ENGINES]
 
 
-def _read(folder: Path) -> Model:
-    return read_directory(folder)
+READ_AGAIN = (
+    "runs",
+    "draft_layers",
+    "encoder",
+    "facts",
+    "max_model_len",
+    "quantization",
+    "dtype",
+    "warnings",
+)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_sized_or_refused(folder: Path) -> None:
-    if folder.name in REFUSED:
+@pytest.mark.parametrize("name", NAMES)
+def test_sized_or_refused(name: str) -> None:
+    if name in REFUSED:
         with pytest.raises(KvplanError) as caught:
-            _read(folder)
-        assert caught.value.code == REFUSED[folder.name]
+            model_of(name)
+        assert caught.value.code == REFUSED[name]
         return
-    model = _read(folder)
-    words = WARNED.get(folder.name)
+    model = model_of(name)
+    words = WARNED.get(name)
     if words is None:
         assert model.warnings == ()
     else:
@@ -59,13 +63,18 @@ def test_sized_or_refused(folder: Path) -> None:
     assert result.per_gpu.kv_bytes > 0
     assert model.num_layers > 0
     assert model.provenance.keys
+    whole = as_published(name)
+    if whole is not None:
+        assert [getattr(model, key) for key in READ_AGAIN] == [getattr(whole, key) for key in READ_AGAIN], (
+            "the record lacks a key: run python -m scripts.record_configs"
+        )
 
 
 @pytest.mark.parametrize("engine", OTHER_ENGINES)
 def test_other_engines_answer_or_refuse(engine: str) -> None:
-    for folder in FOLDERS:
+    for name in NAMES:
         with contextlib.suppress(KvplanError):
-            kvplan.size(_read(folder), engine=engine, tokens=2048)
+            kvplan.size(model_of(name), engine=engine, tokens=2048)
 
 
 # Bytes of one more token in bf16, worked out by hand: layers × kv heads × (K width + V width) × 2 B.
@@ -109,14 +118,14 @@ PER_TOKEN = {
 @pytest.mark.parametrize("name", PER_TOKEN)
 def test_bytes_of_one_more_token(name: str) -> None:
     result = kvplan.size(
-        _read(CONFIGS / name), engine="generic", tokens=300, dtype="bfloat16", kv_cache_dtype="bfloat16"
+        model_of(name), engine="generic", tokens=300, dtype="bfloat16", kv_cache_dtype="bfloat16"
     )
     assert result.per_gpu.bytes_per_token == PER_TOKEN[name]
 
 
 def test_samba_y() -> None:
     """Phi-4-mini-flash: nine Mamba states, eight windows, one full layer; the upper half keeps nothing."""
-    model = _read(CONFIGS / "microsoft__Phi-4-mini-flash-reasoning")
+    model = model_of("microsoft__Phi-4-mini-flash-reasoning")
     counts = {layer.family: count for layer, count in model.distinct().items()}
     assert counts == {"mamba1": 9, "sliding_window": 8, "full_attention": 1, "no_cache": 7, "shared_kv": 7}
     state = 9 * (5120 * 3 * 2 + 5120 * 16 * 4)
@@ -126,7 +135,7 @@ def test_samba_y() -> None:
 
 def test_rwkv_state() -> None:
     """RWKV-5: two hidden vectors in bf16 and 40 matrices of 64 × 64 in fp32 a layer, whatever the length."""
-    model = _read(CONFIGS / "RWKV__rwkv-5-world-3b")
+    model = model_of("RWKV__rwkv-5-world-3b")
     result = kvplan.size(model, engine="generic", tokens=4096)
     assert result.per_gpu.kv_bytes == 32 * (2 * 2560 * 2 + 40 * 64 * 64 * 4)
     assert result.per_gpu.bytes_per_token == 0
@@ -146,7 +155,7 @@ def test_rwkv_state() -> None:
     ],
 )
 def test_kv_scheme_of_the_checkpoint(name: str, scheme: str | None, method: str | None) -> None:
-    model = _read(CONFIGS / name)
+    model = model_of(name)
     assert (model.kv_cache_scheme, model.quantization) == (scheme, method)
 
 
@@ -169,7 +178,7 @@ def test_kv_scheme_of_the_checkpoint(name: str, scheme: str | None, method: str 
     ],
 )
 def test_prediction_layers(name: str, families: list[str]) -> None:
-    assert [layer.family for layer in _read(CONFIGS / name).draft_layers] == families
+    assert [layer.family for layer in model_of(name).draft_layers] == families
 
 
 @pytest.mark.parametrize(
@@ -188,4 +197,4 @@ def test_prediction_layers(name: str, families: list[str]) -> None:
     ],
 )
 def test_longest_context(name: str, length: int | None) -> None:
-    assert _read(CONFIGS / name).max_model_len == length
+    assert model_of(name).max_model_len == length
