@@ -59,7 +59,7 @@ def _loaded(model: ModelLike, revision: str | None) -> Model:
     if isinstance(model, Model):
         return model
     if isinstance(model, Mapping):
-        from kvplan.readers.config import read_config
+        from kvplan.architectures.config.read import read_config
 
         return read_config(
             model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict"
@@ -131,7 +131,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
     if media:
-        from kvplan.readers.media import with_media
+        from kvplan.architectures.media import with_media
 
         settings = with_media(loaded, settings, media)
     return ask(loaded, choice, settings)
@@ -363,7 +363,7 @@ def make_settings(**options: Any) -> Settings:
         elif name == "gpu":
             value, count = gpus_of(value)
         elif name == "speculative_model":
-            from kvplan.readers.drafts import method_of
+            from kvplan.architectures.config.drafts import method_of
 
             value = load_model(value)
             if options.get("speculative_method") is None:

@@ -282,7 +282,7 @@ def _speed(engine: str) -> SpeedOf:
 
 def variants_of(model: Any, base: Settings) -> tuple[Variant, ...]:
     """The weight formats that exist, with what stands behind each; what the user states is the only one."""
-    from kvplan.readers.activation_shape import num_experts
+    from kvplan.architectures.config.activation_shape import num_experts
     from kvplan.readers.weight_formats import weight_formats
 
     formats = weight_formats(model)

@@ -1,7 +1,8 @@
 """Multi-token-prediction (MTP, NextN) layers by model type: how many, built like which layer, joined by what.
 
-One row a lineage; the cache (`kvplan.readers.drafts`) and the tensors (`kvplan.readers.weights_rules.drafts`)
-are both made of it, and engines ask it which types they build. Which key counts them, and what each module
+One row a lineage; the cache (`kvplan.architectures.config.drafts`) and the tensors
+(`kvplan.architectures.lineages.tensors.drafts`) are both made of it, and engines ask it which types they
+build. Which key counts them, and what each module
 holds: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override),
 vllm/model_executor/models/*_mtp.py and vllm/models/*/nvidia/mtp.py. Embedding and output head are the
 target's (vllm/v1/spec_decode/llm_base_proposer.py, _maybe_share_embeddings and _maybe_share_lm_head).

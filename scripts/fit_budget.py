@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from kvplan.budget.vllm import Coefficients, Load, Shape, activation_peak, non_torch
-from kvplan.readers.activation_shape import shape_of
+from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.budget.vllm import Coefficients, Load, activation_peak, non_torch
 from kvplan.readers.coefficients import FILE, FORMAT, parts
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows

@@ -22,20 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import kvplan
+from kvplan.architectures.config.activation_shape import activation_shape
+from kvplan.architectures.config.quant_file import QUANT_KEY, split_quant
+from kvplan.architectures.config.read import read_config
+from kvplan.architectures.config.subset import size_relevant
+from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.media.rules import media_keys
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.activation_shape import activation_shape
 from kvplan.readers.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
-from kvplan.readers.cards.config import QUANT_KEY, split_quant
 from kvplan.readers.cards.file import card_from_located
 from kvplan.readers.cards.index import INDEX, build_index, index_text, read_cards
 from kvplan.readers.cards.schema import card_json_schema
 from kvplan.readers.cards.writer import card_text
-from kvplan.readers.config import read_config
-from kvplan.readers.config_subset import size_relevant
-from kvplan.readers.media.rules import media_keys
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
 from scripts.card_sources import QUANTISED, Manifest, Origin
 

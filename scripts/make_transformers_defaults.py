@@ -1,8 +1,8 @@
 """Record what every model type of one transformers release defaults to.
 
-The result, ``kvplan/readers/data/transformers_defaults.json``, lets kvplan read a ``config.json`` as the
-library would, without importing it: what a missing key means, which other names a key has, which part of a
-composite configuration is the text model, and which classes a model type builds.
+The result, ``kvplan/architectures/data/transformers_defaults.json``, lets kvplan read a ``config.json`` as
+the library would, without importing it: what a missing key means, which other names a key has, which part of
+a composite configuration is the text model, and which classes a model type builds.
 
 Run it where the pinned transformers is installed (torch is not needed, and does not change the result)::
 
@@ -58,7 +58,7 @@ from typing import Any
 
 FORMAT = 1
 RELEASE = "5.23.0"
-OUTPUT = Path(__file__).resolve().parent.parent / "kvplan" / "readers" / "data" / "transformers_defaults.json"
+OUTPUT = Path(__file__).resolve().parents[1] / "kvplan/architectures/data/transformers_defaults.json"
 COMMAND = "python scripts/make_transformers_defaults.py"
 
 KINDS = {

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kvplan.architectures.config.read import read_config
 from kvplan.model import Model
-from kvplan.readers.config import read_config
 from kvplan.readers.sources import read_directory
 
 DATA = Path(__file__).resolve().parent / "data"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.readers.config import read_config
+from kvplan.architectures.config.read import read_config
 from kvplan.results import SizeResult
 from tests.recorded import config_names, model_of
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from kvplan.architectures.config.activation_shape import Shape
 from kvplan.budget.lines import about, exact, left_over
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
@@ -19,24 +20,6 @@ from kvplan.units import ceil_div
 
 _REPACKED = 20
 """Checkpoints took up to a twentieth more than their tensors in the logs of later releases."""
-
-
-@record()
-class Shape:
-    """What of a model decides its activations. Widths are per token, before tensor parallelism.
-
-    rotary_bytes: the tables of rotary angles, which every rank has.
-    """
-
-    hidden_size: int
-    vocab_size: int
-    mlp_width: int
-    expert_width: int = 0
-    experts_per_token: int = 0
-    element_bytes: int = 2
-    is_multimodal: bool = False
-    rotary_bytes: int = 0
-    num_layers: int = 0
 
 
 @record()

@@ -9,12 +9,12 @@ that is made of the target's largest layer.
 
 from __future__ import annotations
 
+from kvplan.architectures.lineages.tensors.heads import head_tensors
 from kvplan.budget.lines import exact
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.model_weights import sources_of
-from kvplan.readers.weights_rules.heads import head_tensors
 from kvplan.record import record
 from kvplan.results import BudgetLine
 from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings

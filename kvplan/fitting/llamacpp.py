@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.budget.lines import about, exact, left_over
 from kvplan.engines.base import Choice
 from kvplan.engines.llamacpp.memory import place
@@ -21,7 +22,6 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.fitting import Fit
 from kvplan.fitting.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
 from kvplan.model import Model
-from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.gguf.weights import tensor_bytes
 from kvplan.results import ModelWeights
 from kvplan.settings import Settings

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
+from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.architectures.config.quant_file import split_quant
 from kvplan.budget.lines import about, exact, left_over
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
@@ -31,8 +33,6 @@ from kvplan.fitting.parts import (
     weight_lines,
 )
 from kvplan.model import Model
-from kvplan.readers.activation_shape import shape_of
-from kvplan.readers.cards.config import split_quant
 from kvplan.readers.model_weights import sources_of
 from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings

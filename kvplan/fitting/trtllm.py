@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.budget.lines import about, exact
 from kvplan.budget.vllm import Load, activation_peak
 from kvplan.dtypes import scalar
@@ -30,7 +31,6 @@ from kvplan.fitting.parts import (
     weight_lines,
 )
 from kvplan.model import Model
-from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings

@@ -8,8 +8,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.budget.lines import exact
-from kvplan.budget.vllm import Load, Shape, vllm_budget
+from kvplan.budget.vllm import Load, vllm_budget
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.vllm.versions import rules_of
@@ -18,7 +19,6 @@ from kvplan.fitting import Fit
 from kvplan.fitting.parts import kernels_of, memory_of, no_pool, sources_for
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import sources_of
 from kvplan.record import field_names, record

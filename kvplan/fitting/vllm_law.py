@@ -15,8 +15,9 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
+from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.budget.lines import exact
-from kvplan.budget.vllm import Load, Shape, vllm_budget
+from kvplan.budget.vllm import Load, vllm_budget
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
 from kvplan.engines.vllm import compiled, planned_values
@@ -34,7 +35,6 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
 from kvplan.plans.sharing import Taken, shared_block
-from kvplan.readers.activation_shape import shape_of
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
 from kvplan.settings import Settings

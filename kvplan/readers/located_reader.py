@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvplan.architectures.config.view import LARGEST
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.readers.view import LARGEST
 from kvplan.readers.yaml.marks import Key, Located, Path
 
 

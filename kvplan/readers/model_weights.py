@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from kvplan.architectures.config.quant_file import split_quant
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.cards.config import split_quant
 from kvplan.readers.weight_sources import open_sources, sources_of_config
 from kvplan.weights.facts import CARD, WeightSources, no_source
 from kvplan.weights.formats import FP8_TENSOR, bnb_4bit

@@ -67,7 +67,7 @@ def read_directory(path: Path) -> Model:
 
 
 def _from_stdin() -> Model:
-    from kvplan.readers.config import read_config
+    from kvplan.architectures.config.read import read_config
     from kvplan.readers.json_input import parse_json, read_stream, standard_input
 
     raw = parse_json(read_stream(standard_input(), name="standard input"), name="standard input")
@@ -115,7 +115,7 @@ def _starts_as_gguf(path: Path) -> bool:
 
 
 def _from_config(file: Path) -> Model:
-    from kvplan.readers.config import read_config
+    from kvplan.architectures.config.read import read_config
     from kvplan.readers.json_input import parse_json, read_limited
 
     raw = parse_json(read_limited(file), name=str(file))

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.json_input import parse_json, read_limited
 from kvplan.readers.safetensors_header import read_checkpoint
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import CARD, Index, WeightSources, no_source
 from kvplan.weights.inventory import Inventory

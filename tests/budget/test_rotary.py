@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.readers.rotary import rotary_table_bytes
+from kvplan.architectures.config.rotary import rotary_table_bytes
 
 BASE: dict[str, Any] = {
     "model_type": "llama",

@@ -24,7 +24,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 import kvplan
-from kvplan.readers.config import read_config
+from kvplan.architectures.config.read import read_config
 from tests.conformance.shrink import HEADS, WIDTH, WINDOW, small_config
 
 pytestmark = pytest.mark.conformance

@@ -15,8 +15,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from kvplan.readers.weights_rules import inventory_of, known_decoders
-from kvplan.readers.weights_rules.registry import WHOLE
+from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
+from kvplan.architectures.lineages.tensors.registry import WHOLE
 from tests.conformance.causal_cases import CAUSAL, SETTINGS, set_of
 from tests.conformance.shrink import small_config
 

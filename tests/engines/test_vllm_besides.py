@@ -14,10 +14,10 @@ import pytest
 
 import kvplan
 from kvplan.api import load_model, make_settings
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.engines.vllm.adapters import WRAPPED, slots_of, wrapped_of
 from kvplan.errors import KvplanError
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights.adapters import vllm_bytes
 from kvplan.weights.ranks import Parallel
 from tests.engines.test_vllm_live import RELEASE

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model
+from kvplan.architectures.config.read import read_config
+from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
 from kvplan.dtypes import BFLOAT16
 from kvplan.model import Model
 from kvplan.prediction import PREDICTION
-from kvplan.readers.config import read_config
 from kvplan.readers.weight_sources import unquantised
-from kvplan.readers.weights_rules import inventory_of, known_decoders
 from kvplan.weights import Inventory, Parallel
 from kvplan.weights.ranks import block_bytes
 from kvplan.weights.stored import has_drafts

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.architectures.config.read import read_config
 from kvplan.model import Model
-from kvplan.readers.config import read_config
 from tests.engines.vllm_compare import ENGINE, figures
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"

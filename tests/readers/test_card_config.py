@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.subset import Watched, size_relevant
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.config import CardConfig, changed_keys, config_lines, split_quant
+from kvplan.readers.cards.config import CardConfig, changed_keys, config_lines
 from kvplan.readers.cards.index import read_cards
 from kvplan.readers.cards.lint import lint
-from kvplan.readers.config_subset import Watched, size_relevant
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.weights_rules import inventory_of
 from tests.recorded import config_names, config_of
 
 CARDS = read_cards(data_dir("model_cards"))

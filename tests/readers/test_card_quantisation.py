@@ -7,13 +7,13 @@ from functools import cache
 
 import pytest
 
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.cards.config import split_quant
 from kvplan.readers.cards.index import read_cards
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights.facts import WeightSources, weights_per_rank
 from kvplan.weights.ranks import ALONE
 

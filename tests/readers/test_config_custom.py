@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.architectures.config.read import read_config
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, NoCache, SharedKv, SlidingWindow
 from kvplan.model import Model
-from kvplan.readers.config import read_config
 
 PLAIN = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64}
 BART = {"model_type": "bart", "decoder_layers": 3, "encoder_layers": 5, "decoder_attention_heads": 4,

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan import size
+from kvplan.architectures.config.view import MAX_LAYERS
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.budget.lines import about, exact, left_over
 from kvplan.errors import KvplanError
-from kvplan.readers.view import MAX_LAYERS
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.weights.inventory import Dim
 from kvplan.weights.ranks import bytes_by_stage

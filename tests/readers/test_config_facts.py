@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.config.read import read_config
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.config import read_config
 
 LLAMA: dict[str, Any] = {"model_type": "llama", "max_position_embeddings": 4096, "num_hidden_layers": 32}
 

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.architectures.config.custom_types import CUSTOM
+from kvplan.architectures.config.defaults import known_model_types
+from kvplan.architectures.config.read import read_config
+from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.config import read_config
-from kvplan.readers.custom_types import CUSTOM
-from kvplan.readers.defaults import known_model_types
-from kvplan.readers.view import MAX_LAYERS
 from tests.test_known_cases import CASES
 
 LONGEST_SECONDS = 2.0

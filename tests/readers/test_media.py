@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model
+from kvplan.architectures.media import Media, media_tokens
+from kvplan.architectures.media.counting import COUNTS
+from kvplan.architectures.media.rules import RULES
 from kvplan.errors import KvplanError
-from kvplan.readers.media import Media, media_tokens
-from kvplan.readers.media.counting import COUNTS
-from kvplan.readers.media.rules import RULES
 
 RECORDED = (
     ("qwen2.5-vl-7b", {"images": 1, "image_size": (1280, 720)}, 1196),

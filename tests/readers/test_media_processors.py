@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.media import Media, media_tokens
 from kvplan.model import Model
-from kvplan.readers.media import Media, media_tokens
 
 pytest.importorskip("transformers")
 pytest.importorskip("torchvision", reason="transformers' image processors need torchvision")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.architectures.config.defaults import class_facts
+from kvplan.architectures.config.read import read_config
+from kvplan.architectures.lineages.layers import NO_CACHE, RULES, rules
 from kvplan.errors import KvplanError
 from kvplan.model import Layer, Model
-from kvplan.readers.config import read_config
-from kvplan.readers.defaults import class_facts
-from kvplan.readers.rules import NO_CACHE, RULES, rules
 
 
 def read(model_type: str, **keys: Any) -> Model:

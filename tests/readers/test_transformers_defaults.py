@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "kvplan" / "readers" / "data" / "transformers_defaults.json"
+DATA = ROOT / "kvplan" / "architectures" / "data" / "transformers_defaults.json"
 SCRIPT = ROOT / "scripts" / "make_transformers_defaults.py"
 
 MODEL_KEYS = {

@@ -147,7 +147,8 @@ def test_sizes_are_bounded_before_anything_is_built(change: dict[str, Any]) -> N
 
 def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question about a model without tensor rules leaves alone what happens to be installed."""
-    from kvplan.readers import meta_model, weights_rules
+    from kvplan.architectures.lineages import tensors
+    from kvplan.readers import meta_model
     from kvplan.readers.model_weights import sources_of
 
     def refuse(raw: object) -> None:
@@ -155,7 +156,7 @@ def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(meta_model, "tensors_on_meta", refuse)
     model = load_model({**TINY_LLAMA, "model_type": "helium"})
-    monkeypatch.setattr(weights_rules, "DECODERS", {})
+    monkeypatch.setattr(tensors, "DECODERS", {})
     found = sources_of(model)
     assert found.checkpoint is None
     assert found.inventory is None

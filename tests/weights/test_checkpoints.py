@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.architectures.config.read import read_config
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.readers.config import read_config
 from kvplan.readers.safetensors_header import (
     MAX_HEADER,
     MAX_TENSORS,

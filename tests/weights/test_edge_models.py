@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.readers.cards.find import load_card
-from kvplan.readers.weights_rules import inventory_of
 
 T5 = {
     "model_type": "t5", "d_model": 64, "d_kv": 24, "d_ff": 96, "num_layers": 2, "num_decoder_layers": 3,

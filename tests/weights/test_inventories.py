@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.readers.weights_rules import inventory_of, known_decoders
 from kvplan.weights import ALONE, Parallel, bytes_by_stage
 from kvplan.weights.ranks import block_bytes
 from kvplan.weights.text import dump_inventory, load_inventory

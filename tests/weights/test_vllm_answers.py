@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kvplan.architectures.lineages.tensors import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.readers.weight_sources import unquantised
-from kvplan.readers.weights_rules import inventory_of
 from kvplan.weights import Inventory, Parallel, bytes_by_stage, parameters_by_stage
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"

@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-QUANT_KEY = "hf_quant_config"
-"""Under this key a model's config has the file that ModelOpt writes beside it."""
 _WIDTH = 96
 
 
@@ -53,14 +51,6 @@ class CardConfig(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values())
-
-
-def split_quant(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """A model's config as the file and ModelOpt's file beside it."""
-    quant = config.get(QUANT_KEY)
-    if not isinstance(quant, Mapping):
-        return config, None
-    return {key: value for key, value in config.items() if key != QUANT_KEY}, quant
 
 
 def changed_keys(base: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

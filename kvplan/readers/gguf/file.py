@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvplan.architectures.config.view import MAX_LAYERS
 from kvplan.errors import KvplanError
 from kvplan.readers.gguf.stream import CutError, Stream
 from kvplan.readers.gguf.types import ARRAY, BLOCKS, SCALARS, TEXT
 from kvplan.readers.json_input import regular_size
-from kvplan.readers.view import MAX_LAYERS
 from kvplan.record import record
 from kvplan.units import MIB
 

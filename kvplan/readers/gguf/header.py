@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvplan.architectures.config.read import strip_sources
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import NoCache
 from kvplan.model import GGUF_HEADER, Encoder, EncoderInput, Layer, Model, Provenance, runs_of
-from kvplan.readers.config import strip_sources
 from kvplan.readers.gguf.architectures import (
     NO_CACHE,
     PLAIN,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from kvplan.architectures.config.view import MAX_LAYERS, derived
 from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
@@ -32,7 +33,6 @@ from kvplan.model import Layer
 from kvplan.readers.gguf.architectures import Architecture, Recurrent, State
 from kvplan.readers.gguf.kinds import indexed_layers, recurrent_layers, windowed_layers
 from kvplan.readers.gguf.view import HEADS, KV_HEADS, WINDOW, GgufView
-from kvplan.readers.view import MAX_LAYERS, derived
 from kvplan.record import record
 
 _CSA, _HCA = 4, 128

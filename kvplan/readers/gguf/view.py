@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kvplan.architectures.config.view import MAX_LAYERS, ConfigView, Sourced, check_integer
 from kvplan.errors import KvplanError
-from kvplan.readers.view import MAX_LAYERS, ConfigView, Sourced, check_integer
 
 HEADS, KV_HEADS = "attention.head_count", "attention.head_count_kv"
 WINDOW = "attention.sliding_window"

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kvplan.architectures.config.read import read_config
 from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
 from kvplan.model import Model
-from kvplan.readers.config import read_config
 from kvplan.readers.hub.cache import RepositoryCache, cache_of, is_commit
 from kvplan.readers.hub.deadline import Deadline
 from kvplan.readers.hub.errors import Repository, no_hub, no_network, refusal

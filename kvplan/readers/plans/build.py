@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kvplan.architectures.config.drafts import method_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.plans.flags import EngineFlags, kept, parse_flag
@@ -19,7 +20,6 @@ from kvplan.plans.plan import (
     Requirements,
 )
 from kvplan.plans.workload import Workload
-from kvplan.readers.drafts import method_of
 from kvplan.readers.gpus.find import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.readers.plans.schema import (
     EvidenceEntry,

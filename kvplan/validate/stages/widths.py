@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.budget.vllm import Shape
+from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.dtypes import scalar
-from kvplan.readers.activation_shape import shape_of
 from kvplan.record import record
 from kvplan.units import MIB, ceil_div
 from kvplan.validate.layouts import Rank

@@ -1,0 +1,98 @@
+"""The few widths of a config that decide what a forward pass needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.rotary import rotary_table_bytes
+from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import ConfigView, check_integer
+from kvplan.model import Model
+from kvplan.record import record
+
+_MLP_WIDTH = (
+    *("intermediate_size_mlp", "intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff"),
+    "decoder_ffn_dim",
+)
+_EXPERT_WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "ffn_hidden_size", "intermediate_size")
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_total")
+_PER_TOKEN = (
+    *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
+    "experts_per_token",
+)
+_TOWERS = ("vision_config", "audio_config", "vision_tower", "visual")
+
+
+@record()
+class Shape:
+    """What of a model decides its activations. Widths are per token, before tensor parallelism.
+
+    rotary_bytes: the tables of rotary angles, which every rank has.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    mlp_width: int
+    expert_width: int = 0
+    experts_per_token: int = 0
+    element_bytes: int = 2
+    is_multimodal: bool = False
+    rotary_bytes: int = 0
+    num_layers: int = 0
+
+
+def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:
+    """Widths as the config states them; 4 · hidden where a config of an older class states no MLP width."""
+    part = find_text_part(raw)
+    view = part.view
+    experts = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    per_token = (view.optional_integer(*_PER_TOKEN, default=0, lowest=0) or 0) if experts > 1 else 0
+    hidden = model.hidden_size
+    width = _widest(view, _MLP_WIDTH) or 4 * hidden
+    return Shape(
+        hidden_size=hidden,
+        vocab_size=model.vocab_size,
+        mlp_width=width,
+        expert_width=_widest(view, _EXPERT_WIDTH) if per_token else 0,
+        experts_per_token=int(per_token),
+        element_bytes=element_bytes,
+        is_multimodal=any(
+            isinstance(level.raw.get(key), Mapping) for level in part.levels for key in _TOWERS
+        ),
+        rotary_bytes=rotary_table_bytes(raw, element_bytes),
+        num_layers=model.num_layers,
+    )
+
+
+def _widest(view: ConfigView, keys: tuple[str, ...]) -> int:
+    """A width, or the largest where each layer has its own (Gemma 3n)."""
+    if isinstance(view.get(*keys), (list, Mapping)):
+        return max((check_integer(value, keys[0], 0) for value in view.sequence(*keys) or []), default=0)
+    return int(view.optional_integer(*keys, default=0, lowest=0) or 0)
+
+
+@lru_cache(maxsize=1024)
+def shape_of(model: Model, element_bytes: int) -> Shape:
+    """The widths of a loaded model; from its facts where no config came with it (GGUF, a partial card)."""
+    if model.config:
+        return activation_shape(split_quant(model.config)[0], model, element_bytes)
+    width = model.facts.get("intermediate_size")
+    return Shape(
+        hidden_size=model.hidden_size,
+        vocab_size=model.vocab_size,
+        mlp_width=width if isinstance(width, int) and width else 4 * model.hidden_size,
+        element_bytes=element_bytes,
+        num_layers=model.num_layers,
+    )
+
+
+def num_experts(model: Model) -> int:
+    """Routed experts of a layer, 0 for a dense model or where no config says."""
+    if not model.config:
+        return 0
+    view = find_text_part(split_quant(model.config)[0]).view
+    count = view.optional_integer(*_EXPERTS, default=0, lowest=0) or 0
+    return int(count) if count > 1 else 0

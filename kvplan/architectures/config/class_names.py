@@ -1,0 +1,132 @@
+"""Class names in ``architectures``: which model type they belong to, and what they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from kvplan.architectures.config.defaults import class_facts, known_model_types
+
+# Classes of public checkpoints that the generated table does not list: remote code, older names, and other
+# engines' names (vllm-project/vllm 0.32 vllm/model_executor/models/registry.py).
+OTHER_CLASSES = {
+    "LLaMAForCausalLM": "llama",
+    "YiForCausalLM": "llama",
+    "RWForCausalLM": "RefinedWeb",
+    "BaichuanForCausalLM": "baichuan",
+    "BaiChuanForCausalLM": "baichuan",
+    "ChatGLMModel": "chatglm",
+    "ChatGLMForConditionalGeneration": "chatglm",
+    "QWenLMHeadModel": "qwen",
+    "InternLMForCausalLM": "internlm",
+    "InternLM2ForCausalLM": "internlm2",
+    "DeepseekForCausalLM": "deepseek",
+    "ExaoneForCausalLM": "exaone",
+    "OrionForCausalLM": "orion",
+    "XverseForCausalLM": "xverse",
+    "MiniCPMForCausalLM": "minicpm",
+    "ArcticForCausalLM": "arctic",
+    "Grok1ForCausalLM": "grok-1",
+    "Grok1ModelForCausalLM": "grok-1",
+    "DeciLMForCausalLM": "nemotron-nas",
+    "MiniMaxText01ForCausalLM": "minimax_text_01",
+    "MiniMaxM1ForCausalLM": "minimax_m1",
+    "MiniMaxM3ForCausalLM": "minimax_m3",
+    "MiniMaxM3SparseForCausalLM": "minimax_m3",
+    "MiMoForCausalLM": "mimo",
+    "MiMoV2FlashForCausalLM": "mimo_v2_flash",
+    "MiMoV2ForCausalLM": "mimo_v2",
+    "OpenELMForCausalLM": "openelm",
+    "Phi4FlashForCausalLM": "phi4flash",
+    "Phi3VForCausalLM": "phi3_v",
+    "Step3TextForCausalLM": "step3_text",
+    "Step3p5ForCausalLM": "step3p5",
+    "BailingMoeForCausalLM": "bailing_moe",
+    "BailingMoeV2ForCausalLM": "bailing_moe_v2",
+    "HunYuanForCausalLM": "hunyuan",
+    "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
+    "HunYuanDenseV1ForCausalLM": "hunyuan_v1_dense",
+    "LongcatFlashNgramForCausalLM": "longcat_flash",
+    "TeleChat2ForCausalLM": "telechat",
+    "JAISLMHeadModel": "jais",
+    "SolarForCausalLM": "solar",
+    "PlamoForCausalLM": "plamo",
+    "Ernie4_5_ForCausalLM": "ernie4_5",
+    "Ernie4_5_MoeForCausalLM": "ernie4_5_moe",
+    "Rwkv5ForCausalLM": "rwkv5",
+    "Rwkv6ForCausalLM": "rwkv6",
+}
+GENERATORS = (
+    "causal_lm",
+    "seq2seq",
+    "speech_seq2seq",
+    "image_text_to_text",
+    "multimodal_lm",
+    "text_to_waveform",
+)
+
+
+def first_architecture(raw: Mapping[str, Any]) -> str | None:
+    """The first entry of ``architectures`` where that is a list of texts."""
+    names = raw.get("architectures")
+    if isinstance(names, (list, tuple)) and names and isinstance(names[0], str):
+        return names[0]
+    return None
+
+
+def model_type_of(architecture: str) -> str | None:
+    """The model type that a class name belongs to, where it belongs to one only."""
+    return OTHER_CLASSES.get(architecture) or _class_table().get(architecture)
+
+
+def class_names(model_type: str, *kinds: str) -> frozenset[str]:
+    """The classes that transformers builds of a type, for kinds such as ``causal_lm``."""
+    builds = (class_facts(model_type) or {}).get("builds", {})
+    names: set[str] = set()
+    for kind in kinds:
+        entry = builds.get(kind, ())
+        names.update([entry] if isinstance(entry, str) else entry)
+    return frozenset(names)
+
+
+def generates(model_type: str) -> bool:
+    """True when transformers builds some text-generating class of the type."""
+    return bool(class_names(model_type, *GENERATORS))
+
+
+@lru_cache(maxsize=1)
+def text_parts() -> frozenset[str]:
+    """The types that some generating wrapper of transformers has as its text part."""
+    found: set[str] = set()
+    for model_type in known_model_types():
+        facts = class_facts(model_type) or {}
+        key = str(facts.get("text", "")).split(".")[0]
+        part = facts.get("sub_configs", {}).get(key)
+        if part is not None and (
+            generates(model_type) or facts.get("defaults", {}).get("is_encoder_decoder")
+        ):
+            found.add(str(part if isinstance(part, str) else part.get("type")))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=1)
+def _class_table() -> dict[str, str]:
+    """Class name → model type, for class names that one type has to itself.
+
+    Of several the one counts whose config class has the name (LlamaConfig, LlamaForCausalLM).
+    """
+    owners: dict[str, dict[str, bool]] = {}
+    for model_type in known_model_types():
+        facts = class_facts(model_type) or {}
+        stem = str(facts.get("class", "")).removesuffix("Config")
+        for entry in facts.get("builds", {}).values():
+            for name in [entry] if isinstance(entry, str) else entry:
+                owners.setdefault(name, {})[model_type] = bool(stem) and name.startswith(stem)
+    table: dict[str, str] = {}
+    for name, types in owners.items():
+        namesakes = [model_type for model_type, same in types.items() if same]
+        only = namesakes if len(types) > 1 else list(types)
+        if len(only) == 1:
+            table[name] = only[0]
+    return table

@@ -1,0 +1,110 @@
+"""Multi-token-prediction layers: what a speculative method adds to the model's own layers.
+
+How many there are is a key of the config; each is built like one of the model's own layers: which key and
+which layer is `kvplan.prediction`'s table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.config.view import MAX_LAYERS, ConfigView
+from kvplan.families import CompressedAttention, Kind, SparseIndexer
+from kvplan.model import Layer, Model
+from kvplan.prediction import PREDICTION, Prediction
+from kvplan.record import record
+
+Layers = tuple[Layer, ...]
+_WORDS = {"attention": "*", "full_attention": "*", "moe": "E", "mlp": "-", "mamba": "M"}
+
+
+@record()
+class Drafts:
+    """The rule of a model's prediction layers, how many steps they predict, and each layer's cache.
+
+    letters: the blocks of one step where a pattern names them; ``*`` is attention, ``E`` experts. Without a
+    pattern that the rule asks for, one attention layer is known of them.
+    """
+
+    rule: Prediction
+    count: int
+    layers: Layers
+    letters: str = ""
+
+
+def prediction_of(part: TextPart) -> Prediction | None:
+    """The row of the model's type: its own word for itself, or the type whose rule reads it."""
+    return PREDICTION.get(part.model_type) or PREDICTION.get(part.view.model_type)
+
+
+def how_many(part: TextPart) -> int:
+    """Prediction steps that the engine builds layers for."""
+    rule = prediction_of(part)
+    if rule is None:
+        return 0
+    found = part.view.optional_integer(*rule.keys, default=rule.default, lowest=0, highest=MAX_LAYERS)
+    return min(int(found or 0), MAX_LAYERS if rule.most is None else rule.most)
+
+
+def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
+    """The model's prediction layers, one entry each; empty where it has none or their shape is not known."""
+    found = drafts_of(part, layers)
+    return found.layers if found else ()
+
+
+def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:
+    """What the config says of prediction layers; None where it has none. layers: the model's own."""
+    view, rule, count = part.view, prediction_of(part), how_many(part)
+    if rule is None or count == 0:
+        return None
+    if rule.window_only:
+        return Drafts(rule, count, (_window_only(layers),) * count)
+    like = _like(layers, rule.kinds)
+    if like is None:
+        return None
+    if rule.pattern:
+        letters = _letters(view, rule.pattern)
+        return Drafts(rule, count, (like,) * (count * (letters or "*").count("*")), letters)
+    return Drafts(rule, count, _named(rule, view, layers, count, like))
+
+
+def _like(layers: list[Layer], kinds: tuple[Kind, ...]) -> Layer | None:
+    """The first layer of one of the kinds; of two, the one with an indexer of its own."""
+    found = [layer for layer in layers if any(part.kind in kinds for part in layer.parts)]
+    indexed = [layer for layer in found if any(isinstance(part, SparseIndexer) for part in layer.parts)]
+    return next(iter(indexed or found), None)
+
+
+def _window_only(layers: list[Layer]) -> Layer:
+    """DeepSeek-V4's prediction layer keeps the window and compresses nothing (its compress ratio is 0)."""
+    part = next(part for layer in layers for part in layer.parts if isinstance(part, CompressedAttention))
+    return Layer(
+        (CompressedAttention(part.head_dim, part.sliding_window, qk_rope_head_dim=part.qk_rope_head_dim),)
+    )
+
+
+def _letters(view: ConfigView, key: str) -> str:
+    """The blocks of a prediction step: a pattern of letters, or a list of words; empty without either."""
+    words = view.sequence("mtp_layers_block_type")
+    if words is not None:
+        return "".join(_WORDS.get(str(word), "?") for word in words)
+    pattern = view.get(key)
+    return pattern if isinstance(pattern, str) and len(pattern) <= MAX_LAYERS else ""
+
+
+def _named(rule: Prediction, view: ConfigView, layers: list[Layer], count: int, like: Layer) -> Layers:
+    """The kinds that a list of the config gives the prediction layers, else one layer for all."""
+    kinds = (rule.types and view.sequence(*rule.types)) or ()
+    first = 0 if rule.types_from_start else len(layers)
+    window = next((layer for layer in layers if any(p.kind is Kind.SLIDING for p in layer.parts)), like)
+    extra: Mapping[int, object] = dict(enumerate(kinds[first : first + count]))
+    return tuple(window if extra.get(i) == "sliding_attention" else like for i in range(count))
+
+
+def method_of(draft: Model) -> str:
+    """The method by the draft's name or class, as vLLM tells it (vllm/config/speculative.py)."""
+    words = f"{draft.id} {draft.architecture or ''}".lower()
+    if "eagle3" in words:
+        return "eagle3"
+    return "eagle" if "eagle-" in words or "eagleforcausal" in words else "draft_model"

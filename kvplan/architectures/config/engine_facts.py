@@ -1,0 +1,173 @@
+"""Config values that one engine's rule needs and the layers do not carry, named for ``Model.facts``.
+
+serving_model_len, serving_longest_model_len: vllm-project/vllm 0.32 vllm/config/model.py
+(_get_and_verify_max_len) and vllm/transformers_utils/model_arch_config_convertor.py
+(derive_max_model_len_and_key). A fact that says nothing new is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.architectures.config.view import ConfigView
+
+LENGTH_KEYS = (
+    "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+    "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len",
+)  # fmt: skip
+# These leave max_position_embeddings already scaled.
+SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"})
+
+
+# Config classes of vLLM's own whose defaults differ (vllm/transformers_utils/configs/kimi_linear.py).
+OWN_LENGTHS = {"kimi_linear": 4096}
+SOFTCAPPED = frozenset({"gemma2"})
+"""Types whose class caps attention logits unless the file says otherwise."""
+_MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
+
+
+def engine_facts(
+    view: ConfigView,
+    max_model_len: int | None,
+    quantization: Mapping[str, Any] | None = None,
+    scheme: str | None = None,
+) -> dict[str, int | str | bool | None]:
+    """Facts of the text part.
+
+    max_model_len and scheme are the model's own, as the reader has them; quantization the object that
+    counts: the config's, else ModelOpt's file beside it.
+    """
+    facts: dict[str, int | str | bool | None] = {}
+    served = serving_kv_scheme(quantization)
+    if served != scheme:
+        facts["serving_kv_scheme"] = served
+    default, longest = serving_lengths(view)
+    if default != max_model_len:
+        facts["serving_model_len"] = default
+    if longest != (max_model_len or 0):
+        facts["serving_longest_model_len"] = longest
+    softcap = view.get("attn_logit_softcapping")
+    if softcap or (view.model_type in SOFTCAPPED and not view.given("attn_logit_softcapping")):
+        facts["attn_logit_softcapping"] = True
+    if view.model_type == "mimo_v2_flash":
+        facts.update(_mimo_window(view))
+    return facts
+
+
+def _mimo_window(view: ConfigView) -> dict[str, int | str | bool | None]:
+    """The windowed layers' own heads and widths where they are not twice the KV heads and the same widths.
+
+    vllm/model_executor/models/mimo_v2.py; the transformers class knows num_key_value_heads and head_dim only.
+    """
+    rule = {
+        "num_kv_heads": ("swa_num_key_value_heads", "num_key_value_heads", 2),
+        "head_dim": ("swa_head_dim", "head_dim", 1),
+        "v_head_dim": ("swa_v_head_dim", "v_head_dim", 1),
+    }
+    found: dict[str, int | str | bool | None] = {}
+    for name, (own, shared, times) in rule.items():
+        value, usual = view.optional_integer(own), view.optional_integer(shared)
+        if value is not None and usual is not None and value != times * usual:
+            found[f"serving_window_{name}"] = int(value)
+    return found
+
+
+def serving_lengths(view: ConfigView) -> tuple[int | None, int]:
+    """(the default max_model_len, the longest that is accepted); 0: no key bounds it.
+
+    The smallest of the length keys; model_max_length overrides it; a rope factor multiplies it unless the
+    rope type is one whose configs are scaled already; longrope serves its original length by default.
+    """
+    derived: float | None = None
+    own = OWN_LENGTHS.get(view.model_type)
+    if own is not None and not view.given(*LENGTH_KEYS):
+        return own, own
+    for key in LENGTH_KEYS:
+        value = view.get(key)
+        if _is_length(value) and (derived is None or value < derived):
+            derived = value
+    ceiling = view.get("model_max_length")
+    if _is_length(ceiling) and ceiling:
+        derived = ceiling
+    if derived is None:
+        return None, 0
+    ropes = rope_entries(view)
+    if ropes and "gemma3" not in view.model_type:
+        derived *= _factor(ropes)
+    default = int(derived)
+    if any(kind == "longrope" for kind, _ in ropes):
+        original = view.get("original_max_position_embeddings")
+        if _is_length(original):
+            default = int(original)
+    longest = int(derived)
+    if _is_length(ceiling):
+        longest = max(longest, int(ceiling))
+    return default, longest
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 10**15
+
+
+def _factor(ropes: list[tuple[str, Mapping[str, Any]]]) -> float:
+    factor: Any = 1.0
+    for kind, entry in ropes:
+        if kind not in SCALED:
+            factor = entry.get("factor", factor)
+    return factor if isinstance(factor, (int, float)) and 0 < factor < 10**6 else 1.0
+
+
+def rope_entries(view: ConfigView) -> list[tuple[str, Mapping[str, Any]]]:
+    """(type, parameters) of the rope settings: one for the model, or one a layer type."""
+    for key in ("rope_parameters", "rope_scaling"):
+        value = view.get(key)
+        if isinstance(value, Mapping) and value:
+            inner = [entry for entry in value.values() if isinstance(entry, Mapping)]
+            entries = inner if len(inner) == len(value) else [value]
+            return [(_rope_type(entry), entry) for entry in entries]
+    return []
+
+
+def _rope_type(entry: Mapping[str, Any]) -> str:
+    kind = entry.get("rope_type", entry.get("type", "default"))
+    return {"su": "longrope", "mrope": "default"}.get(kind, kind) if isinstance(kind, str) else "default"
+
+
+def serving_kv_scheme(config: Mapping[str, Any] | None) -> str | None:
+    """What ``auto`` becomes under vLLM, or None (vllm/utils/torch_utils.py, get_kv_cache_quant_algo_string).
+
+    ModelOpt files count only where they say that ModelOpt made them (quant_method or producer);
+    compressed-tensors ones where they have a kv_cache_scheme.
+    """
+    if not config:
+        return None
+    method = _quant_method(config)
+    if method.startswith("compressed"):
+        return "fp8" if config.get("kv_cache_scheme") else None
+    if not method.startswith("modelopt"):
+        return None
+    nested = config.get("quantization")
+    inner = nested if isinstance(nested, Mapping) else config
+    scheme = (
+        inner.get("kv_cache_scheme")
+        or config.get("kv_cache_scheme")
+        or inner.get("kv_cache_quant_algo")
+        or config.get("kv_cache_quant_algo")
+    )
+    if isinstance(scheme, Mapping):
+        bits = scheme.get("num_bits") if scheme.get("type") == "float" else None
+        static = scheme.get("dynamic") is False
+        scheme = "fp8" if bits == 8 and static else "nvfp4" if bits == 4 else None
+    return _MODELOPT_WORDS.get(scheme.lower()) if isinstance(scheme, str) else None
+
+
+def _quant_method(config: Mapping[str, Any]) -> str:
+    """quant_method; ModelOpt's older files name their producer instead."""
+    producer, inner = config.get("producer"), config.get("quantization")
+    if isinstance(inner, Mapping):
+        by_modelopt = isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+        if (by_modelopt or "modelopt_quant_config" in inner) and inner.get("quant_algo") is not None:
+            return "modelopt"
+    method = config.get("quant_method")
+    return method.lower() if isinstance(method, str) else ""

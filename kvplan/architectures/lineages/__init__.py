@@ -1,0 +1,1 @@
+"""What each lineage of models has: layers and tensors."""

@@ -1,0 +1,80 @@
+"""What a request carries beside its text, as options say it, and the settings with its tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from kvplan.architectures.media.asked import Media
+from kvplan.architectures.media.count import media_tokens
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+_LONGEST = 10**6
+_PIXELS = re.compile(r"(\d{1,6})\s*[xX×]\s*(\d{1,6})", re.ASCII)
+
+
+def parse_pixels(value: Any) -> tuple[int, int]:
+    """``1280x720`` (or a pair) as width and height. Raises KvplanError(bad-setting)."""
+    found = _PIXELS.fullmatch(value.strip()) if isinstance(value, str) else None
+    pair = found.groups() if found else value
+    try:
+        width, height = (0, 0) if isinstance(pair, str) else (int(side) for side in pair)
+    except (TypeError, ValueError):
+        width = height = 0
+    if width < 1 or height < 1:
+        raise KvplanError("bad-setting", f"image_size is {value!r}", help="width x height: 1280x720")
+    return width, height
+
+
+def _seconds(value: Any) -> Fraction:
+    try:
+        found = Fraction(str(value).strip())
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(-1)
+    if not 0 <= found <= _LONGEST:
+        raise KvplanError("bad-setting", f"audio_seconds is {value!r}, not a number", help="for example 12.5")
+    return found
+
+
+def with_media(model: Model, settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """The settings with the tokens that images, video and audio add; ``tokens`` counts text before.
+
+    Without ``tokens`` the request is as long as the model takes, media included. Raises KvplanError
+    (no-media-rule | bad-setting).
+    """
+    values = {name: value for name, value in given.items() if value is not None}
+    if not values:
+        return settings
+    if "image_size" in values:
+        values["image_size"] = parse_pixels(values["image_size"])
+    if "audio_seconds" in values:
+        values["audio_seconds"] = _seconds(values["audio_seconds"])
+    for name in ("images", "video_frames", "min_pixels", "max_pixels"):
+        if name in values and (not isinstance(values[name], int) or values[name] < 0):
+            raise KvplanError("bad-setting", f"{name} is {values[name]!r}, not a whole number")
+    found = media_tokens(model, Media(**values))
+    shown: dict[str, object] = {name: _shown_media(value) for name, value in values.items()}
+    shown.update({f"{kind}_tokens": amount for kind, amount in found.prompt})
+    tokens = settings.tokens
+    if tokens is not None:
+        shown["text_tokens"] = tokens
+        tokens += found.total
+    elif model.max_model_len is not None and found.total >= model.max_model_len:
+        raise KvplanError(
+            "bad-setting",
+            f"images, video and audio take {found.total:,} tokens, and {model.id} at most"
+            f" {model.max_model_len:,} in all",
+        )
+    encoder = settings.encoder_tokens if found.encoder is None else found.encoder
+    return replace(settings, tokens=tokens, encoder_tokens=encoder, media=tuple(shown.items()))
+
+
+def _shown_media(value: Any) -> object:
+    if isinstance(value, tuple):
+        return f"{value[0]}x{value[1]}"
+    return float(value) if isinstance(value, Fraction) else value
