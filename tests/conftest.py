@@ -6,8 +6,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+ELSEWHERE = {"gpu", "vllm", "llamacpp"}
+"""Markers of tests that need a machine or an engine of their own."""
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -19,3 +24,22 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fuzz" if "KVPLAN_FUZZ" in os.environ else "repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--nothing-else-skipped",
+        action="store_true",
+        help=f"a test that is skipped without one of these markers fails: {', '.join(sorted(ELSEWHERE))}",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    strict = item.config.getoption("--nothing-else-skipped")
+    if strict and report.skipped and not ELSEWHERE & {mark.name for mark in item.iter_markers()}:
+        report.outcome = "failed"
+    return report

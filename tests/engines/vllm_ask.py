@@ -95,8 +95,11 @@ def _meta_device() -> Any:
     return Redirect()
 
 
-def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str]]:
-    """One pipeline stage: build the model (and the drafter), collect the specs of its layers."""
+def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
+    """One pipeline stage: build the model (and the drafter), collect the specs of its layers.
+
+    Also [parameters, their bytes] of the model on one rank of the stage.
+    """
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
@@ -122,7 +125,9 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str]]:
         runner = types.SimpleNamespace(vllm_config=config, shared_kv_cache_layers={})
         specs = GPUModelRunner.get_kv_cache_spec(runner)
         layouts = WorkerBase.get_supported_kv_cache_layouts(types.SimpleNamespace(vllm_config=config))
-    return specs, layouts
+    own = list(kept[0].parameters())
+    sizes = [sum(one.numel() for one in own), sum(one.numel() * one.element_size() for one in own)]
+    return specs, layouts, sizes
 
 
 def _draft_model(config: Any) -> Any:
@@ -278,6 +283,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     adapters: list[int] = []
     layouts: list[str] = []
     configs: list[Any] = []
+    weights: list[list[int]] = []
     for stage in range(pp):
         # Every worker has a config of its own, and fits the block size to its own layers.
         _groups(tp, pp, stage, dcp)
@@ -288,8 +294,9 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 for whose in (configs[-1].model_config, configs[-1].speculative_config.draft_model_config):
                     setattr(whose.hf_config, name, case["config"][name])
             return {"tensors": _prediction_tensors(configs[-1])}
-        specs, layouts = _stage_specs(configs[-1])
+        specs, layouts, sizes = _stage_specs(configs[-1])
         stages.append(specs)
+        weights.append(sizes)
         if args.get("enable_lora"):
             adapters.append(_adapter_bytes(configs[-1]))
     config = max(configs, key=lambda one: one.cache_config.block_size)
@@ -320,6 +327,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         "groups": groups,
         **({"views": [placed(config, plan) for plan in plans[::tp]]} if case.get("views") else {}),
         **({"adapters": adapters} if adapters else {}),
+        **({"weights": weights} if case.get("weights") else {}),
     }
 
 

@@ -1,0 +1,224 @@
+"""Workflows, hooks, issue forms, decisions, changelog fragments: valid, pinned and true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import changelog, new_releases
+from tests.report.schemas import builtin_errors
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+DECISIONS = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(VENV)", ".venv")
+TARGETS = set(re.findall(r"^([\w./-]+):", MAKEFILE, re.MULTILINE))
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def commands(path: Path) -> list[str]:
+    """Every script line of a workflow's steps."""
+    jobs = loaded(path)["jobs"].values()
+    return [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_by_their_schema(path: Path) -> None:
+    assert builtin_errors("vendor.github-workflows", path) == ""
+    assert builtin_errors("custom.github-workflows-require-timeout", path) == ""
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_issue_forms_by_their_schema(path: Path) -> None:
+    kind = "config" if path.stem == "config" else "forms"
+    assert builtin_errors(f"vendor.github-issue-{kind}", path) == ""
+
+
+def test_dependabot_by_its_schema() -> None:
+    assert builtin_errors("vendor.dependabot", ROOT / ".github" / "dependabot.yml") == ""
+
+
+def test_a_wrong_number_comes_with_command_and_log() -> None:
+    form = loaded(ROOT / ".github" / "ISSUE_TEMPLATE" / "wrong_number.yml")
+    needed = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}
+    assert {"command", "answer", "truth", "version"} <= needed
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
+    """A tag can be moved to other code; the version stands beside the commit."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "uses:" in line]
+    assert lines
+    for line in lines:
+        assert re.search(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def test_one_action_has_one_commit() -> None:
+    """action.yml, the examples and the workflows speak of the same code."""
+    files = [*WORKFLOWS, ROOT / "action.yml", *(ROOT / "examples" / "ci").glob("*.yml")]
+    pins: dict[str, set[str]] = {}
+    for path in files:
+        for name, pin in re.findall(
+            r"uses: ([\w/-]+)@([0-9a-f]{40} # \S+)", path.read_text(encoding="utf-8")
+        ):
+            pins.setdefault(name, set()).add(pin)
+    assert {name: found for name, found in pins.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_rights_are_asked_for_where_they_are_used(path: Path) -> None:
+    """Read only by default; a token to publish with in the one job that builds nothing."""
+    workflow = loaded(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        more = {right for right, level in job.get("permissions", {}).items() if level == "write"}
+        assert more == (
+            {"id-token", "attestations"} if (path.stem, name) == ("release", "publish") else set()
+        )
+        for step in job["steps"]:
+            if "actions/checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+            assert "${{ github." not in step.get("run", ""), "text of a pull request is no command"
+    assert "secrets." not in path.read_text(encoding="utf-8")
+
+
+def test_every_supported_system_and_python() -> None:
+    matrix = loaded(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]["suite"]["strategy"]["matrix"]
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos", "windows"}
+    oldest = int(re.findall(r'^requires-python = ">=3.(\d+)"', PROJECT, re.MULTILINE)[0])
+    assert matrix["python"] == [f"3.{minor}" for minor in range(oldest, oldest + 5)]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_workflow_runs_is_here(path: Path) -> None:
+    """Targets of make, scripts and extras that a step names."""
+    workflow = path.read_text(encoding="utf-8")
+    matrix = re.findall(r"target: \[(.*)\]", workflow)
+    for line in commands(path):
+        for target in re.findall(r"\bmake ([\w./-]+)", line):
+            assert target in TARGETS
+        for script in re.findall(r"\bscripts[./]([\w/]+)", line):
+            assert list((ROOT / "scripts").glob(f"{script}.*")), script
+        for extra in re.findall(r"\.\[([\w-]+)\]", line):
+            assert f"\n{extra} = [" in PROJECT
+    assert {word.strip() for words in matrix for word in words.split(",")} <= TARGETS
+
+
+def test_the_tool_that_publishes_is_pinned_by_its_content() -> None:
+    lines = (ROOT / ".github" / "uv.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"uv==[\d.]+ --hash=sha256:[0-9a-f]{64}", line) for line in pins)
+    for name in ("tests", "release"):
+        installs = [
+            line for line in commands(ROOT / ".github" / "workflows" / f"{name}.yml") if "uv.txt" in line
+        ]
+        assert installs
+        assert all("--require-hashes" in line for line in installs)
+
+
+def test_own_hooks_are_those_of_make_lint() -> None:
+    """ruff of the same release, mypy and the contracts; foreign hooks by their commit."""
+    hooks = {}
+    for repository in loaded(ROOT / ".pre-commit-config.yaml")["repos"]:
+        if repository["repo"] != "local":
+            assert re.fullmatch(r"[0-9a-f]{40}", repository["rev"]), repository
+        hooks.update({hook["id"]: hook for hook in repository["hooks"]})
+    ruff = re.findall(r'"(ruff==[\d.]+)"', PROJECT)
+    assert hooks["ruff"]["additional_dependencies"] == hooks["ruff-format"]["additional_dependencies"] == ruff
+    assert {"mypy", "import-contracts", "card-index", "gpu-index", "changelog"} <= set(hooks)
+    for hook in hooks.values():
+        for module in re.findall(r"-m (scripts\.\w+)", hook.get("entry", "")):
+            assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), module
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_dated_listed_and_about_files_that_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert re.match(rf"# {int(path.name[:4])}\. .+\n\n\d{{4}}-\d\d-\d\d · (in force|replaced by \d+)\n", text)
+    assert all(f"**{part}.**" in text for part in ("Context", "Decision", "Consequences"))
+    assert f"({path.name})" in (path.parent / "README.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:kvplan|tests|scripts)/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_security_policy_names_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) >= 5
+    assert all((ROOT / name).exists() for name in named)
+
+
+def test_the_fragments_here_can_be_gathered() -> None:
+    changelog.fragments(ROOT / "changelog.d")
+
+
+BEFORE = "# Changelog\n\nProse.\n\n## 0.1.0 (2026-12-01)\n\n### Added\n\n- old\n"
+
+
+def _fragments(folder: Path, **texts: str) -> dict[str, list[Path]]:
+    for name, text in texts.items():
+        (folder / f"{name.replace('_', '.')}.md").write_text(text, encoding="utf-8")
+    return changelog.fragments(folder)
+
+
+def test_fragments_become_a_release(tmp_path: Path) -> None:
+    found = _fragments(tmp_path, b_numbers="- two\n", a_numbers="- one\n  more\n", x_added="- new")
+    assert changelog.gathered(BEFORE, found, "0.2.0", "2027-01-31") == (
+        "# Changelog\n\nProse.\n\n## 0.2.0 (2027-01-31)\n\n### Numbers that changed\n\n- one\n"
+        "  more\n- two\n\n### Added\n\n- new\n\n## 0.1.0 (2026-12-01)\n\n### Added\n\n- old\n"
+    )
+
+
+def test_fragments_join_what_is_written_already(tmp_path: Path) -> None:
+    text = (
+        BEFORE.replace("(2026-12-01)", "(unreleased)")
+        + "\n### Fixed\n\n- mended\n\n## 0.0.1 (x)\n\n- first\n"
+    )
+    found = _fragments(tmp_path, a_added="- new\n")
+    assert changelog.gathered(text, found, "0.1.0", "2026-12-02") == (
+        "# Changelog\n\nProse.\n\n## 0.1.0 (2026-12-02)\n\n### Added\n\n- old\n- new\n\n"
+        "### Fixed\n\n- mended\n\n## 0.0.1 (x)\n\n- first\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.news.md", "- x\n"), ("A b.added.md", "- x\n"), ("a.added.md", "x\n")]
+)
+def test_a_fragment_that_cannot_be_placed(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=re.escape(name)):
+        changelog.fragments(tmp_path)
+
+
+def test_a_tag_is_released_when_version_and_changelog_say_so(tmp_path: Path) -> None:
+    (tmp_path / "kvplan").mkdir()
+    (tmp_path / "changelog.d").mkdir()
+    (tmp_path / "kvplan" / "version.py").write_text('"""The version."""\n\n__version__ = "0.1.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(BEFORE, encoding="utf-8")
+    assert changelog.unready(tmp_path, "v0.1.0") is None
+    assert "version.py" in str(changelog.unready(tmp_path, "v0.2.0"))
+    _fragments(tmp_path / "changelog.d", a_added="- x\n")
+    assert "fragments" in str(changelog.unready(tmp_path, "v0.1.0"))
+    (tmp_path / "CHANGELOG.md").write_text(BEFORE.replace("2026-12-01", "unreleased"), encoding="utf-8")
+    assert "dated" in str(changelog.unready(tmp_path, "v0.1.0"))
+
+
+@pytest.mark.parametrize(
+    ("found", "known", "unknown"),
+    [
+        ("0.33.0", "0.33", False), ("0.33.1", "0.33", False), ("0.34.0", "0.33", True), ("1.0", "0.33", True),
+        ("0.5.23.post1", "0.5.23", False), ("0.5.24", "0.5.23", True), ("5.9.0", "5.23", False),
+        ("0.34.0rc1", "0.33", True),
+    ],
+)  # fmt: skip
+def test_a_release_that_is_not_known(found: str, known: str, unknown: bool) -> None:
+    assert new_releases.newest(f"vllm ({found})\nAvailable versions: …\n", "vllm") == found
+    assert new_releases.is_unknown(found, known) is unknown
