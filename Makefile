@@ -8,11 +8,12 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
+	@echo "make quick        ruff and the tests that break first: under a minute on 2 idle cores"
 	@echo "make laws         the properties that make test samples, with many more examples"
 	@echo "make fuzz         100,000 bent inputs (under 3 minutes on 2 cores); FUZZ_SEED=1 for others"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
@@ -50,6 +51,18 @@ unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -m "not vllm and not llamacpp and not gpu" $(PYTEST_ARGS)
 
 test: lint unit
+
+# What a change breaks first, chosen by measured time: terms, recorded answers, configs, cards, plans, both parsers.
+QUICK := tests/core tests/test_known_cases.py tests/test_published_configs.py tests/test_api.py tests/test_house.py \
+	tests/test_upkeep.py tests/engines/test_vllm_recorded.py tests/engines/test_sglang.py tests/engines/test_trtllm.py \
+	tests/engines/test_llamacpp.py tests/engines/test_transformers.py tests/readers/test_config.py \
+	tests/readers/test_rules.py tests/readers/test_cards.py tests/readers/test_gpus.py tests/checking \
+	tests/budget/test_formula.py tests/budget/test_fitting.py tests/weights/test_ranks.py tests/cli/test_parsers.py
+
+quick: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
 
 laws: $(VENV)/.test
 	KVPLAN_LAWS=all $(BIN)/python -m pytest -n 2 -m laws tests $(PYTEST_ARGS)

@@ -53,7 +53,7 @@ def gathered(text: str, found: dict[str, list[Path]], version: str, date: str) -
     for section, paths in found.items():
         lines = "".join(path.read_text(encoding="utf-8").rstrip("\n") + "\n" for path in paths)
         body = _under(body, f"### {SECTIONS[section]}\n", lines)
-    return f"{before}{heading}{body.rstrip()}\n" + (f"\n{after}" if after else "")
+    return f"{before}{heading}\n{body.strip()}\n" + (f"\n{after}" if after else "")
 
 
 def _under(body: str, heading: str, lines: str) -> str:
