@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvplan.readers.cards.config import split_quant
+from kvplan.architectures.config.quant_file import split_quant
 from kvplan.readers.cards.index import read_cards
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.weight_sources import unquantised
