@@ -1,0 +1,8 @@
+"""An engine's own scheduler and block manager on a workload, in virtual time: pure, whole numbers."""
+
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.replica import StepTime, Trace, simulate
+from kvplan.simulate.results import Answer
+from kvplan.simulate.settings import Engine, Group
+
+__all__ = ["Answer", "Arrival", "Engine", "Group", "StepTime", "Trace", "simulate"]

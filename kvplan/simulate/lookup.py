@@ -1,0 +1,148 @@
+"""The longest prefix that every group of caches still has.
+
+vllm-project/vllm 0.32 vllm/v1/core/kv_cache_coordinator.py (find_longest_cache_hit) and
+single_type_kv_cache_manager.py: full attention from the left, windows and states from the right, groups of
+equal rules together, all again and again until none shortens the hit.
+"""
+
+from __future__ import annotations
+
+from kvplan.simulate.held import Part, Path
+from kvplan.simulate.pool import first_from
+from kvplan.simulate.settings import CHUNK, FULL
+from kvplan.simulate.tables import Table
+
+
+def sorts_of(tables: tuple[Table, ...]) -> list[list[Table]]:
+    """The groups by equal rules, full attention first."""
+    found: dict[tuple[str, int, int], list[Table]] = {}
+    for table in tables:
+        found.setdefault((table.kind, table.block, table.chunk or table.span), []).append(table)
+    return sorted(found.values(), key=lambda tables: tables[0].kind != FULL)
+
+
+def longest_hit(sorts: list[list[Table]], paths: dict[int, Path], limit: int) -> tuple[int, int]:
+    """(tokens that every group has, tokens that some group has) of the first ``limit`` ones."""
+    if len(sorts) == 1:
+        hit = _hit(sorts[0], paths, limit)
+        return hit, hit
+    hit, longest, full = limit, 0, -1
+    simple = len(sorts) == 2 and sorts[0][0].kind == FULL
+    while True:
+        current = hit
+        for number, tables in enumerate(sorts):
+            if number == 0 and full >= 0 and tables[0].kind == FULL:
+                current = min(current, full)
+                continue
+            current = _hit(tables, paths, current)
+            if number == 0:
+                full = current
+            longest = max(longest, current)
+        if current >= hit:
+            break
+        hit = current
+        if simple:
+            break
+    return hit, longest
+
+
+def _hit(tables: list[Table], paths: dict[int, Path], limit: int) -> int:
+    table = tables[0]
+    block, path = table.block, paths[table.block]
+    most, every = limit // block, table.unit // block
+    if table.kind == FULL:
+        reach = min(_reach(path, table.number, 0, most) for table in tables)
+        return reach // every * every * block
+    if table.kind == CHUNK:
+        start = limit // table.chunk * table.chunk // block
+        return min(_reach(path, table.number, start, most) for table in tables) * block
+    need = 1 if table.state else max(1, table.need)
+    top = 0  # the end of the stretch that is under way, 0: none
+    low = -1
+    for start, stop in _covered(path, tables, most):
+        if top and stop != low:
+            top = 0
+        low = start
+        if not top:
+            end = stop // every * every
+            if end <= start:
+                continue
+            top = end
+        if top - start >= need:
+            return top * block
+    return top * block if top and low == 0 else 0
+
+
+def _reach(path: Path, group: int, start: int, most: int) -> int:
+    """The first block from ``start`` on that the group has not, at most ``most``."""
+    place = start
+    for first, stop, run in path:
+        if stop <= place:
+            continue
+        pieces = run.pieces[group]
+        upto = min(stop, most)
+        while place < upto:
+            found = first_from(pieces, place - first)
+            if found is None:
+                return place
+            place = min(first + found[1], upto)
+        if place >= most:
+            return max(start, most)
+    return place
+
+
+def _covered(path: Path, tables: list[Table], most: int) -> list[tuple[int, int]]:
+    """The stretches of the first ``most`` blocks that all the groups have, the last first."""
+    found: list[tuple[int, int]] = []
+    for first, stop, run in reversed(path):
+        if first >= most:
+            continue
+        upto = min(stop, most) - first
+        ranges = [(0, upto)]
+        for table in tables:
+            pieces = run.pieces[table.number]
+            ranges = _both(ranges, sorted((piece.start, piece.stop) for piece in pieces)) if pieces else []
+        found += [(first + start, first + end) for start, end in reversed(ranges)]
+    return found
+
+
+def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, stop in pieces:
+        if joined and start <= joined[-1][1]:
+            if stop > joined[-1][1]:
+                joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((start, stop))
+    found, place = [], 0
+    for low, high in ranges:
+        while place < len(joined) and joined[place][1] <= low:
+            place += 1
+        at = place
+        while at < len(joined) and joined[at][0] < high:
+            found.append((max(low, joined[at][0]), min(high, joined[at][1])))
+            at += 1
+    return found
+
+
+def parts_of(table: Table, path: Path, start: int, stop: int) -> tuple[list[Part], int]:
+    """The pieces that hold blocks [start, stop) of a hit, and how many of the blocks nobody holds now."""
+    parts: list[Part] = []
+    idle, place = 0, start
+    for first, end, run in path:
+        if end <= place:
+            continue
+        if place >= stop:
+            break
+        upto = min(stop, end)
+        pieces = run.pieces[table.number]
+        while place < upto:
+            found = first_from(pieces, place - first)
+            assert found is not None
+            piece, reach = found
+            reach = min(first + reach, upto)
+            parts.append((piece, place - first, reach - first, place))
+            if not piece.refs:
+                idle += reach - place
+            place = reach
+    return parts, idle

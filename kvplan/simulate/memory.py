@@ -1,0 +1,121 @@
+"""Blocks for requests: what a step needs of the pool, and giving it.
+
+vllm-project/vllm 0.32 vllm/v1/core/kv_cache_manager.py (get_computed_blocks, allocate_slots).
+"""
+
+from __future__ import annotations
+
+from kvplan.record import record
+from kvplan.simulate.held import Held, Part, Stored
+from kvplan.simulate.lookup import longest_hit, parts_of, sorts_of
+from kvplan.simulate.pool import Pool
+from kvplan.simulate.request import Request
+from kvplan.simulate.settings import Engine
+from kvplan.simulate.tables import tables_of
+from kvplan.units import ceil_div
+
+
+@record(eq=False)
+class Hit:
+    """A prefix that the cache has. parts: of each group its pieces; idle: of each group blocks that nobody
+    holds; junction: as in `Request`."""
+
+    tokens: int = 0
+    junction: int = 0
+    parts: tuple[list[Part], ...] = ()
+    idle: tuple[int, ...] = ()
+
+
+class Memory:
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.pool = engine, Pool(engine.blocks)
+        self.tables = tables_of(engine)
+        self.sliding = [table.number for table in self.tables if table.slides]
+        self.sorts = sorts_of(self.tables)
+        self.caching, self.length = engine.caching, engine.length
+        self.unit = engine.unit if len(self.tables) > 1 else 1
+        self.hashed, self.fresh = engine.hashed, set[Stored]()
+
+    def hit(self, request: Request) -> Hit:
+        if not self.caching:
+            return Hit(0, 0, ([],) * len(self.tables), (0,) * len(self.tables))
+        tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
+        parts, idle = [], []
+        for table in self.tables:
+            blocks = tokens // table.block
+            start = blocks - 1 if table.state and blocks else min(blocks, table.behind(tokens))
+            found, unused = parts_of(table, request.paths[table.block], start, blocks)
+            parts.append(found)
+            idle.append(unused)
+        return Hit(tokens, longest if longest > tokens else 0, tuple(parts), tuple(idle))
+
+    def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
+        """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
+        needed = 0
+        for table, parts, idle in zip(self.tables, hit.parts, hit.idle):
+            if table.state and parts and self.fresh:
+                piece, _, stop, _ = parts[-1]
+                if (piece.run, table.number, stop - 1) in self.fresh:
+                    return self.engine.blocks + 2
+            blocks, have = ceil_div(tokens, table.block), hit.tokens // table.block
+            if table.single:
+                needed += min(max(0, blocks - have), 1) + idle
+                continue
+            if whole and table.cap is not None:
+                blocks = min(blocks, table.cap)
+            skipped = table.behind(hit.tokens)
+            needed += max(0, blocks - max(skipped, have)) + (idle if have > skipped else 0)
+        return needed
+
+    def admit(self, request: Request, hit: Hit, tokens: int) -> None:
+        """Give a request a hit and blocks up to ``tokens`` tokens."""
+        request.held = held = [Held(table) for table in self.tables]
+        if hit.tokens:
+            for one, parts in zip(held, hit.parts):
+                table = one.table
+                one.adopt(self.pool, parts, hit.tokens // table.block, table.behind(hit.tokens))
+        for one in held:
+            one.grow(self.pool, ceil_div(tokens, one.table.block))
+        self.offer(request, min(tokens, request.tokens))
+
+    def extend(self, request: Request, tokens: int) -> bool:
+        """Give a running request blocks up to ``tokens`` tokens; False where too few are free."""
+        processed = request.computed - request.flight
+        held, pool = request.held, self.pool
+        for number in self.sliding:
+            one = held[number]
+            limit = one.table.behind(processed)
+            if limit > one.gone:
+                one.let_go_before(pool, limit)
+        tokens = min(tokens, self.length)
+        needed = 0
+        for one in held:
+            more = -(-tokens // one.table.block) - one.count
+            if more > 0:
+                needed += 1 if one.table.single else more
+        if needed > pool.free:
+            return False
+        if needed:
+            for one in held:
+                one.grow(pool, -(-tokens // one.table.block))
+        self.offer(request, min(tokens, request.tokens))
+        return True
+
+    def offer(self, request: Request, tokens: int) -> None:
+        """Identities for the blocks that ``tokens`` tokens fill (cache_blocks)."""
+        if not self.caching:
+            return
+        tokens -= tokens % self.unit
+        for one in request.held:
+            if one.table.single and tokens and tokens == (request.prompt - 1) // self.hashed * self.hashed:
+                one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, self.fresh)
+            blocks = tokens // one.table.block
+            if blocks > one.cached:
+                one.offer(
+                    request.paths[one.table.block], blocks, (request.prompt - 1, request.junction), self.fresh
+                )
+
+    def let_go(self, request: Request) -> None:
+        for one in request.held:
+            one.let_go(self.pool)
+        request.held = []

@@ -1,0 +1,126 @@
+"""The pool of blocks: a number of blank ones, and pieces of runs in the order in which they are evicted.
+
+vllm-project/vllm 0.32 vllm/v1/core/block_pool.py. Blocks without an identity are all alike, and the first to
+be taken (free_blocks puts them at the queue's head); blocks with one are taken in the order in which they
+were given back, of one request the last first. A piece is neighbouring blocks of one run that were never told
+apart: taken together, held by the same requests, given back together.
+
+Where some requests hold only a part of a piece it is split: ``rest`` is then the part behind it, so who held
+the whole finds all of it from the first.
+"""
+
+from __future__ import annotations
+
+
+class Piece:
+    """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
+    its neighbours in the queue of what may be evicted, where nobody does."""
+
+    __slots__ = ("after", "before", "pieces", "refs", "rest", "run", "start", "stop")
+
+    def __init__(self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1) -> None:
+        self.run, self.pieces, self.start, self.stop, self.refs = run, pieces, start, stop, refs
+        self.rest: Piece | None = None
+        self.before: Piece | None = None
+        self.after: Piece | None = None
+
+
+class Run:
+    """One run: per group of caches its pieces, the first stored first. stamp counts what happened to them."""
+
+    __slots__ = ("pieces", "stamp")
+
+    def __init__(self, groups: int) -> None:
+        self.pieces: list[list[Piece]] = [[] for _ in range(groups)]
+        self.stamp = 0
+
+
+class Pool:
+    """blank: free blocks without identity; free: these and the queue's."""
+
+    __slots__ = ("blank", "ends", "free")
+
+    def __init__(self, blocks: int) -> None:
+        self.blank = self.free = blocks
+        self.ends = Piece(Run(0), [], 0, 0)
+        self.ends.before = self.ends.after = self.ends
+
+    def take(self, count: int) -> None:
+        """Hand out blocks: blank ones first, then the queue's first, of a piece its last block first."""
+        self.free -= count
+        if count <= self.blank:
+            self.blank -= count
+            return
+        count -= self.blank
+        self.blank = 0
+        ends = self.ends
+        while count:
+            piece = ends.after
+            assert piece is not None
+            assert piece is not ends, "more blocks taken than are free"
+            piece.run.stamp += 1
+            size = piece.stop - piece.start
+            if size > count:
+                piece.stop -= count
+                return
+            count -= size
+            piece.pieces.remove(piece)
+            following = piece.after
+            assert following is not None
+            ends.after, following.before = following, ends
+
+    def give_back(self, piece: Piece) -> None:
+        """A piece that nobody holds any more: the last to be evicted."""
+        self.free += piece.stop - piece.start
+        ends = self.ends
+        last = ends.before
+        assert last is not None
+        piece.before, piece.after = last, ends
+        last.after = ends.before = piece
+        piece.run.stamp += 1
+
+    def give_back_blank(self, count: int) -> None:
+        self.blank += count
+        self.free += count
+
+    def hold(self, piece: Piece) -> None:
+        """One request more holds the piece."""
+        if not piece.refs:
+            before, after = piece.before, piece.after
+            assert before is not None
+            assert after is not None
+            before.after, after.before = after, before
+            self.free -= piece.stop - piece.start
+            piece.run.stamp += 1
+        piece.refs += 1
+
+    def let_go(self, piece: Piece) -> None:
+        piece.refs -= 1
+        if not piece.refs:
+            self.give_back(piece)
+
+    def split(self, piece: Piece, place: int) -> Piece:
+        """Cut a piece in two before block ``place``; the part behind is returned, and evicted before the
+        other."""
+        behind = Piece(piece.run, piece.pieces, place, piece.stop, piece.refs)
+        behind.rest, piece.rest = piece.rest, behind
+        piece.stop = place
+        piece.pieces.insert(piece.pieces.index(piece) + 1, behind)
+        if not piece.refs:
+            before = piece.before
+            assert before is not None
+            behind.before, behind.after = before, piece
+            before.after = piece.before = behind
+        return behind
+
+
+def first_from(pieces: list[Piece], place: int) -> tuple[Piece, int] | None:
+    """The piece that answers a look-up of block ``place``, and up to where: of several the first stored."""
+    for number, piece in enumerate(pieces):
+        if piece.start <= place < piece.stop:
+            stop = piece.stop
+            for earlier in pieces[:number]:
+                if place < earlier.start < stop:
+                    stop = earlier.start
+            return piece, stop
+    return None

@@ -1,0 +1,181 @@
+"""One engine in virtual time: requests arrive, steps are scheduled and end, nothing is computed.
+
+A step takes ``fixed_ns + token_ns * tokens + context_ns * context`` where context sums, over the requests
+that it computes for, the tokens that are computed once it is done. Requests that have arrived by the start
+of a step's scheduling are added before it. With async scheduling the next step is scheduled while one runs
+(vllm-project/vllm 0.32 vllm/v1/engine/core.py, step_with_batch_queue with a queue of two).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.record import record
+from kvplan.simulate.names import Arrival, Names, name
+from kvplan.simulate.pool import Run
+from kvplan.simulate.request import Request
+from kvplan.simulate.results import Answer
+from kvplan.simulate.scheduler import Scheduler, Step
+from kvplan.simulate.settings import Engine, check
+
+_BEYOND = 1 << 62
+
+
+@record()
+class StepTime:
+    """What a step takes, in whole nanoseconds."""
+
+    fixed_ns: int = 6_000_000
+    token_ns: int = 25_000
+    context_ns: int = 25
+
+
+class Trace:
+    """Requests in order of arrival; ``wide``: tokens that one of their ids stands for. Names are worked
+    out once for blocks of a size and kept, so that a sweep over engines pays once."""
+
+    def __init__(self, arrivals: Sequence[Arrival], wide: int) -> None:
+        self.arrivals, self.wide = tuple(arrivals), wide
+        self._names: dict[tuple[int, int], Names] = {}
+
+    def names(self, hashed: int, block: int) -> Names:
+        found = self._names.get((hashed, block))
+        if found is None:
+            found = self._names[hashed, block] = name(self.arrivals, self.wide, hashed, block)
+        return found
+
+
+def simulate(trace: Trace, engine: Engine, time: StepTime, *, rows: bool = False) -> Answer:
+    """Serve a trace. rows: keep every step's row.
+
+    Raises KvplanError where a request can never be admitted: vLLM would wait for ever.
+    """
+    check(engine)
+    return Replica(trace, engine, time, rows=rows).run()
+
+
+class Replica:
+    def __init__(self, trace: Trace, engine: Engine, time: StepTime, *, rows: bool) -> None:
+        self.trace, self.engine, self.time = trace, engine, time
+        self.arrivals = trace.arrivals
+        self.scheduler = Scheduler(engine)
+        self.answer = Answer(len(self.arrivals), rows)
+        self.coming = self.now = self.free_at = 0
+        self.queue: deque[Step] = deque()
+        self.blocks = sorted({group.block for group in engine.groups})
+        self.names: dict[int, Names] = {}
+        self.runs: dict[int, list[Run | None]] = {}
+        if engine.caching:
+            for block in self.blocks:
+                self.names[block] = trace.names(engine.hashed, block)
+                self.runs[block] = [None] * self.names[block].runs
+
+    def run(self) -> Answer:
+        answer, scheduler = self.answer, self.scheduler
+        idle, depth = 0, self.engine.depth
+        while True:
+            self.arrive()
+            if not scheduler.unfinished and not scheduler.gone and not self.queue:
+                if self.coming >= len(self.arrivals):
+                    break
+                self.now = max(self.now, self.arrivals[self.coming].at_ns)
+                continue
+            if scheduler.unfinished or scheduler.gone:
+                step = scheduler.schedule()
+                self.note(step)
+                if not step.tokens and depth == 1:
+                    if not step.preempted and scheduler.unfinished:
+                        self.wait()
+                    continue
+                idle = 0 if step.tokens or self.queue else idle + 1
+                if idle > 3 and scheduler.unfinished:
+                    self.wait()
+                    idle = 0
+                self.queue.append(step)
+                if len(self.queue) < depth and (step.tokens or scheduler.unfinished or scheduler.gone):
+                    continue
+            self.end(self.queue.popleft())
+        answer.end_ns = self.now
+        return answer
+
+    def arrive(self) -> None:
+        arrivals = self.arrivals
+        while self.coming < len(arrivals) and arrivals[self.coming].at_ns <= self.now:
+            row = arrivals[self.coming]
+            if row.prompt >= self.engine.length:
+                self.answer.columns["refused"][self.coming] = 1
+            else:
+                self.scheduler.add(self.request(self.coming, row))
+            self.coming += 1
+
+    def request(self, number: int, row: Arrival) -> Request:
+        made = Request(number, row.at_ns, row.prompt, row.answer, self.engine.length, row.priority)
+        groups = len(self.engine.groups)
+        for block, names in self.names.items():
+            runs, path = self.runs[block], []
+            place = 0
+            for start, stop, run in names.paths[number]:
+                found = runs[run]
+                if found is None:
+                    found = runs[run] = Run(groups)
+                path.append((start, stop, found))
+                place = stop
+            path.append((place, _BEYOND, Run(groups)))
+            made.paths[block] = path
+        return made
+
+    def wait(self) -> None:
+        """Nothing can be scheduled: until the next request comes."""
+        if self.coming >= len(self.arrivals):
+            head = self.scheduler.waiting.head() if self.scheduler.waiting else self.scheduler.running[0]
+            raise KvplanError(
+                "request-never-fits",
+                f"request {head.number} of {head.tokens} tokens never fits into {self.engine.blocks} blocks:"
+                " vLLM would wait for ever",
+                help="give more blocks, or a smaller max_model_len, which refuses such requests",
+            )
+        self.now = max(self.now, self.arrivals[self.coming].at_ns)
+
+    def note(self, step: Step) -> None:
+        """A step was scheduled: its columns, its row, when it ends."""
+        answer, time, scheduler = self.answer, self.time, self.scheduler
+        columns = answer.columns
+        starts = max(self.now, self.free_at)
+        for request, hit in step.admitted:
+            number = request.number
+            if columns["admitted_step"][number] < 0:
+                columns["admitted_step"][number] = answer.steps
+                columns["admitted_ns"][number] = starts
+                columns["cached_tokens"][number] = hit
+            else:
+                columns["cached_again_tokens"][number] += hit
+        for request in step.preempted:
+            columns["preemptions"][request.number] += 1
+        answer.preemptions += len(step.preempted)
+        if not step.tokens:
+            answer.empty += 1
+            step.ends_ns = starts
+            return
+        context = sum(request.computed for request, _ in step.parts)
+        lasts = time.fixed_ns + time.token_ns * step.tokens + time.context_ns * context
+        step.ends_ns = self.free_at = starts + lasts
+        answer.tokens += step.tokens
+        answer.busy_ns += lasts
+        answer.steps += 1
+        if answer.rows is not None:
+            answer.rows.append((
+                starts, step.tokens, context, len(step.parts), len(scheduler.running), len(scheduler.waiting),
+                scheduler.memory.pool.free, len(step.preempted),
+            ))  # fmt: skip
+
+    def end(self, step: Step) -> None:
+        if step.tokens:
+            self.now = step.ends_ns
+        first, finished = self.answer.columns["first_token_ns"], self.answer.columns["finished_ns"]
+        for request, done in self.scheduler.update(step):
+            if first[request.number] < 0:
+                first[request.number] = self.now
+            if done:
+                finished[request.number] = self.now

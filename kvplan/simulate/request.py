@@ -1,0 +1,92 @@
+"""One request while it is served, and the queues in which it waits."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from kvplan.simulate.held import Held, Path
+
+
+class Request:
+    """number: place in the trace; tokens: prompt and answer so far; computed: of these, scheduled; flight:
+    tokens of steps that have not ended; ahead: answer tokens that are scheduled and not known yet (async);
+    stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
+    max_model_len; junction: tokens up to which some groups have its prefix and others have not."""
+
+    __slots__ = (
+        "ahead", "at_ns", "computed", "end", "flight", "held", "junction", "most", "number", "order",
+        "partly", "paths", "place", "preempted", "priority", "prompt", "rank", "running", "stale", "tokens",
+    )  # fmt: skip
+
+    def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:
+        self.number, self.at_ns, self.prompt, self.priority = number, at_ns, prompt, priority
+        self.tokens, self.most = prompt, prompt + answer
+        self.end = min(self.most, limit)
+        self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = self.place = 0
+        self.running = self.partly = self.preempted = False
+        self.paths: dict[int, Path] = {}
+        self.held: list[Held] = []
+        self.rank = (priority, at_ns, str(number))
+
+
+class Fifo:
+    """First come, first served; a preempted request stands before all others."""
+
+    __slots__ = ("line",)
+
+    def __init__(self) -> None:
+        self.line: deque[Request] = deque()
+
+    def add(self, request: Request) -> None:
+        self.line.append(request)
+
+    def put_back(self, request: Request) -> None:
+        self.line.appendleft(request)
+
+    def head(self) -> Request:
+        return self.line[0]
+
+    def pop(self) -> Request:
+        return self.line.popleft()
+
+    def put_back_all(self, skipped: list[Request]) -> None:
+        """Requests that were passed over, in order."""
+        self.line.extendleft(reversed(skipped))
+
+    def remove(self, request: Request) -> None:
+        self.line.remove(request)
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+
+class Ranked:
+    """By priority, then arrival (a smaller number is served first; of equal ones vLLM compares the names)."""
+
+    __slots__ = ("heap",)
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[tuple[int, int, str], int, Request]] = []
+
+    def add(self, request: Request) -> None:
+        heapq.heappush(self.heap, (request.rank, request.number, request))
+
+    put_back = add
+
+    def head(self) -> Request:
+        return self.heap[0][2]
+
+    def pop(self) -> Request:
+        return heapq.heappop(self.heap)[2]
+
+    def put_back_all(self, skipped: list[Request]) -> None:
+        for request in skipped:
+            self.add(request)
+
+    def remove(self, request: Request) -> None:
+        self.heap.remove((request.rank, request.number, request))
+        heapq.heapify(self.heap)
+
+    def __len__(self) -> int:
+        return len(self.heap)

