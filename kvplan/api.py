@@ -146,9 +146,7 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeR
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
     model, choice, settings = planned(plan)
-    asked = make_settings(**options)
-    given = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
-    return ask(model, choice, replace(settings, **{name: getattr(asked, name) for name in given}))
+    return ask(model, choice, changed_settings(settings, options))
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)
@@ -376,6 +374,17 @@ def make_settings(**options: Any) -> Settings:
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
+
+
+def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
+    """Settings with those that were given in their place, as `make_settings` reads them."""
+    asked = make_settings(**options)
+    given = {_SHORT.get(name, name) for name, value in options.items() if value is not None}
+    changes = {name: getattr(asked, name) for name in given if name not in OWN_OPTIONS}
+    if asked.engine_options:
+        own = {**dict(base.engine_options), **dict(asked.engine_options)}
+        changes["engine_options"] = tuple(sorted(own.items()))
+    return replace(base, **changes)
 
 
 def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:

@@ -191,8 +191,8 @@ COMMANDS: dict[str, Command] = {
             "plan",
             "Which GPUs, how many, and with which flags: every candidate judged by the engine's own rules.",
             "kvplan.cli.plan:run",
-            Argument("MODEL", least=1, most=1, complete="models"),
-            (*PLANNED, *SHARED, *COMMON),
+            Argument("MODEL|PLAN", least=1, most=1, complete="models"),
+            (*PLANNED, *SHARED, *PLAN_CHOICE, *COMMON),
             EPILOG,
         ),
         Command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,8 +15,9 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.given import gather
-from kvplan.cli.options import values_of
+from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
+from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
 from kvplan.cli.typed import size_command
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
@@ -43,7 +45,8 @@ _YAML = (".yaml", ".yml")
 def run(words: list[str], given: Given) -> Answer:
     """The plan on the screen, as JSON or Markdown, and in a file where asked."""
     check_color(given)
-    values = _values(given)
+    file = plan_of(words[0], given) if is_plan_file(words[0]) else None
+    values = _values(given, NO_DEFAULTS if file is not None else None)
     markdown, target, image = (values.pop(name, None) for name in ("markdown", "emit", "image"))
     if image is not None and target is None:
         raise KvplanError("bad-usage", "--image belongs to --emit", help="--emit docker-compose")
@@ -58,13 +61,16 @@ def run(words: list[str], given: Given) -> Answer:
         raise KvplanError(
             "bad-usage",
             "a plan names its model, and --weights-from is no part of it",
-            help=f"kvplan cards new {words[0]} --count --output model.yaml, then plan model.yaml",
+            help=f"kvplan cards new {words[0] if file is None else file.model} --count --output model.yaml,"
+            " then plan model.yaml",
         )
     if values.get("fleet") is not None:
         from kvplan.readers.plans.fleet import read_fleet
 
         values["fleet"] = read_fleet(values["fleet"])
-    result = plan(words[0], named=words[0], **values)
+    if file is not None and file.workload is not None and file.workload.trace is not None:
+        file = replace(file, workload=_carried(file.workload, file.path, {"write": write}))
+    result = plan(words[0], named=words[0], **values) if file is None else plan(file, **values)
     if write is not None:
         _write(result, Path(write), [*words, *_typed(given)], overwrite=overwrite)
     code = EXIT_OK if result.ok else EXIT_NO
@@ -91,10 +97,10 @@ def look_of(result: PlanResult) -> list[str]:
     return size_command(plan.model, plan.engine, replace(plan.settings, tokens=longest))
 
 
-def _values(given: Given) -> dict[str, Any]:
+def _values(given: Given, environment: Mapping[str, str] | None) -> dict[str, Any]:
     """What was given, under the names of `kvplan.plan`; environment and config file count after flags."""
     own = {option.name: option for option in PLANNED}
-    values = gather({name: value for name, value in given.items() if name not in own})
+    values = gather({name: value for name, value in given.items() if name not in own}, environment)
     for name in ("tokens", "requests"):
         if isinstance(values.get(name), list):
             values[name] = values[name][0]
@@ -166,10 +172,7 @@ def _workload(values: dict[str, Any]) -> Workload | None:
         loads = [one.workload for one in load_plans(path) if one.workload is not None]
         if len(loads) != 1:
             raise KvplanError("bad-usage", f"{path} has {len(loads)} workloads, and one is planned for")
-        trace = loads[0].trace
-        return (
-            loads[0] if trace is None else replace(loads[0], trace=_beside(Path(path).parent / trace, values))
-        )
+        return _carried(loads[0], path, values)
     from kvplan.readers.plans.traces import read_trace
 
     shapes = read_trace(Path(path), name=path, columns=columns).shapes()
@@ -177,6 +180,14 @@ def _workload(values: dict[str, Any]) -> Workload | None:
     return Workload(
         shapes, requests_in_flight=flying, trace=_beside(Path(path), values), trace_columns=columns
     )
+
+
+def _carried(workload: Workload, path: str, values: dict[str, Any]) -> Workload:
+    """A plan's workload for another plan: a trace that lies beside the first is found from there too."""
+    if workload.trace is None or Path(workload.trace).is_absolute():
+        return workload
+    folder = Path(path).parent.resolve()
+    return replace(workload, trace=_beside(Path(os.path.relpath(folder / workload.trace)), values))
 
 
 def _beside(trace: Path, values: dict[str, Any]) -> str:
@@ -251,7 +262,7 @@ def _write(result: PlanResult, path: Path, typed: list[str], *, overwrite: bool)
 def _typed(given: Given) -> list[str]:
     """The load and the GPUs as they were typed, for the lines that say what to type next."""
     words: list[str] = []
-    for option in (*PLANNED, *SHARED):
+    for option in (*PLANNED, *SHARED, *PLAN_CHOICE):
         value = given.get(option.name)
         if value is False and option.off_flags:
             words.append(option.off_flags[0])

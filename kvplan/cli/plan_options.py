@@ -31,7 +31,8 @@ PLANNED: tuple[Option, ...] = (
     Option("arrival", ("--arrival",), "RATE", word,
            "Requests that arrive: 3/s. With --ttft and --tpot instead of --requests.", _LOAD),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
-           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows.", _GPUS,
+           "GPUs to choose from; 8xh100: so many are there. Default: every GPU that kvplan knows; of a plan"
+           " file its own.", _GPUS,
            many=True, complete="gpus"),
     Option("fleet", ("--fleet",), "FILE", word, "A fleet file: GPUs, how many, at what price.", _GPUS),
     Option("max_gpus", ("--max-gpus",), "NUMBER", whole_number, "GPUs of the whole plan at most.", _GPUS),
@@ -97,8 +98,14 @@ Examples:
   kvplan plan qwen3-32b -n 64 -t 8k --fleet fleet.yaml --objective cost
   kvplan plan qwen3-32b -n 32 -t 8k --write plan.yaml
   kvplan plan qwen3-32b -n 32 -t 8k --gpu h100 --emit vllm
+  kvplan plan plan.yaml                          its load, on its kind of GPU
+  kvplan plan plan.yaml --gpu h100,h200 -n 200   other GPUs, a higher load
 
 \b
+Of a plan file the model, the engine, its flags, the load, what is required
+and the kind of GPU stand; how many GPUs, the layout and --max-num-seqs are
+searched. What is typed counts first; --quality lets other checkpoints in.
+
 Every candidate is judged by the engine's own rules; nothing is rented or run.
 Formats that lose quality are not taken silently: --quality says which may be.
 Exit code 1: nothing serves the load within these limits.

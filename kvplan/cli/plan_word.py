@@ -8,9 +8,12 @@ from typing import Any
 
 from kvplan.api import load_plans
 from kvplan.cli.commands import Given, text_of
-from kvplan.cli.given import gather
+from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan
+
+NO_DEFAULTS = {CONFIG_VARIABLE: ""}
+"""The environment beside a plan: its own, without a config file."""
 
 
 def is_plan_file(word: str) -> bool:
@@ -48,7 +51,7 @@ def only(given: Given, allowed: Iterable[str], word: str) -> dict[str, Any]:
 
     The environment's and the config file's defaults do not count: a plan is the same on every machine.
     """
-    typed = gather(given, {"KVPLAN_CONFIG": ""})
+    typed = gather(given, NO_DEFAULTS)
     for name in typed:
         if name not in allowed:
             flag = "--" + name.replace("_", "-")

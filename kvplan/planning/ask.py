@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from kvplan.plans.sharing import Sharing
 from kvplan.plans.workload import Shape
 from kvplan.record import record
 from kvplan.settings import Settings
+from kvplan.units import ceil_div
 
 FEWEST, COST, REQUESTS, CONTEXT = "fewest-gpus", "cost", "requests", "context"
 OBJECTIVES = (FEWEST, COST, REQUESTS, CONTEXT)
@@ -49,6 +51,13 @@ class Running(NamedTuple):
     node_bytes_per_second: int | None = None
 
 
+class Demand(NamedTuple):
+    """So many requests of one shape at once, over the whole plan."""
+
+    requests: int
+    shape: Shape
+
+
 SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Fell]
 """The speed of an engine under so much; TTFT and TPOT never fall as requests rise."""
 
@@ -73,7 +82,9 @@ class Ask:
     None = those that the quality policy takes. max_gpus: over the whole plan. safe: the pool's low figure
     must do. headroom: share of the pool that stays free. tpot, ttft: seconds at most, by the likely
     estimate. prefix: tokens that all prompts begin with; samples: sequences of one prompt, all of a request.
-    host_memory: bytes of a cache tier in host memory, over all GPUs of the plan.
+    host_memory: bytes of a cache tier in host memory, over all GPUs of the plan. also: what must be held by
+    itself as well, in the same pools. kept: bytes of each pool that stay free for prompts kept for reuse.
+    max_cost: what all GPUs may cost in an hour.
     """
 
     variants: tuple[Variant, ...]
@@ -103,6 +114,9 @@ class Ask:
     prefix: int = 0
     samples: int = 1
     host_memory: int = 0
+    also: tuple[Demand, ...] = ()
+    kept: int = 0
+    max_cost: Fraction | None = None
 
     def __post_init__(self) -> None:
         for name, value, words in (
@@ -113,7 +127,7 @@ class Ask:
                 raise KvplanError("bad-setting", f"{name} is {value!r}", help=f"one of {', '.join(words)}")
         if not self.variants or not self.offers or not self.shapes:
             raise KvplanError("bad-usage", "nothing to plan: a model, a GPU and a request are needed")
-        longest = max(shape.tokens for shape in self.shapes)
+        longest = self.longest
         if not self.lengths or min(self.lengths) < longest:
             raise KvplanError(
                 "bad-setting",
@@ -121,8 +135,9 @@ class Ask:
                 f" ({longest:,} tokens)",
                 help=f"--max-model-len {longest}",
             )
-        if self.requests < 1 or self.requests > 10**9:
-            raise KvplanError("bad-setting", f"requests is {self.requests:,}", help="1 or more")
+        for requests in (self.requests, *(demand.requests for demand in self.also)):
+            if requests < 1 or requests > 10**9:
+                raise KvplanError("bad-setting", f"requests is {requests:,}", help="1 or more")
         if self.samples < 1 or self.prefix < 0:
             raise KvplanError("bad-setting", "samples are 1 or more, a shared prefix 0 tokens or more")
         if self.host_memory and self.choice.engine.name not in HOST_TIERS:
@@ -148,6 +163,11 @@ class Ask:
         return f"{self.choice.engine.name}@{self.choice.asked or self.choice.version}"
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        return max(shape.tokens for shape in (*self.shapes, *(demand.shape for demand in self.also)))
+
+    @property
     def mean(self) -> Shape:
         """One request of the mix on average, tokens rounded up."""
         total = sum(shape.weight for shape in self.shapes)
@@ -162,7 +182,35 @@ class Ask:
 
     def plain(self, room: Room) -> bool:
         """Whether the requests are of one shape, share nothing in that room, and may take all of it."""
-        return len(self.shapes) == 1 and not self.headroom and self.sharing(room).apart
+        return len(self.shapes) == 1 and not self.headroom and not self.kept and self.sharing(room).apart
+
+    def free(self, room: Room) -> Fraction:
+        """The share of that room that requests may take."""
+        if self.kept > room.pool_bytes:
+            return Fraction(0)
+        return 1 - self.headroom - (Fraction(self.kept, room.pool_bytes) if self.kept else 0)
+
+    def alone(self, demand: Demand) -> Ask:
+        """The ask with that demand in the place of the load."""
+        return replace(self, shapes=(demand.shape,), requests=demand.requests, prefix=0, samples=1, also=())
+
+    def sequences(self, requests: int, pools: int) -> int:
+        """What one of so many pools runs at once: requests with all their samples, or what is asked of it as
+        well."""
+        return max(requests * self.samples, *(ceil_div(one.requests, pools) for one in self.also), 0)
+
+    def scaled(self, up: int, down: int) -> Ask:
+        """The ask with all requests longer or shorter."""
+
+        def scale(shape: Shape) -> Shape:
+            return Shape(
+                max(1, shape.input_tokens * up // down), shape.output_tokens * up // down, shape.weight
+            )
+
+        shapes = tuple(map(scale, self.shapes))
+        also = tuple(one._replace(shape=scale(one.shape)) for one in self.also)
+        longest = max(shape.tokens for shape in (*shapes, *(one.shape for one in also)))
+        return replace(self, shapes=shapes, also=also, lengths=(longest,))
 
     def sharing(self, room: Room) -> Sharing:
         """What of the prompts that room holds once."""
@@ -178,6 +226,8 @@ class Ask:
     def limit(self, offer: Offer) -> int | None:
         """GPUs of an offer that the plan may take."""
         known = [count for count in (self.max_gpus, offer.available) if count is not None]
+        if self.max_cost is not None and offer.price_per_gpu_hour:
+            known.append(int(self.max_cost / offer.price_per_gpu_hour))
         return min(known) if known else None
 
 

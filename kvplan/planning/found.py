@@ -78,13 +78,13 @@ class Searched(NamedTuple):
 def fitting(ask: Ask, room: Room) -> int:
     """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
 
-    n · mean share + excess + what all prompts begin with <= 1 − headroom (`kvplan.plans.sharing`), and one
-    request of each shape fits.
+    n · mean share + excess + what all prompts begin with <= 1 − headroom − what is kept for reuse
+    (`kvplan.plans.sharing`), and one request of each shape fits.
     """
     if ask.plain(room):
         return room.runs(ask.shapes[0].tokens, ask.shapes[0].output_tokens)
     sharing = ask.sharing(room)
-    free = 1 - ask.headroom - sharing.common(room.share)
+    free = ask.free(room) - sharing.common(room.share)
     total, weights, excess = Fraction(0), 0, Fraction(0)
     for shape in ask.shapes:
         part = sharing.request(shape, room.takes, room.share)
@@ -110,7 +110,12 @@ def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
             return False
         share += part.share * count
         excess = max(excess, part.excess)
-    return share + excess <= 1 - ask.headroom
+    return share + excess <= ask.free(room)
+
+
+def also_fits(ask: Ask, room: Room, pools: int) -> bool:
+    """Whether one of so many pools holds what is asked of it beside the mix, each by itself."""
+    return all(dealt_fits(ask.alone(one), room, ceil_div(one.requests, pools)) for one in ask.also)
 
 
 def key_of(objective: str, found: Found, rank: int) -> Key:

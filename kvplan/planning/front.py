@@ -12,7 +12,6 @@ from kvplan.planning.found import Found
 from kvplan.planning.options import settings_of
 from kvplan.planning.search import search
 from kvplan.plans.law import Fell
-from kvplan.plans.workload import Shape
 
 FRONT_GPUS = 8
 """As many GPUs a front looks at where nobody says how many there are."""
@@ -105,11 +104,7 @@ def _stretched(ask: Ask) -> list[Ask]:
     own = ask.variants[0].model.max_model_len
     asks = []
     for up, down in ((1, 2), (1, 1), (2, 1), (4, 1)):
-        shapes = tuple(
-            Shape(max(1, shape.input_tokens * up // down), shape.output_tokens * up // down, shape.weight)
-            for shape in ask.shapes
-        )
-        longest = max(shape.tokens for shape in shapes)
-        if up == down or own is None or longest <= own:
-            asks.append(replace(ask, shapes=shapes, lengths=(longest,)))
+        changed = replace(ask, also=()).scaled(up, down)
+        if up == down or own is None or changed.longest <= own:
+            asks.append(changed)
     return asks

@@ -13,7 +13,7 @@ from kvplan.engines.base import has_kind
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
-from kvplan.planning.found import Found, dealt_fits, fitting
+from kvplan.planning.found import Found, also_fits, dealt_fits, fitting
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
@@ -48,11 +48,11 @@ def settings_of(ask: Ask, found: Found) -> Settings:
         max_model_len=found.max_model_len,
         tokens=longest,
         answer_tokens=max(1, shape.output_tokens),
-        requests=found.per_engine * ask.samples,
+        requests=ask.sequences(found.per_engine, found.engines),
     )
     served: Served | None = getattr(ask.choice.engine, "served", None)
     if served is not None:
-        return served(settings, found.per_engine * ask.samples, found.max_model_len)
+        return served(settings, settings.requests, found.max_model_len)
     return replace(settings, max_num_seqs=found.max_num_seqs * found.one.limit_ways)
 
 
@@ -87,7 +87,7 @@ def holds(ask: Ask, found: Found) -> bool:
     if first.refusal is not None or first.pool is None:
         return False
     if getattr(ask.choice.engine, "served", None) is not None and len(ask.shapes) == 1 and not ask.shares:
-        return first.pool.max_requests >= found.per_engine  # a context as large as its slots
+        return first.pool.max_requests >= settings_of(ask, found).requests  # a context as large as its slots
     room = Room(
         first.pool.bytes,
         lambda tokens, answer: runs_of(asked(tokens, answer)),
@@ -95,7 +95,7 @@ def holds(ask: Ask, found: Found) -> bool:
         lambda tokens: share_of(asked(tokens, 0)),
         block_of(first),
     )
-    return dealt_fits(ask, room, found.per_engine)
+    return dealt_fits(ask, room, found.per_engine) and also_fits(ask, room, found.engines)
 
 
 def held_by(ask: Ask, found: Found) -> tuple[int, int]:

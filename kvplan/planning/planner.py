@@ -68,6 +68,7 @@ def make_plan(
         unserved=tuple(_unserved(one) for one in table.without),
         pareto=shown,
         pareto_by=measures(ask) if pareto else (),
+        also=ask.also,
         reasons=reasons_of(searched),
         ways_out=ways_out(whole, found) if depth else (),
         steps=steps_of(ask, found) if depth and found is not None else (),

@@ -98,11 +98,12 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
     if 0 < held < ask.requests:
         short = ask.requests - held
         words = "one request short" if short == 1 else f"{held:,} of {ask.requests:,} requests"
-        yield _Change(words, f"--requests {held}", replace(ask, requests=held))
+        also = tuple(one._replace(requests=held) for one in ask.also)
+        yield _Change(words, f"--requests {held}", replace(ask, requests=held, also=also))
     shorter = _shorter(ask)
     if shorter is not None:
         yield shorter
-    own = max(shape.tokens for shape in ask.shapes)
+    own = ask.longest
     if min(ask.lengths) > own:
         yield _Change(f"max_model_len {own:,}", f"--max-model-len {own}", replace(ask, lengths=(own,)))
     if len(set(ask.seqs)) == 1 and ask.choice.engine.name != "llamacpp":
@@ -164,7 +165,7 @@ def _shorter(ask: Ask) -> _Change | None:
         if prompt + answer < 1:
             return None
         less = Shape(prompt, answer)
-        changed = replace(ask, shapes=(less,), lengths=(less.tokens,))
+        changed = replace(ask, shapes=(less,), lengths=(less.tokens,), also=())
         if search(changed, wanted=1).found:
             return _Change(f"requests of {less.tokens:,} tokens", f"--tokens {less.tokens}", changed)
     return None
@@ -172,7 +173,9 @@ def _shorter(ask: Ask) -> _Change | None:
 
 def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
     """What each number of GPUs of this kind holds, and what each format holds on as many GPUs."""
-    more = replace(ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus)
+    more = replace(
+        ask, offers=(_unlimited(best.offer),), objective=REQUESTS, requests=1, max_gpus=best.gpus, also=()
+    )
     if best.one.layout.pp == 1:  # engines without stages are compared with their like
         more = replace(more, pp=(1,))
     found: list[Step] = []
@@ -262,17 +265,14 @@ def _sharing_inputs(ask: Ask) -> Iterator[tuple[str, str, Ask]]:
 
 def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
     for label, up, down in (("twice", 2, 1), ("half", 1, 2)):
-        shapes = tuple(
-            Shape(max(shape.input_tokens * up // down, 1), shape.output_tokens * up // down, shape.weight)
-            for shape in ask.shapes
-        )
-        longest = max(1, *(shape.tokens for shape in shapes))
+        changed = ask.scaled(up, down)
         own = best.one.variant.model.max_model_len
-        if own is None or longest <= own:
-            yield "length", f"{label} as long", replace(ask, shapes=shapes, lengths=(longest,))
+        if own is None or changed.longest <= own:
+            yield "length", f"{label} as long", changed
         requests = max(1, ask.requests * up // down)
         if requests != ask.requests:
-            yield "requests", f"{label} as many", replace(ask, requests=requests)
+            also = tuple(one._replace(requests=max(1, one.requests * up // down)) for one in ask.also)
+            yield "requests", f"{label} as many", replace(ask, requests=requests, also=also)
     yield from _sharing_inputs(ask)
     if ask.choice.engine.name != "llamacpp":
         seqs = best.max_num_seqs * 2  # half as many hold half as many: that needs no line

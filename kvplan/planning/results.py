@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from kvplan.planning.ask import Speed
+from kvplan.planning.ask import Demand, Speed
 from kvplan.planning.levers.results import Lever
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
@@ -174,7 +174,7 @@ class PlanResult:
     kinds without a row; more: of those, the ones that come after the rows asked for. pareto: those that no
     other beats in all of ``pareto_by`` at once, where asked for. reasons: of the best's engine. considered:
     candidates; judged: those neither refused by a rule for all GPUs nor left out by a bound. levers: of the
-    best option, where they were asked for.
+    best option, where they were asked for. also: what must be held by itself as well.
     """
 
     model: ModelRef
@@ -199,6 +199,7 @@ class PlanResult:
     warnings: tuple[str, ...] = ()
     levers: tuple[Lever, ...] = ()
     pareto_by: tuple[str, ...] = ()
+    also: tuple[Demand, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -223,6 +224,7 @@ class PlanResult:
                 }
                 for shape in self.shapes
             ],
+            "also": [{"requests": one.requests, "tokens": one.shape.tokens} for one in self.also],
             "best": self.options[0].model_dump() if self.options else None,
             "options": [option.model_dump() for option in self.options],
             "more_options": self.more,

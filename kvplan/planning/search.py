@@ -23,7 +23,7 @@ from operator import attrgetter, itemgetter
 
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
-from kvplan.planning.found import Fallen, Found, Key, Searched, dealt_fits, fitting, key_of
+from kvplan.planning.found import Fallen, Found, Key, Searched, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
@@ -47,6 +47,7 @@ def search(ask: Ask, *, wanted: int = 1, by_kind: bool = False) -> Searched:
 class _Search:
     def __init__(self, ask: Ask, wanted: int, *, by_kind: bool) -> None:
         self.ask, self.wanted, self.by_kind = ask, wanted, by_kind
+        self.others = [ask.alone(demand) for demand in ask.also]
         self.seqs, self.lengths = seqs_of(ask), tuple(sorted(set(ask.lengths)))
         self.each = len(self.seqs) * len(self.lengths)
         self.bounded = wanted > 0 and ask.objective in (FEWEST, COST)
@@ -153,12 +154,18 @@ class _Search:
         layout = one.layout
         if layout.gpus > limit:
             return Fell("max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus)
-        if ask.objective == COST and offer.price_per_gpu_hour is None:
+        if offer.price_per_gpu_hour is None and (ask.objective == COST or ask.max_cost is not None):
             return Fell("price", "its price is not known: a fleet file says it")
-        most = self._most(law, offer, length, one.limit_ways)
+        most = self._most(ask, law, offer, length, one.limit_ways)
         if isinstance(most, Fell):
             return most
         capacity, block = most
+        least = 1
+        for other in self.others:
+            held = self._most(other, law, offer, length, one.limit_ways)
+            if isinstance(held, Fell):
+                return held
+            least = max(least, ceil_div(ceil_div(other.requests, held[0]), layout.pools))
         if ask.tpot is not None or ask.ttft is not None:
             paced = self._paced(one, offer, length, capacity, block)
             if isinstance(paced, Fell):
@@ -166,22 +173,31 @@ class _Search:
             capacity = paced
         if ask.objective == REQUESTS:
             replicas = limit // layout.gpus
-            while capacity > 1 and not self._dealt(law, offer, length, capacity, one.limit_ways):
+            while (
+                capacity
+                and replicas >= least
+                and not self._dealt(law, offer, length, capacity, one, replicas)
+            ):
                 capacity -= 1
-            if replicas * layout.pools * capacity < ask.requests:
-                return self._too_few(replicas * layout.pools * capacity, layout.gpus * replicas, limit)
+            together = replicas * layout.pools * capacity
+            if together < ask.requests or replicas < least:
+                needed = (
+                    ceil_div(ceil_div(ask.requests, capacity), layout.pools) if capacity else replicas + 1
+                )
+                return self._too_few(together, max(least, needed) * layout.gpus, limit)
             per_engine = capacity
         else:
-            replicas = ceil_div(ceil_div(ask.requests, capacity), layout.pools)
-            while not self._dealt(
-                law, offer, length, ceil_div(ask.requests, replicas * layout.pools), one.limit_ways
+            replicas = max(least, ceil_div(ceil_div(ask.requests, capacity), layout.pools))
+            most_gpus = max(limit, MOST_GPUS)
+            while replicas * layout.gpus <= most_gpus and not self._dealt(
+                law, offer, length, ceil_div(ask.requests, replicas * layout.pools), one, replicas
             ):
                 replicas += 1
             if replicas * layout.gpus > limit:
-                held = limit // layout.gpus * layout.pools * capacity
-                return self._too_few(held, replicas * layout.gpus, limit)
+                held_now = limit // layout.gpus * layout.pools * capacity
+                return self._too_few(held_now, replicas * layout.gpus, limit)
             per_engine = ceil_div(ask.requests, replicas * layout.pools)
-        seqs = self._seqs(per_engine)
+        seqs = self._seqs(per_engine, replicas * layout.pools)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
         assert isinstance(room, Room)
         if ask.objective == REQUESTS:
@@ -189,50 +205,53 @@ class _Search:
         elif ask.tpot is not None or ask.ttft is not None:
             capacity = min(capacity, seqs // ask.samples)
         else:
-            capacity = min(seqs // ask.samples, self._fits(room))
+            capacity = min(seqs // ask.samples, fitting(ask, room))
         found = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
         return found._replace(key=key_of(ask.objective, found, rank))
 
-    def _dealt(self, law: Law, offer: Offer, length: int, requests: int, ways: int) -> bool:
-        """Whether so many requests of a mix fit as whole requests; of one shape they do."""
-        if len(self.ask.shapes) == 1 or requests == 1:
+    def _dealt(self, law: Law, offer: Offer, length: int, requests: int, one: Class, replicas: int) -> bool:
+        """Whether so many requests of a mix fit as whole requests (of one shape they do), and what is asked
+        of the pools as well."""
+        ask, pools = self.ask, replicas * one.layout.pools
+        if not ask.also and (len(ask.shapes) == 1 or requests == 1):
             return True
-        room = law.room(offer.gpu, self._seqs(requests) * ways, length, safe=self.ask.safe)
-        return isinstance(room, Room) and dealt_fits(self.ask, room, requests)
+        room = law.room(offer.gpu, self._seqs(requests, pools) * one.limit_ways, length, safe=ask.safe)
+        if not isinstance(room, Room) or not dealt_fits(ask, room, requests):
+            return False
+        return not ask.also or (fitting(ask, room) > 0 and also_fits(ask, room, pools))
 
-    def _seqs(self, requests: int) -> int:
-        """The smallest max_num_seqs that runs so many requests with all their samples."""
-        return next(value for value in self.seqs if value >= requests * self.ask.samples)
+    def _seqs(self, requests: int, pools: int) -> int:
+        """The smallest max_num_seqs that runs so many requests with all their samples in one of the pools."""
+        needed = self.ask.sequences(requests, pools)
+        return next(value for value in self.seqs if value >= needed)
 
     def _too_few(self, held: int, needed: int, limit: int) -> Fell:
+        hold = f"which hold {held:,} of {self.ask.requests:,} requests"
+        if held >= self.ask.requests and self.ask.also:
+            asked = " and ".join(f"{one.requests:,} of {one.shape.tokens:,} tokens" for one in self.ask.also)
+            hold = f"which do not hold {asked} as well"
         return Fell(
-            "too-few-gpus",
-            f"{needed} GPUs would hold them; {limit} may be used, which hold {held:,} of"
-            f" {self.ask.requests:,} requests",
-            needed - limit,
+            "too-few-gpus", f"{needed} GPUs would hold them; {limit} may be used, {hold}", needed - limit
         )
 
-    def _fits(self, room: Room) -> int:
-        return fitting(self.ask, room)
-
-    def _most(self, law: Law, offer: Offer, length: int, ways: int) -> tuple[int, int] | Fell:
+    def _most(self, ask: Ask, law: Law, offer: Offer, length: int, ways: int) -> tuple[int, int] | Fell:
         """(The most requests that one engine holds, the unit in which it shares prompts)."""
-        gpu, safe, seqs, samples = offer.gpu, self.ask.safe, self.seqs, self.ask.samples
+        gpu, safe, seqs, samples = offer.gpu, ask.safe, self.seqs, ask.samples
         if seqs[-1] < samples:
             return Fell("max-num-seqs", f"{samples} samples of one prompt need max_num_seqs {samples}")
         first = law.room(gpu, seqs[0] * ways, length, safe=safe)
         if isinstance(first, Fell):
             return first
-        fits = {0: self._fits(first)}
+        fits = {0: fitting(ask, first)}
 
         def fit(place: int) -> int:
             if place not in fits:
                 room = law.room(gpu, seqs[place] * ways, length, safe=safe)
-                fits[place] = 0 if isinstance(room, Fell) else self._fits(room)
+                fits[place] = 0 if isinstance(room, Fell) else fitting(ask, room)
             return fits[place]
 
         if fits[0] == 0:
-            longest = max(shape.tokens for shape in self.ask.shapes)
+            longest = max(shape.tokens for shape in ask.shapes)
             return Fell("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
                                           f" {longest:,} tokens")  # fmt: skip
         # The last place with fit(place) >= seqs[place] / samples; holds(s) never rises with s.

@@ -57,10 +57,13 @@ def plan_screen(result: PlanResult, *, typed: Sequence[str], look: Sequence[str]
 
 def load_words(result: PlanResult) -> str:
     """``32 requests of 8,192 tokens``."""
+    also = "".join(
+        f", and {count(one.requests, 'request')} of {one.shape.tokens:,} tokens" for one in result.also
+    )
     if len(result.shapes) == 1:
-        return f"{count(result.requests, 'request')} of {result.shapes[0].tokens:,} tokens"
+        return f"{count(result.requests, 'request')} of {result.shapes[0].tokens:,} tokens{also}"
     longest = max(shape.tokens for shape in result.shapes)
-    return f"{count(result.requests, 'request')} of the mix (longest {longest:,} tokens)"
+    return f"{count(result.requests, 'request')} of the mix (longest {longest:,} tokens){also}"
 
 
 def _sentence(result: PlanResult) -> Screen:

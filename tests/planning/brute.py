@@ -9,7 +9,7 @@ from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning.ask import COST, MOST_GPUS, REQUESTS, Ask
-from kvplan.planning.found import Found, Key, dealt_fits, fitting, key_of
+from kvplan.planning.found import Found, Key, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.law import Room
@@ -43,13 +43,17 @@ def brute_force(ask: Ask) -> list[Found]:
                     most = MOST_GPUS if limit is None else limit
                     if ask.objective == COST and offer.price_per_gpu_hour is None:
                         continue
+                    if ask.max_cost is not None and offer.price_per_gpu_hour is None:
+                        continue
                     if ask.objective == REQUESTS:
                         held = next((n for n in range(held, 0, -1) if _fits(ask, room, n)), 0)
-                    replicas = _replicas(ask, room, held, one.layout, most)
+                    replicas = _replicas(ask, room, held, one.layout, most, seqs)
                     gpus = replicas * one.layout.gpus
                     if not held or not replicas or gpus > most:
                         continue
                     if replicas * one.layout.pools * held < ask.requests:
+                        continue
+                    if ask.max_cost is not None and gpus * (offer.price_per_gpu_hour or 0) > ask.max_cost:
                         continue
                     found = Found((), one, offer, length, seqs, replicas, gpus, held, 0)
                     found = found._replace(key=key_of(ask.objective, found, rank))
@@ -67,15 +71,20 @@ def _fits(ask: Ask, room: Room, requests: int) -> bool:
     return len(ask.shapes) == 1 or requests == 1 or dealt_fits(ask, room, requests)
 
 
-def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int) -> int:
+def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int, seqs: int) -> int:
     """One after the other, until the requests of the fullest engine fit."""
     if not held or ask.objective == REQUESTS:
-        return most // layout.gpus if held else 0
-    for replicas in range(1, ask.requests + 1):
+        replicas = most // layout.gpus if held else 0
+        return replicas if replicas and _as_well(ask, room, replicas * layout.pools, seqs) else 0
+    for replicas in range(1, max(ask.requests, *(one.requests for one in ask.also), 1) + 1):
         each = ceil_div(ask.requests, replicas * layout.pools)
-        if each <= held and _fits(ask, room, each):
+        if each <= held and _fits(ask, room, each) and _as_well(ask, room, replicas * layout.pools, seqs):
             return replicas
     return 0
+
+
+def _as_well(ask: Ask, room: Room, pools: int, seqs: int) -> bool:
+    return also_fits(ask, room, pools) and all(ceil_div(one.requests, pools) <= seqs for one in ask.also)
 
 
 def _room(ask: Ask, model: Model, settings: Settings) -> Room:
@@ -114,4 +123,6 @@ def _room(ask: Ask, model: Model, settings: Settings) -> Room:
         return None if result.refusal is not None or result.pool is None else result
 
     plain = answer(None)
-    return Room(0, runs, takes, share, 0 if plain is None else block_of(plain))
+    if plain is None or plain.pool is None:
+        return Room(0, runs, takes, share)
+    return Room(plain.pool.bytes, runs, takes, share, block_of(plain))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.planning.ask import COST, FEWEST, OBJECTIVES, REQUESTS, Ask
+from kvplan.planning.ask import COST, FEWEST, OBJECTIVES, REQUESTS, Ask, Demand
 from kvplan.planning.asked_law import AskedLaws
 from kvplan.planning.search import search
 from kvplan.planning.space import Layout, classes
@@ -23,7 +23,7 @@ from kvplan.plans.law import Fell, Room
 from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
 from kvplan.units import GIB
-from tests.planning.asks import CAPABILITIES, a_gpu, an_ask, priced
+from tests.planning.asks import CAPABILITIES, a_gpu, a_shape, an_ask, priced
 from tests.planning.brute import brute_force
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,9 @@ def asks(draw: st.DrawFn) -> Ask:
         Shape(draw(st.integers(1, 3000)), draw(st.integers(0, 900)), draw(st.integers(1, 5)))
         for _ in range(draw(st.sampled_from((1, 1, 1, 3))))
     )
-    longest = max(shape.tokens for shape in shapes)
+    also = draw(st.sampled_from((False, False, True)))
+    demands = [Demand(draw(st.sampled_from((1, 9, 80))), draw(a_shape()))] if also else []
+    longest = max(shape.tokens for shape in (*shapes, *(one.shape for one in demands)))
     stated = GIB * draw(st.integers(1, 30)) if engine == "llamacpp" or draw(st.booleans()) else None
     return an_ask(
         draw(st.sampled_from(MODELS)),
@@ -76,6 +78,9 @@ def asks(draw: st.DrawFn) -> Ask:
         headroom=draw(st.sampled_from((Fraction(0), Fraction(1, 10)))),
         prefix=draw(st.sampled_from((0, 0, 1, 40, 5000))),
         samples=draw(st.sampled_from((1, 1, 1, 3))),
+        also=tuple(demands),
+        kept=draw(st.sampled_from((0, 0, GIB, 5 * GIB))),
+        max_cost=draw(st.sampled_from((None, None, Fraction(20)))),
         kv_dtypes=("auto", "fp8") if engine != "llamacpp" else ("auto", "q8_0"),
     )
 

@@ -1,0 +1,259 @@
+"""``kvplan.plan``: names, paths, numbers and plans become an `Ask`; the readers are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
+from kvplan.api_plan.again import Extra, Given, again_of
+from kvplan.api_plan.inputs import (
+    ALL,
+    GpuLike,
+    Sizes,
+    asks_of,
+    choices_of,
+    groups_of,
+    in_flight,
+    lengths_of,
+    load_of,
+    offers_of,
+    own_words,
+    seconds_of,
+    sizes_of,
+    speed_for,
+    variants_of,
+    words_of,
+)
+from kvplan.arguments import takes
+from kvplan.engines import check_options, default_engine, own_settings
+from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
+from kvplan.fitting.laws import compiled_laws
+from kvplan.model import Model
+from kvplan.planning import from_plan
+from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf
+from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.context import longest
+from kvplan.planning.planner import ALTERNATIVES, make_plan
+from kvplan.planning.results import PlanResult
+from kvplan.plans.fleet import Fleet
+from kvplan.plans.plan import LIKELY, SAFE, Plan
+from kvplan.plans.serve import unsaid
+from kvplan.plans.workload import Workload
+from kvplan.settings import Settings
+from kvplan.units import parse_bytes, parse_tokens
+
+__all__ = ["plan", "variants_of"]
+_VARIED = (
+    "tensor_parallel_size", "tp", "pipeline_parallel_size", "pp", "data_parallel_size", "dp", "gpu",
+    "decode_context_parallel_size", "dcp", "kv_cache_dtype", "kv_dtype", "max_num_seqs", "max_model_len",
+    "tokens", "requests", "enable_expert_parallel",
+)  # fmt: skip
+
+
+_WHOLE, _TEXT, _FLAG = (int,), (str,), (bool,)
+_SHARE = (Fraction, int, float, str)
+_LENGTH = (int, str)
+
+
+@takes(
+    requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
+    arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
+    enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, top=_WHOLE,
+    pareto=_FLAG, depth=_FLAG, levers=_FLAG, host_memory=_LENGTH, named=_TEXT,
+)  # fmt: skip
+def plan(
+    model: ModelLike | Plan,
+    *,
+    engine: str | Sequence[str] | None = None,
+    requests: int | None = None,
+    tokens: int | str | None = None,
+    workload: Workload | None = None,
+    shared_prefix: int | str | None = None,
+    samples: int | None = None,
+    arrival: Fraction | float | str | None = None,
+    gpu: GpuLike | None = None,
+    fleet: Fleet | None = None,
+    objective: str = FEWEST,
+    quality: str | None = None,
+    max_gpus: int | None = None,
+    tp: Sizes = None,
+    pp: Sizes = None,
+    dp: Sizes = None,
+    dcp: Sizes = None,
+    enable_expert_parallel: bool | None = None,
+    kv_cache_dtype: str | Sequence[str] | None = None,
+    max_num_seqs: Sizes = None,
+    max_model_len: int | str | Sequence[int] | None = None,
+    headroom: Fraction | float | str | None = None,
+    pool: str | None = None,
+    tpot: Fraction | float | str | None = None,
+    ttft: Fraction | float | str | None = None,
+    speed: SpeedOf | None = None,
+    top: int = ALTERNATIVES,
+    pareto: bool = False,
+    depth: bool = True,
+    levers: bool = False,
+    host_memory: int | str | None = None,
+    named: str | None = None,
+    weights_from: str | None = None,
+    **options: Any,
+) -> PlanResult:
+    """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
+
+    engine: ``vllm``, ``vllm@0.32``; several are planned for side by side, ``all`` are those that divide a
+    GPU's memory. requests: at once, over the whole plan, of ``tokens`` each (default: all that the model
+    takes); or a workload with a mix of shapes, and requests in flight, or arrivals a second with targets of
+    TTFT and TPOT (in flight = arrivals · (TTFT + answer · TPOT), Little's law). shared_prefix: tokens that
+    all prompts begin with, samples: answers to one prompt, arrival: requests a second. gpu: one or several
+    (``h100``, ``8xh100``: as many are there); fleet: offers with prices; neither: every GPU that has a file.
+    objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
+    tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
+    pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
+    tpot, ttft: seconds at most. levers: work out the memory levers of the best; host_memory: bytes of a cache
+    tier over all GPUs. weights_from: ``transformers`` counts the tensors (see `kvplan.load_model`).
+    options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
+    sensitivity.
+
+    A plan (`load_plans`) is planned anew: its checkpoint, engine, load, requirements, flags and kind of GPU
+    stand, the number of GPUs, the layout and max_num_seqs are searched (`kvplan.planning.from_plan`); what is
+    given here counts first, and ``quality`` also lets other checkpoints in. Raises KvplanError.
+    """
+    given = Given(**{name: value for name, value in locals().items() if name in Given._fields})
+    for name in options:
+        if name in _VARIED:
+            raise KvplanError("bad-usage", f"plan() varies {name} itself")
+    if not isinstance(model, Plan):
+        loaded = load_model(model, weights_from=weights_from)
+        name = given.named or (str(model) if isinstance(model, str) else loaded.id)
+        return _answer(loaded, given._replace(named=name), make_settings(**options), Extra())
+    loaded = load_model(model.model, weights_from=weights_from)
+    again, extra = again_of(model, given)
+    base = changed_settings(from_plan.base_of(model), options)
+    result = _answer(loaded, again._replace(named=named or model.model), base, extra, typed=options)
+    if result.best is None:
+        return result
+    best = from_plan.successor(
+        model, result.best, replaced=tokens is not None or workload is not None, requests=requests,
+        context=objective == CONTEXT,
+    )  # fmt: skip
+    return replace(result, best=best)
+
+
+def _answer(
+    model: Model, given: Given, base: Settings, extra: Extra, typed: Mapping[str, Any] | None = None
+) -> PlanResult:
+    """typed: of the settings those that were given beside a plan; None: all were."""
+    choices = choices_of(given.engine or default_engine([model]))
+    asked_for = base if typed is None else make_settings(**typed)
+    check_options((choice.engine for choice in choices), asked_for)
+    load = _load(model, base, given)
+    count = load.requests_in_flight or in_flight(load)
+    pool = given.pool or SAFE
+    if pool not in (LIKELY, SAFE):
+        raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
+    offers = extra.priced(offers_of(given.gpu, given.fleet))
+    if given.objective == COST and all(offer.price_per_gpu_hour is None for offer in offers):
+        raise KvplanError(
+            "no-prices",
+            "the objective cost needs prices, and none is known",
+            help="--fleet fleet.yaml: GPUs with price_per_gpu_hour (kvplan schema fleet); kvplan keeps none",
+        )
+    host = parse_bytes(given.host_memory or 0)
+    seqs = sizes_of(given.max_num_seqs)
+    least = max(load.longest, extra.least)
+    left_out: dict[str, None] = {}
+
+    def asked(choice: Choice) -> Ask:
+        settings, notes = extra.settings(choice, base, typed)
+        left_out.update(dict.fromkeys(notes))
+        own, types, tier = own_words(own_settings(choice.engine, settings), choice, host)
+        if missing := unsaid(own, choice.engine.name):
+            raise KvplanError(
+                "bad-setting",
+                f"{choice.engine.name} has no flag for {', '.join(missing)}: no plan could say it",
+                help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
+            )
+        return Ask(
+            variants=variants_of(model, own, own_only=extra.own_only),
+            choice=choice,
+            offers=offers,
+            shapes=load.shapes,
+            lengths=(least,) if given.max_model_len is None else lengths_of(given.max_model_len),
+            laws=compiled_laws(choice, own) or AskedLaws(),
+            requests=count,
+            base=own,
+            seqs=SEQS if seqs is None else seqs,
+            tp=sizes_of(given.tp),
+            pp=sizes_of(given.pp),
+            dp=sizes_of(given.dp),
+            dcp=sizes_of(given.dcp),
+            adp=groups_of(own),
+            expert_parallel=given.enable_expert_parallel,
+            kv_dtypes=types or words_of(given.kv_cache_dtype),
+            quality=given.quality or "safe",
+            objective=given.objective,
+            max_gpus=given.max_gpus,
+            safe=pool == SAFE,
+            headroom=parse_number("headroom", given.headroom or 0),
+            tpot=load.tpot_seconds,
+            ttft=load.ttft_seconds,
+            speed=given.speed or speed_for(choice.engine.name),
+            prefix=load.shared_prefix_tokens,
+            samples=load.samples,
+            host_memory=tier,
+            also=extra.also,
+            kept=extra.kept,
+            max_cost=extra.max_cost,
+        )
+
+    asks, unable = asks_of(asked, choices, forgiving=given.engine == ALL)
+    stretch = given.tokens is None and given.workload is None
+    own_length = given.objective == CONTEXT and given.max_model_len is None
+    result = make_plan(
+        asks,
+        named=given.named or model.id,
+        top=given.top,
+        pareto=given.pareto,
+        workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
+        currency="" if given.fleet is None else given.fleet.currency,
+        depth=given.depth,
+        warnings=(*(choice.warning for choice in choices if choice.warning), *unable, *left_out),
+        each=partial(longest, stretch=stretch) if own_length else None,
+    )
+    load = replace(load, shapes=result.shapes)
+    best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
+    return _with_levers(best, result, load) if given.levers and best is not None else result
+
+
+def _load(model: Model, base: Settings, given: Given) -> Workload:
+    """The load with what was said beside it."""
+    load = load_of(model, base, given.workload, given.tokens)
+    stated: dict[str, Any] = {
+        "requests_in_flight": given.requests,
+        "requests_per_second": None if given.arrival is None else parse_number("arrival", given.arrival),
+        "ttft_seconds": seconds_of("ttft", given.ttft),
+        "tpot_seconds": seconds_of("tpot", given.tpot),
+        "shared_prefix_tokens": None if given.shared_prefix is None else parse_tokens(given.shared_prefix),
+        "samples": given.samples,
+    }
+    load = replace(load, **{name: value for name, value in stated.items() if value is not None})
+    if load.shared_prefix_tokens > max(shape.input_tokens for shape in load.shapes):
+        raise KvplanError("bad-setting", "the shared prefix is longer than every prompt")
+    return load
+
+
+def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
+    from kvplan.plan_levers import levers_of
+
+    best = result.options[0]
+    model = next(
+        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
+    )
+    offer = next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
+    found = levers_of(model, ask.choice, best, offer, load, ask.quality, ask.host_memory)
+    return replace(result, levers=found)

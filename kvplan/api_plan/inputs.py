@@ -1,0 +1,209 @@
+"""Names, numbers and lists that `kvplan.plan` takes, as the planner's own values; readers are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from kvplan.api import gpus_of, parse_number
+from kvplan.arguments import check_each
+from kvplan.dtypes import kv_dtype
+from kvplan.engines.base import Choice, request_tokens
+from kvplan.errors import KvplanError
+from kvplan.fitting import BUDGETS, choose
+from kvplan.fitting.laws import check_engine
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant
+from kvplan.planning.context import request_of
+from kvplan.planning.quality import weight_quality
+from kvplan.plans.fleet import Fleet, Offer
+from kvplan.plans.question import HOST_MEMORY
+from kvplan.plans.workload import Workload
+from kvplan.settings import Settings
+from kvplan.units import ceil_div, parse_tokens
+
+GpuLike = Gpu | str | Iterable["Gpu | str"]
+Sizes = int | Sequence[int] | None
+ALL = "all"
+"""Every engine that divides a GPU's memory; one that does not take the question is left out with a word."""
+_TEXT, _WHOLE, _LENGTH = (str,), (int,), (int, str)
+
+
+def choices_of(engine: str | Sequence[str]) -> list[Choice]:
+    """Each engine once. Raises KvplanError for one that does not divide a GPU's memory."""
+    names = engine.split(",") if isinstance(engine, str) else check_each("engine", engine, _TEXT)
+    specs = [name.strip() for name in names]
+    if ALL in specs:
+        specs = list(BUDGETS)
+    choices = [choose(spec) for spec in dict.fromkeys(specs)]
+    for choice in choices:
+        check_engine(choice)
+    return choices
+
+
+def asks_of(
+    asked: Callable[[Choice], Ask], choices: Sequence[Choice], *, forgiving: bool
+) -> tuple[list[Ask], list[str]]:
+    """(An ask for each engine, why others do not take the question where that is forgiven)."""
+    asks: list[Ask] = []
+    errors: list[tuple[Choice, KvplanError]] = []
+    for choice in choices:
+        try:
+            asks.append(asked(choice))
+        except KvplanError as error:  # noqa: PERF203
+            errors.append((choice, error))
+    if errors and not (asks and forgiving):
+        raise errors[0][1]
+    return asks, [f"{choice.engine.name} is left out: {error.message}" for choice, error in errors]
+
+
+def groups_of(base: Settings) -> tuple[int, ...] | None:
+    """Attention groups that the user's own options ask for."""
+    own = dict(base.engine_options)
+    if own.get("enable_dp_attention"):
+        raise KvplanError(
+            "bad-usage", "plan() varies dp itself: enable_dp_attention is not taken", help="--attn-dp-size 8"
+        )
+    if isinstance(groups := own.get("attn_dp_size"), int):
+        return (groups,)
+    if (asked := own.get("enable_attention_dp")) is not None:
+        return (1,) if not asked else TENSOR_WAYS
+    return None
+
+
+_CACHE_TYPES = ("cache_type_k", "cache_type_v")
+
+
+def own_words(
+    base: Settings, choice: Choice, host_memory: int
+) -> tuple[Settings, tuple[str, ...] | None, int]:
+    """(settings, the one cache format that is tried, bytes of a tier in host memory) in llama.cpp's words.
+
+    Both types where -ctk or -ctv was given, of which the smaller counts as the format; host memory for the
+    cache itself. As they are for an engine without such options.
+    """
+    own = dict(base.engine_options)
+    types = None
+    if own.keys() & set(_CACHE_TYPES):
+        own |= {name: str(own.get(name) or "f16") for name in _CACHE_TYPES}
+        words = [str(own[name]) for name in _CACHE_TYPES]
+        types = (min(words, key=lambda word: kv_dtype(word).key_packing(32).bytes_for(32)),)
+    if host_memory and any(option.name == HOST_MEMORY for option in choice.engine.options):
+        own[HOST_MEMORY], host_memory = host_memory, 0
+    return replace(base, engine_options=tuple(sorted(own.items()))), types, host_memory
+
+
+def speed_for(engine: str) -> SpeedOf:
+    """The engine's speed estimate, read when it is wanted."""
+    from kvplan.speeds import speed_of
+
+    return speed_of(engine)
+
+
+def variants_of(model: Model, base: Settings, *, own_only: bool = False) -> tuple[Variant, ...]:
+    """The weight formats that exist, with what stands behind each; what the user states is the only one.
+
+    own_only: no other checkpoint than the model itself.
+    """
+    from kvplan.architectures.config.activation_shape import num_experts
+    from kvplan.readers.weight_formats import weight_formats
+
+    formats = weight_formats(model)
+    if own_only or base.weights is not None or base.quantization is not None:
+        formats = formats[:1]
+    return tuple(
+        Variant(
+            one.model,
+            "stated" if base.weights is not None else base.quantization or one.label,
+            weight_quality(one.bits, published=one.published),
+            num_experts(one.model),
+        )
+        for one in formats
+    )
+
+
+def load_of(model: Model, base: Settings, workload: Workload | None, tokens: int | str | None) -> Workload:
+    """The requests: a workload, or all of so many tokens; where neither is said, as long as is served."""
+    if workload is not None:
+        if tokens is not None:
+            raise KvplanError("bad-usage", "give tokens or a workload, not both")
+        return workload
+    length = request_tokens(model, base) if tokens is None else parse_tokens(tokens)
+    if length < 1:
+        raise KvplanError("bad-setting", "a request has at least one token", help="--tokens 4096")
+    return Workload((request_of(length, base.answer_tokens),))
+
+
+def in_flight(workload: Workload) -> int:
+    """Little's law: arrivals a second · (TTFT + answer tokens · TPOT), rounded up; without arrivals 1."""
+    rate, ttft, tpot = workload.requests_per_second, workload.ttft_seconds, workload.tpot_seconds
+    if rate is None:
+        return 1
+    if ttft is None or tpot is None:
+        raise KvplanError(
+            "bad-usage",
+            "arrivals a second say how many requests run only together with targets of TTFT and TPOT",
+            help=("--ttft 2s --tpot 50ms", "--requests 32: how many run at once"),
+        )
+    stay = ttft + workload.mean(name="output_tokens") * tpot
+    amount = rate * stay
+    return max(1, ceil_div(amount.numerator, amount.denominator))
+
+
+def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
+    """What may be used: GPUs by name, a fleet or those of it that are named, else every GPU with a file."""
+    named = [gpu] if isinstance(gpu, (Gpu, str)) else check_each("gpu", gpu or (), (Gpu, str))
+    asked = [gpus_of(one) for one in named]
+    if fleet is not None:
+        slugs = {one.slug for one, _ in asked}
+        offers = tuple(offer for offer in fleet.offers if not slugs or offer.gpu.slug in slugs)
+        if not offers:
+            known = ", ".join(offer.gpu.slug for offer in fleet.offers)
+            raise KvplanError(
+                "unknown-gpu", "the fleet offers none of the GPUs asked for", help=f"it offers {known}"
+            )
+        return offers
+    if asked:
+        counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
+        return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
+    from kvplan.readers.gpus.find import list_gpus
+
+    return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
+
+
+def _is_counted(one: Gpu | str) -> bool:
+    """Whether a text says how many there are: ``8xh100``, ``1xh100``, not ``h100`` nor ``mi300x``."""
+    from kvplan.readers.gpus.find import parse_gpu_count
+
+    return isinstance(one, str) and parse_gpu_count(one)[0] != one.strip()
+
+
+def lengths_of(given: int | str | Sequence[int]) -> tuple[int, ...]:
+    """max_model_len tried, rising."""
+    many = [given] if isinstance(given, (int, str)) else check_each("max_model_len", given, _LENGTH)
+    return tuple(sorted({parse_tokens(one) for one in many}))
+
+
+def sizes_of(given: Sizes) -> tuple[int, ...] | None:
+    """A size or several."""
+    if given is None:
+        return None
+    many = (given,) if isinstance(given, int) else tuple(check_each("a parallel size", given, _WHOLE))
+    if not many or any(isinstance(one, bool) or one < 1 for one in many):
+        raise KvplanError("bad-setting", f"{given!r}: whole numbers of at least 1")
+    return many
+
+
+def words_of(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """A KV format or several."""
+    if given is None or isinstance(given, str):
+        return None if given is None else (given,)
+    return tuple(check_each("kv_cache_dtype", given, _TEXT))
+
+
+def seconds_of(name: str, given: Any) -> Fraction | None:
+    """A time in seconds, exactly as written."""
+    return None if given is None else parse_number(name, given)
