@@ -180,7 +180,8 @@ def test_the_command_takes_a_plan(
 
 def test_a_trace_is_found_from_the_new_plan(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir(), new.mkdir()
+    old.mkdir()
+    new.mkdir()
     (old / "trace.csv").write_text("input_tokens,output_tokens\n500,100\n900,50\n", encoding="utf-8")
     (old / "plan.yaml").write_text(
         "kvplan: plan/v1\nmodel: qwen3-8b\nengine: vllm@0.33\ngpu: l40s\ngpus: 1\n"
