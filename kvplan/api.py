@@ -131,7 +131,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
     if media:
-        from kvplan.architectures.media import with_media
+        from kvplan.architectures.media.request import with_media
 
         settings = with_media(loaded, settings, media)
     return ask(loaded, choice, settings)

@@ -26,8 +26,8 @@ from kvplan.architectures.config.activation_shape import activation_shape
 from kvplan.architectures.config.quant_file import QUANT_KEY, split_quant
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.subset import size_relevant
-from kvplan.architectures.lineages.tensors import inventory_of
-from kvplan.architectures.media.rules import media_keys
+from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.media.count import media_keys
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.model import Model

@@ -69,7 +69,7 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     if media:
         if len(models) > 1:
             raise KvplanError("bad-usage", "images, video and audio are counted for one model at a time")
-        from kvplan.architectures.media import with_media
+        from kvplan.architectures.media.request import with_media
 
         variants = [with_media(models[0], settings, media) for settings in variants]
     return Question(

@@ -9,7 +9,7 @@ that is made of the target's largest layer.
 
 from __future__ import annotations
 
-from kvplan.architectures.lineages.tensors.heads import head_tensors
+from kvplan.architectures.heads import head_tensors
 from kvplan.budget.lines import exact
 from kvplan.dtypes import Packing
 from kvplan.errors import KvplanError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.json_input import parse_json, read_limited

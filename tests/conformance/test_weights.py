@@ -19,7 +19,7 @@ from tests.conformance import harness
 if not harness.HAVE_RELEASE:
     pytest.skip(f"needs transformers {harness.RELEASE}", allow_module_level=True)
 
-from kvplan.architectures.lineages.tensors import known_decoders
+from kvplan.architectures.inventory import known_decoders
 from tests.conformance.weight_cases import (
     ALWAYS,
     CLASSES,

@@ -15,8 +15,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
-from kvplan.architectures.lineages.tensors.registry import WHOLE
+from kvplan.architectures.inventory import inventory_of, known_decoders
+from kvplan.architectures.lineages import lineage_of
 from tests.conformance.causal_cases import CAUSAL, SETTINGS, set_of
 from tests.conformance.shrink import small_config
 
@@ -121,7 +121,9 @@ HELD_WITH = {**SETTINGS, "longcat_flash": {**SETTINGS["longcat_flash"], "zero_ex
 
 
 SEQ2SEQ = dict(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
-ENCODER_DECODERS = {name: SEQ2SEQ[name] for name in known_decoders() if name in WHOLE and name in SEQ2SEQ}
+ENCODER_DECODERS = {
+    name: SEQ2SEQ[name] for name in known_decoders() if lineage_of(name).whole and name in SEQ2SEQ
+}
 CLASSES = {**CAUSAL, **ENCODER_DECODERS, "mistral4": "Mistral4ForCausalLM"}
 
 

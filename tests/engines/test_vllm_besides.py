@@ -14,7 +14,7 @@ import pytest
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.engines.vllm.adapters import WRAPPED, slots_of, wrapped_of
 from kvplan.errors import KvplanError

@@ -19,16 +19,18 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
-from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
+from kvplan.architectures.inventory import inventory_of, known_decoders
+from kvplan.architectures.lineages import lineages
 from kvplan.dtypes import BFLOAT16
 from kvplan.model import Model
-from kvplan.prediction import PREDICTION
 from kvplan.readers.weight_sources import unquantised
 from kvplan.weights import Inventory, Parallel
 from kvplan.weights.ranks import block_bytes
 from kvplan.weights.stored import has_drafts
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_drafts import CONFIGS, RECORD, SETTINGS, ask
+
+PREDICTION = {name: known.prediction for name, known in lineages().items() if known.prediction}
 
 RECORDED: dict[str, Any] = json.loads(RECORD.read_text())
 CARDS = sorted(path.stem for path in (Path(__file__).parents[2] / "model_cards").glob("*.yaml"))

@@ -10,7 +10,7 @@ import pytest
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.subset import Watched, size_relevant
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.readers.cards.config import CardConfig, changed_keys, config_lines
 from kvplan.readers.cards.index import read_cards

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from kvplan.architectures.config.quant_file import split_quant
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.model import Model

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.media import Media, media_tokens
+from kvplan.architectures.media.asked import Media
+from kvplan.architectures.media.count import media_tokens
 from kvplan.model import Model
 
 pytest.importorskip("transformers")

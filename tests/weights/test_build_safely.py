@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kvplan.api import load_model
+from kvplan.architectures.registry import Lineage
 from kvplan.errors import KvplanError
 from tests.weights.checkpoints import TINY_LLAMA
 
@@ -147,7 +148,7 @@ def test_sizes_are_bounded_before_anything_is_built(change: dict[str, Any]) -> N
 
 def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question about a model without tensor rules leaves alone what happens to be installed."""
-    from kvplan.architectures.lineages import tensors
+    from kvplan.architectures import inventory
     from kvplan.readers import meta_model
     from kvplan.readers.model_weights import sources_of
 
@@ -156,7 +157,7 @@ def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(meta_model, "tensors_on_meta", refuse)
     model = load_model({**TINY_LLAMA, "model_type": "helium"})
-    monkeypatch.setattr(tensors, "DECODERS", {})
+    monkeypatch.setattr(inventory, "lineage_of", lambda name: Lineage())
     found = sources_of(model)
     assert found.checkpoint is None
     assert found.inventory is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.readers.cards.find import load_card
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.lineages.tensors import inventory_of, known_decoders
+from kvplan.architectures.inventory import inventory_of, known_decoders
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.weights import ALONE, Parallel, bytes_by_stage

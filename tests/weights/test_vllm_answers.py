@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.readers.weight_sources import unquantised
 from kvplan.weights import Inventory, Parallel, bytes_by_stage, parameters_by_stage

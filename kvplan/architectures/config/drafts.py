@@ -1,7 +1,7 @@
 """Multi-token-prediction layers: what a speculative method adds to the model's own layers.
 
 How many there are is a key of the config; each is built like one of the model's own layers: which key and
-which layer is `kvplan.prediction`'s table.
+which layer is said by the lineage (`registry.Lineage.prediction`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import MAX_LAYERS, ConfigView
+from kvplan.architectures.lineages import lineage_of
+from kvplan.architectures.prediction import Prediction
 from kvplan.families import CompressedAttention, Kind, SparseIndexer
 from kvplan.model import Layer, Model
-from kvplan.prediction import PREDICTION, Prediction
 from kvplan.record import record
 
 Layers = tuple[Layer, ...]
@@ -35,7 +36,7 @@ class Drafts:
 
 def prediction_of(part: TextPart) -> Prediction | None:
     """The row of the model's type: its own word for itself, or the type whose rule reads it."""
-    return PREDICTION.get(part.model_type) or PREDICTION.get(part.view.model_type)
+    return lineage_of(part.model_type).prediction or lineage_of(part.view.model_type).prediction
 
 
 def how_many(part: TextPart) -> int:

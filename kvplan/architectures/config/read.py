@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
+from kvplan.architectures.blocks.decoder import plain_decoder
 from kvplan.architectures.config.class_names import first_architecture
 from kvplan.architectures.config.custom_types import NOT_SIZED
 from kvplan.architectures.config.drafts import draft_layers
@@ -24,9 +26,7 @@ from kvplan.architectures.config.roles import Role, layer_count, role_of, shaped
 from kvplan.architectures.config.sanity import assumed, check_sizes
 from kvplan.architectures.config.text_part import TextPart, find_text_part, unknown_type
 from kvplan.architectures.config.view import ConfigView, Sourced
-from kvplan.architectures.lineages.layers import rule_for
-from kvplan.architectures.lineages.layers.custom import states_layers, unknown_decoder
-from kvplan.architectures.lineages.layers.decoder import plain_decoder
+from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.families import NoCache, Part
 from kvplan.model import Layer, Model, Provenance, runs_of
@@ -108,7 +108,7 @@ def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
         return [Layer((NoCache(),))] * layer_count(part), ()
     view = part.view
     warnings: tuple[str, ...] = ()
-    rule = rule_for(view.model_type)
+    rule = lineage_of(view.model_type).layers
     if rule is None and not part.known:
         rule = _unknown_rule
         how = (

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvplan.architectures.blocks.cross import with_cross, without_cross
 from kvplan.architectures.config.class_names import class_names, first_architecture, generates, text_parts
 from kvplan.architectures.config.defaults import class_facts
 from kvplan.architectures.config.plain import LAYERS
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, check_integer
-from kvplan.architectures.lineages.layers import NO_CACHE, rule_for
-from kvplan.architectures.lineages.layers.encoder_decoder import (
-    COMPOSITES,
-    ENCODERS,
-    PREPENDED,
-    with_cross,
-    without_cross,
-)
+from kvplan.architectures.lineages import lineage_of
 from kvplan.families import NoCache
 from kvplan.model import Encoder, Layer
 from kvplan.record import record
@@ -42,6 +36,10 @@ BOTH_WAYS = frozenset(
         "xmod",
     }
 )
+# Wrappers whose decoder is any model: its layers get cross attention where its own rule gives none.
+COMPOSITES = frozenset({"encoder-decoder", "speech-encoder-decoder", "vision-encoder-decoder"})
+# The conditioning text is put before the codes instead of being attended to (musicgen_melody).
+PREPENDED = frozenset({"musicgen_melody"})
 # Classes of encoder-decoder types that hold the encoder alone.
 _ENCODER_CLASSES = ("EncoderModel", "ForAudioClassification", "ForTokenClassification", "Encoder")
 # Tokens that a patch encoder puts before its patches (class token, distillation token).
@@ -67,7 +65,7 @@ def role_of(part: TextPart) -> Role:
     if reason is not None:
         return Role(no_cache=reason)
     for level in part.levels:
-        if level.model_type in ENCODERS:
+        if lineage_of(level.model_type).encoder is not None:
             alone = _stands_alone(
                 level.model_type, top.model_type, architecture, level.raw.get("is_encoder_decoder")
             )
@@ -86,7 +84,7 @@ def shaped(part: TextPart, layers: list[Layer], role: Role) -> list[Layer]:
 
 
 def _class_is_seq2seq(types: set[str]) -> bool:
-    return bool(types & ENCODERS.keys()) and not types & {"mllama", "mllama_text_model"}
+    return any(lineage_of(name).encoder for name in types) and not types & {"mllama", "mllama_text_model"}
 
 
 def _stands_alone(model_type: str, top_type: str, architecture: str | None, stated: object) -> bool:
@@ -104,7 +102,8 @@ def _stands_alone(model_type: str, top_type: str, architecture: str | None, stat
 
 
 def _encoder(part: TextPart, model_type: str) -> Encoder:
-    rule = ENCODERS[model_type]
+    rule = lineage_of(model_type).encoder
+    assert rule is not None
     length: int | None = None
     if rule.length is not None:
         length = part.view.optional_integer(rule.length, highest=LARGEST)
@@ -127,11 +126,12 @@ def _patches(encoder: object) -> int | None:
 
 def _no_cache(part: TextPart, architecture: str | None) -> str | None:
     model_type, top = part.view.model_type, part.top.model_type
-    if model_type in NO_CACHE:
-        return NO_CACHE[model_type]
+    known = lineage_of(model_type)
+    if known.no_cache:
+        return known.no_cache
     if len(part.levels) > 1:
         return None
-    if architecture is not None and top in ENCODERS and architecture.endswith(_ENCODER_CLASSES):
+    if architecture is not None and lineage_of(top).encoder and architecture.endswith(_ENCODER_CLASSES):
         return f"{architecture} is the encoder alone: it reads its input once and keeps nothing"
     if model_type in BOTH_WAYS:
         decoder = part.view.flag("is_decoder") or (
@@ -142,7 +142,7 @@ def _no_cache(part: TextPart, architecture: str | None) -> str | None:
             )
         )
         return None if decoder else f"{architecture or model_type} is an encoder: it reads its input once"
-    if not part.known or rule_for(model_type) is not None or generates(model_type):
+    if not part.known or known.layers is not None or generates(model_type):
         return None
     if class_facts(model_type) is not None and model_type not in text_parts():
         return f"transformers builds no class of {model_type} that generates text with a cache"

@@ -1,1 +1,48 @@
-"""What each lineage of models has: layers and tensors."""
+"""The lineages: one file each, with the layers, tensors, prediction layers and media of its model types.
+
+Every file beside this one is found by itself; it calls ``registry.lineage`` for its types. Sources, unless a
+file says otherwise: huggingface/transformers 5.23.0 models/<type>/ (configuration_*.py for the layers,
+modeling_*.py for the tensors) and vllm-project/vllm 0.32 vllm/model_executor/models/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from kvplan.architectures.registry import LINEAGES, Lineage
+
+_NOTHING = Lineage()
+
+
+def lineage_of(model_type: str) -> Lineage:
+    """What is known of a model type; an empty lineage for a type that has none.
+
+    Files whose name begins as the type does are read first: most questions read one of them.
+    """
+    found = LINEAGES.get(model_type)
+    if found is None:
+        for name in _files():
+            if model_type.startswith(name.partition("_")[0]):
+                _read(name)
+        found = LINEAGES.get(model_type)
+    return (lineages().get(model_type) or _NOTHING) if found is None else found
+
+
+def lineages() -> Mapping[str, Lineage]:
+    """Every model type of every file."""
+    for name in _files():
+        _read(name)
+    return LINEAGES
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    return tuple(module.name for module in iter_modules(__path__))
+
+
+@cache
+def _read(name: str) -> None:
+    import_module(f"{__name__}.{name}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from kvplan.architectures.media.rules import Key, Pixels, Rule
+from kvplan.architectures.media.rule import Key, Pixels, Rule
 from kvplan.architectures.media.sizes import Size
 from kvplan.errors import KvplanError
 from kvplan.model import Model

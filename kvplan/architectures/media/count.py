@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.asked import Asked, Media, MediaTokens, unknown
 from kvplan.architectures.media.counting import COUNTS, CROSS
-from kvplan.architectures.media.rules import RULES
 from kvplan.model import Model
 
 
@@ -19,7 +19,7 @@ def media_tokens(model: Model, media: Media) -> MediaTokens:
     vision = config.get("vision_config")
     if kind == "llava" and isinstance(vision, Mapping) and vision.get("model_type") == "pixtral":
         kind = "pixtral"
-    rule = RULES.get(kind)
+    rule = lineage_of(kind).media
     if not config and (rule is None or rule.image):
         raise unknown(model, "its card has no config (give its config.json)")
     if rule is None:
@@ -48,3 +48,25 @@ def _has_parts(config: Mapping[str, Any]) -> bool:
     return any(
         config.get(key) for key in ("vision_config", "audio_config", "img_processor", "thinker_config")
     )
+
+
+def media_keys(config: Mapping[str, Any]) -> None:
+    """Ask a config for every key that its rule reads, so that a card keeps them."""
+    rule = lineage_of(str(config.get("model_type", ""))).media
+    if rule is None:
+        return
+    read = [
+        key for key, _ in (rule.patch, rule.merge, rule.temporal, rule.tokens, rule.audio_tokens, rule.tile)
+    ]
+    for path in (*read, *_OTHER_KEYS):
+        found: Any = config
+        for step in path.split("."):
+            found = found.get(step) if isinstance(found, Mapping) else None
+
+
+_OTHER_KEYS = (
+    "image_grid_pinpoints",
+    "vision_feature_select_strategy",
+    "vision_config.pixel_shuffle_ratio",
+    "vision_config.model_type",
+)

@@ -6,6 +6,7 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
+from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, too_many_stages
 from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
@@ -15,7 +16,6 @@ from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
-from kvplan.prediction import PREDICTION
 from kvplan.results import Refusal
 from kvplan.settings import Settings
 
@@ -290,7 +290,7 @@ def _drafts(model: Model, settings: Settings) -> Refusal | None:
         )
     if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
         return None
-    rule = PREDICTION.get(model.model_type)
+    rule = lineage_of(model.model_type).prediction
     if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
         return Refusal(
             "speculative",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
 from kvplan.readers.cards.card import Card, Expectation, Weights
 from kvplan.readers.cards.file import card_from_located

@@ -1,0 +1,67 @@
+"""Heads of speculative decoding that borrow from their target: EAGLE and EAGLE-3 on Llama's layers.
+
+vllm-project/vllm 0.32 vllm/model_executor/models/llama_eagle.py and llama_eagle3.py. EAGLE: the layers (the
+first without its input norm) and a projection of embedding and hidden state, whole on every rank; embedding
+and output head are the target's. EAGLE-3: the first layer attends over embedding and hidden state side by
+side, every layer has one norm more, the projection takes several of the target's hidden states, and a
+head over its own vocabulary is divided as any other.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.blocks.parts import Tensors, embedding, norm, vector, whole
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.inventory import inventory_of
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.model import Model
+from kvplan.weights.inventory import Role, Tensor
+
+LLAMA = ("LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM")
+
+LLAMA_EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM")
+
+HIDDEN_STATES = 3
+"""Hidden states of the target that an EAGLE-3 head reads where its config lists none."""
+
+
+def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Tensor]:
+    """The head's own tensors, and its embedding: the target's, unless its checkpoint has one.
+
+    Raises RefusedError(no-weights) for heads of another build.
+    """
+    known = LLAMA_EAGLE3 if method == "eagle3" else LLAMA
+    if draft.architecture not in known or not draft.config:
+        raise _unknown(draft, method)
+    raw, quant = split_quant(draft.config)
+    try:
+        inventory = inventory_of(raw, hf_quant_config=quant)
+    except KvplanError as error:
+        raise _unknown(draft, method) from error
+    view = find_text_part(raw).view
+    hidden = whole("hidden_size", draft.hidden_size)
+    layers = [list(block.tensors) for block in inventory.layers]
+    table = next(entry.tensor for entry in inventory.ends if entry.tensor.role is Role.EMBEDDING)
+    if method == "eagle":
+        own = [tensor for tensor in layers[0] if tensor.name != "input_layernorm"]
+        ends = vector("fc", hidden, whole("embedding and hidden state", 2), hidden)
+        return (*own, *(tensor for layer in layers[1:] for tensor in layer), *ends), table
+    twice = [tensor for tensor in layers[0] if tensor.name.endswith(("q_proj", "k_proj", "v_proj"))]
+    norms = norm("hidden_norm", hidden) * len(layers)
+    states = view.get("num_aux_hidden_states") or HIDDEN_STATES
+    wide = view.get("target_hidden_size") or target.hidden_size
+    vocabulary = int(view.get("draft_vocab_size") or draft.vocab_size)
+    ends = vector("fc", hidden, whole("hidden states", int(states)), whole("target_hidden_size", int(wide)))
+    ends += norm("norm", hidden)
+    if vocabulary != target.vocab_size:
+        ends += vector("draft_id_to_target_id", whole("draft_vocab_size", vocabulary), dtype="int64")
+    ends += (embedding("lm_head", vocabulary, draft.hidden_size, Role.HEAD),)
+    return (*(tensor for layer in layers for tensor in layer), *twice, *norms, *ends), table
+
+
+def _unknown(draft: Model, method: str) -> RefusedError:
+    return RefusedError(
+        "no-weights",
+        f"what an {method} head of {draft.architecture or draft.model_type} is made of is not known",
+        help=("--kv-cache-memory 16GiB", "leave out --speculative-model"),
+    )

@@ -1,0 +1,109 @@
+"""MiniMax-M3: an indexer beside grouped-query attention.
+
+Sources: huggingface/transformers 5.23.0 models/minimax_m3_vl; vllm-project/vllm 0.32
+vllm/models/minimax_m3/nvidia/model.py.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads
+from kvplan.architectures.blocks.frame import Frame
+from kvplan.architectures.blocks.parts import (
+    Tensors,
+    attention,
+    experts,
+    keyed,
+    linear,
+    mlp,
+    norm,
+    norms,
+    router,
+    whole,
+)
+from kvplan.architectures.blocks.plain import TWO_NORMS, heads_of, hidden_size
+from kvplan.architectures.blocks.recipe import FULL, Parts, Recipe, index_list
+from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.prediction import FINAL_NORMS, MODULE_KEYS, MTP_PATH, Joins, Prediction, Project
+from kvplan.architectures.registry import Decoder, lineage
+from kvplan.families import FullAttention, SparseIndexer
+from kvplan.weights.inventory import Dim, Split
+
+
+def _gqa_indexed(view: ConfigView) -> Parts:
+    sparse = view.inner("sparse_attention_config")
+    width = sparse.optional_integer("sparse_index_dim") or view.integer("index_head_dim")
+    return (FullAttention(num_kv_heads(view), head_dim(view)), SparseIndexer(width))
+
+
+def _minimax_m3(view: ConfigView, count: int) -> list[str]:
+    frequency = index_list(view.inner("sparse_attention_config"), "sparse_attention_freq")
+    if frequency is None:
+        return [FULL] * count
+    if len(frequency) != count:
+        raise view.refuse(
+            "sparse_attention_config.sparse_attention_freq", f"{len(frequency)} entries for {count} layers"
+        )
+    return ["minimax_m3_sparse" if sparse else FULL for sparse in frequency]
+
+
+def minimax_m3_tensors(view: ConfigView) -> Decoder:
+    """Grouped attention, in sparse layers with an indexer beside it; dense perceptrons, then experts."""
+    hidden, count = hidden_size(view), int(view.num_layers())
+    heads, model = heads_of(view), whole("hidden_size", hidden)
+    sparse = view.inner("sparse_attention_config")
+    plain = attention(heads, hidden, qk_norm="head")
+    index = _index(sparse, model)
+    number, width = int(view.integer("num_local_experts")), int(view.integer("intermediate_size"))
+    moe = router(
+        "block_sparse_moe.gate",
+        number,
+        hidden,
+        dtype="float32",
+        correction="block_sparse_moe.e_score_correction_bias" if view.flag("use_routing_bias") else None,
+    )
+    moe += experts("block_sparse_moe.experts", number, hidden, width)
+    shared = int(view.optional_integer("n_shared_experts", default=0, lowest=0) or 0)
+    if shared:
+        moe += mlp("block_sparse_moe.shared_experts", hidden, width * shared)
+    dense = mlp("mlp", hidden, int(view.integer("dense_intermediate_size")))
+    indexed = _frequency(sparse, "sparse_attention_freq", count)
+    routed = _frequency(view, "moe_layer_freq", count)
+    around = norms(TWO_NORMS, model)
+    return Decoder(
+        Frame(),
+        tuple(
+            plain + (index if indexed[place] else ()) + (moe if routed[place] else dense) + around
+            for place in range(count)
+        ),
+    )
+
+
+def _index(sparse: ConfigView, model: Dim) -> Tensors:
+    """Index queries divided as the KV heads, one index key for all."""
+    count = Dim("sparse_num_index_heads", int(sparse.integer("sparse_num_index_heads")), Split.HEADS_KEPT)
+    width = keyed(sparse, "sparse_index_dim")
+    made = linear("self_attn.index_q_proj", (count, width), model)
+    made += linear("self_attn.index_k_proj", width, model)
+    return made + norm("self_attn.index_q_norm", width) + norm("self_attn.index_k_norm", width)
+
+
+def _frequency(view: ConfigView, key: str, count: int) -> list[int]:
+    """One entry a layer. Raises KvplanError(missing-key | bad-config)."""
+    found = index_list(view, key)
+    if found is None:
+        raise view.missing(key)
+    if len(found) != count:
+        raise view.refuse(key, f"{len(found)} entries for {count} layers")
+    return list(found)
+
+
+_MINIMAX_M3 = Prediction(MODULE_KEYS, joins=Joins(FINAL_NORMS, project=Project.REPLICATED), path=MTP_PATH)
+
+
+lineage("minimax_m3", "minimax_m3_text", tensors=minimax_m3_tensors, prediction=_MINIMAX_M3)
+lineage(
+    "minimax_m3_vl_text",
+    layers=Recipe({**ATTENTION, "minimax_m3_sparse": _gqa_indexed}, _minimax_m3),
+    tensors=minimax_m3_tensors,
+    prediction=_MINIMAX_M3,
+)

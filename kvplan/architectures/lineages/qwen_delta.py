@@ -1,0 +1,214 @@
+"""Qwen3-Next, Qwen 3.5 and Qwen4-exp: gated delta nets with some attention layers.
+
+Sources: huggingface/transformers 5.23.0 models/{qwen3_next,qwen3_5,qwen4_exp}; vllm-project/vllm 0.32
+vllm/model_executor/models/qwen3_next.py, qwen3_5.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads
+from kvplan.architectures.blocks.frame import Frame, at
+from kvplan.architectures.blocks.moe import STEP_MOE
+from kvplan.architectures.blocks.parts import (
+    Tensors,
+    attention,
+    keyed,
+    linear,
+    mlp,
+    norm,
+    norms,
+    vector,
+    whole,
+)
+from kvplan.architectures.blocks.plain import BIAS, TWO_NORMS, heads_of, hidden_size
+from kvplan.architectures.blocks.recipe import (
+    FULL,
+    INDEXED,
+    LINEAR,
+    Parts,
+    Recipe,
+    every_key,
+    given_kinds,
+    index_list,
+    layers_of,
+)
+from kvplan.architectures.blocks.state_space import gated_delta_net
+from kvplan.architectures.blocks.words import by_word, layer_words
+from kvplan.architectures.config.view import ConfigView, derived
+from kvplan.architectures.prediction import MTP_LAYER_KEYS, MTP_PATH, NEW_LAYOUT, QWEN_JOINS, Prediction
+from kvplan.architectures.registry import Decoder, lineage
+from kvplan.families import FullAttention, GatedDeltaNet, NgramEmbedding, SparseIndexer
+from kvplan.model import Layer
+from kvplan.weights.inventory import Place, Split
+
+POSITION_ROWS = 3  # temporal, height and width positions of the tokens (models/qwen4_exp)
+
+
+def _delta_net(view: ConfigView) -> GatedDeltaNet:
+    return GatedDeltaNet(
+        num_k_heads=view.integer("linear_num_key_heads"),
+        num_v_heads=view.integer("linear_num_value_heads"),
+        k_head_dim=view.integer("linear_key_head_dim"),
+        v_head_dim=view.integer("linear_value_head_dim"),
+        conv_kernel=view.integer("linear_conv_kernel_dim"),
+        ssm_dtype=view.word("mamba_ssm_dtype"),
+    )
+
+
+def _delta_layer(view: ConfigView) -> Parts:
+    return (_delta_net(view),)
+
+
+def _ngram(view: ConfigView) -> NgramEmbedding:
+    """Layers of ple_layer_ids: a dilated convolution over all streams, and ngram_size - 1 token ids."""
+    size = view.integer("ngram_size", lowest=2)
+    return NgramEmbedding(
+        width=derived(view.integer("hc_count") * view.integer("hidden_size"), "hc_count * hidden_size"),
+        conv_columns=derived(
+            (view.integer("ple_conv_kernel_size") - 1) * size, "(ple_conv_kernel_size - 1) * ngram_size"
+        ),
+        context_tokens=derived(size - 1, "ngram_size - 1"),
+    )
+
+
+def _indexed_attention(view: ConfigView) -> Parts:
+    """K and V, and the index keys of one head."""
+    if (view.optional_integer("indexer_kv_heads") or 1) != 1:
+        raise view.refuse("indexer_kv_heads", "more than one index key head cannot be cached")
+    return (
+        FullAttention(num_kv_heads(view), head_dim(view)),
+        SparseIndexer(view.integer("indexer_head_dim")),
+    )
+
+
+def _with_positions(layer: Layer) -> Layer:
+    """The three rows of token positions that all indexed layers share lie with the first of them."""
+    return Layer(
+        tuple(
+            replace(part, position_rows=POSITION_ROWS) if isinstance(part, SparseIndexer) else part
+            for part in layer.parts
+        )
+    )
+
+
+def qwen4_exp_layers(view: ConfigView) -> list[Layer]:
+    """ple_layer_ids counts layers from 1."""
+    count = view.num_layers()
+    pattern = every_key("full_attention_interval", 4, LINEAR, INDEXED)
+    kinds = given_kinds(view, count, "layer_types") or pattern(view, count)
+    kinds = [INDEXED if kind == FULL else kind for kind in kinds]
+    layers = layers_of(view, kinds, {LINEAR: _delta_layer, INDEXED: _indexed_attention})
+    if INDEXED in kinds:
+        first = kinds.index(INDEXED)
+        layers[first] = _with_positions(layers[first])
+    for index in sorted(set(index_list(view, "ple_layer_ids", lowest=1) or ())):
+        if index > count or kinds[index - 1] != LINEAR:
+            raise view.refuse("ple_layer_ids", f"layer {index} is not a linear attention layer")
+        layers[index - 1] = Layer((*layers[index - 1].parts, _ngram(view)))
+    return layers
+
+
+TOKEN_MOE = replace(STEP_MOE, shared_split=Split.SHARED_EXPERT)
+
+
+def qwen_delta_tensors(view: ConfigView) -> Decoder:
+    """Gated delta nets, every full_attention_interval-th layer gated attention; experts or a perceptron."""
+    hidden, count = hidden_size(view), int(view.num_layers())
+    words = layer_words(view, "layer_types")
+    if words is None:
+        every = int(view.optional_integer("full_attention_interval") or 4)
+        words = ["linear_attention" if (index + 1) % every else "full_attention" for index in range(count)]
+    newest = view.model_type.startswith("qwen3_5")
+    bias = view.flag("qkv_bias")
+    model = whole("hidden_size", hidden)
+    gated = view.flag("attn_output_gate", default=True)
+    around = norms(TWO_NORMS, model)
+    if view.flag("layer_scale"):
+        around += vector("attn_layer_scale", model) + vector("ffn_layer_scale", model)
+
+    @lru_cache(maxsize=8)
+    def layer(word: str, sparse: bool) -> Tensors:
+        if word == "linear_attention":
+            mixer = gated_delta_net(view, hidden, joint=not newest)
+        else:
+            mixer = attention(
+                heads_of(view),
+                hidden,
+                query_parts=2 if gated else 1,
+                qkv_bias=bias,
+                qk_norm="head",
+            )
+        forward = (
+            TOKEN_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))
+        )
+        return mixer + forward + around
+
+    layers = []
+    for index, word in enumerate(words):
+        sparse = view.model_type == "qwen3_5_moe_text"
+        if not newest:
+            sparse = STEP_MOE.layer_is_sparse(view, index)
+        layers.append(layer(word, sparse))
+    frame = Frame(embed_everywhere=True, head_everywhere=not newest)
+    return Decoder(frame, tuple(layers))
+
+
+def _hyper(view: ConfigView, name: str, *, into: bool = True) -> Tensors:
+    streams = keyed(view, "hc_count")
+    wide, low = whole("hc_count × hidden_size", streams.value * hidden_size(view)), keyed(view, "hc_lowrank")
+    made = norm(f"{name}.hc_norm", wide) + linear(f"{name}.input_mix_weight_down", low, wide)
+    made += linear(f"{name}.input_mix_weight_up", wide, low)
+    return made + linear(f"{name}.block_inject_weight", streams, wide) if into else made
+
+
+def qwen4_exp_tensors(view: ConfigView) -> Decoder:
+    """Gated delta nets and indexed attention with an output gate, hyper-connections around both, experts.
+
+    Raises KvplanError(unknown-layer-type) for n-gram embeddings by layer (ple_layer_ids).
+    """
+    if view.sequence("ple_layer_ids"):
+        raise view.refuse("ple_layer_ids", "the tables of n-gram embeddings are not known")
+    hidden, words = hidden_size(view), layer_words(view, "layer_types")
+    if words is None:
+        raise view.missing("layer_types")
+    own = heads_of(view)
+    count, kv = keyed(view, "indexer_n_heads"), keyed(view, "indexer_kv_heads")
+    width = keyed(view, "indexer_head_dim")
+    bias = view.flag(BIAS)
+    full = attention(own, hidden, query_parts=2, qk_norm="head", qkv_bias=bias, o_bias=bias)
+    both = whole("indexer_n_heads + indexer_kv_heads", count.value + kv.value)
+    full += linear("self_attn.indexer.index_qk_proj", (both, width), whole("hidden_size", hidden))
+    full += norms(("self_attn.indexer.q_layernorm", "self_attn.indexer.k_layernorm"), width)
+    mixers = {LINEAR: gated_delta_net(view, hidden, joint=False), "indexed_attention": full}
+    rest = TOKEN_MOE.tensors(view)
+    rest += _hyper(view, "attn_hyper_connection") + _hyper(view, "mlp_hyper_connection")
+    for word in words:
+        if word not in mixers:
+            raise view.refuse("layer_types", f"unknown layer type {word[:40]!r}")
+    mixed = _hyper(view, "model.hyper_connection_mixer", into=False)
+    frame = Frame(final_norm_if=False, extra=lambda _: at(Place.LAST, mixed))
+    return Decoder(frame, by_word(words, lambda word: mixers[word] + rest))
+
+
+lineage(
+    "qwen3_next",
+    layers=Recipe({**ATTENTION, LINEAR: _delta_layer}, every_key("full_attention_interval", 4, LINEAR, FULL)),
+    tensors=qwen_delta_tensors,
+    prediction=Prediction(default=1, joins=QWEN_JOINS, path=MTP_PATH),
+)
+lineage(
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    layers=Recipe({**ATTENTION, LINEAR: _delta_layer}, every_key("full_attention_interval", 4, LINEAR, FULL)),
+    tensors=qwen_delta_tensors,
+    prediction=Prediction(MTP_LAYER_KEYS, joins=QWEN_JOINS, path=MTP_PATH),
+)
+lineage(
+    "qwen4_exp_text",
+    layers=qwen4_exp_layers,
+    tensors=qwen4_exp_tensors,
+    prediction=Prediction((*MTP_LAYER_KEYS, "num_nextn_predict_layers"), unknown=NEW_LAYOUT),
+)

@@ -1,0 +1,127 @@
+"""Step 1 to 3.7: windows with a head count of their own, a gate for each head, experts.
+
+Sources: vllm-project/vllm 0.32 vllm/model_executor/models/step3p5.py, step3_text.py, checked against
+huggingface/transformers 5.23.0 models/step3p7/modeling_step3p7.py, which names the same modules ``mlp.*``.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.blocks.custom import every_layer, width_per_head
+from kvplan.architectures.blocks.decoder import ATTENTION
+from kvplan.architectures.blocks.frame import Frame
+from kvplan.architectures.blocks.parts import (
+    Heads,
+    Tensors,
+    attention,
+    even,
+    experts,
+    linear,
+    mlp,
+    norms,
+    router,
+    whole,
+)
+from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
+from kvplan.architectures.blocks.recipe import FULL, Recipe, all_of
+from kvplan.architectures.config.view import ConfigView, derived
+from kvplan.architectures.prediction import Forward, Prediction
+from kvplan.architectures.registry import Decoder, lineage
+from kvplan.families import FullAttention
+from kvplan.model import Layer
+
+
+def step3_text_layers(view: ConfigView) -> list[Layer]:
+    """Step-3 (multi-matrix factorisation attention): one K and one V head of head_dim for all query heads.
+
+    Source: vllm-project/vllm 0.32 vllm/model_executor/models/step3_text.py (num_kv_heads=1).
+    """
+    return every_layer(
+        view, FullAttention(derived(1, "one KV head in every Step-3 layer"), width_per_head(view))
+    )
+
+
+def _without_draft_layers(view: ConfigView) -> ConfigView:
+    """layer_types may end with entries of the multi-token-prediction layers."""
+    given, count = view.sequence("layer_types"), view.num_layers()
+    drafts = view.optional_integer("num_nextn_predict_layers", default=0, lowest=0) or 0
+    if given is not None and len(given) == count + drafts:
+        return view.with_values({"layer_types": given[:count]})
+    return view
+
+
+_STEP3P5 = Recipe(ATTENTION, all_of(FULL))
+
+_EXPERTS = ("moe_num_experts", "n_routed_experts", "num_local_experts")
+
+_KV = ("num_attention_groups", "num_key_value_heads")
+
+
+def step3p5_tensors(view: ConfigView) -> Decoder:
+    """Raises KvplanError(missing-key) where the config leaves out what the two libraries default apart:
+    which layers have experts (moe_layers_enum) and whether heads are gated (use_head_wise_attn_gate).
+    """
+    hidden, count = hidden_size(view), int(view.num_layers())
+    model = whole("hidden_size", hidden)
+    width = int(view.integer("head_dim"))
+    kinds = view.sequence("layer_types")
+    if kinds is None or len(kinds) < count:
+        raise view.missing("layer_types")
+    mixers = {kind: _mixer(view, kind, width, hidden) for kind in dict.fromkeys(map(str, kinds[:count]))}
+    sparse = _sparse_layers(view)
+    dense = mlp("mlp", hidden, int(view.integer("intermediate_size")))
+    moe = _moe(view, hidden) if sparse else ()
+    around = norms(TWO_NORMS, model)
+    return Decoder(
+        Frame(),
+        tuple(
+            mixers[str(kinds[index])] + (moe if index in sparse else dense) + around for index in range(count)
+        ),
+    )
+
+
+def _mixer(view: ConfigView, kind: str, width: int, hidden: int) -> Tensors:
+    """Attention of one kind of layer; attention_other_setting overrides the heads of the kind it names."""
+    heads, kv, own = int(view.integer("num_attention_heads")), int(view.integer(*_KV)), width
+    if view.get("attention_other_setting"):
+        other = view.inner("attention_other_setting")
+        if other.get("attention_type") == kind:
+            heads = int(other.optional_integer("num_attention_heads") or heads)
+            kv = int(other.optional_integer("num_attention_groups") or kv)
+            own = int(other.optional_integer("head_dim") or width)
+    made = attention(
+        Heads(heads, kv, own, own), hidden, qkv_bias=bool(view.get("attention_bias")), qk_norm="head"
+    )
+    if not view.given("use_head_wise_attn_gate"):
+        raise view.missing("use_head_wise_attn_gate")
+    if view.flag("use_head_wise_attn_gate"):
+        made += linear("self_attn.g_proj", even("num_attention_heads", heads), whole("hidden_size", hidden))
+    return made
+
+
+def _sparse_layers(view: ConfigView) -> set[int]:
+    """moe_layers_enum: numbers between commas, or a list of them."""
+    given = view.get("moe_layers_enum")
+    words = given.split(",") if isinstance(given, str) else view.sequence("moe_layers_enum")
+    if words is None:
+        raise view.missing("moe_layers_enum")
+    if not all(str(word).strip().isdecimal() for word in words):
+        raise view.refuse("moe_layers_enum", "is not a list of layer numbers")
+    return {int(str(word)) for word in words}
+
+
+def _moe(view: ConfigView, hidden: int) -> Tensors:
+    """A router in float32 with a bias, experts, and one shared expert."""
+    number = int(view.integer(*_EXPERTS))
+    made = router("moe.gate", number, hidden, dtype="float32", correction="moe.router_bias")
+    made += experts("moe.experts", number, hidden, int(view.integer("moe_intermediate_size")))
+    return made + mlp("moe.share_expert", hidden, int(view.integer("share_expert_dim")))
+
+
+lineage("step3_text", layers=step3_text_layers)
+lineage(
+    "step3p5",
+    layers=lambda view: _STEP3P5(_without_draft_layers(view)),
+    tensors=step3p5_tensors,
+    prediction=Prediction(types=("layer_types",), forward=Forward.DENSE, own_head=True),
+)
+lineage("step3p7_text", tensors=step3p5_tensors)

@@ -1,0 +1,101 @@
+"""Multi-token-prediction (MTP, NextN) layers by model type: how many, built like which layer, joined by what.
+
+One row a lineage (``registry.Lineage.prediction``); the cache (`config.drafts`) and the tensors
+(`draft_tensors`) are both made of it, and engines ask it which types they build. Which key counts them, and
+what each module holds: vllm-project/vllm 0.32 vllm/config/speculative.py (hf_config_override),
+vllm/model_executor/models/*_mtp.py and vllm/models/*/nvidia/mtp.py. Embedding and output head are the
+target's (vllm/v1/spec_decode/llm_base_proposer.py, _maybe_share_embeddings and _maybe_share_lm_head).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kvplan.families import Kind
+from kvplan.record import record
+
+
+class Forward(str, Enum):
+    """The feed-forward part of a prediction layer."""
+
+    LIKE = "that of the model's last layer with the same attention"
+    DENSE = "a perceptron of intermediate_size"
+
+
+class Project(str, Enum):
+    """How the projection of embedding and hidden state is kept."""
+
+    PLAIN = "whole on every rank, never quantised"
+    REPLICATED = "whole on every rank, quantised with the model"
+    DIVIDED = "its outputs divided, quantised with the model"
+
+
+@record()
+class Joins:
+    """What stands around a prediction layer.
+
+    norms: each as wide as the hidden state. projections: names; together they read the embedding and the
+    hidden state. once: there is one for all prediction layers. streams: hyper-connections' head as well.
+    """
+
+    norms: tuple[str, ...]
+    projections: tuple[str, ...] = ("eh_proj",)
+    project: Project = Project.PLAIN
+    once: bool = False
+    streams: bool = False
+
+
+@record()
+class Prediction:
+    """The prediction layers of a lineage.
+
+    keys: how many (the first that is there). default: without a key.
+    most: what the engine builds at most.
+    kinds: the attention of the model's layers that they are built like.
+    window_only: compressed attention without what it compresses.
+    without: texts in the paths of that layer's tensors which these layers lack (LongCat's second half).
+    types: keys of a list that names each one's attention, behind the model's own or types_from_start.
+    pattern: a key whose letters name the blocks of one prediction step.
+    path: of a layer's modules in the checkpoint, {n} counted on from the model's layers and {i} from 0.
+    own_head: each has an output head of its own.
+    vllm: the architectures for which vLLM builds them, None for all.
+    unknown: why the tensors are not described.
+    """
+
+    keys: tuple[str, ...] = ("num_nextn_predict_layers",)
+    default: int = 0
+    most: int | None = None
+    kinds: tuple[Kind, ...] = (Kind.FULL, Kind.MLA)
+    window_only: bool = False
+    without: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    types_from_start: bool = False
+    pattern: str = ""
+    forward: Forward = Forward.LIKE
+    joins: Joins = Joins(("enorm", "hnorm", "shared_head.norm"))
+    path: str = "{layers}.{n}"
+    own_head: bool = False
+    vllm: tuple[str, ...] | None = None
+    unknown: str = ""
+
+    def built_by_vllm(self, architecture: str | None) -> bool:
+        return self.vllm is None or architecture in self.vllm
+
+
+NO_MODULE = "no engine's source that was read builds them"
+
+NEW_LAYOUT = "a layout of its own, whose layers are not described either"
+
+FINAL_NORMS = ("enorm", "hnorm", "final_layernorm")
+
+QWEN_JOINS = Joins(
+    ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"), ("fc",), Project.DIVIDED, once=True
+)
+
+MTP_PATH = "mtp.layers.{i}"
+
+MODULE_KEYS = ("num_mtp_modules", "num_nextn_predict_layers")
+
+MTP_LAYER_KEYS = ("mtp_num_hidden_layers",)
+
+WINDOWED_KINDS = (Kind.SLIDING, Kind.MLA)

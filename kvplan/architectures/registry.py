@@ -1,0 +1,77 @@
+"""What a lineage has, side by side: layers, tensors, tower, encoder, prediction layers, media."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kvplan.architectures.blocks.frame import Frame
+from kvplan.architectures.blocks.parts import Tensors
+from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.media.rule import Rule as MediaRule
+from kvplan.architectures.prediction import Prediction
+from kvplan.model import EncoderInput, Layer
+from kvplan.record import record
+from kvplan.weights.inventory import Block, Placed
+
+LayersRule = Callable[[ConfigView], list[Layer]]
+"""A config's layers, and what each keeps."""
+
+
+@record()
+class Decoder:
+    """A text decoder: what stands around the layers, and the tensors of each layer in order."""
+
+    frame: Frame
+    layers: tuple[Tensors, ...]
+
+
+DecoderRule = Callable[[ConfigView], Decoder]
+TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
+"""What a wrapper has beside its text decoder; the wrapper's raw config and the text part's view."""
+Whole = tuple[Sequence[Placed], tuple[Block, ...]]
+WholeRule = Callable[[TextPart], Whole]
+"""A model that is no decoder with things around it (an encoder and a decoder)."""
+
+
+@record()
+class EncoderRule:
+    """What the encoder of a type reads. ``length``: the config key that fixes the encoder's positions."""
+
+    input: EncoderInput
+    length: str | None = None
+
+
+@record()
+class Lineage:
+    """Everything that kvplan knows of one model type; None where it has no such part, or nobody knows.
+
+    layers: what each layer keeps. tensors: a decoder's, or ``whole`` for an encoder and a decoder.
+    tower: what a wrapper has beside its text part. encoder: what is attended to besides. prediction:
+    layers of a speculative method. media: how images and audio become tokens. no_cache: why there is none.
+    """
+
+    layers: LayersRule | None = None
+    tensors: DecoderRule | None = None
+    whole: WholeRule | None = None
+    tower: TowerRule | None = None
+    encoder: EncoderRule | None = None
+    prediction: Prediction | None = None
+    media: MediaRule | None = None
+    no_cache: str = ""
+
+
+LINEAGES: dict[str, Lineage] = {}
+"""Model type → what is known of it, of the files of ``lineages/`` that were imported."""
+
+
+def lineage(*model_types: str, **known: Any) -> None:
+    """Say what these model types (transformers' words) have: the fields of ``Lineage``.
+
+    Raises ValueError for a type of which something was said before.
+    """
+    for model_type in model_types:
+        if model_type in LINEAGES:
+            raise ValueError(f"two lineages for {model_type}")
+        LINEAGES[model_type] = Lineage(**known)
