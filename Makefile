@@ -106,8 +106,8 @@ qualify: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m bench
 
-# Needs a file of field reports, which is no part of the repository: make accuracy REPORTS=...
-REPORTS ?= ../shared/data/field_reports.yaml
+# Start-ups that people published (scripts/record_published.py); another collection: make accuracy REPORTS=...
+REPORTS ?= tests/data/field_reports.json.gz
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write

@@ -1,6 +1,6 @@
 """Predicted pools beside what servers printed: writes docs/accuracy.md.
 
-    python -m scripts.accuracy FIELD_REPORTS.yaml [--out docs/accuracy.md]
+    python -m scripts.accuracy FIELD_REPORTS [--out docs/accuracy.md]
 
 Every row that states model, GPU, tensor parallel size and a release is listed, the wrong ones first of all.
 """

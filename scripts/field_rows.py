@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,7 +76,7 @@ def read_rows(path: Path) -> tuple[list[Row], dict[str, str]]:
     """The vLLM rows that can be asked about, and why each of the others cannot."""
     rows: list[Row] = []
     left: dict[str, str] = {}
-    for raw in yaml.safe_load(path.read_text(encoding="utf-8")):
+    for raw in _read(path):
         if raw["engine"] != "vllm":
             continue
         try:
@@ -82,6 +84,16 @@ def read_rows(path: Path) -> tuple[list[Row], dict[str, str]]:
         except KvplanError as error:
             left[raw["id"]] = error.message
     return rows, left
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """A collection as YAML, or as it is recorded (``.json.gz``)."""
+    body = path.read_bytes()
+    if path.suffix == ".gz":
+        recorded: list[dict[str, Any]] = json.loads(gzip.decompress(body))
+        return recorded
+    collected: list[dict[str, Any]] = yaml.safe_load(body)
+    return collected
 
 
 def _row(raw: Mapping[str, Any]) -> Row:

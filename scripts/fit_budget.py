@@ -1,6 +1,6 @@
 """Fit the coefficients of vLLM's memory budget to start-up logs and write the coefficient file.
 
-    python -m scripts.fit_budget FIELD_REPORTS.yaml [--write]
+    python -m scripts.fit_budget FIELD_REPORTS [--write]
 
 Every coefficient is the median over the rows in which its term decides the printed figure. Models are
 sorted by name and dealt into two halves: each half is fitted and tested on the other, both errors are

@@ -1,18 +1,15 @@
-"""Pools that real servers printed (a folder beside the repository; skipped where it is absent)."""
+"""Pools that real servers printed."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from kvplan.units import GIB
 from scripts import accuracy
 from scripts.field_rows import read_rows
+from tests.recorded import DATA
 
-REPORTS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "field_reports.yaml"
-
-pytestmark = pytest.mark.skipif(not REPORTS.is_file(), reason="the field reports are not here")
+REPORTS = DATA / "field_reports.json.gz"
 
 
 @pytest.fixture(scope="module")

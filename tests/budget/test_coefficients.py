@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from kvplan.errors import KvplanError
@@ -11,8 +9,9 @@ from kvplan.readers.coefficients import FILE, read_coefficients, vllm_coefficien
 from kvplan.readers.yaml.strict import load_yaml
 from scripts.field_rows import read_rows
 from scripts.fit_budget import RANGES, file_text, fit, report, usable
+from tests.recorded import DATA
 
-REPORTS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "field_reports.yaml"
+REPORTS = DATA / "field_reports.json.gz"
 
 
 @pytest.mark.parametrize(
@@ -66,16 +65,12 @@ def test_a_broken_file_is_refused(old: str, new: str, code: str) -> None:
 
 
 def test_the_file_is_what_the_fit_writes() -> None:
-    if not REPORTS.is_file():
-        pytest.skip("the field reports are not here")
     questions = usable(read_rows(REPORTS)[0])
     assert file_text(fit(questions), len(questions)) == FILE.read_text(encoding="utf-8")
 
 
 def test_each_half_predicts_the_other() -> None:
     """Activations of models that the fit has not seen, within a tenth of a GiB."""
-    if not REPORTS.is_file():
-        pytest.skip("the field reports are not here")
     from scripts.fit_budget import errors, halves
 
     questions = usable(read_rows(REPORTS)[0])

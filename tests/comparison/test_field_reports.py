@@ -6,12 +6,10 @@ that cannot agree are listed here with the reason.
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-import yaml
 
 from kvplan.api import compare
 from kvplan.comparison import Comparison, Verdict
@@ -19,8 +17,8 @@ from kvplan.errors import KvplanError
 from kvplan.observation import Observation, Refusal, Row, Setting, exact_count
 from kvplan.readers.cards.index import find_targets
 from kvplan.readers.servers.printed import parse_count, parse_ratio
+from tests.recorded import record
 
-REPORTS = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "field_reports.yaml"
 # What a row's numbers cannot be compared for, by its id.
 EXCEPTIONS = {
     "vllm13061-r1d14b-tp2": "the pool is one rank's and another one has less",
@@ -29,14 +27,10 @@ EXCEPTIONS = {
 
 
 def _rows() -> list[dict[str, Any]]:
-    if not REPORTS.is_file():
-        return []
-    rows: list[dict[str, Any]] = yaml.safe_load(REPORTS.read_text(encoding="utf-8"))
     return [
         row
-        for row in rows
-        if row["engine"] == "vllm"
-        and row["available_kv_gib"] is not None
+        for row in record("field_reports")
+        if row["available_kv_gib"] is not None
         and (row["kv_tokens"] is not None or row["max_concurrency_x"] is not None)
         and len(find_targets(row["model"] or "")) == 1
     ]
@@ -92,7 +86,6 @@ def _compare(row: dict[str, Any]) -> Comparison:
 ROWS = _rows()
 
 
-@pytest.mark.skipif(not ROWS, reason="the collection of field reports is not beside this checkout")
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
 def test_a_report_agrees(row: dict[str, Any]) -> None:
     found = _compare(row)
@@ -105,13 +98,11 @@ def test_a_report_agrees(row: dict[str, Any]) -> None:
     assert all(each.agrees for each in compared), found.model_dump()
 
 
-@pytest.mark.skipif(not ROWS, reason="the collection of field reports is not beside this checkout")
 def test_exceptions_are_rows_of_the_collection() -> None:
     assert set(EXCEPTIONS) <= {row["id"] for row in ROWS}
     assert len(ROWS) - len(EXCEPTIONS) >= 15
 
 
-@pytest.mark.skipif(not ROWS, reason="the collection of field reports is not beside this checkout")
 def test_an_unseen_rank_is_named() -> None:
     row = next(row for row in ROWS if row["id"] == "vllm13061-r1d14b-tp2")
     texts = " ".join(each.explanation or "" for each in _compare(row).rows)

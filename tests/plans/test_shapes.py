@@ -15,8 +15,9 @@ from kvplan.plans.workload import Shape, Workload
 from kvplan.readers.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
 from kvplan.readers.plans.traces import read_trace
 from tests.plans.helpers import HEAD, SMALL, plan
+from tests.recorded import BESIDE, record
 
-TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"
+HERE = {*record("trace_lengths"), *(path.name for path in (BESIDE / "traces").glob("*"))}
 # Statistics that the traces' own publishers and a separate count give: requests, mean input, mean output.
 PUBLISHED = {
     "mooncake_fast25_conversation.jsonl": (12_031, "12035.1", "342.6", 126_195, 2000),
@@ -87,11 +88,22 @@ def test_two_histograms_are_combined_within_the_bound(first: dict[int, int], sec
     assert workload.longest == max(first) + max(second)
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="the published traces are not beside this checkout")
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_traces(name: str) -> None:
+def _file_of(name: str, folder: Path) -> Path:
+    """The published file where it stands beside the checkout; else the recorded lengths in its format."""
+    if (BESIDE / "traces" / name).is_file():
+        return BESIDE / "traces" / name
+    csv = name.endswith(".csv")
+    row = "{},{}\n" if csv else '{{"input_length": {}, "output_length": {}}}\n'
+    lengths = record("trace_lengths")[name]["lengths"]
+    lines = [row.format(*pair) * count for *pair, count in lengths]
+    (folder / name).write_text("ContextTokens,GeneratedTokens\n" * csv + "".join(lines), encoding="utf-8")
+    return folder / name
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name in HERE])
+def test_published_traces(name: str, tmp_path: Path) -> None:
     requests, mean_input, mean_output, most_input, most_output = PUBLISHED[name]
-    trace = read_trace(TRACES / name, name=name)
+    trace = read_trace(_file_of(name, tmp_path), name=name)
     assert trace.requests == requests
     for axis, mean, most in ((0, mean_input, most_input), (1, mean_output, most_output)):
         total = sum(pair[axis] * count for pair, count in trace.pairs.items())

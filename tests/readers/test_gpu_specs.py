@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kvplan.errors import KvplanError
 from kvplan.gpu import UNVERIFIED, Gpu
@@ -21,9 +19,10 @@ from kvplan.readers.gpus.find import (
 from kvplan.readers.gpus.schema import gpu_spec_schema, lint_gpu_spec
 from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
 from kvplan.units import GB, GIB, MIB
+from scripts.gpu_spec_tables import CARDS
+from tests.recorded import record
 
 ROOT = Path(__file__).parents[2]
-FACTS = ROOT.parent / "shared" / "data" / "gpu_facts.yaml"
 SPECS = sorted((ROOT / "gpu_specs").glob("*.yaml"))
 ALL = list_gpus()
 
@@ -203,19 +202,17 @@ def test_the_schema_is_json_and_closed() -> None:
     assert {"slug", "memory_total_bytes", "dense_tflops"} <= set(schema["properties"])
 
 
-@pytest.mark.skipif(not FACTS.exists(), reason="the shared table of facts is not beside this checkout")
-def test_specs_agree_with_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    cards = importlib.import_module("gpu_spec_tables").CARDS
-    facts = yaml.safe_load(FACTS.read_text(encoding="utf-8"))["gpus"]
-    assert {fact["name"] for fact in facts} == set(cards)
-    for fact in facts:
-        gpu = load_gpu(cards[fact["name"]].slug)
-        share = 2 if fact["name"] == "MI250X" else 1
+def test_specs_agree_with_the_facts() -> None:
+    """What was collected of each card (scripts/record_published.py) is what its spec says."""
+    facts = record("gpu_facts")
+    assert set(facts) == set(CARDS)
+    for name, fact in facts.items():
+        gpu = load_gpu(CARDS[name].slug)
+        share = 2 if name == "MI250X" else 1
         assert gpu.vendor == fact["vendor"]
-        assert gpu.bandwidth_bytes_per_second == round(fact["mem_bw_gbs"]["value"] * GB) // share
+        assert gpu.bandwidth_bytes_per_second == round(fact["mem_bw_gbs"] * GB) // share
         mib, total = fact["memory_mib_smi"], fact["torch_total_gib"]
-        assert gpu.memory_nvml_bytes == (None if mib is None else mib["value"] * MIB)
+        assert gpu.memory_nvml_bytes == (None if mib is None else mib * MIB)
         assert (gpu.memory_total_bytes is None) == (total is None)
         if total is not None and gpu.memory_total_bytes is not None:
-            assert abs(gpu.memory_total_bytes - total["value"] * GIB) < GIB / 100
+            assert abs(gpu.memory_total_bytes - total * GIB) < GIB / 100
