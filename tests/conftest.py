@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+BESIDE = Path(__file__).resolve().parents[2] / "shared"
 ELSEWHERE = {"gpu", "vllm", "llamacpp"}
 """Markers of tests that need a machine or an engine of their own."""
 
@@ -24,6 +26,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("fuzz" if "KVPLAN_FUZZ" in os.environ else "repeatable")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of a collection that is not beside this checkout are left out: tests/data has its own of each."""
+    if BESIDE.is_dir():
+        return
+    left = [item for item in items if item.get_closest_marker("beside")]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

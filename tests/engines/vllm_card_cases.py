@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
+from kvplan.model import Model
 from kvplan.readers.cards.index import read_cards
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.weight_sources import unquantised
@@ -35,11 +36,37 @@ TURNS: tuple[Options, ...] = (
 """Eleven: a number that shares no factor with the four GPUs."""
 
 
+SIZELESS = {
+    "norm_topk_prob": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0, "hc_eps": 1e-6, "layernorm_epsilon": 1e-5, "norm_eps": 1e-5,
+    "rms_norm_eps": 1e-6, "layer_norm_epsilon": 1e-5, "original_rope": True, "block_dim": 2048,
+}  # fmt: skip
+"""Keys that a class of vLLM wants to read, and that a card leaves out because no size depends on them."""
+
+
+def asked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config as vLLM gets it, in its parts too."""
+    parts = {key: asked(value) for key, value in config.items() if key == "text_config"}
+    return {**SIZELESS, **config, **parts}
+
+
 def plain(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Lists and dictionaries only, as JSON has them, without the quantisation."""
     config, _ = split_quant(raw)
     made: dict[str, Any] = json.loads(json.dumps(unquantised(config)))
     return made
+
+
+def fitting(options: Options, model: Model) -> Options:
+    """The settings with a length that the model has, and ranks that its heads can be divided over."""
+    made = dict(options)
+    if "max_model_len" in made and model.max_model_len:
+        made["max_model_len"] = min(made["max_model_len"], model.max_model_len)
+    ranks, heads = made.get("tensor_parallel_size", 1), model.num_attention_heads or 1
+    while heads % ranks:
+        ranks //= 2
+    return made if ranks == made.get("tensor_parallel_size", 1) else {**made, "tensor_parallel_size": ranks}
 
 
 def card_cases() -> Iterator[Case]:
@@ -50,5 +77,5 @@ def card_cases() -> Iterator[Case]:
             continue
         number = zlib.crc32(card.slug.encode())
         gpu, options = GPUS[number % len(GPUS)], TURNS[number % len(TURNS)]
-        made.append(Case(card.slug, gpu, plain(card.model.config), MEMORY, options))
+        made.append(Case(card.slug, gpu, plain(card.model.config), MEMORY, fitting(options, card.model)))
     yield from sorted(made, key=lambda case: (GPUS.index(case.gpu), case.name))

@@ -17,7 +17,6 @@ from kvplan.weights import Inventory, Parallel, bytes_by_stage, parameters_by_st
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"
 ANSWERS = SHARED / "data" / "vllm_answers.json"
-needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason="../shared/data/vllm_answers.json is absent")
 CAPABILITIES = {
     "h100": (9, 0),
     "h200": (9, 0),
@@ -47,7 +46,7 @@ def _option(args: list[str], name: str, default: str) -> str:
     return args[args.index(name) + 1] if name in args else default
 
 
-@needs_answers
+@pytest.mark.beside
 def test_every_recorded_answer_is_met_exactly() -> None:
     """Parameters and bytes of every pipeline stage, to the byte."""
     off = []
