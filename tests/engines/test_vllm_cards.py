@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.architectures.lineages.tensors import inventory_of
+from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.errors import KvplanError
 from kvplan.weights import Parallel, bytes_by_stage, parameters_by_stage
