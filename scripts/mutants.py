@@ -1,0 +1,205 @@
+"""Would a test notice? Mutants of the arithmetic that decides answers, each run against the tests named for it.
+
+    python -m scripts.mutants                         every module; exits 1 where too few are killed
+    python -m scripts.mutants --only grouping --all   one module, every place instead of a sample
+
+A mutant is the module with one operator, comparison, constant or min/max changed. It lives in a process of
+its own: the module is compiled from the changed source as it is imported, no file is touched. Those that no test
+tells apart are printed with their line: a test is missing, or the change makes no difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = {
+    "kvplan.engines.vllm.grouping": (
+        "tests/engines/test_vllm_grouping.py",
+        "tests/engines/test_vllm_recorded.py",
+    ),
+    "kvplan.engines.sglang.pools": ("tests/engines/test_sglang_pools.py", "tests/engines/test_sglang.py"),
+    "kvplan.questions": ("tests/core/test_questions.py",),
+    "kvplan.families.compressed": ("tests/core/test_published.py", "tests/core/test_terms.py"),
+    "kvplan.families.beside": ("tests/core/test_published.py", "tests/core/test_terms.py"),
+}
+WANTED_PERCENT = 85
+SAMPLE, SEED = 40, 20261122
+LONGEST_SECONDS = 120
+
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.Div: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil_div": "round_up", "round_up": "ceil_div"}
+
+
+class Mutant(NamedTuple):
+    """One change of a module: where, what, and the source that has it."""
+
+    module: str
+    line: int
+    change: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line}: {self.change}"
+
+
+def mutants(module: str) -> list[Mutant]:
+    """Every mutant of a module, in the order of its lines."""
+    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
+    found = []
+    for number, node in enumerate(list(_nodes(tree))):
+        for variant in range(_variants(node)):
+            changed = copy.deepcopy(tree)
+            target = list(_nodes(changed))[number]
+            before = ast.unparse(target)
+            _change(target, variant)
+            line: int = getattr(node, "lineno", 0)
+            found.append(Mutant(module, line, f"{before} -> {ast.unparse(target)}", ast.unparse(changed)))
+    return sorted(found, key=lambda one: one.line)
+
+
+def _path(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """What runs: no annotations, texts, decorators or error messages."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.JoinedStr | ast.Raise | ast.Assert):
+            continue
+        if isinstance(tree, ast.AnnAssign | ast.arg) and child is tree.annotation:
+            continue
+        if isinstance(tree, ast.FunctionDef) and (child is tree.returns or child in tree.decorator_list):
+            continue
+        yield child
+        yield from _nodes(child)
+
+
+def _variants(node: ast.AST) -> int:
+    """How many ways a node can be changed."""
+    if isinstance(node, ast.Constant):
+        return int(isinstance(node.value, int))
+    if isinstance(node, ast.BinOp | ast.BoolOp):
+        return int(type(node.op) in SWAPS)
+    if isinstance(node, ast.Compare):
+        return int(type(node.ops[0]) in SWAPS)
+    if isinstance(node, ast.UnaryOp):
+        return int(isinstance(node.op, ast.Not))
+    if isinstance(node, ast.Call):
+        return int(isinstance(node.func, ast.Name) and node.func.id in NAMES)
+    return 0
+
+
+def _change(node: ast.AST, variant: int) -> None:
+    if isinstance(node, ast.Constant):
+        node.value = not node.value if isinstance(node.value, bool) else int(str(node.value)) + 1
+    elif isinstance(node, ast.BinOp | ast.BoolOp):
+        node.op = SWAPS[type(node.op)]()  # type: ignore[assignment]
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
+    elif isinstance(node, ast.UnaryOp):
+        node.op = ast.UAdd()
+        node.operand = ast.Call(ast.Name("bool", ast.Load()), [node.operand], [])
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        node.func.id = NAMES[node.func.id]
+
+
+class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from another source."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self.mutant.module:
+            return None
+        return importlib.util.spec_from_file_location(name, _path(name), loader=self)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.mutant.source, str(_path(self.mutant.module)), "exec"), vars(module))
+
+
+def passes(mutant: Mutant, tests: Sequence[str]) -> bool:
+    """Whether the tests pass with the mutant: nobody noticed. What runs too long is noticed."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        sys.meta_path.insert(0, _Changed(mutant))
+        code: int = 1
+        with suppress(BaseException):
+            import pytest
+
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        os._exit(min(code, 1))
+    ends = time.monotonic() + LONGEST_SECONDS
+    while time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.05)
+    os.killpg(child, 9)
+    os.waitpid(child, 0)
+    return False
+
+
+def chosen(module: str, *, every: bool) -> list[Mutant]:
+    """All of a module's mutants, or a sample that is the same each time."""
+    found = mutants(module)
+    if every or len(found) <= SAMPLE:
+        return found
+    return sorted(random.Random(SEED).sample(found, SAMPLE), key=lambda one: one.line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", default="", help="modules whose name contains this")
+    parser.add_argument("--all", action="store_true", help="every place, not a sample")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    import hypothesis  # noqa: F401 - loaded once, for every mutant
+    import pytest  # noqa: F401
+
+    too_few = False
+    for module, tests in TESTS.items():
+        if options.only not in module:
+            continue
+        asked = chosen(module, every=options.all)
+        named = [name for name in tests if (ROOT / name).exists()]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            lived = [one for one, alive in zip(asked, pool.map(lambda one: passes(one, named), asked)) if alive]
+        killed = len(asked) - len(lived)
+        too_few |= 100 * killed < WANTED_PERCENT * len(asked)
+        print(f"{module}: {killed} of {len(asked)} killed ({100 * killed // len(asked)} %)", flush=True)
+        for one in lived:
+            print(f"  alive  {one}")
+    return int(too_few)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
