@@ -1,11 +1,11 @@
-"""Would a test notice? Mutants of the arithmetic that decides answers, each run against the tests named for it.
+"""Would a test notice? Mutants of the arithmetic that decides answers, each run against its module's tests.
 
     python -m scripts.mutants                         every module; exits 1 where too few are killed
     python -m scripts.mutants --only grouping --all   one module, every place instead of a sample
 
 A mutant is the module with one operator, comparison, constant or min/max changed. It lives in a process of
-its own: the module is compiled from the changed source as it is imported, no file is touched. Those that no test
-tells apart are printed with their line: a test is missing, or the change makes no difference.
+its own: the module is compiled from the changed source as it is imported, no file is touched. Those that no
+test tells apart are printed with their line: a test is missing, or the change makes no difference.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +49,14 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.And: ast.Or, ast.Or: ast.And, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
-NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil_div": "round_up", "round_up": "ceil_div"}
+NAMES = {
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "ceil_div": "round_up",
+    "round_up": "ceil_div",
+}
 
 
 class Mutant(NamedTuple):
@@ -130,7 +138,9 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, mutant: Mutant) -> None:
         self.mutant = mutant
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self.mutant.module:
             return None
         return importlib.util.spec_from_file_location(name, _path(name), loader=self)
@@ -192,7 +202,8 @@ def main() -> int:
         asked = chosen(module, every=options.all)
         named = [name for name in tests if (ROOT / name).exists()]
         with ThreadPoolExecutor(options.jobs) as pool:
-            lived = [one for one, alive in zip(asked, pool.map(lambda one: passes(one, named), asked)) if alive]
+            alive = list(pool.map(partial(passes, tests=named), asked))
+        lived = [one for one, lives in zip(asked, alive, strict=True) if lives]
         killed = len(asked) - len(lived)
         too_few |= 100 * killed < WANTED_PERCENT * len(asked)
         print(f"{module}: {killed} of {len(asked)} killed ({100 * killed // len(asked)} %)", flush=True)

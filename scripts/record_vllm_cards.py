@@ -5,7 +5,7 @@
 writes tests/data/vllm_cards.json.gz: slug → the question (GPU, config, options) and vLLM's figures: the pool,
 its groups, and [parameters, bytes] of one rank of every pipeline stage. Only what is not recorded yet is
 asked (all of it takes half an hour on one core). What is not the planner's answer (a class that wants a file
-beside the config) is recorded under "left", with vLLM's words.
+beside the config) is recorded under "left", with the kind of vLLM's error.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def write(found: dict[str, Any]) -> dict[str, str]:
         if (refused := entry["answer"].get("refused")) and not any(words in refused for words in PLANNED)
     }
     cases = {slug: entry for slug, entry in sorted(found.items()) if slug not in left}
-    short = {slug: " ".join(words.split())[:160] for slug, words in left.items()}
+    short = {slug: words.partition(":")[0] for slug, words in left.items()}
     RECORD.write_bytes(packed({"vllm": "0.32.0", "cases": cases, "left": short}))
     return short
 
