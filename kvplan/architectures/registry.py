@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Tensors
-from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.media.rule import Rule as MediaRule
 from kvplan.architectures.prediction import Prediction
 from kvplan.model import EncoderInput, Layer
 from kvplan.record import record
 from kvplan.weights.inventory import Block, Placed
+
+if TYPE_CHECKING:
+    from kvplan.architectures.config.text_part import TextPart
 
 LayersRule = Callable[[ConfigView], list[Layer]]
 """A config's layers, and what each keeps."""
@@ -31,7 +34,7 @@ DecoderRule = Callable[[ConfigView], Decoder]
 TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
 """What a wrapper has beside its text decoder; the wrapper's raw config and the text part's view."""
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]
-WholeRule = Callable[[TextPart], Whole]
+WholeRule = Callable[["TextPart"], Whole]
 """A model that is no decoder with things around it (an encoder and a decoder)."""
 
 
@@ -47,11 +50,13 @@ class EncoderRule:
 class Lineage:
     """Everything that kvplan knows of one model type; None where it has no such part, or nobody knows.
 
-    layers: what each layer keeps. tensors: a decoder's, or ``whole`` for an encoder and a decoder.
-    tower: what a wrapper has beside its text part. encoder: what is attended to besides. prediction:
-    layers of a speculative method. media: how images and audio become tokens. no_cache: why there is none.
+    reads: key names and class defaults of a type that transformers does not know. layers: what each layer
+    keeps. tensors: a decoder's, or ``whole`` for an encoder and a decoder. tower: what a wrapper has beside
+    its text part. encoder: what is attended to besides. prediction: layers of a speculative method. media:
+    how images and audio become tokens. no_cache: why there is none.
     """
 
+    reads: CustomType | None = None
     layers: LayersRule | None = None
     tensors: DecoderRule | None = None
     whole: WholeRule | None = None

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.architectures.config.custom_types import CUSTOM
 from kvplan.architectures.config.defaults import known_model_types
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.config.view import MAX_LAYERS
+from kvplan.architectures.lineages import custom_types
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from tests.test_known_cases import CASES
@@ -75,7 +75,7 @@ BASES: list[dict[str, Any]] = [
     ),
     *(
         {"model_type": name, "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4}
-        for name in CUSTOM
+        for name in custom_types()
     ),
 ]
 
@@ -196,7 +196,7 @@ def test_mutated_configs(config: dict[str, Any]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(_EXTRA_KEYS) | st.text(max_size=6), junk, max_size=6), st.data())
 def test_junk_around_a_model_type(config: dict[str, Any], data: st.DataObject) -> None:
-    _read({**config, "model_type": data.draw(st.sampled_from([*known_model_types(), *CUSTOM]))})
+    _read({**config, "model_type": data.draw(st.sampled_from([*known_model_types(), *custom_types()]))})
 
 
 @settings(max_examples=100, deadline=None)

@@ -138,14 +138,8 @@ def mla_attention(
 
 def indexer(view: ConfigView, path: str = "self_attn.indexer") -> Tensors:
     """The lightning indexer, whole on every rank; its key projection is never quantised."""
-    hidden, width = (
-        whole("hidden_size", hidden_size(view)),
-        keyed(view, "index_head_dim"),
-    )
-    heads, rank = (
-        keyed(view, "index_n_heads"),
-        keyed(view, "q_lora_rank"),
-    )
+    hidden, width = (whole("hidden_size", hidden_size(view)), keyed(view, "index_head_dim"))
+    heads, rank = (keyed(view, "index_n_heads"), keyed(view, "q_lora_rank"))
     made = linear(f"{path}.wq_b", (heads, width), rank)
     made += vector(f"{path}.wk", width, hidden) + vector(f"{path}.weights_proj", heads, hidden)
     return made + norm(f"{path}.k_norm", width, kind=LAYER, dtype="float32")

@@ -170,14 +170,7 @@ def mlp(
 
 
 def experts(
-    path: str,
-    count: int,
-    hidden: int,
-    width: int,
-    *,
-    gated: bool = True,
-    bias: bool = False,
-    least: int = 0,
+    path: str, count: int, hidden: int, width: int, *, gated: bool = True, bias: bool = False, least: int = 0
 ) -> Tensors:
     """count experts, each a perceptron; divided by experts under expert parallelism, else by width.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvplan.architectures.config.custom_types import CUSTOM
 from kvplan.architectures.config.plain import HEADS, KV_HEADS, LAYERS
 from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.lineages import lineage_of
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
 
@@ -44,7 +44,7 @@ def assumed(part: TextPart, count: int, keys: Mapping[str, Mapping[str, str]]) -
     value, origin = part.view.find(*LAYERS)
     if _DEFAULT in origin and value == count:
         found.append(_words(origin, value))
-    if part.model_type in CUSTOM:
+    if lineage_of(part.model_type).reads is not None:
         for family in keys.values():
             for name, origin in family.items():
                 if _OWN_HEADS in origin:

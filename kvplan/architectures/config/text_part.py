@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.config.class_names import first_architecture, model_type_of
-from kvplan.architectures.config.custom_types import CUSTOM, CustomType
+from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.defaults import class_facts, known_model_types
 from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.lineages import custom_types, lineage_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
 
@@ -111,7 +112,7 @@ def _top_type(raw: Mapping[str, Any]) -> str:
         raise KvplanError("bad-config", f"model_type is a {type(word).__name__}, not a text")
     if len(word) > 200:
         raise KvplanError("bad-config", f"model_type is a text of {len(word):,} characters")
-    if class_facts(word) is None and word not in CUSTOM and architecture is not None:
+    if architecture is not None and class_facts(word) is None and lineage_of(word).reads is None:
         # Checkpoints with a private model_type that a public class reads (DeepSeek-V4's "deepseek_ref").
         return model_type_of(architecture) or word
     return word
@@ -126,7 +127,7 @@ def _inner(level: Level) -> tuple[Level | None, str | None]:
             return _unannounced(level)
         key = str(where).split(".")[0]
         return _declared(level, key, facts["sub_configs"][key])
-    custom = CUSTOM.get(level.model_type)
+    custom = lineage_of(level.model_type).reads
     if custom is not None and custom.text is None:
         return None, None
     keys = PART_KEYS if custom is None or custom.text is None else (custom.text, *PART_KEYS)
@@ -208,7 +209,7 @@ def _has_layers(raw: Mapping[str, Any]) -> bool:
 
 def _view(level: Level) -> tuple[ConfigView, bool]:
     """The level as a view with its class's aliases and defaults; False where the type is not known."""
-    custom = CUSTOM.get(level.model_type)
+    custom = lineage_of(level.model_type).reads
     if custom is not None:
         return _custom_view(level, custom), True
     facts = class_facts(level.model_type)
@@ -263,7 +264,9 @@ def _custom_view(level: Level, custom: CustomType) -> ConfigView:
 
 def unknown_type(model_type: str, why: str) -> KvplanError:
     """The refusal of a model type that nobody described to kvplan."""
-    near = did_you_mean(model_type, [*known_model_types(), *CUSTOM]) if len(model_type) <= 80 else None
+    near = (
+        did_you_mean(model_type, [*known_model_types(), *custom_types()]) if len(model_type) <= 80 else None
+    )
     return KvplanError(
         "unknown-model-type",
         f"unknown model type {model_type[:80]!r}: {why}",

@@ -38,6 +38,11 @@ def lineages() -> Mapping[str, Lineage]:
     return LINEAGES
 
 
+def custom_types() -> list[str]:
+    """The model types that transformers does not know."""
+    return [name for name, known in lineages().items() if known.reads is not None]
+
+
 @cache
 def _files() -> tuple[str, ...]:
     return tuple(module.name for module in iter_modules(__path__))

@@ -14,6 +14,7 @@ from kvplan.architectures.blocks.parts import Tensors, even, linear, norm, vecto
 from kvplan.architectures.blocks.plain import BIAS, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, Recipe, every_key
 from kvplan.architectures.blocks.words import layer_words
+from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys_grouped
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import FINAL_NORMS, NO_MODULE, Joins, Prediction
 from kvplan.architectures.registry import Decoder, lineage
@@ -72,4 +73,9 @@ lineage(
     tensors=bailing_hybrid_tensors,
     prediction=Prediction(joins=Joins(FINAL_NORMS)),
 )
-lineage("bailing_moe_v2", prediction=Prediction(vllm=(), unknown=NO_MODULE))
+lineage(
+    "bailing_moe_v2",
+    reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"),
+    prediction=Prediction(vllm=(), unknown=NO_MODULE),
+)
+lineage("bailing_moe", reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"))

@@ -10,6 +10,7 @@ from kvplan.architectures.blocks.decoder import num_heads
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Heads, fused
 from kvplan.architectures.blocks.plain import Plain
+from kvplan.architectures.config.custom_types import VLLM_CONFIGS, CustomType
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import lineage
 from kvplan.families import FullAttention
@@ -38,6 +39,20 @@ def _chatglm_heads(view: ConfigView) -> Heads:
 
 lineage(
     "chatglm",
+    reads=CustomType(
+        VLLM_CONFIGS + "chatglm.py",
+        aliases={"num_hidden_layers": "num_layers"},
+        defaults={
+            "num_layers": 28,
+            "hidden_size": 4096,
+            "kv_channels": 128,
+            "num_attention_heads": 32,
+            "multi_query_attention": False,
+            "multi_query_group_num": 1,
+            "padded_vocab_size": 65024,
+            "seq_length": 2048,
+        },
+    ),
     layers=chatglm_layers,
     tensors=Plain(
         frame=Frame(

@@ -10,6 +10,7 @@ from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_head
 from kvplan.architectures.blocks.latent import DEEPSEEK_MOE, DSA, MLA, deepseek_tensors
 from kvplan.architectures.blocks.plain import Plain
 from kvplan.architectures.blocks.recipe import FULL, INDEXED, Parts, Recipe, all_of
+from kvplan.architectures.config.custom_types import VLLM_CONFIGS, VLLM_MODELS, copy_of, own_keys, wrapper_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import Prediction
 from kvplan.architectures.registry import lineage
@@ -25,7 +26,11 @@ def _unlimited_ocr(view: ConfigView, count: int) -> list[str]:
     return ["reference_sliding_attention" if view.get("sliding_window") is not None else FULL] * count
 
 
-lineage("deepseek", tensors=Plain(moe=DEEPSEEK_MOE))
+lineage(
+    "deepseek",
+    reads=own_keys(VLLM_MODELS + "deepseek_v2.py (DeepseekForCausalLM)"),
+    tensors=Plain(moe=DEEPSEEK_MOE),
+)
 lineage("deepseek_v2", layers=Recipe(MLA, one_kind), tensors=deepseek_tensors)
 lineage("deepseek_v3", layers=Recipe(MLA, one_kind), tensors=deepseek_tensors, prediction=Prediction())
 lineage(
@@ -34,4 +39,11 @@ lineage(
 lineage(
     "unlimited_ocr_text",
     layers=Recipe({**ATTENTION, "reference_sliding_attention": _reference_window}, _unlimited_ocr),
+)
+lineage(
+    "sarvam_mla",
+    reads=copy_of("deepseek_v3", VLLM_MODELS + "sarvam.py (SarvamMLAForCausalLM)", inherits=False),
+)
+lineage(
+    "deepseek_vl_v2", reads=wrapper_of(VLLM_CONFIGS + "deepseek_vl2.py", "language_config", "deepseek_v2")
 )

@@ -25,6 +25,7 @@ from kvplan.architectures.blocks.parts import (
 )
 from kvplan.architectures.blocks.plain import hidden_size
 from kvplan.architectures.blocks.recipe import SLIDING, Parts, PartsOf, given_kinds, index_list, layers_of
+from kvplan.architectures.config.custom_types import copy_of
 from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.prediction import Joins, Prediction, Project
 from kvplan.architectures.registry import Decoder, lineage
@@ -203,11 +204,12 @@ lineage(
         window_only=True,
         without=(".compressor.", ".indexer."),
         joins=Joins(
-            ("enorm", "hnorm", "shared_head.norm"),
-            ("e_proj", "h_proj"),
-            Project.REPLICATED,
-            streams=True,
+            ("enorm", "hnorm", "shared_head.norm"), ("e_proj", "h_proj"), Project.REPLICATED, streams=True
         ),
         path="mtp.{i}",
     ),
+)
+lineage(
+    "deepseek_ref",
+    reads=copy_of("deepseek_v4", "sgl-project/DeepSeek-V4-Pro-FP8 config.json (DeepseekV4ForCausalLM)"),
 )

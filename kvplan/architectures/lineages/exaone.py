@@ -12,6 +12,7 @@ from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.moe import by_types_or, with_shared
 from kvplan.architectures.blocks.plain import AFTER_NORMS, ANY_BIAS, BIAS, Plain
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Recipe, every_key
+from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import MTP_PATH, QWEN_JOINS, Forward, Prediction
 from kvplan.architectures.registry import lineage
@@ -46,3 +47,4 @@ lineage(
     tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, qk_norm="head", moe=with_shared(by_types_or(1))),
     prediction=replace(_EXAONE, forward=Forward.DENSE),
 )
+lineage("exaone", reads=own_keys(VLLM_MODELS + "exaone.py", {"num_layers": "num_hidden_layers"}))

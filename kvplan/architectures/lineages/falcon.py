@@ -13,6 +13,7 @@ from kvplan.architectures.blocks.parts import LAYER, Heads, attention, fused, ml
 from kvplan.architectures.blocks.plain import NEOX_MLP, Plain, four_times, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import HYBRID, Parts, Recipe, all_of
 from kvplan.architectures.blocks.state_space import bamba_mixer, inner_width, mamba2_part, mamba_hidden
+from kvplan.architectures.config.custom_types import REFINED_WEB_NAMES, VLLM_CONFIGS, CustomType
 from kvplan.architectures.config.plain import HEADS
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import Decoder, lineage
@@ -116,5 +117,14 @@ lineage(
         width_of=four_times,
     ),
 )
-lineage("RefinedWeb", "RefinedWebModel", layers=refined_web_layers)
+lineage(
+    "RefinedWeb",
+    reads=CustomType(VLLM_CONFIGS + "falcon.py", aliases=REFINED_WEB_NAMES, defaults={"multi_query": True}),
+    layers=refined_web_layers,
+)
+lineage(
+    "RefinedWebModel",
+    reads=CustomType(VLLM_CONFIGS + "falcon.py", aliases=REFINED_WEB_NAMES, defaults={"multi_query": True}),
+    layers=refined_web_layers,
+)
 lineage("falcon_h1", layers=Recipe({HYBRID: _falcon_h1_layer}, all_of(HYBRID)), tensors=falcon_h1_tensors)

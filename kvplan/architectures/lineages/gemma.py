@@ -79,11 +79,7 @@ lineage(
     "gemma3_text",
     layers=Recipe(with_window(halved_sliding), every_key("sliding_window_pattern", 6, SLIDING, FULL)),
     tensors=Plain(
-        frame=EVERYWHERE,
-        norms=FOUR_NORMS,
-        qkv_bias="attention_bias",
-        o_bias="attention_bias",
-        qk_norm="head",
+        frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="head"
     ),
 )
 lineage(

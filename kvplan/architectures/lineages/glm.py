@@ -37,9 +37,7 @@ def _pooled_indexer(view: ConfigView) -> Parts:
 
 
 GLM4_ROW = Plain(
-    qkv_bias=BIAS,
-    mlp_names=JOINT_MLP,
-    norms=(*TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm"),
+    qkv_bias=BIAS, mlp_names=JOINT_MLP, norms=(*TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm")
 )
 
 

@@ -24,6 +24,7 @@ from kvplan.architectures.blocks.moe import Moe, by_types_or, shared_by_width, w
 from kvplan.architectures.blocks.parts import Tensors, even, keyed, linear, vector, whole
 from kvplan.architectures.blocks.plain import BIAS, QK_LAYERNORM, Plain, hidden_size, sinks
 from kvplan.architectures.blocks.recipe import INDEXED, Recipe, all_of
+from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.plain import KV_HEADS
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import FINAL_NORMS, NEW_LAYOUT, Joins, Prediction
@@ -83,7 +84,9 @@ def hy_v4_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(extra=_hy_head), layers)
 
 
-lineage("hunyuan", layers=hunyuan_layers)
+lineage(
+    "hunyuan", reads=CustomType("tencent/Tencent-Hunyuan-Large modeling_hunyuan.py"), layers=hunyuan_layers
+)
 lineage(
     "hunyuan_v1_dense",
     layers=plain_decoder,

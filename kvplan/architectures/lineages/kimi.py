@@ -30,6 +30,7 @@ from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Recipe, index_list
 from kvplan.architectures.blocks.state_space import kimi_delta, kimi_delta_part
 from kvplan.architectures.blocks.tower import Raw, encoder_layer, placed, repeated, tower_layers, vision_view
+from kvplan.architectures.config.custom_types import VLLM, VLLM_CONFIGS, copy_of, wrapper_of
 from kvplan.architectures.config.view import ConfigView, check_integer
 from kvplan.architectures.lineages.llama import MAX_SIDE
 from kvplan.architectures.prediction import Prediction
@@ -183,11 +184,19 @@ def _kimi_projector(vision: ConfigView, view: ConfigView) -> Tensors:
     raise KvplanError("no-weights", f"vision_config.mm_projector_type {kind!r} is not known")
 
 
-lineage("kimi_k2", layers=Recipe(MLA, one_kind), tensors=deepseek_tensors, prediction=Prediction(vllm=()))
-lineage("kimi_k25", "kimi_k3", tower=_kimi)
+lineage(
+    "kimi_k2",
+    reads=copy_of("deepseek_v3", VLLM + "transformers_utils/config.py (kimi_k2 is read by DeepseekV3Config)"),
+    layers=Recipe(MLA, one_kind),
+    tensors=deepseek_tensors,
+    prediction=Prediction(vllm=()),
+)
+lineage("kimi_k25", tower=_kimi)
+lineage("kimi_k3", reads=wrapper_of(VLLM_CONFIGS + "kimi_k3.py", text_type="kimi_linear"), tower=_kimi)
 lineage(
     "kimi_linear",
     layers=Recipe({**MLA, LINEAR: kimi_delta_part}, _kimi_linear),
     tensors=kimi_tensors,
     prediction=Prediction(without=("_res_norm", "_res_proj"), vllm=("KimiK3ForConditionalGeneration",)),
 )
+lineage("kimi_vl", reads=wrapper_of(VLLM_CONFIGS + "kimi_vl.py", text_type="deepseek_v3"))

@@ -49,6 +49,16 @@ from kvplan.architectures.blocks.tower import (
     vision_view,
     wrapper_view,
 )
+from kvplan.architectures.config.custom_types import (
+    GPT2_NAMES,
+    VLLM_CONFIGS,
+    VLLM_MODELS,
+    CustomType,
+    copy_of,
+    own_keys,
+    own_keys_grouped,
+    wrapper_of,
+)
 from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import Decoder, lineage
@@ -151,9 +161,11 @@ lineage(
     "arcee", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False)
 )
 lineage("cwm", layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if i % 4 else FULL)), tensors=LLAMA)
-lineage("yi", "internlm", tensors=LLAMA)
+lineage("yi", tensors=LLAMA)
+lineage("internlm", reads=own_keys("internlm/internlm-chat-7b modeling_internlm.py"), tensors=LLAMA)
 lineage(
     "internlm2",
+    reads=own_keys(VLLM_MODELS + "internlm2.py"),
     tensors=Plain(
         frame=Frame(embed="model.tok_embeddings", head="output", everywhere=True),
         names=INTERNLM2,
@@ -213,15 +225,28 @@ lineage(
         frame=Frame(norm=LAYER), norm=LAYER, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False
     ),
 )
-lineage("orion", tensors=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER))
+lineage(
+    "orion",
+    reads=own_keys(VLLM_MODELS + "orion.py"),
+    tensors=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER),
+)
 lineage(
     "baichuan",
+    reads=own_keys("baichuan-inc/Baichuan2-7B-Chat modeling_baichuan.py"),
     tensors=Plain(frame=EVERYWHERE, names=fused("self_attn", "W_pack", "o_proj"), heads=unshared_heads),
 )
 lineage("bitnet", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_sub_norms))
 lineage("diffllama", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_lambdas))
-lineage("openelm", layers=openelm_layers)
-lineage("plamo", layers=plamo_layers)
+lineage(
+    "openelm",
+    reads=CustomType("apple/OpenELM-270M configuration_openelm.py, modeling_openelm.py"),
+    layers=openelm_layers,
+)
+lineage(
+    "plamo",
+    reads=CustomType("pfnet/plamo-13b modeling_plamo.py", defaults={"n_shared_head": 8}),
+    layers=plamo_layers,
+)
 lineage("emu3_text_model", "molmo2_text", "moshi", "cosmos3_edge_text", "git", layers=plain_decoder)
 lineage("kyutai_speech_to_text", layers=Recipe(ATTENTION, one_kind))
 lineage("pp_formulanet_text", layers=bart_like_layers)
@@ -245,11 +270,7 @@ lineage("fuyu", tower=_fuyu)
 lineage(
     "stablelm",
     layers=plain_decoder,
-    tensors=Plain(
-        frame=Frame(everywhere=True, norm=LAYER),
-        norm=LAYER,
-        qkv_bias="use_qkv_bias",
-    ),
+    tensors=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER, qkv_bias="use_qkv_bias"),
 )
 lineage("idefics3", "smolvlm", tower=_idefics)
 lineage(
@@ -262,3 +283,24 @@ lineage(
         source="OpenGVLab/InternVL3-8B-hf preprocessor_config.json: 1 to 12 tiles and a thumbnail",
     ),
 )
+lineage("xverse", reads=own_keys("xverse/XVERSE-13B-Chat modeling_xverse.py"))
+lineage("solar", reads=own_keys_grouped(VLLM_MODELS + "solar.py"))
+lineage("telechat", reads=own_keys(VLLM_MODELS + "telechat2.py", GPT2_NAMES))
+lineage(
+    "telechat3", reads=own_keys_grouped(VLLM_MODELS + "registry.py (TeleChat3ForCausalLM is read as Llama)")
+)
+lineage("teleflm", reads=own_keys_grouped(VLLM_MODELS + "teleflm.py"))
+lineage("jais", reads=own_keys("core42/jais-13b modeling_jais.py", GPT2_NAMES))
+lineage("Yi", reads=own_keys("01-ai/Yi-6B (first release) modeling_yi.py"))
+lineage(
+    "stablelm_epoch",
+    reads=copy_of("stablelm", "stabilityai/stablelm-3b-4e1t (first release)", inherits=False),
+)
+lineage("internvl_chat", reads=wrapper_of(VLLM_MODELS + "internvl.py", "llm_config"))
+lineage("NVLM_D", reads=wrapper_of(VLLM_MODELS + "nvlm_d.py", "llm_config", "qwen2"))
+lineage("h2ovl_chat", reads=wrapper_of(VLLM_MODELS + "h2ovl.py", "llm_config"))
+lineage("skywork_chat", reads=wrapper_of(VLLM_MODELS + "skyworkr1v.py", "llm_config"))
+lineage("ovis", reads=wrapper_of(VLLM_CONFIGS + "ovis.py", "llm_config"))
+lineage("ovis2_5", reads=wrapper_of(VLLM_MODELS + "ovis2_5.py", "llm_config"))
+lineage("ultravox", reads=wrapper_of(VLLM_CONFIGS + "ultravox.py"))
+lineage("interns1", reads=wrapper_of(VLLM_MODELS + "interns1.py"))

@@ -235,10 +235,7 @@ def _llama4_tower(raw: Raw, view: ConfigView) -> list[Placed]:
     made += linear(f"{path}.vision_adapter.mlp.fc1", narrow, shuffled)
     out = keyed(vision, "projector_output_dim")
     made += linear(f"{path}.vision_adapter.mlp.fc2", out, narrow)
-    text, seen = (
-        even("hidden_size", hidden_size(view)),
-        keyed(vision, "vision_output_dim"),
-    )
+    text, seen = (even("hidden_size", hidden_size(view)), keyed(vision, "vision_output_dim"))
     return placed(made + linear("multi_modal_projector.linear_1", text, seen))
 
 

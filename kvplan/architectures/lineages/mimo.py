@@ -14,6 +14,7 @@ from kvplan.architectures.blocks.moe import Moe
 from kvplan.architectures.blocks.parts import Heads, Tensors, attention, even, mlp, norms, vector, whole
 from kvplan.architectures.blocks.plain import TWO_NORMS, Plain, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe
+from kvplan.architectures.config.custom_types import VLLM_MODELS, CustomType, copy_of
 from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.prediction import FINAL_NORMS, WINDOWED_KINDS, Forward, Joins, Prediction
 from kvplan.architectures.registry import Decoder, lineage
@@ -119,13 +120,20 @@ _MIMO_V2 = Prediction(
 
 lineage(
     "mimo",
+    reads=copy_of("qwen2", VLLM_MODELS + "mimo.py (MiMoModel is Qwen2Model)"),
     tensors=Plain(qkv_bias=True, qk_norm="head", qk_norm_if="qk_norm"),
     prediction=Prediction(
         joins=Joins(("token_layernorm", "hidden_layernorm", "final_layernorm"), ("input_proj",)),
         path="model.mtp_layers.{i}",
     ),
 )
-lineage("mimo_v2", layers=mimo_v2_layers, tensors=mimo_v2_tensors, prediction=_MIMO_V2)
+lineage(
+    "mimo_v2",
+    reads=CustomType(VLLM_MODELS + "mimo_v2.py"),
+    layers=mimo_v2_layers,
+    tensors=mimo_v2_tensors,
+    prediction=_MIMO_V2,
+)
 lineage(
     "mimo_v2_flash",
     layers=Recipe({FULL: _mimo_full, SLIDING: _mimo_sliding}, _mimo_v2_flash),

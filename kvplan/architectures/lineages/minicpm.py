@@ -12,6 +12,7 @@ from kvplan.architectures.blocks.latent import MLA, dense_mla_tensors
 from kvplan.architectures.blocks.parts import attention, experts, mlp, norms, router, whole
 from kvplan.architectures.blocks.plain import heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import Recipe
+from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys, own_keys_grouped
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder, lineage
 
@@ -31,5 +32,12 @@ def minicpm_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(), (layer,) * int(view.num_layers()))
 
 
-lineage("minicpm", tensors=minicpm_tensors)
+lineage("minicpm", reads=own_keys(VLLM_MODELS + "minicpm.py"), tensors=minicpm_tensors)
 lineage("minicpm3", layers=Recipe(MLA, one_kind), tensors=dense_mla_tensors)
+lineage(
+    "minicpmv",
+    reads=own_keys_grouped(
+        VLLM_MODELS + "minicpmv.py (Llama-3, Qwen2 and MiniCPM language models, keys at the top level)"
+    ),
+)
+lineage("minicpmo", reads=own_keys_grouped(VLLM_MODELS + "minicpmo.py"))

@@ -24,6 +24,7 @@ from kvplan.architectures.blocks.parts import (
 from kvplan.architectures.blocks.plain import TWO_NORMS, Plain, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, Recipe, every, nothing
 from kvplan.architectures.blocks.words import by_word, layer_words
+from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.view import ConfigView, check_integer
 from kvplan.architectures.prediction import MODULE_KEYS, NO_MODULE, Prediction
 from kvplan.architectures.registry import Decoder, lineage
@@ -105,7 +106,18 @@ lineage(
     layers=Recipe({**ATTENTION, LINEAR: _lightning, "mlp": nothing}, every(2, FULL, LINEAR)),
     tensors=minimax_tensors,
 )
-lineage("minimax_m1", "minimax_text_01", layers=minimax_text_01_layers, tensors=minimax_text_tensors)
+lineage(
+    "minimax_m1",
+    reads=CustomType("MiniMaxAI/MiniMax-M1-80k modeling_minimax_m1.py"),
+    layers=minimax_text_01_layers,
+    tensors=minimax_text_tensors,
+)
+lineage(
+    "minimax_text_01",
+    reads=CustomType("MiniMaxAI/MiniMax-Text-01 modeling_minimax_text_01.py"),
+    layers=minimax_text_01_layers,
+    tensors=minimax_text_tensors,
+)
 lineage(
     "minimax_m2",
     layers=plain_decoder,

@@ -22,6 +22,7 @@ from kvplan.architectures.blocks.parts import (
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, Parts, Recipe, index_list
+from kvplan.architectures.config.custom_types import VLLM_CONFIGS, copy_of, wrapper_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import FINAL_NORMS, MODULE_KEYS, MTP_PATH, Joins, Prediction, Project
 from kvplan.architectures.registry import Decoder, lineage
@@ -100,10 +101,22 @@ def _frequency(view: ConfigView, key: str, count: int) -> list[int]:
 _MINIMAX_M3 = Prediction(MODULE_KEYS, joins=Joins(FINAL_NORMS, project=Project.REPLICATED), path=MTP_PATH)
 
 
-lineage("minimax_m3", "minimax_m3_text", tensors=minimax_m3_tensors, prediction=_MINIMAX_M3)
+lineage(
+    "minimax_m3",
+    reads=copy_of("minimax_m3_vl_text", VLLM_CONFIGS + "minimax_m3.py"),
+    tensors=minimax_m3_tensors,
+    prediction=_MINIMAX_M3,
+)
+lineage(
+    "minimax_m3_text",
+    reads=copy_of("minimax_m3_vl_text", VLLM_CONFIGS + "minimax_m3.py"),
+    tensors=minimax_m3_tensors,
+    prediction=_MINIMAX_M3,
+)
 lineage(
     "minimax_m3_vl_text",
     layers=Recipe({**ATTENTION, "minimax_m3_sparse": _gqa_indexed}, _minimax_m3),
     tensors=minimax_m3_tensors,
     prediction=_MINIMAX_M3,
 )
+lineage("minimax_m3_vl_moe", reads=wrapper_of(VLLM_CONFIGS + "minimax_m3.py", text_type="minimax_m3_text"))

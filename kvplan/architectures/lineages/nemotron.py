@@ -9,6 +9,7 @@ from kvplan.architectures.blocks.decoder import plain_decoder
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import LAYER
 from kvplan.architectures.blocks.plain import BIAS, Plain
+from kvplan.architectures.config.custom_types import VLLM_MODELS, wrapper_of
 from kvplan.architectures.registry import lineage
 
 lineage(
@@ -18,3 +19,4 @@ lineage(
         frame=Frame(norm=LAYER), norm=LAYER, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False
     ),
 )
+lineage("Llama_Nemotron_Nano_VL", reads=wrapper_of(VLLM_MODELS + "nemotron_vl.py", "llm_config"))

@@ -23,6 +23,7 @@ from kvplan.architectures.blocks.plain import heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, known_word, layers_of
 from kvplan.architectures.blocks.state_space import Mamba2Sizes, mamba2
 from kvplan.architectures.blocks.words import by_word
+from kvplan.architectures.config.custom_types import VLLM_MODELS, wrapper_of
 from kvplan.architectures.config.view import ConfigView, check_integer
 from kvplan.architectures.prediction import FINAL_NORMS, MTP_PATH, Joins, Prediction, Project
 from kvplan.architectures.registry import Decoder, lineage
@@ -128,11 +129,7 @@ def nemotron_h_tensors(view: ConfigView) -> Decoder:
 def _nemotron_moe(view: ConfigView, hidden: int, *, bias: bool) -> Tensors:
     count, width = int(view.integer("n_routed_experts")), int(view.integer("moe_intermediate_size"))
     made = router(
-        "mixer.gate",
-        count,
-        hidden,
-        dtype=ROUTER_FLOAT32,
-        correction="mixer.gate.e_score_correction_bias",
+        "mixer.gate", count, hidden, dtype=ROUTER_FLOAT32, correction="mixer.gate.e_score_correction_bias"
     )
     inner = int(view.optional_integer("moe_latent_size") or hidden)
     if inner != hidden:
@@ -156,4 +153,7 @@ lineage(
         joins=Joins(FINAL_NORMS, project=Project.DIVIDED),
         path=MTP_PATH,
     ),
+)
+lineage(
+    "NemotronH_Nano_VL_V2", reads=wrapper_of(VLLM_MODELS + "nano_nemotron_vl.py", "llm_config", "nemotron_h")
 )

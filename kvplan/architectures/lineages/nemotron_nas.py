@@ -14,6 +14,7 @@ from kvplan.architectures.blocks.decoder import num_heads
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Heads, Tensors, attention, mlp, norm, whole
 from kvplan.architectures.blocks.plain import hidden_size
+from kvplan.architectures.config.custom_types import VLLM_MODELS, CustomType
 from kvplan.architectures.config.view import ConfigView, check_integer, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, NoCache, Part, SlidingWindow
@@ -108,5 +109,10 @@ def nemotron_nas_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(), tuple(layers))
 
 
-lineage("nemotron-nas", layers=nemotron_nas_layers, tensors=nemotron_nas_tensors)
-lineage("deci", layers=deci_layers)
+lineage(
+    "nemotron-nas",
+    reads=CustomType(VLLM_MODELS + "nemotron_nas.py"),
+    layers=nemotron_nas_layers,
+    tensors=nemotron_nas_tensors,
+)
+lineage("deci", reads=CustomType("Deci/DeciLM-7B configuration_decilm.py"), layers=deci_layers)

@@ -33,6 +33,7 @@ from kvplan.architectures.blocks.plain import (
 )
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, SLIDING, Parts, Recipe, by_index, every
 from kvplan.architectures.blocks.words import by_word, layer_words
+from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import GatedDeltaNet
@@ -124,3 +125,4 @@ lineage(
     ),
     tensors=olmo_hybrid_tensors,
 )
+lineage("molmo", reads=own_keys(VLLM_MODELS + "molmo.py"))

@@ -20,6 +20,7 @@ from kvplan.architectures.blocks.plain import (
     hidden_size,
     llama_qkv_bias,
 )
+from kvplan.architectures.config.custom_types import GPT2_NAMES, VLLM_MODELS, CustomType, copy_of, own_keys
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import lineage
 from kvplan.families import FullAttention, Mamba1, NoCache, SharedKv, SlidingWindow
@@ -79,14 +80,28 @@ PHI = Plain(
 
 
 lineage("phi", layers=plain_decoder, tensors=PHI)
-lineage("phi-msft", tensors=PHI)
+lineage(
+    "phi-msft",
+    reads=own_keys(
+        "microsoft/phi-2 (first release) configuration_phi.py",
+        {**GPT2_NAMES, "n_head_kv": "num_key_value_heads"},
+    ),
+    tensors=PHI,
+)
 lineage(
     "phi3",
     layers=plain_decoder,
     tensors=Plain(names=JOINT, mlp_names=JOINT_MLP, qkv_bias=llama_qkv_bias, o_bias=ANY_BIAS),
 )
 lineage("phi4_multimodal", layers=plain_decoder)
-lineage("phi4flash", layers=phi4flash_layers)
+lineage(
+    "phi4flash",
+    reads=CustomType(
+        "microsoft/Phi-4-mini-flash-reasoning configuration_phi4flash.py",
+        defaults={"mb_per_layer": 2, "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2},
+    ),
+    layers=phi4flash_layers,
+)
 lineage(
     "phimoe",
     layers=plain_decoder,
@@ -97,4 +112,8 @@ lineage(
         o_bias=BIAS,
         moe=Moe(gate="mlp.router", **MIXTRAL_KEYS),  # type: ignore[arg-type]
     ),
+)
+lineage(
+    "phi3_v",
+    reads=copy_of("phi3", VLLM_MODELS + "phi3v.py (the language model is LlamaForCausalLM on Phi-3's keys)"),
 )

@@ -10,6 +10,7 @@ from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_head
 from kvplan.architectures.blocks.moe import STEP_MOE
 from kvplan.architectures.blocks.plain import EVERYWHERE, Plain
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe
+from kvplan.architectures.config.custom_types import own_keys
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import lineage
 from kvplan.families import SlidingWindow
@@ -57,12 +58,7 @@ QWEN2_ROW = Plain(qkv_bias=True, qk_norm="head", qk_norm_if="qk_norm")
 
 QWEN3_ROW = Plain(qkv_bias="attention_bias", qk_norm="head")
 
-QWEN3_MOE_ROW = Plain(
-    frame=EVERYWHERE,
-    qkv_bias="attention_bias",
-    qk_norm="head",
-    moe=STEP_MOE,
-)
+QWEN3_MOE_ROW = Plain(frame=EVERYWHERE, qkv_bias="attention_bias", qk_norm="head", moe=STEP_MOE)
 
 
 lineage(
@@ -80,11 +76,7 @@ lineage(
 lineage(
     "qwen2_moe",
     layers=Recipe(with_window(_gated_sliding), _qwen2_moe),
-    tensors=Plain(
-        frame=EVERYWHERE,
-        qkv_bias="qkv_bias",
-        moe=STEP_MOE,
-    ),
+    tensors=Plain(frame=EVERYWHERE, qkv_bias="qkv_bias", moe=STEP_MOE),
 )
 lineage("qwen3", layers=Recipe(with_window(_gated_sliding), _from_max_window_layers), tensors=QWEN3_ROW)
 # Windows on all layers or on none; max_window_layers is not read.
@@ -92,3 +84,4 @@ lineage("qwen3_moe", layers=Recipe(with_window(_gated_sliding), _qwen3_moe), ten
 lineage("qwen3_omni_moe_talker_code_predictor", layers=Recipe(ATTENTION, windowed_from_key))
 lineage("qwen3_vl_moe_text", layers=plain_decoder, tensors=QWEN3_MOE_ROW)
 lineage("qwen3_vl_text", layers=plain_decoder, tensors=QWEN3_ROW)
+lineage("qwen", reads=own_keys("Qwen/Qwen-7B modeling_qwen.py", {"kv_channels": "head_dim"}))

@@ -135,11 +135,7 @@ def qwen_delta_tensors(view: ConfigView) -> Decoder:
             mixer = gated_delta_net(view, hidden, joint=not newest)
         else:
             mixer = attention(
-                heads_of(view),
-                hidden,
-                query_parts=2 if gated else 1,
-                qkv_bias=bias,
-                qk_norm="head",
+                heads_of(view), hidden, query_parts=2 if gated else 1, qkv_bias=bias, qk_norm="head"
             )
         forward = (
             TOKEN_MOE.tensors(view) if sparse else mlp("mlp", hidden, int(view.integer("intermediate_size")))

@@ -10,6 +10,7 @@ from kvplan.architectures.blocks.custom import every_layer
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
 from kvplan.architectures.blocks.plain import hidden_size
+from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import Rwkv4, Rwkv5
@@ -75,5 +76,18 @@ def rwkv_tensors(view: ConfigView) -> Decoder:
 
 
 lineage("rwkv", layers=rwkv_layers, tensors=rwkv_tensors)
-lineage("rwkv5", "rwkv6", layers=rwkv5_layers)
-lineage("rwkv7", layers=rwkv7_layers)
+lineage(
+    "rwkv5",
+    reads=CustomType("RWKV/rwkv-5-world-3b modeling_rwkv5.py", defaults={"head_size": 64}),
+    layers=rwkv5_layers,
+)
+lineage(
+    "rwkv6",
+    reads=CustomType("RWKV/rwkv-6-world-1b6 modeling_rwkv6.py", defaults={"head_size": 64}),
+    layers=rwkv5_layers,
+)
+lineage(
+    "rwkv7",
+    reads=CustomType("fla-org/flash-linear-attention fla/models/rwkv7/configuration_rwkv7.py"),
+    layers=rwkv7_layers,
+)

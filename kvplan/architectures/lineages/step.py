@@ -23,6 +23,14 @@ from kvplan.architectures.blocks.parts import (
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, Recipe, all_of
+from kvplan.architectures.config.custom_types import (
+    VLLM_CONFIGS,
+    VLLM_MODELS,
+    CustomType,
+    copy_of,
+    own_keys_grouped,
+    wrapper_of,
+)
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.prediction import Forward, Prediction
 from kvplan.architectures.registry import Decoder, lineage
@@ -117,7 +125,15 @@ def _moe(view: ConfigView, hidden: int) -> Tensors:
     return made + mlp("moe.share_expert", hidden, int(view.integer("share_expert_dim")))
 
 
-lineage("step3_text", layers=step3_text_layers)
+# One KV head, whatever num_attention_groups says (Step3TextAttention is built with num_kv_heads=1).
+lineage(
+    "step3_text",
+    reads=CustomType(
+        VLLM_CONFIGS + "step3_vl.py; " + VLLM_MODELS + "step3_text.py",
+        defaults={"hidden_size": 7168, "num_attention_heads": 64, "num_hidden_layers": 61, "head_dim": 256},
+    ),
+    layers=step3_text_layers,
+)
 lineage(
     "step3p5",
     layers=lambda view: _STEP3P5(_without_draft_layers(view)),
@@ -125,3 +141,8 @@ lineage(
     prediction=Prediction(types=("layer_types",), forward=Forward.DENSE, own_head=True),
 )
 lineage("step3p7_text", tensors=step3p5_tensors)
+lineage(
+    "step1", reads=own_keys_grouped(VLLM_MODELS + "step1.py", {"num_attention_groups": "num_key_value_heads"})
+)
+lineage("step3", reads=copy_of("step3_text", VLLM_MODELS + "step3_text.py", inherits=False))
+lineage("step3_vl", reads=wrapper_of(VLLM_CONFIGS + "step3_vl.py", text_type="step3_text"))
