@@ -71,11 +71,14 @@ LINEAGES: dict[str, Lineage] = {}
 """Model type → what is known of it, of the files of ``lineages/`` that were imported."""
 
 
-def lineage(*model_types: str, **known: Any) -> None:
+def lineage(*model_types: str, like: str = "", **known: Any) -> None:
     """Say what these model types (transformers' words) have: the fields of ``Lineage``.
 
+    like: a type that these are built like, class defaults and all, where transformers does not know them.
     Raises ValueError for a type of which something was said before.
     """
+    if like:
+        known["reads"] = CustomType(f"built like {like}", like=like, inherits=True)
     for model_type in model_types:
         if model_type in LINEAGES:
             raise ValueError(f"two lineages for {model_type}")

@@ -30,7 +30,7 @@ _ALWAYS_MHA = type_names(
 )
 
 # Classes that compute hidden_size // num_attention_heads and never read head_dim.
-_FIXED_HEAD_DIM = (_ALWAYS_MHA - {"hrm_text", "modernbert-decoder"}) | {
+_FIXED_HEAD_DIM = (_ALWAYS_MHA - {"hrm_text"}) | {
     "falcon", "gpt_bigcode", "mllama_text_model", "stablelm", "unlimited_ocr_text"
 }  # fmt: skip
 

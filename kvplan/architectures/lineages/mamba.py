@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kvplan.architectures.blocks.decoder import full, num_heads, num_kv_heads
+from kvplan.architectures.blocks.decoder import full
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import (
-    Heads,
     Tensors,
     attention,
     experts,
@@ -21,7 +20,7 @@ from kvplan.architectures.blocks.parts import (
     router,
     whole,
 )
-from kvplan.architectures.blocks.plain import expansion, hidden_size
+from kvplan.architectures.blocks.plain import expansion, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Recipe
 from kvplan.architectures.blocks.state_space import (
     BLOCK_TYPE_KEYS,
@@ -119,12 +118,7 @@ def jamba_tensors(view: ConfigView) -> Decoder:
     hidden, count = hidden_size(view), int(view.num_layers())
     words = layer_words(view, "layers_block_type", "layer_types")
     total, width = int(view.optional_integer("num_experts") or 1), int(view.integer("intermediate_size"))
-    heads = Heads(
-        int(num_heads(view)),
-        int(num_kv_heads(view)),
-        hidden // int(num_heads(view)),
-        hidden // int(num_heads(view)),
-    )
+    heads = heads_of(view)
     around = norms(("input_layernorm", "pre_ff_layernorm"), whole("hidden_size", hidden))
     rank = step_rank(view, "mamba_dt_rank")
 
