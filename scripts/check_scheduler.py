@@ -50,11 +50,11 @@ def trace_of(said: dict[str, Any], folder: Path) -> Trace:
     return Trace(arrivals, said["block_tokens"])
 
 
-def difference(scenario: dict[str, Any], folder: Path) -> str | None:
+def difference(scenario: dict[str, Any], folder: Path, *, jump: bool = True) -> str | None:
     """Where kvplan's answer first differs from the recorded one; None: nowhere."""
     answer = simulate(
         trace_of(scenario["trace"], folder), engine_of(scenario["engine"]), StepTime(**scenario["step"]),
-        rows=True,
+        jump=jump, rows=True,
     )  # fmt: skip
     assert answer.rows is not None
     steps = scenario["steps"]
@@ -83,6 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     ask.add_argument("file", type=Path)
     ask.add_argument("--traces", type=Path, default=TRACES, help="where trace files are")
     ask.add_argument("--only", nargs="*", help="names of scenarios")
+    ask.add_argument("--single-steps", action="store_true", help="take no steps together")
     args = ask.parse_args(arguments)
     opened = gzip.open if args.file.suffix == ".gz" else open
     with opened(args.file, "rt") as stream:
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in asked:
         began = time.process_time()
         try:
-            found = difference(scenarios[name], args.traces)
+            found = difference(scenarios[name], args.traces, jump=not args.single_steps)
         except KvplanError as error:
             found = f"refused: {error.message}"
         equal += found is None

@@ -189,6 +189,8 @@ class Held:
                 last.stop = upto
             else:
                 piece = Piece(run, pieces, start - first, upto - first)
+                if pieces and not run.doubled:
+                    run.doubled = any(one.start < piece.stop and piece.start < one.stop for one in pieces)
                 pieces.append(piece)
                 if into is None:
                     self.spans.append(Span(start, upto, piece))

@@ -11,6 +11,7 @@ from kvplan.simulate.lookup import longest_hit, parts_of, sorts_of
 from kvplan.simulate.pool import Pool
 from kvplan.simulate.request import Request
 from kvplan.simulate.settings import Engine
+from kvplan.simulate.steady import LAST, Steady
 from kvplan.simulate.tables import tables_of
 from kvplan.units import ceil_div
 
@@ -34,11 +35,15 @@ class Memory:
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length
         self.unit = engine.unit if len(self.tables) > 1 else 1
-        self.hashed, self.fresh = engine.hashed, set[Stored]()
+        self.hashed = engine.hashed
+        self.fresh: set[Stored] = set()
+        self.states = any(table.state for table in self.tables)
+        self.steady = Steady(self)
 
     def hit(self, request: Request) -> Hit:
         if not self.caching:
             return Hit(0, 0, ([],) * len(self.tables), (0,) * len(self.tables))
+        self.steady.look(request, LAST)
         tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
         parts, idle = [], []
         for table in self.tables:
@@ -103,16 +108,21 @@ class Memory:
 
     def offer(self, request: Request, tokens: int) -> None:
         """Identities for the blocks that ``tokens`` tokens fill (cache_blocks)."""
+        if self.caching:
+            self.steady.look(request, request.order if request.running else LAST)
+            self.store(request, tokens, self.fresh)
+
+    def store(self, request: Request, tokens: int, fresh: set[Stored]) -> None:
         if not self.caching:
             return
         tokens -= tokens % self.unit
         for one in request.held:
             if one.table.single and tokens and tokens == (request.prompt - 1) // self.hashed * self.hashed:
-                one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, self.fresh)
+                one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, fresh)
             blocks = tokens // one.table.block
             if blocks > one.cached:
                 one.offer(
-                    request.paths[one.table.block], blocks, (request.prompt - 1, request.junction), self.fresh
+                    request.paths[one.table.block], blocks, (request.prompt - 1, request.junction), fresh
                 )
 
     def let_go(self, request: Request) -> None:

@@ -11,6 +11,11 @@ the whole finds all of it from the first.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvplan.simulate.request import Request
+
 
 class Piece:
     """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
@@ -26,13 +31,17 @@ class Piece:
 
 
 class Run:
-    """One run: per group of caches its pieces, the first stored first. stamp counts what happened to them."""
+    """One run: per group of caches its pieces, the first stored first. stamp counts what happened to them;
+    doubled: whether a block was ever stored twice; writers: requests whose answers are written into it,
+    and whose blocks are not all stored yet."""
 
-    __slots__ = ("pieces", "stamp")
+    __slots__ = ("doubled", "pieces", "stamp", "writers")
 
     def __init__(self, groups: int) -> None:
         self.pieces: list[list[Piece]] = [[] for _ in range(groups)]
         self.stamp = 0
+        self.doubled = False
+        self.writers: dict[Request, None] = {}
 
 
 class Pool:

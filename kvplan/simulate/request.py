@@ -12,19 +12,21 @@ class Request:
     """number: place in the trace; tokens: prompt and answer so far; computed: of these, scheduled; flight:
     tokens of steps that have not ended; ahead: answer tokens that are scheduled and not known yet (async);
     stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
-    max_model_len; junction: tokens up to which some groups have its prefix and others have not."""
+    max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
+    admission; steady, base, joined: as in `Steady`."""
 
     __slots__ = (
-        "ahead", "at_ns", "computed", "end", "flight", "held", "junction", "most", "number", "order",
-        "partly", "paths", "place", "preempted", "priority", "prompt", "rank", "running", "stale", "tokens",
+        "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "most", "number",
+        "order", "paths", "priority", "prompt", "rank", "running", "stale", "steady", "tokens",
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:
         self.number, self.at_ns, self.prompt, self.priority = number, at_ns, prompt, priority
         self.tokens, self.most = prompt, prompt + answer
         self.end = min(self.most, limit)
-        self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = self.place = 0
-        self.running = self.partly = self.preempted = False
+        self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
+        self.base = self.joined = 0
+        self.running = self.steady = False
         self.paths: dict[int, Path] = {}
         self.held: list[Held] = []
         self.rank = (priority, at_ns, str(number))

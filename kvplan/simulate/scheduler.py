@@ -1,40 +1,54 @@
 """vLLM's scheduler, one step at a time: who computes how many tokens, who is preempted, who leaves.
 
-vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split,
-_preempt_request, update_from_output) and async_scheduler.py. Running requests come first, in the order in
-which they were admitted; what is left of the budget goes to waiting ones, unless one was preempted.
+vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _preempt_request, update_from_output) and
+async_scheduler.py. Running requests come first, in the order in which they were admitted; what is left of the
+budget goes to waiting ones, unless one was preempted.
+
+With ``jump``, running requests that only make answers are `Steady` and not visited; the others are ``loose``.
+Without it all are loose, which is the plain reading of vLLM's rules: both must give the same.
 """
 
 from __future__ import annotations
 
+from bisect import insort
+
+from kvplan.simulate.admission import Admission
 from kvplan.simulate.memory import Memory
 from kvplan.simulate.request import Fifo, Ranked, Request
-from kvplan.simulate.settings import ALIGN, PRIORITY, STATE, Engine
+from kvplan.simulate.settings import PRIORITY, Engine
+from kvplan.simulate.steady import LAST
 
 
 class Step:
-    """What one step computes. tokens: of each request; ready: requests that make a token; admitted: with the
-    tokens that the prefix cache had."""
+    """What one step computes. parts: tokens of the requests that were visited; ready: whether they make a
+    token; late: requests that were steady when it was scheduled and have left since; count, tokens,
+    context: of all; clock: `Steady`'s once it is scheduled; admitted: with the tokens that the prefix
+    cache had."""
 
-    __slots__ = ("admitted", "ends_ns", "parts", "preempted", "ready", "tokens")
+    __slots__ = (
+        "admitted", "clock", "context", "count", "ends_ns", "late", "parts", "preempted", "ready", "tokens",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: list[tuple[Request, int]] = []
+        self.ready: list[bool] = []
+        self.late: list[Request] = []
         self.admitted: list[tuple[Request, int]] = []
         self.preempted: list[Request] = []
-        self.ready: list[bool] = []
-        self.tokens = self.ends_ns = 0
+        self.tokens = self.count = self.context = self.clock = self.ends_ns = 0
 
 
 class Scheduler:
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.memory = engine, Memory(engine)
+    def __init__(self, engine: Engine, jump: bool) -> None:
+        self.engine, self.memory, self.jump = engine, Memory(engine), jump
+        self.steady = self.memory.steady
         self.running: list[Request] = []
+        self.loose: list[Request] = []
         self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
         self.ranked = engine.policy == PRIORITY
-        self.splits = engine.states == ALIGN and any(group.kind == STATE for group in engine.groups)
+        self.admission = Admission(self)
+        self.last = Step()
         self.unfinished = 0
-        self.order = 0
         self.gone = False  # a request has left since the last step was scheduled
 
     def add(self, request: Request) -> None:
@@ -42,56 +56,177 @@ class Scheduler:
         self.unfinished += 1
 
     def schedule(self) -> Step:
-        step, engine = Step(), self.engine
-        self.gone = False
+        step, engine, steady = Step(), self.engine, self.steady
+        self.gone = steady.stepping = False
         self.memory.fresh.clear()
         threshold = engine.threshold if len(self.running) + len(self.waiting) > 1 else 0
-        budget = self.serve(step, engine.batch, threshold)
-        if not step.preempted and budget:
-            self.admit(step, budget, threshold)
+        budget = engine.batch
+        if steady.count:
+            if (self.loose or self.ranked) and self._interleaved(threshold):
+                self._visit_all()
+            else:
+                budget -= self._steady_step(step)
+        steady.stepping = True
+        if self.loose:
+            budget = self._serve(step, budget, threshold)
+        if budget and self.waiting and not step.preempted:
+            self.admission.admit(step, budget, threshold)
         for request, tokens in step.parts:
             request.computed += tokens
             request.flight += tokens
             ready = request.computed >= request.tokens + request.ahead
             step.ready.append(ready)
             step.tokens += tokens
+            step.context += request.computed
             if ready and engine.overlap:
                 request.ahead += 1
+        step.count += len(step.parts)
+        step.clock = steady.clock
+        if steady.count:
+            self._end_steady(step)
+        self.last = step
         return step
 
-    def serve(self, step: Step, budget: int, threshold: int) -> int:
-        """Tokens for the running requests; what is left of the budget."""
-        running, place = self.running, 0
-        while place < len(running) and budget:
-            request = running[place]
+    # --- requests that only make answers ---
+
+    def _steady_step(self, step: Step) -> int:
+        """One token for each of them; how many that are."""
+        steady, pool = self.steady, self.memory.pool
+        needed = steady.needed(1)
+        if needed > pool.free or (needed and steady.blanks):
+            self._press(step)
+        else:
+            if needed:
+                pool.take(needed)
+            if steady.sliding:
+                steady.free_behind()
+        steady.clock += 1
+        steady.fresh = None
+        step.count, step.tokens, step.context = steady.count, steady.count, steady.context
+        return steady.count
+
+    def _press(self, step: Step) -> None:
+        """Blocks do not suffice, or some that are given back are taken again at once: in the requests' order,
+        preempting the last that runs."""
+        steady, pool = self.steady, self.memory.pool
+        for request, needed, groups in steady.turns():
+            if not request.steady:
+                return
+            for group in groups:
+                steady.let_go(request, group)
+            while needed > pool.free:
+                victim = self.running.pop()
+                if victim.steady:
+                    self._visit(victim)
+                else:
+                    self.loose.remove(victim)
+                self._preempt(victim, step)
+                if victim is request:
+                    return
+            pool.take(needed)
+
+    def _interleaved(self, threshold: int) -> bool:
+        """Whether steady requests must be visited: others before them could take their tokens or blocks."""
+        wants = [(request, self._wants(request, threshold)) for request in self.loose]
+        wants = [(request, tokens) for request, tokens in wants if tokens > 0]
+        if not wants and not self.ranked:
+            return False
+        steady = self.steady
+        last = next(request for request in reversed(self.running) if request.steady)
+        before = bool(wants) and wants[0][0].order < last.order
+        if not before and not self.ranked:
+            return False
+        if before and (steady.sliding or steady.count + sum(want[1] for want in wants) > self.engine.batch):
+            return True
+        needed = steady.needed(1)
+        for request, tokens in wants:
+            for one in request.held:
+                needed += max(0, -(-(request.computed + tokens) // one.table.block) - one.count)
+        return needed > self.memory.pool.free
+
+    def _visit_all(self) -> None:
+        for request in self.running:
+            if request.steady:
+                self._visit(request)
+        self.loose = list(self.running)
+
+    def _visit(self, request: Request) -> None:
+        """A steady request before its turn in a step, with its numbers as they are."""
+        self.steady.leave(request)
+        request.tokens, request.flight, request.ahead = request.computed + 1, 0, 0
+        if self.engine.overlap:
+            request.tokens, request.flight, request.ahead = request.computed, 1, 1
+            if request.joined < self.last.clock:
+                self.last.late.append(request)
+
+    def _end_steady(self, step: Step) -> None:
+        """Requests whose last token this step makes."""
+        for request in self.steady.ended():
+            request.tokens, request.flight, request.ahead = request.computed, 1, 0
+            if self.engine.overlap:
+                request.ahead = 1
+                if request.joined >= self.last.clock:  # the step before knows of it by itself
+                    request.tokens, request.flight, request.ahead = request.computed - 1, 2, 2
+            step.late.append(request)
+            insort(self.loose, request, key=_order)
+
+    def horizon(self) -> int:
+        """How many steps can be taken together: nobody ends, is admitted, or lacks a block before the
+        last."""
+        steady = self.steady
+        if self.loose or steady.sliding or not steady.count or (self.engine.overlap and self._pending()):
+            return 0
+        steps = steady.until_end() - 1
+        if steps < 2 or not self.admission.stays_blocked():
+            return 0
+        free = self.memory.pool.free
+        if steady.needed(steps) <= free:
+            return steps
+        low, high = 0, steps
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if steady.needed(middle) <= free else (low, middle)
+        return low
+
+    def _pending(self) -> bool:
+        return bool(self.last.parts or self.last.late)
+
+    # --- the others ---
+
+    def _wants(self, request: Request, threshold: int) -> int:
+        """Tokens that a running request may compute next."""
+        if request.ahead and request.computed + 2 - request.ahead >= request.most:
+            return 0
+        tokens = request.tokens + request.ahead - request.computed
+        if 0 < threshold < tokens:
+            tokens = threshold
+        return min(tokens, self.engine.length - request.computed - 1)
+
+    def _serve(self, step: Step, budget: int, threshold: int) -> int:
+        """Tokens for the loose requests; what is left of the budget."""
+        loose, running, memory, place = self.loose, self.running, self.memory, 0
+        while place < len(loose) and budget:
+            request = loose[place]
             place += 1
-            if request.ahead and request.computed + 2 - request.ahead >= request.most:
-                continue
-            tokens = request.tokens + request.ahead - request.computed
-            if 0 < threshold < tokens:
-                tokens = threshold
-            tokens = min(tokens, budget, self.engine.length - request.computed - 1)
-            if self.splits:
-                tokens = self.split(request, request.computed, tokens)
+            tokens = min(self._wants(request, threshold), budget)
+            if self.admission.splits:
+                tokens = self.admission.split(request, request.computed, tokens)
             if not tokens:
                 continue
             fits = True
-            while not self.memory.extend(request, request.computed + tokens):
+            while not memory.extend(request, request.computed + tokens):
                 victim = self._victim()
-                if self.ranked:
-                    before = running.index(victim)
-                    del running[before]
-                    if before < place - 1:
-                        place -= 1
+                before = loose.index(victim)
+                del loose[before]
+                running.remove(victim)
+                if before < place - 1:
+                    place -= 1
                     for number, (other, given) in enumerate(step.parts):
                         if other is victim:
                             budget += given
                             del step.parts[number]
                             break
-                else:
-                    running.pop()
-                self._preempt(victim)
-                step.preempted.append(victim)
+                self._preempt(victim, step)
                 if victim is request:
                     fits = False
                     break
@@ -106,76 +241,25 @@ class Scheduler:
             return max(self.running, key=lambda request: (request.priority, request.at_ns))
         return self.running[-1]
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, request: Request, step: Step) -> None:
         self.memory.let_go(request)
-        request.running, request.preempted = False, True
+        request.running = False
         request.computed = request.ahead = 0
         request.stale = request.flight
         self.waiting.put_back(request)
-
-    def admit(self, step: Step, budget: int, threshold: int) -> None:
-        skipped: list[Request] = []
-        waiting, engine, memory = self.waiting, self.engine, self.memory
-        while budget and waiting and len(self.running) < engine.sequences:
-            request = waiting.head()
-            if request.stale:
-                skipped.append(waiting.pop())
-                continue
-            hit = memory.hit(request)
-            request.junction = hit.junction
-            tokens = request.tokens - hit.tokens
-            if 0 < threshold < tokens:
-                tokens = threshold
-            if not engine.chunked and tokens > budget:
-                break
-            tokens = min(tokens, budget)
-            if self.splits:
-                tokens = self.split(request, hit.tokens, tokens)
-                if not tokens:
-                    break
-            spare = engine.watermark_blocks if self.running else 0
-            if engine.reserve and memory.needs(request.tokens, hit, True) + spare > memory.pool.free:
-                break
-            if memory.needs(hit.tokens + tokens, hit, False) + spare > memory.pool.free:
-                break
-            memory.admit(request, hit, hit.tokens + tokens)
-            waiting.pop()
-            request.computed, request.running = hit.tokens, True
-            self.order += 1
-            request.order = self.order
-            self.running.append(request)
-            step.admitted.append((request, hit.tokens))
-            step.parts.append((request, tokens))
-            budget -= tokens
-        if skipped:
-            waiting.put_back_all(skipped)
-
-    def split(self, request: Request, start: int, tokens: int) -> int:
-        """Cut a prompt where states are kept: at the ends of blocks, and where other groups' hit ended."""
-        prompt_end = max(request.prompt, request.tokens - 1)
-        if start >= prompt_end:
-            return tokens
-        engine, block = self.engine, self.engine.block
-        last = (request.tokens - 1) // block * block
-        end = start + tokens
-        if end < prompt_end:
-            most = min(engine.batch, engine.threshold) if engine.threshold else engine.batch
-            aligned = end // block * block
-            if aligned > start or block <= most:
-                end = aligned
-        stops = [last]
-        if start % block:
-            stops.append((start // block + 1) * block)
-        if start < request.junction < end:
-            stops.append(start + (request.junction - start) // block * block)
-        end = min((stop for stop in stops if start < stop < end), default=end)
-        return max(0, end - start)
+        step.preempted.append(request)
 
     def update(self, step: Step) -> list[tuple[Request, bool]]:
-        """The step has ended: requests that made a token, and whether they leave with it."""
-        made, left = [], []
-        overlap = self.engine.overlap
-        for (request, tokens), ready in zip(step.parts, step.ready):
+        """The step has ended: visited requests that made a token, and whether they leave with it."""
+        made: list[tuple[Request, bool]] = []
+        overlap, memory = self.engine.overlap, self.memory
+        parts = [(request, tokens, ready) for (request, tokens), ready in zip(step.parts, step.ready)]
+        if step.late:
+            parts += [(request, 1, True) for request in step.late]
+            parts.sort(key=lambda part: part[0].order)
+        for request, tokens, ready in parts:
+            if request.steady:
+                continue
             request.flight -= tokens
             stale = request.stale > 0
             if stale:
@@ -186,16 +270,24 @@ class Scheduler:
             done = request.tokens >= request.end
             if overlap and not stale:
                 request.ahead -= 1
-                if request.running:
-                    self.memory.offer(request, request.computed - request.ahead)
+                if request.running and memory.caching:
+                    self.steady.look(request, LAST)
+                    memory.store(request, request.computed - request.ahead, memory.fresh)
             made.append((request, done))
             if done:
-                left.append(request)
-                self.memory.let_go(request)
+                memory.let_go(request)
                 self.unfinished -= 1
                 self.gone = True
-                if not request.running:
+                if request.running:
+                    self.running.remove(request)
+                    self.loose.remove(request)
+                else:
                     self.waiting.remove(request)
-        if left:
-            self.running = [request for request in self.running if request.tokens < request.end]
+            elif self.jump and self.steady.may_join(request):
+                self.steady.join(request)
+                self.loose.remove(request)
         return made
+
+
+def _order(request: Request) -> int:
+    return request.order

@@ -1,0 +1,148 @@
+"""Waiting requests: which are admitted to a step, and with how many tokens.
+
+vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvplan.record import record
+from kvplan.simulate.request import Request
+from kvplan.simulate.settings import ALIGN, STATE
+
+if TYPE_CHECKING:
+    from kvplan.simulate.scheduler import Scheduler, Step
+
+_NEVER = 1 << 62
+
+
+@record(eq=False)
+class Blocked:
+    """Why the first that waits was not admitted: it is not as long as fewer than ``bar`` blocks are free and
+    nothing else has changed. stamp: of the runs that it has names in."""
+
+    request: Request
+    budget: int
+    alone: bool
+    threshold: int
+    stamp: int
+    bar: int
+
+
+class Admission:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, self.engine, self.memory = scheduler, scheduler.engine, scheduler.memory
+        self.splits = self.engine.states == ALIGN and any(group.kind == STATE for group in self.engine.groups)
+        self.spare = self.engine.watermark_blocks
+        self.order = 0
+        self.blocked: Blocked | None = None
+
+    def admit(self, step: Step, budget: int, threshold: int) -> None:
+        skipped: list[Request] = []
+        scheduler, engine, memory = self.scheduler, self.engine, self.memory
+        waiting, running = scheduler.waiting, scheduler.running
+        while budget and waiting and len(running) < engine.sequences:
+            request = waiting.head()
+            if request.stale:
+                skipped.append(waiting.pop())
+                continue
+            if self._still(request, budget, threshold):
+                break
+            hit = memory.hit(request)
+            request.junction = hit.junction
+            tokens = request.tokens - hit.tokens
+            if 0 < threshold < tokens:
+                tokens = threshold
+            bar = 0
+            if not engine.chunked and tokens > budget:
+                bar = _NEVER
+            else:
+                tokens = min(tokens, budget)
+                if self.splits:
+                    tokens = self.split(request, hit.tokens, tokens)
+                if tokens:
+                    bar = memory.needs(hit.tokens + tokens, hit, False)
+                    if engine.reserve:
+                        bar = max(bar, memory.needs(request.tokens, hit, True))
+                    bar += self.spare if running else 0
+                else:
+                    bar = _NEVER
+            if bar > memory.pool.free:
+                self._note(request, budget, threshold, bar)
+                break
+            memory.admit(request, hit, hit.tokens + tokens)
+            waiting.pop()
+            request.computed, request.running = hit.tokens, True
+            self.order += 1
+            request.order = self.order
+            running.append(request)
+            scheduler.loose.append(request)
+            step.admitted.append((request, hit.tokens))
+            step.parts.append((request, tokens))
+            budget -= tokens
+        if skipped:
+            waiting.put_back_all(skipped)
+
+    def split(self, request: Request, start: int, tokens: int) -> int:
+        """Cut a prompt where states are kept: at the ends of blocks, and where other groups' hit ended."""
+        prompt_end = max(request.prompt, request.tokens - 1)
+        if start >= prompt_end:
+            return tokens
+        engine, block = self.engine, self.engine.block
+        last = (request.tokens - 1) // block * block
+        end = start + tokens
+        if end < prompt_end:
+            most = min(engine.batch, engine.threshold) if engine.threshold else engine.batch
+            aligned = end // block * block
+            if aligned > start or block <= most:
+                end = aligned
+        stops = [last]
+        if start % block:
+            stops.append((start // block + 1) * block)
+        if start < request.junction < end:
+            stops.append(start + (request.junction - start) // block * block)
+        end = min((stop for stop in stops if start < stop < end), default=end)
+        return max(0, end - start)
+
+    def _note(self, request: Request, budget: int, threshold: int, bar: int) -> None:
+        stamp = self._stamp(request)
+        self.blocked = None
+        if stamp >= 0 and not self.memory.fresh:
+            self.blocked = Blocked(request, budget, not self.scheduler.running, threshold, stamp, bar)
+
+    def _still(self, request: Request, budget: int, threshold: int) -> bool:
+        """Whether the head is blocked as it was."""
+        was = self.blocked
+        return (
+            was is not None
+            and was.request is request
+            and was.bar > self.memory.pool.free
+            and was.budget == budget
+            and was.threshold == threshold
+            and was.alone == (not self.scheduler.running)
+            and was.stamp == self._stamp(request)
+        )
+
+    def stays_blocked(self) -> bool:
+        """Whether nobody can be admitted while steps only take blocks."""
+        scheduler, engine = self.scheduler, self.engine
+        waiting, steady = scheduler.waiting, scheduler.steady
+        if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
+            return True
+        request = waiting.head()
+        if request.stale or any(run.doubled for path in request.paths.values() for _, _, run in path):
+            return False
+        threshold = engine.threshold if len(scheduler.running) + len(waiting) > 1 else 0
+        return self._still(request, engine.batch - steady.count, threshold)
+
+    @staticmethod
+    def _stamp(request: Request) -> int:
+        """What happened to its runs so far; -1 where someone writes them."""
+        found = 0
+        for path in request.paths.values():
+            for _, _, run in path:
+                if run.writers:
+                    return -1
+                found += run.stamp
+        return found

@@ -1,0 +1,253 @@
+"""Requests that only make answers: they differ by numbers alone, so they are counted, not visited.
+
+``clock`` counts the steps in which all of them computed one token. A request that joined with c computed
+tokens at clock k has c + clock - k, so when it takes a block, gives one back or ends is known at once, and
+kept by residue and by clock. What else there is to say of it (its block table, the identities of its
+blocks) is brought up to date when it leaves, gives blocks back, or when someone looks up a run that it
+writes."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from kvplan.simulate.held import Span
+from kvplan.simulate.request import Request
+from kvplan.simulate.tables import Table
+
+if TYPE_CHECKING:
+    from kvplan.simulate.memory import Memory
+
+Bucket = dict[Request, None]
+
+LAST = 1 << 62
+"""An order after every request's."""
+
+
+class Sort:
+    """Groups that give blocks back at the same tokens: every ``period`` tokens from ``offset`` processed
+    ones."""
+
+    __slots__ = ("buckets", "offset", "period", "tables")
+
+    def __init__(self, table: Table, lag: int) -> None:
+        self.period, self.offset = (table.chunk, lag) if table.chunk else (table.block, lag + table.span)
+        self.tables = [table]
+        self.buckets: dict[int, Bucket] = {}
+
+
+class Steady:
+    """lag: tokens of a request that are in flight when its next step is scheduled; sliding: whether any group
+    gives blocks back; count, bases: how many requests, and the sum of their tokens at clock 0."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.pool, self.lag = memory, memory.pool, memory.engine.depth - 1
+        self.clock = self.count = self.bases = self.shared = 0
+        self.takes: dict[int, tuple[int, dict[int, Bucket]]] = {}
+        sorts: dict[tuple[int, int], Sort] = {}
+        for table in memory.tables:
+            self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + 1, {}
+            if table.slides:
+                made = Sort(table, self.lag)
+                found = sorts.setdefault((made.period, made.offset), made)
+                if found is not made:
+                    found.tables.append(table)
+        self.sorts = list(sorts.values())
+        self.sliding = bool(self.sorts)
+        engine = memory.engine  # blocks that are given back may have no identity, and are then taken first
+        self.blanks = engine.caching and (
+            engine.retention is not None
+            or any(table.slides and table.block != engine.unit for table in memory.tables)
+        )
+        self.stepping = False
+        self.fresh: Request | None = None  # whose table is up to date in this step
+        self.ends: list[tuple[int, int, Request]] = []
+
+    @property
+    def context(self) -> int:
+        return self.bases + self.count * self.clock
+
+    def may_join(self, request: Request) -> bool:
+        """Whether a request that has just made a token does nothing but that from now on."""
+        if request.computed >= request.end - 1 or request.stale or not request.running:
+            return False
+        if request.flight != self.lag or request.tokens != request.computed + 1 - self.lag:
+            return False
+        processed = request.computed - self.lag - 1
+        return not self.sliding or all(one.table.behind(processed) <= one.gone for one in request.held)
+
+    def join(self, request: Request) -> None:
+        clock = self.clock
+        base = request.base = request.computed - clock
+        request.steady, request.joined = True, clock
+        self.count += 1
+        self.bases += base
+        for block, (_, buckets) in self.takes.items():
+            buckets.setdefault(-base % block, {})[request] = None
+        for sort in self.sorts:
+            sort.buckets.setdefault((sort.offset - base) % sort.period, {})[request] = None
+        heappush(self.ends, (request.end - 1 - base, request.order, request))
+        stored = request.computed - self.lag
+        stored -= stored % self.memory.unit
+        for block, path in request.paths.items():
+            for _, stop, run in path[:-1]:
+                if stop > stored // block:
+                    run.writers[request] = None
+                    self.shared += 1
+
+    def leave(self, request: Request) -> None:
+        """The request is to be visited again; its table is as of the clock."""
+        self.refresh(request)
+        request.steady = False
+        base = request.base
+        request.computed = base + self.clock
+        self.count -= 1
+        self.bases -= base
+        for block, (_, buckets) in self.takes.items():
+            _drop(buckets, -base % block, request)
+        for sort in self.sorts:
+            _drop(sort.buckets, (sort.offset - base) % sort.period, request)
+        for path in request.paths.values():
+            for _, _, run in path[:-1]:
+                if request in run.writers:
+                    del run.writers[request]
+                    self.shared -= 1
+
+    def refresh(self, request: Request) -> None:
+        """Bring the block table up to date."""
+        self._count(request)
+        self._write([request], LAST)
+
+    def look(self, request: Request, order: int) -> None:
+        """``request`` looks up its runs, or is about to write them: what others up to ``order`` have
+        written in them comes first."""
+        if self.shared:
+            for path in request.paths.values():
+                for _, _, run in path[:-1]:
+                    if run.writers:
+                        self._write(list(run.writers), order)
+
+    def _count(self, request: Request) -> None:
+        """The blocks that its table has by now."""
+        computed = request.base + self.clock
+        for one in request.held:
+            blocks = -(-computed // one.table.block)
+            if blocks > one.count:
+                if one.table.single:
+                    one.spans += [Span(place, place + 1, None) for place in range(one.count, blocks)]
+                    one.tail = blocks
+                one.count = blocks
+
+    def _store(self, request: Request, back: int) -> None:
+        """The identities of its blocks as of ``back`` steps ago."""
+        self._count(request)
+        computed = request.base + self.clock
+        memory, tokens = self.memory, computed - self.lag - back
+        if memory.states:  # only what this very step stores is new
+            new = self.stepping and not back
+            memory.store(request, tokens - new, set())
+            if not new:
+                return
+        memory.store(request, tokens, memory.fresh)
+
+    def _write(self, writers: list[Request], order: int) -> None:
+        """Store what the requests have written, together with all that write the same runs: the first is
+        found first. order: up to whom requests had their turn in this step."""
+        for request in writers if self.shared else ():  # grows
+            for path in request.paths.values():
+                for _, _, run in path[:-1]:
+                    writers += [other for other in run.writers if other not in writers]
+        if len(writers) == 1:
+            self._store(writers[0], int(writers[0].order > order))
+            return
+        unit = self.memory.unit
+        due = []
+        for request in writers:
+            upto = request.base + self.clock - self.lag - (request.order > order)
+            for one in request.held:
+                size = max(unit, one.table.block)
+                first = (one.cached * one.table.block // size + 1) * size
+                due += [
+                    (tokens + self.lag - request.base, request.order, tokens, request)
+                    for tokens in range(first, upto + 1, size)
+                ]
+        for _, _, tokens, request in sorted(due, key=lambda entry: entry[:3]):
+            self._store(request, request.base + self.clock - self.lag - tokens)
+
+    def needed(self, steps: int) -> int:
+        """Blocks that the next ``steps`` steps take."""
+        found, clock = 0, self.clock
+        for block, (times, buckets) in self.takes.items():
+            whole, rest = divmod(steps, block)
+            taken = whole * self.count
+            if rest == 1:
+                bucket = buckets.get(clock % block)
+                taken += len(bucket) if bucket else 0
+            elif rest:
+                taken += sum(
+                    len(bucket) for place, bucket in buckets.items() if (place - clock) % block < rest
+                )
+            found += taken * times
+        return found
+
+    def free_behind(self) -> None:
+        """Give back what the requests of this step no longer look at, in their order."""
+        clock = self.clock
+        due = []
+        for sort in self.sorts:
+            bucket = sort.buckets.get(clock % sort.period)
+            if bucket:
+                due += [(request.order, table.number, request) for request in bucket for table in sort.tables]
+        if len(due) > 1:
+            due.sort(key=lambda entry: entry[:2])
+        for _, number, request in due:
+            self.let_go(request, number)
+
+    def let_go(self, request: Request, number: int) -> None:
+        one = request.held[number]
+        limit = one.table.behind(request.base + self.clock - self.lag)
+        if limit > one.gone:
+            if self.fresh is not request:
+                self.refresh(request)
+                self.fresh = request
+            one.let_go_before(self.pool, limit)
+
+    def turns(self) -> list[tuple[Request, int, list[int]]]:
+        """Requests that take or give back blocks in this step, in their order: the blocks, the groups."""
+        clock = self.clock
+        found: dict[Request, tuple[int, list[int]]] = {}
+        for block, (times, buckets) in self.takes.items():
+            for request in buckets.get(clock % block, ()):
+                taken, groups = found.get(request, (0, []))
+                found[request] = taken + times, groups
+        for sort in self.sorts:
+            for request in sort.buckets.get(clock % sort.period, ()):
+                taken, groups = found.get(request, (0, []))
+                found[request] = taken, groups + [table.number for table in sort.tables]
+        return [
+            (request, taken, sorted(groups))
+            for request, (taken, groups) in sorted(found.items(), key=lambda entry: entry[0].order)
+        ]
+
+    def until_end(self) -> int:
+        """Steps up to the one that is somebody's last, that one among them."""
+        ends = self.ends
+        while ends and (not ends[0][2].steady or ends[0][2].base + ends[0][0] != ends[0][2].end - 1):
+            heappop(ends)
+        return ends[0][0] - self.clock if ends else 1 << 62
+
+    def ended(self) -> list[Request]:
+        """Requests whose last step this one is; they leave."""
+        found = []
+        while self.until_end() == 0:
+            request = heappop(self.ends)[2]
+            self.leave(request)
+            found.append(request)
+        return found
+
+
+def _drop(buckets: dict[int, Bucket], place: int, request: Request) -> None:
+    bucket = buckets[place]
+    del bucket[request]
+    if not bucket:
+        del buckets[place]
