@@ -31,8 +31,8 @@ DEVICE: Any = None
 ARGUMENTS = Arguments(
     device=DEVICE, dtype=BFLOAT16, kv=BF16, latent=BF16, index=BF16, backend="fa3", page_size=1, tp=1, pp=1,
     attn_tp=1, attn_dp=1, dcp=1, ep=1, moe_a2a_backend="none", context_len=8192, chunked_prefill_size=1000,
-    graph_max_batch=8, window_pool=False, swa_ratio=Fraction(1, 2), radix=True, overlap=True,
-    strategy="no_buffer", slots_per_request=1, state_ratio=Fraction(1, 4), padding_slot=1, max_slots=None, max_total_tokens=None,
+    graph_max_batch=8, window_pool=False, swa_ratio=Fraction(1, 2), radix=True, overlap=True, strategy="",
+    slots_per_request=1, state_ratio=Fraction(1, 4), padding_slot=1, max_slots=None, max_total_tokens=None,
     max_running_requests=None, draft_tokens=0, draft_layers=0, conv_dtype=BFLOAT16, ssm_dtype=None,
 )  # fmt: skip
 FULL = Stage(1, (1, 0, 0), Cell(full=100, full_k=50))
