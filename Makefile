@@ -48,7 +48,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -m "not vllm and not llamacpp and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not gpu" $(PYTEST_ARGS)
 
 test: lint unit
 
@@ -65,7 +65,7 @@ quick: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
 
 laws: $(VENV)/.test
-	KVPLAN_LAWS=all $(BIN)/python -m pytest -n 2 -m laws tests $(PYTEST_ARGS)
+	KVPLAN_LAWS=all $(BIN)/python -m pytest -n 2 --dist worksteal -m laws tests $(PYTEST_ARGS)
 
 FUZZ_SEED ?= 20261122
 
@@ -73,7 +73,7 @@ fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --seed $(FUZZ_SEED) --jobs 2
 
 conformance: $(VENV)/.test
-	KVPLAN_CONFORMANCE=all $(BIN)/python -m pytest -n 2 -m conformance tests $(PYTEST_ARGS)
+	KVPLAN_CONFORMANCE=all $(BIN)/python -m pytest -n 2 --dist worksteal -m conformance tests $(PYTEST_ARGS)
 
 .venv-vllm/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm

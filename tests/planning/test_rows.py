@@ -65,7 +65,7 @@ def alone(ask: Ask, kind: Kind) -> Rows:
 
 
 @pytest.mark.laws
-@sampled(25, 600)
+@sampled(12, 600)
 @given(asks(), st.integers(1, 6))
 def test_the_row_of_a_kind_is_what_the_kind_alone_begins_with(ask: Ask, top: int) -> None:
     table = rows_of([ask], top, each=each_of(ask))
@@ -88,7 +88,7 @@ def test_the_row_of_a_kind_is_what_the_kind_alone_begins_with(ask: Ask, top: int
 
 
 @pytest.mark.laws
-@sampled(25, 600)
+@sampled(12, 600)
 @given(asks(), st.integers(1, 4))
 def test_a_shorter_table_is_the_beginning_of_a_longer_one(ask: Ask, top: int) -> None:
     whole = [plain(row.found) for row in rows_of([ask], 50, each=each_of(ask)).rows]
@@ -97,7 +97,7 @@ def test_a_shorter_table_is_the_beginning_of_a_longer_one(ask: Ask, top: int) ->
 
 
 @pytest.mark.laws
-@sampled(12, 300)
+@sampled(6, 300)
 @given(asks(most=3))
 def test_every_row_is_what_brute_force_finds(ask: Ask) -> None:
     best: dict[Kind, Found] = {}

@@ -12,7 +12,8 @@ from kvplan.validate.layouts import Rank
 from kvplan.validate.target import Target
 
 REHEARSED_BYTES = 32 * MIB
-REHEARSED_OPERATIONS = 4 * 10**9
+REHEARSED_OPERATIONS = 4 * 10**8
+"""About two seconds of a CPU that has no arithmetic of its own for bfloat16."""
 TILE_BYTES = 16 * MIB
 """A matrix of the probe's own is at most so large: wider layers are multiplied tile by tile."""
 DEFAULT_TOKENS, DEFAULT_SEQS = 8192, 256
