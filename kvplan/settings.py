@@ -89,9 +89,19 @@ class Settings(KeptHash):
 
 def experts_spread(settings: Settings) -> bool:
     """Whether whole experts lie on each GPU, by the common flag or by the engine's own size."""
-    own = dict(settings.engine_options)
-    sizes = (own.get(name) for name in ("ep_size", "moe_expert_parallel_size"))
-    return settings.enable_expert_parallel or any(isinstance(size, int) and size > 1 for size in sizes)
+    return settings.enable_expert_parallel or expert_width_ways(settings) < settings.tensor_parallel_size
+
+
+def expert_width_ways(settings: Settings) -> int:
+    """Tensor ranks among which the width of one expert is divided: those that do not divide whole experts
+    (SGLang's ep_size, which a backend of moe_a2a_backend sets; TensorRT-LLM's moe_expert_parallel_size)."""
+    own, tensor = dict(settings.engine_options), settings.tensor_parallel_size
+    size = own.get("ep_size") or own.get("moe_expert_parallel_size")
+    if own.get("moe_a2a_backend", "none") != "none":
+        size = tensor
+    if isinstance(size, int):
+        return max(1, tensor // size)
+    return 1 if settings.enable_expert_parallel else tensor
 
 
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")

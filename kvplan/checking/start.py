@@ -16,8 +16,8 @@ from kvplan.errors import KvplanError
 from kvplan.fitting import BUDGETS, TOO_LARGE, choose, in_safe_pool
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
-from kvplan.plans.question import caches_in_host, pools_of, requests_of, settings_of
-from kvplan.plans.serve import HOST_TIERS, flags_of
+from kvplan.plans.question import caches_in_host, pools_of, requests_of, start_of
+from kvplan.plans.serve import HOST_TIERS
 from kvplan.plans.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
@@ -53,11 +53,8 @@ class Started:
 
     @cached_property
     def settings(self) -> Settings:
-        """The plan's settings with its question: what one pool is asked for."""
-        if flags_of(self.plan.engine).spread is None:
-            return replace(self.plan.settings, tokens=None, requests=1)
-        # llama.cpp's context is as long as its requests together: they belong to its start.
-        return settings_of(self.plan)
+        """The settings with which the engine starts."""
+        return start_of(self.plan)
 
     @property
     def pools(self) -> int:

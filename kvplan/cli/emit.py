@@ -14,6 +14,7 @@ from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.fitting import choose
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
+from kvplan.plans.question import start_of
 from kvplan.questions import ask
 from kvplan.readers.writing import write_whole
 from kvplan.report.emit import emit
@@ -45,7 +46,7 @@ def _starts(plan: Plan, model: Model) -> None:
     A plan of which nothing is known but its flags (no weights, no budget) is written as it stands.
     """
     try:
-        refusal = ask(model, choose(plan.engine), plan.settings).refusal
+        refusal = ask(model, choose(plan.engine), start_of(plan)).refusal
     except KvplanError as error:
         if error.code in REFUSED:
             raise

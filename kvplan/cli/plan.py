@@ -22,6 +22,7 @@ from kvplan.cli.typed import size_command
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
+from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
 from kvplan.readers.writing import write_new, write_whole
 
@@ -94,7 +95,7 @@ def look_of(result: PlanResult) -> list[str]:
         return []
     plan = result.best
     longest = max(shape.tokens for shape in result.shapes)
-    return size_command(plan.model, plan.engine, replace(plan.settings, tokens=longest))
+    return size_command(plan.model, plan.engine, replace(settings_of(plan), tokens=longest, requests=1))
 
 
 def _values(given: Given, environment: Mapping[str, str] | None) -> dict[str, Any]:

@@ -52,8 +52,19 @@ def settings_of(ask: Ask, found: Found) -> Settings:
     )
     served: Served | None = getattr(ask.choice.engine, "served", None)
     if served is not None:
-        return served(settings, settings.requests, found.max_model_len)
+        return served(settings, _slots(ask, found, settings), found.max_model_len)
     return replace(settings, max_num_seqs=found.max_num_seqs * found.one.limit_ways)
+
+
+def _slots(ask: Ask, found: Found, settings: Settings) -> int:
+    """Slots of an engine whose pool is as large as its slots: those of the requests, and what stays free."""
+    free = 1 - ask.headroom
+    if ask.kept:
+        budget = ask_engine(found.one.variant.model, ask.choice, settings).budget
+        memory = 0 if budget is None else budget.kv_pool_low_bytes if ask.safe else budget.kv_pool_bytes
+        free -= Fraction(ask.kept, max(memory, ask.kept))
+    slots = settings.requests / free if free > 0 else Fraction(settings.requests)
+    return ceil_div(slots.numerator, slots.denominator)
 
 
 def answer_of(ask: Ask, found: Found, tokens: int | None = None) -> SizeResult:
@@ -107,10 +118,12 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
     one = found.one
     law = ask.laws.law(one.variant.model, ask.choice, one.settings(ask.base), found.offer.gpu, ask_kind)
     seqs = found.max_num_seqs
+    if getattr(ask.choice.engine, "served", None) is not None:
+        seqs = ask.sequences(found.per_engine, found.engines)
     paced = ask.tpot is not None or ask.ttft is not None
     amounts = []
     for safe in (False, True):
-        most = found.capacity
+        most = min(found.capacity, seqs // ask.samples)
         if safe != ask.safe:
             room = law.room(found.offer.gpu, seqs * one.limit_ways, found.max_model_len, safe=safe)
             held = 0 if isinstance(room, Fell) else min(seqs // ask.samples, fitting(ask, room))

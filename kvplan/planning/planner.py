@@ -13,6 +13,7 @@ from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, ways_o
 from kvplan.planning.results import Option, PlanResult, Unserved
 from kvplan.planning.rows import Each, Without, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
+from kvplan.plans.question import without_host
 from kvplan.plans.workload import Workload
 from kvplan.results import EngineRef, ModelRef
 
@@ -105,7 +106,7 @@ def _plan(ask: Ask, best: Found, option: Option, named: str, workload: Workload 
         model=named if kept is model else kept.id,
         engine=ask.engine,
         gpus=option.gpus,
-        settings=option.settings,
+        settings=without_host(option.settings),  # which the requirement says
         serve=option.serve,
         workload=own
         if workload is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines.own_options import OPTIONS_OF, SPREAD
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
@@ -36,12 +36,31 @@ def requests_of(plan: Plan) -> int:
 
 def settings_of(plan: Plan) -> Settings:
     """The plan's settings with its question: so many requests of such a length on one pool."""
-    settings = replace(plan.settings, tokens=tokens_of(plan), requests=max(requests_of(plan), 1))
+    tokens = tokens_of(plan)
+    settings = replace(
+        plan.settings,
+        tokens=plan.settings.tokens if tokens is None else tokens,
+        requests=requests_of(plan) or plan.settings.requests,
+    )
     host = plan.require.host_memory_bytes
     if host and caches_in_host(plan):
         own = {**dict(settings.engine_options), HOST_MEMORY: host // max(plan.replicas, 1)}
         return replace(settings, engine_options=tuple(sorted(own.items())))
     return settings
+
+
+def without_host(settings: Settings) -> Settings:
+    """The settings of a plan, whose host memory is a requirement and no flag."""
+    own = tuple(pair for pair in settings.engine_options if pair[0] != HOST_MEMORY)
+    return replace(settings, engine_options=own)
+
+
+def start_of(plan: Plan) -> Settings:
+    """The settings with which the engine starts: without the question, but for an engine whose context is as
+    long as its requests together (llama.cpp)."""
+    if plan.engine.partition("@")[0] in SPREAD:
+        return settings_of(plan)
+    return replace(plan.settings, tokens=None, requests=1)
 
 
 def caches_in_host(plan: Plan) -> bool:

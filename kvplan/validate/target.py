@@ -12,12 +12,12 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import SAFE, Plan
-from kvplan.plans.question import tokens_of
+from kvplan.plans.question import requests_of, settings_of
 from kvplan.questions import ask, largest_tokens
 from kvplan.record import record
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
-from kvplan.units import MIB, ceil_div, human_bytes
+from kvplan.units import MIB, human_bytes
 from kvplan.validate.layouts import Layout, Rank, layout_of
 
 REHEARSAL_POOL = 256 * MIB
@@ -132,15 +132,15 @@ def target_of(
     notes: list[str] = []
     given = dict(changes or {})
     wanted = given.pop("requests", None)
-    base = replace(plan.settings, **given)
-    if on_gpu and given:
-        plan = replace(plan, settings=base)  # another plan than the file's: its receipt says so
+    base = replace(settings_of(plan), **given)
+    if on_gpu and given:  # another plan than the file's: its receipt says so
+        plan = replace(plan, settings=replace(plan.settings, **given))
     if base.gpu is None and gpu is not None:
         base = replace(base, gpu=gpu)
     answer = _answer(model, choice, base)
     budget = None if answer is None else answer.budget
     if wanted is None and asks_proof and on_gpu:
-        wanted = _wanted(plan)
+        wanted = requests_of(plan) or None
     pool = given.get("kv_cache_memory") or plan.settings.kv_cache_memory
     if on_gpu:
         pool = pool or _left(budget, plan)
@@ -153,7 +153,9 @@ def target_of(
     elif given.get("kv_cache_memory") is None:
         notes.append(f"rehearsal with a pool of {human_bytes(REHEARSAL_POOL)} (--kv-cache-memory changes it)")
         pool = REHEARSAL_POOL
-    length = _length(plan, base, given)
+    length = base.tokens
+    if length is None and base.max_model_len != LONGEST:
+        length = base.max_model_len
     settings = replace(base, kv_cache_memory=pool, requests=wanted or 1)
     settings, result, shorter = _resolved(model, choice, settings, length, rigid=on_gpu or "tokens" in given)
     if shorter is not None:
@@ -190,25 +192,6 @@ def _left(budget: Budget | None, plan: Plan) -> int | None:
     if budget is None:
         return None
     return budget.kv_pool_low_bytes if plan.require.pool == SAFE else budget.kv_pool_bytes
-
-
-def _wanted(plan: Plan) -> int | None:
-    """Requests that one pool must hold: the plan's, dealt evenly over its pools."""
-    asked = plan.require.requests
-    return None if asked is None else ceil_div(asked, max(1, plan.replicas * plan.pools_per_replica))
-
-
-def _length(plan: Plan, settings: Settings, given: Mapping[str, Any]) -> int | None:
-    """Tokens of one request: as given, else as the plan requires, else its load's longest; None = open."""
-    if given.get("tokens") is not None:
-        return int(given["tokens"])
-    asked = tokens_of(plan)
-    if asked is not None:
-        return asked
-    if settings.tokens is not None:
-        return settings.tokens
-    longest = settings.max_model_len
-    return longest if longest is not None and longest != LONGEST else None
 
 
 def _resolved(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,13 +15,14 @@ from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
 from kvplan.settings import Settings
 
-_NOT_MEMORY = ("extra_llm_api_options", "port", "model_path", "split_mode")
+_NOT_MEMORY = ("extra_llm_api_options", "port", "model", "model_path", "split_mode")
 
 
 def settings_of_script(text: str, plan: Plan) -> Settings:
     """What the first engine of a script is started with; the GPU is the plan's, which no flag says."""
     name = plan.engine.partition("@")[0]
-    pairs = dict(_pairs(_words(text)))
+    line = _line(text)
+    pairs = dict(_pairs(_words(line)))
     if name == "trtllm":
         pairs |= _options(text)
     entry = _speculation(name, pairs)
@@ -29,12 +31,21 @@ def settings_of_script(text: str, plan: Plan) -> Settings:
         if flag in _NOT_MEMORY:
             continue
         found[flag] = value
-    return _settings(name, found, plan)
+    read = _settings(name, found, plan)
+    # llama.cpp deals its layers over every GPU that it sees.
+    return replace(read, pipeline_parallel_size=_devices(line)) if name == "llamacpp" else read
 
 
-def _words(text: str) -> list[str]:
+def _line(text: str) -> str:
     rows = text.replace("\\\n", " ").splitlines()
-    line = next(row for row in rows if "VISIBLE_DEVICES" in row)
+    return next(row for row in rows if "VISIBLE_DEVICES" in row)
+
+
+def _devices(line: str) -> int:
+    return len(line.partition("VISIBLE_DEVICES=")[2].split()[0].split(","))
+
+
+def _words(line: str) -> list[str]:
     words = [word for word in shlex.split(line) if word != "&"]
     while "=" in words[0] and words[0].partition("=")[0].isupper():
         words.pop(0)

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvplan
-from kvplan.api import planned
+from kvplan.api import make_settings, planned
 from kvplan.checking.case import Case
 from kvplan.checking.facts import facts_of
 from kvplan.cli import main
 from kvplan.errors import KvplanError
-from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.plan import LIKELY, SAFE, Plan, Requirements
 from kvplan.plans.question import pools_of
+from kvplan.report.emit import emit
 from kvplan.validate.dry import dry_run
 from kvplan.validate.target import target_of
 from tests.laws.sampling import WHOLE
+from tests.laws.scripts import settings_of_script
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plans"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -84,9 +87,24 @@ def by_validate(plan: Plan) -> Figures:
     }
 
 
+def by_emit(plan: Plan) -> Figures:
+    """What `kvplan.size` says of the plan as what starts it reads."""
+    name = plan.engine.partition("@")[0]
+    model = kvplan.load_model(plan.model)
+    where = replace(plan, model="model.gguf") if name == "llamacpp" else plan  # it loads no other files
+    try:
+        text = emit(where, name, model=None if name == "llamacpp" else model)
+    except KvplanError as error:
+        if error.code not in ("several-nodes", "bad-argument"):  # bad-argument: a MIG slice has no number
+            raise
+        return {}
+    return by_size(replace(plan, settings=settings_of_script(text, plan)))
+
+
 def assert_one_count(plan: Plan) -> None:
     told = by_size(plan)
-    for name, other in (("check", by_check(plan)), ("validate", by_validate(plan))):
+    doors = (("check", by_check(plan)), ("validate", by_validate(plan)), ("emit", by_emit(plan)))
+    for name, other in doors:
         for figure, value in other.items():
             if value is not None and told[figure] is not None:
                 assert value == told[figure], (
@@ -206,6 +224,25 @@ def test_what_plan_chooses_is_counted_alike(engine: str, model: str) -> None:
     option, told = found.options[0], by_size(found.best)
     assert (option.pool_bytes, option.pool_low_bytes) == (told["likely pool"], told["safe pool"])
     assert_one_count(found.best)
+
+
+@pytest.mark.parametrize("pool", [LIKELY, SAFE])
+@pytest.mark.parametrize("gpu", ["rtx-4090", "rtx-3090", "l40s"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-12b", "qwen3-8b", "falcon-h1-7b-instruct"])
+def test_a_length_that_is_left_to_the_engine_is_counted_alike(model: str, gpu: str, pool: str) -> None:
+    """The longest that fits the pool that is required: `check` and `size PLAN` start with the same."""
+    settings = make_settings(gpu=gpu, max_model_len="auto")
+    plan = Plan(
+        "auto", model, "vllm@0.33", 1, settings, require=Requirements(requests=1, tokens=512, pool=pool)
+    )
+    case, told = Case(plan, kvplan.load_model(model)), kvplan.size(plan)
+    if case.refusal is not None:
+        assert told.refusal is not None
+        assert case.refusal.code == told.refusal.code
+        return
+    assert case.result is not None
+    assert case.max_model_len == told.settings["max_model_len"]
+    assert_one_count(plan)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

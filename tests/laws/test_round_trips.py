@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,9 +51,11 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "llamacpp": (
         {"flash_attn": False}, {"swa_full": True}, {"kv_unified": True}, {"ubatch_size": 256},
+        {"cache_type_k": "q8_0"}, {"cache_type_v": "q4_0"}, {"n_gpu_layers": 20}, {"n_cpu_moe": 3},
+        {"cpu_moe": True}, {"kv_offload": False, "host_memory": "900GiB"}, {"pp": 2},
     ),
 }  # fmt: skip
-ENGINES = ("vllm", "vllm", "vllm@0.19", "sglang", "trtllm")
+ENGINES = ("vllm", "vllm", "vllm@0.19", "sglang", "trtllm", "llamacpp")
 FORMATS = {
     "vllm": ("fp8", "auto"),
     "sglang": ("fp8_e4m3", "auto"),
@@ -165,8 +168,12 @@ def test_what_emit_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> N
     result = planned(question)
     plan = result.best
     assert plan is not None
+    name = plan.engine.partition("@")[0]
+    model = kvplan.load_model(plan.model)
+    if name == "llamacpp":  # which loads files of its own format only
+        plan, model = replace(plan, model="model.gguf"), None
     try:
-        text = emit(plan, plan.engine.partition("@")[0], model=kvplan.load_model(plan.model))
+        text = emit(plan, name, model=model)
     except KvplanError as error:
         if error.code == "several-nodes":  # no launcher over nodes is written
             return

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kvplan.api import load_model, make_settings
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.fitting import choose
+from kvplan.plans.plan import Requirements
+from kvplan.plans.workload import Shape, Workload
 from kvplan.validate.dry import dry_run
 from kvplan.validate.layouts import Rank
 from kvplan.validate.limit import bisect_limit
@@ -80,6 +82,33 @@ def test_the_whole_probe_has_the_engines_widths() -> None:
     assert (experts.pairs_per_token, experts.expert) == (8, 768)
     first = widths_of(_target("llama-3.1-8b", pipeline_parallel_size=2), Rank(stage=0))
     assert first.rows == 0  # only the last stage samples
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "width"),
+    [("vllm", {}, 192), ("vllm", {"enable_expert_parallel": True}, 768), ("sglang", {"ep_size": 4}, 768),
+     ("sglang", {"ep_size": 2}, 384), ("sglang", {"moe_a2a_backend": "deepep"}, 768),
+     ("trtllm", {"moe_expert_parallel_size": 2}, 384)],
+)  # fmt: skip
+def test_an_expert_is_as_wide_as_the_engines_own_size_says(
+    engine: str, options: dict[str, Any], width: int
+) -> None:
+    target = _target("qwen3-30b-a3b", engine, tensor_parallel_size=4, **options)
+    assert widths_of(target, Rank()).expert == width
+
+
+@pytest.mark.parametrize(("required", "flying", "wanted"), [(8, 20, 10), (20, 8, 10), (None, 6, 3)])
+def test_a_pool_is_asked_for_the_requests_of_the_plan(required: int | None, flying: int, wanted: int) -> None:
+    """Required or in flight, dealt over two engines, as `size` and `check` deal them."""
+    loaded, choice = load_model("llama-3.1-8b"), choose("vllm")
+    plan = replace(
+        bare_plan(loaded, choice, make_settings(gpu="h100", max_model_len=8192)),
+        gpus=2,
+        require=Requirements(requests=required, tokens=None if required is None else 1000),
+        workload=Workload((Shape(900, 100),), requests_in_flight=flying),
+    )
+    target = target_of(plan, loaded, choice, asks_proof=True, on_gpu=True)
+    assert (target.wanted, target.settings.requests, target.settings.tokens) == (wanted, wanted, 1000)
 
 
 @given(

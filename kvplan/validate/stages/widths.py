@@ -7,6 +7,7 @@ from dataclasses import replace
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.dtypes import scalar
 from kvplan.record import record
+from kvplan.settings import expert_width_ways
 from kvplan.units import MIB, ceil_div
 from kvplan.validate.layouts import Rank
 from kvplan.validate.target import Target
@@ -91,7 +92,6 @@ def widths_of(target: Target, rank: Rank) -> Widths:
     last = rank.stage == settings.pipeline_parallel_size - 1
     tokens = int(resolved.get("max_num_batched_tokens") or settings.max_num_batched_tokens or DEFAULT_TOKENS)
     rows = int(resolved.get("max_num_seqs") or settings.max_num_seqs or DEFAULT_SEQS)
-    whole = settings.enable_expert_parallel
     return Widths(
         tokens=tokens,
         rows=min(rows, tokens) if last else 0,
@@ -100,9 +100,7 @@ def widths_of(target: Target, rank: Rank) -> Widths:
         vocab=max(1, shape.vocab_size),
         element=element,
         pairs_per_token=shape.experts_per_token,
-        expert=(shape.expert_width if whole else ceil_div(shape.expert_width, tensor))
-        if shape.experts_per_token
-        else 0,
+        expert=ceil_div(shape.expert_width, expert_width_ways(settings)) if shape.experts_per_token else 0,
     )
 
 
