@@ -18,8 +18,19 @@ from kvplan.comparison.figures import (
     refusal_rows,
     unpredicted,
 )
-from kvplan.comparison.memory import BUDGET_ROWS, POOL, Fit, budget_of, budget_rows, pool_unknown
-from kvplan.comparison.predict import BLOCKS, PICKS, Axis, Predictor, axis_of, narrow, smallest_pool
+from kvplan.comparison.memory import (
+    BLOCKS_ROW,
+    BUDGET_ROWS,
+    POOL,
+    UTILISATION,
+    Fit,
+    blocks_row,
+    budget_of,
+    budget_rows,
+    pool_unknown,
+    tells_blocks_alone,
+)
+from kvplan.comparison.predict import BLOCKS, BYTES, PICKS, Axis, Predictor, axis_of, narrow, smallest_pool
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
@@ -109,6 +120,7 @@ class _Run:
     ) -> None:
         self.model, self.observation, self.tolerance = model, observation, tolerance
         self.recognised, self.predictor, self.budget = recognised, predictor, budget
+        self.predicts_blocks = False
         self.notes = [*recognised.notes, *(note.text for note in observation.notes)]
 
     def comparison(self) -> Comparison:
@@ -136,16 +148,24 @@ class _Run:
 
     def _capacity(self) -> list[str]:
         """What a reported number of blocks comes to where no budget predicts it: it was not compared."""
-        blocks = self.observation.count("num_blocks")
-        if blocks is None or self.budget is not None or smallest_pool(self.observation) is not None:
+        blocks = self.observation.count(BLOCKS_ROW)
+        if blocks is None or self.predicts_blocks or smallest_pool(self.observation) is not None:
+            return []
+        alone = tells_blocks_alone(self.observation)
+        if self.budget is not None and not alone:
             return []
         pool = self.predictor.sized(BLOCKS, blocks.value).pool
         whole = self.predictor.full_request_bytes
         if pool is None or not pool.num_blocks or not whole:
             return []
         held = pool.num_blocks * pool.bytes_per_block
+        why = "no memory budget says how many blocks there should be"
+        if self.budget is not None:
+            why = pool_unknown(self.recognised, self.observation) or why
+        elif alone and self.recognised.settings.gpu is None:
+            why += " (--gpu h100 makes one)"
         return [
-            f"capacity was not compared: no memory budget says how many blocks there should be;"
+            f"capacity was not compared: {why};"
             f" {pool.num_blocks:,} blocks = {pool.kv_tokens:,} tokens = {gib(held)} on each GPU ="
             f" {held / whole:,.1f} requests of full length"
         ]
@@ -159,6 +179,8 @@ class _Run:
         pool = [] if by_length else unpredicted(observation, tuple(PICKS))
         if axis is not None:
             axis, pool = self._pool(axis)
+        if known is not None and tells_blocks_alone(observation):
+            pool = self._blocks(known, pool)
         named = {POOL if row.name == "kv_pool_bytes" else row.name for row in budget}
         said = [name for name in _SAID if name not in named]
         return [
@@ -171,6 +193,17 @@ class _Run:
                 self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
             ),
         ]
+
+    def _blocks(self, budget: Budget, rows: list[ComparedRow]) -> list[ComparedRow]:
+        """The blocks of metrics beside those that the budget leaves."""
+        if UTILISATION not in self.recognised.shown:
+            own = f"{self.recognised.choice.engine.name}'s own was taken (--gpu-memory-utilization 0.9)"
+            self.notes.append(f"the metrics do not tell {UTILISATION}: {own}")
+        self.predicts_blocks = True
+        row = blocks_row(
+            budget, self.observation, lambda pool: self.predictor.at(BYTES, pool).blocks, self.tolerance
+        )
+        return [row, *(other for other in rows if other.name != BLOCKS_ROW)]
 
     def _budget(self) -> tuple[list[ComparedRow], Budget | None]:
         """The rows of the budget, and the budget where the engine's pool is what it leaves."""
@@ -232,10 +265,11 @@ class _Run:
         off = [row for row in compared if not row.agrees]
         # A row of the budget has its tolerance in its interval, and none where the release is uncalibrated.
         strict = {"starts"} | (BUDGET_ROWS if self.budget is not None else frozenset())
+        strict |= {BLOCKS_ROW} if self.predicts_blocks else frozenset()
         beyond = [row for row in off if row.off_by() > self.tolerance or row.name in strict]
         percent = _percent(self.tolerance)
         if not off:
-            estimated = any(row.name in BUDGET_ROWS for row in compared)
+            estimated = any(row.name in BUDGET_ROWS for row in compared) or self.predicts_blocks
             within = ", or lies in the interval of the memory budget" if estimated else ""
             return Verdict.AGREES, f"every figure is the one that the rules print{within}"
         worst = max(off, key=ComparedRow.off_by)

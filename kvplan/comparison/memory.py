@@ -27,6 +27,7 @@ Fit = Callable[[Model, Choice, Settings], SizeResult]
 """An engine's answer with its budget: kvplan.fitting.fitted."""
 
 POOL = "available_kv_bytes"
+BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"
 _LINES = (
     # The printed weights hold rotary tables, adapters' buffers and the layers of a drafter too.
     ("weights_bytes", ("weights", "rotary", "draft", "lora"), ("weights_bytes",)),
@@ -46,13 +47,16 @@ def budget_of(
     """The budget of the engine that the log is of, and what is to be said of it; None: and why not.
 
     gpu: the one of the log, where its memory tells only the size. Nothing is said where the engine printed
-    none of the figures, or runs on a CPU.
+    none of the figures, or runs on a CPU. Metrics tell blocks alone: theirs needs a GPU that is told.
     """
     on_cpu = observation.setting("device") == "cpu"
-    if on_cpu or not any(observation.count(name) is not None for name in _FIGURES):
+    printed_any = any(observation.count(name) is not None for name in _FIGURES)
+    if on_cpu or not (printed_any or tells_blocks_alone(observation)):
         return None, ()
     settings = recognised.settings
     card = settings.gpu or gpu
+    if card is None and not printed_any:
+        return None, ()
     if card is None:
         text = f"no memory budget: the {observation.source} does not tell the GPU (--gpu h100, --gpu 80GiB)"
         return None, (text,)
@@ -73,16 +77,34 @@ def budget_of(
     return result.budget, result.warnings
 
 
+def tells_blocks_alone(observation: Observation) -> bool:
+    """Whether the blocks are all that is told of the pool: a running server's metrics."""
+    return observation.source == METRICS and observation.count(BLOCKS_ROW) is not None
+
+
 def pool_unknown(recognised: Recognised, observation: Observation) -> str | None:
     """Why the printed pool is not the one that a budget leaves; None where it is."""
     if recognised.settings.kv_cache_memory is not None or observation.setting("kv_cache_memory_bytes"):
         return "the pool was asked for by its size"
-    name = "gpu_memory_utilization"
+    if observation.setting("num_gpu_blocks_override"):
+        return "the pool was asked for by its blocks"
     # Arguments that were printed leave out the ones with their default.
     printed = any(setting.source == "args" for setting in observation.settings.values())
-    if name in recognised.shown or printed:
+    if UTILISATION in recognised.shown or printed or tells_blocks_alone(observation):
         return None
-    return f"the {observation.source} does not tell {name} (--gpu-memory-utilization 0.9)"
+    return f"the {observation.source} does not tell {UTILISATION} (--gpu-memory-utilization 0.9)"
+
+
+def blocks_row(
+    budget: Budget, observation: Observation, blocks_of: Callable[[int], int], tolerance: Fraction
+) -> ComparedRow:
+    """The blocks that the budget leaves beside those that the metrics tell. blocks_of: a pool's bytes."""
+    count = observation.count(BLOCKS_ROW)
+    assert count is not None
+    ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
+    likely, low, high = (blocks_of(end) for end in ends)
+    row = _judged(row_of(BLOCKS_ROW, "", count, likely, low, high), budget, tolerance)
+    return replace(row, explanation=f"estimated: {low:,} … {high:,}" if low != high else None)
 
 
 def budget_rows(

@@ -49,6 +49,45 @@ def test_blocks_that_nothing_predicts_are_said_not_to_be_compared(run: Run) -> N
     assert "capacity was not compared" in alone
     assert "16,384 blocks = 262,144 tokens = 32.00 GiB" in alone
     assert "2.0 requests of full length" in alone
+    assert "--gpu h100 makes one" in alone
+
+
+@pytest.mark.parametrize(
+    ("blocks", "flags", "agrees"),
+    [
+        (27_400, [], True),
+        (16_384, [], False),
+        (27_400, ["--tp", "8"], False),
+        (8_000, ["--gpu", "l40s"], True),
+    ],
+)
+def test_with_a_gpu_the_blocks_of_metrics_are_those_of_the_budget(
+    blocks: int, flags: list[str], agrees: bool, run: Run
+) -> None:
+    plain = vllm_pages(blocks, blocks * 16, blocks / 8192, model=LLAMA, length=131072)
+    told = 'engine="0",gpu_memory_utilization="0.9",'
+
+    def pages(path: str) -> str | None:
+        body = plain(path)
+        return None if body is None else body.replace('engine="0",', told)
+
+    gpu = [] if "--gpu" in flags else ["--gpu", "h100"]
+    with serving(pages) as (url, _):
+        ran = run("compare", "--url", url, *gpu, *flags, "--json")
+    rows = {row["name"]: row for row in json.loads(ran.out)["rows"]}
+    row = rows["num_blocks"]
+    assert row["predicted_low"] < row["predicted"] < row["predicted_high"]
+    assert rows["num_blocks"]["agrees"] is agrees
+    assert not any("capacity was not compared" in note for note in json.loads(ran.out)["notes"])
+    assert ran.code == (0 if agrees else 1)
+
+
+def test_a_share_of_the_memory_that_metrics_do_not_tell_is_said_to_be_assumed(run: Run) -> None:
+    with serving(vllm_pages(27_400, 438_400, 3.34, model=LLAMA, length=131072)) as (url, _):
+        said = " ".join(run("compare", "--url", url, "--gpu", "h100").out.split())
+        given = run("compare", "--url", url, "--gpu", "h100", "--gpu-memory-utilization", "0.9")
+    assert "the metrics do not tell gpu_memory_utilization: vllm's own was taken" in said
+    assert "was taken" not in given.out
 
 
 def test_a_token_goes_to_the_server_only_where_given(run: Run) -> None:
