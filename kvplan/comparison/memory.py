@@ -103,7 +103,7 @@ def blocks_row(
     assert count is not None
     ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
     likely, low, high = (blocks_of(end) for end in ends)
-    row = _judged(row_of(BLOCKS_ROW, "", count, likely, low, high), budget, tolerance)
+    row = _judged(row_of(BLOCKS_ROW, "blocks", count, likely, low, high), budget, tolerance)
     return replace(row, explanation=f"estimated: {low:,} … {high:,}" if low != high else None)
 
 

@@ -58,7 +58,7 @@ def test_blocks_that_nothing_predicts_are_said_not_to_be_compared(run: Run) -> N
         (27_400, [], True),
         (16_384, [], False),
         (27_400, ["--tp", "8"], False),
-        (8_000, ["--gpu", "l40s"], True),
+        (12_000, ["--gpu", "l40s"], True),
     ],
 )
 def test_with_a_gpu_the_blocks_of_metrics_are_those_of_the_budget(
