@@ -18,6 +18,7 @@ import kvplan
 from kvplan.cli import main
 from kvplan.cli.plan import look_of
 from kvplan.errors import KvplanError
+from kvplan.model import Model
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.record import field_names
@@ -169,7 +170,7 @@ def test_what_emit_prints_is_the_plan(question: tuple[str, dict[str, Any]]) -> N
     plan = result.best
     assert plan is not None
     name = plan.engine.partition("@")[0]
-    model = kvplan.load_model(plan.model)
+    model: Model | None = kvplan.load_model(plan.model)
     if name == "llamacpp":  # which loads files of its own format only
         plan, model = replace(plan, model="model.gguf"), None
     try:
