@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import Tensors
@@ -36,6 +36,15 @@ TowerRule = Callable[[Mapping[str, Any], ConfigView], list[Placed]]
 Whole = tuple[Sequence[Placed], tuple[Block, ...]]
 WholeRule = Callable[["TextPart"], Whole]
 """A model that is no decoder with things around it (an encoder and a decoder)."""
+
+
+class BlockRow(Protocol):
+    """A description that answers both: what each layer keeps, and (called) which tensors it has."""
+
+    @property
+    def layers(self) -> LayersRule: ...
+
+    def __call__(self, view: ConfigView, /) -> Decoder: ...
 
 
 @record()
@@ -71,12 +80,15 @@ LINEAGES: dict[str, Lineage] = {}
 """Model type → what is known of it, of the files of ``lineages/`` that were imported."""
 
 
-def lineage(*model_types: str, like: str = "", **known: Any) -> None:
+def lineage(*model_types: str, like: str = "", block: BlockRow | None = None, **known: Any) -> None:
     """Say what these model types (transformers' words) have: the fields of ``Lineage``.
 
+    block: layers and tensors from one description (``blocks.plain``); ``layers=`` beside it replaces its own.
     like: a type that these are built like, class defaults and all, where transformers does not know them.
     Raises ValueError for a type of which something was said before.
     """
+    if block is not None:
+        known = {"layers": block.layers, "tensors": block, **known}
     if like:
         known["reads"] = CustomType(f"built like {like}", like=like, inherits=True)
     for model_type in model_types:

@@ -51,7 +51,7 @@ lineage(
     "zephyria_next",
     reads=CustomType("a test"),
     layers=Recipe(ATTENTION, every(4, SLIDING, FULL)),
-    tensors=Plain(qk_norm="head"),
+    block=Plain(qk_norm="head"),
     prediction=Prediction(),
 )
 '''

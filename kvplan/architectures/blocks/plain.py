@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvplan.architectures.blocks.decoder import head_dim, num_heads, num_kv_heads
+from kvplan.architectures.blocks.decoder import head_dim, num_heads, num_kv_heads, plain_decoder
 from kvplan.architectures.blocks.frame import Flag, Frame, holds
 from kvplan.architectures.blocks.moe import Moe
 from kvplan.architectures.blocks.parts import (
@@ -25,7 +25,7 @@ from kvplan.architectures.blocks.parts import (
     whole,
 )
 from kvplan.architectures.config.view import ConfigView
-from kvplan.architectures.registry import Decoder
+from kvplan.architectures.registry import Decoder, LayersRule
 from kvplan.record import record
 from kvplan.weights.inventory import Split
 
@@ -99,13 +99,14 @@ def hidden_size(view: ConfigView) -> int:
 
 @record()
 class Plain:
-    """One architecture. Flags are config keys or fixed; names are the checkpoint's.
+    """One architecture, its cache and its tensors. Flags are config keys or fixed; names the checkpoint's.
 
-    width: keys of the perceptron's width, or width_of computes it; mlp_divided False: vLLM's general
-    backend keeps the perceptron whole; moe: its experts, and which layers have them; more: what every layer
-    has beside that (sinks, gates, scales).
+    layers: what each layer keeps, of the heads that the projections have. width: keys of the perceptron's
+    width, or width_of computes it; mlp_divided False: vLLM's general backend keeps the perceptron whole; moe:
+    its experts, and which layers have them; more: what every layer has beside that (sinks, gates, scales).
     """
 
+    layers: LayersRule = plain_decoder
     frame: Frame = PLAIN_FRAME
     norm: str = RMS
     norms: NormNames = TWO_NORMS

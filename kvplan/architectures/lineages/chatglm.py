@@ -54,7 +54,7 @@ lineage(
         },
     ),
     layers=chatglm_layers,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.encoder.layers",
             embed="transformer.embedding.word_embeddings",

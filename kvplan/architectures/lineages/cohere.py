@@ -6,7 +6,7 @@ vllm-project/vllm 0.32 vllm/model_executor/models/commandr.py, aya_vision.py, co
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import ATTENTION, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import Moe, by_types_or, shared_by_count
 from kvplan.architectures.blocks.parts import LAYER, even, linear, norm, whole
@@ -50,8 +50,7 @@ def _shuffled(raw: Raw, view: ConfigView) -> list[Placed]:
 
 lineage(
     "cohere",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(everywhere=True, tied=True),
         norms=("input_layernorm",),
         qk_norm="per_head",
@@ -61,12 +60,12 @@ lineage(
 lineage(
     "cohere2",
     layers=Recipe(ATTENTION, every_key("sliding_window_pattern", 4, SLIDING, FULL)),
-    tensors=Plain(frame=Frame(everywhere=True, tied=True), norms=("input_layernorm",)),
+    block=Plain(frame=Frame(everywhere=True, tied=True), norms=("input_layernorm",)),
 )
 lineage(
     "cohere2_moe",
     layers=Recipe(ATTENTION, _cohere2_moe),
-    tensors=Plain(
+    block=Plain(
         frame=EVERYWHERE,
         norms=ONE_NORM,
         qkv_bias=BIAS,
@@ -82,6 +81,6 @@ lineage(
 lineage(
     "cohere_compass_text",
     layers=Recipe(ATTENTION, all_of(FULL)),
-    tensors=Plain(frame=Frame(everywhere=True), norms=ONE_NORM, qkv_bias=BIAS, o_bias=BIAS),
+    block=Plain(frame=Frame(everywhere=True), norms=ONE_NORM, qkv_bias=BIAS, o_bias=BIAS),
 )
 lineage("aya_vision", "cohere2_vision", tower=_shuffled)

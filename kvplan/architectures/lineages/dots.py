@@ -133,7 +133,7 @@ def dots3_note_tensors(view: ConfigView) -> Decoder:
 lineage(
     "dots1",
     layers=Recipe(ATTENTION, windowed_from_key),
-    tensors=Plain(
+    block=Plain(
         qkv_bias="attention_bias",
         o_bias="attention_bias",
         qk_norm="head",

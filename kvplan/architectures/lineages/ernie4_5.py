@@ -24,15 +24,10 @@ def _interval(view: ConfigView, index: int) -> bool:
     return (index + 1) % every == 0 and first <= index <= end
 
 
-lineage(
-    "ernie4_5",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias"),
-)
+lineage("ernie4_5", block=Plain(qkv_bias="use_bias", o_bias="use_bias", mlp_bias="use_bias"))
 lineage(
     "ernie4_5_moe",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(head_bias="use_bias"),
         qkv_bias="use_bias",
         o_bias="use_bias",

@@ -38,13 +38,13 @@ _EXAONE = Prediction(
 lineage(
     "exaone4",
     layers=Recipe(ATTENTION, _exaone),
-    tensors=Plain(norms=AFTER_NORMS, qkv_bias=ANY_BIAS, o_bias=ANY_BIAS, mlp_bias="mlp_bias", qk_norm="head"),
+    block=Plain(norms=AFTER_NORMS, qkv_bias=ANY_BIAS, o_bias=ANY_BIAS, mlp_bias="mlp_bias", qk_norm="head"),
     prediction=replace(_EXAONE, vllm=("Exaone4_5_ForConditionalGeneration",)),
 )
 lineage(
     "exaone_moe",
     layers=Recipe(ATTENTION, _exaone),
-    tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, qk_norm="head", moe=with_shared(by_types_or(1))),
+    block=Plain(qkv_bias=BIAS, o_bias=BIAS, qk_norm="head", moe=with_shared(by_types_or(1))),
     prediction=replace(_EXAONE, forward=Forward.DENSE),
 )
 lineage("exaone", reads=own_keys(VLLM_MODELS + "exaone.py", {"num_layers": "num_hidden_layers"}))

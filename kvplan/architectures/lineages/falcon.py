@@ -97,7 +97,7 @@ def _falcon_norms(view: ConfigView) -> tuple[str, ...]:
 lineage(
     "falcon",
     layers=falcon_layers,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.h",
             embed="transformer.word_embeddings",

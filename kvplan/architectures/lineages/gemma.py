@@ -6,14 +6,7 @@ vllm/model_executor/models/ gemma.py, gemma2.py, gemma3.py, gemma3_mm.py, palige
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import (
-    ATTENTION,
-    head_dim,
-    num_kv_heads,
-    plain_decoder,
-    window,
-    with_window,
-)
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads, window, with_window
 from kvplan.architectures.blocks.parts import linear, norm, vector, whole
 from kvplan.architectures.blocks.plain import BIAS, EVERYWHERE, FOUR_NORMS, Plain, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe, every, every_key
@@ -64,11 +57,11 @@ def _paligemma(raw: Raw, view: ConfigView) -> list[Placed]:
     return placed(siglip_with_head(vision) + linear("multi_modal_projector.linear", out, into, bias=True))
 
 
-lineage("gemma", layers=plain_decoder, tensors=Plain(frame=EVERYWHERE))
+lineage("gemma", block=Plain(frame=EVERYWHERE))
 lineage(
     "gemma2",
     layers=Recipe(ATTENTION, every(2, SLIDING, FULL)),
-    tensors=Plain(frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias"),
+    block=Plain(frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias"),
 )
 lineage(
     "gemma3",
@@ -78,14 +71,14 @@ lineage(
 lineage(
     "gemma3_text",
     layers=Recipe(with_window(halved_sliding), every_key("sliding_window_pattern", 6, SLIDING, FULL)),
-    tensors=Plain(
+    block=Plain(
         frame=EVERYWHERE, norms=FOUR_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="head"
     ),
 )
 lineage(
     "vaultgemma",
     layers=Recipe(ATTENTION, every(2, SLIDING, FULL)),
-    tensors=Plain(norms=("input_layernorm", "pre_feedforward_layernorm"), qkv_bias=BIAS, o_bias=BIAS),
+    block=Plain(norms=("input_layernorm", "pre_feedforward_layernorm"), qkv_bias=BIAS, o_bias=BIAS),
 )
 lineage(
     "paligemma",

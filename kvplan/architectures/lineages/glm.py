@@ -46,22 +46,20 @@ def glm_lite_tensors(view: ConfigView) -> Decoder:
     return latent_decoder(view, GLM_LITE_MOE)
 
 
-lineage("glm", layers=plain_decoder, tensors=Plain(qkv_bias="attention_bias", mlp_names=JOINT_MLP))
-lineage("glm4", layers=plain_decoder, tensors=GLM4_ROW)
+lineage("glm", block=Plain(qkv_bias="attention_bias", mlp_names=JOINT_MLP))
+lineage("glm4", block=GLM4_ROW)
 lineage(
     "glm4_moe",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
+    block=Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
     prediction=Prediction(),
 )
 lineage("glm4_moe_lite", layers=Recipe(MLA, one_kind), tensors=glm_lite_tensors, prediction=Prediction())
 lineage(
     "glm4v_moe_text",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
+    block=Plain(qkv_bias="attention_bias", qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
     prediction=Prediction(vllm=()),
 )
-lineage("glm4v_text", layers=plain_decoder, tensors=replace(GLM4_ROW, qkv_bias=True))
+lineage("glm4v_text", block=replace(GLM4_ROW, qkv_bias=True))
 lineage(
     "glm5_next_text",
     layers=Recipe(

@@ -129,16 +129,11 @@ GPTJ_ROW = Plain(
 )
 
 
-lineage("gpt2", layers=plain_decoder, tensors=GPT2_ROW)
-lineage(
-    "gpt-sw3",
-    layers=plain_decoder,
-    tensors=replace(GPT2_ROW, frame=replace(GPT2_ROW.frame, tied="tie_word_embeddings")),
-)
+lineage("gpt2", block=GPT2_ROW)
+lineage("gpt-sw3", block=replace(GPT2_ROW, frame=replace(GPT2_ROW.frame, tied="tie_word_embeddings")))
 lineage(
     "gpt_neo",
-    layers=plain_decoder,
-    tensors=replace(
+    block=replace(
         GPT2_ROW,
         frame=replace(
             GPT2_ROW.frame,
@@ -157,8 +152,7 @@ lineage(
 )
 lineage(
     "gpt_neox",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="gpt_neox.layers",
             embed="gpt_neox.embed_in",
@@ -180,7 +174,7 @@ lineage("gpt_neox_japanese", layers=plain_decoder, tensors=gpt_neox_japanese_ten
 lineage(
     "gpt_bigcode",
     layers=gpt_bigcode_layers,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.h",
             embed="transformer.wte",
@@ -201,14 +195,11 @@ lineage(
         width_of=four_times,
     ),
 )
-lineage("gptj", layers=plain_decoder, tensors=GPTJ_ROW)
-lineage(
-    "codegen", layers=plain_decoder, tensors=replace(GPTJ_ROW, names=fused("attn", "qkv_proj", "out_proj"))
-)
+lineage("gptj", block=GPTJ_ROW)
+lineage("codegen", block=replace(GPTJ_ROW, names=fused("attn", "qkv_proj", "out_proj")))
 lineage(
     "bloom",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.h",
             embed="transformer.word_embeddings",
@@ -232,8 +223,7 @@ lineage(
 )
 lineage(
     "mpt",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.blocks", embed="transformer.wte", final_norm="transformer.norm_f", tied=True
         ),
@@ -250,8 +240,7 @@ lineage(
 )
 lineage(
     "starcoder2",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(norm=LAYER),
         norm=LAYER,
         qkv_bias="use_bias",

@@ -94,23 +94,18 @@ lineage(
     layers=Recipe({FULL: full, LINEAR: mamba2_parts}, _bamba, keys=BLOCK_TYPE_KEYS),
     tensors=bamba_tensors,
 )
-lineage("granite", layers=plain_decoder, tensors=LLAMA)
+lineage("granite", block=LLAMA)
 lineage("granite4_vision_text", "granite_docling_text", layers=plain_decoder)
 lineage(
     "granite_swa",
     layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if i % 4 else FULL)),
-    tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", more=sinks),
+    block=Plain(qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", more=sinks),
 )
-lineage(
-    "granitemoe",
-    "granitemoeshared",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, moe=GRANITE_SHARED),
-)
+lineage("granitemoe", "granitemoeshared", block=Plain(qkv_bias=BIAS, o_bias=BIAS, moe=GRANITE_SHARED))
 lineage(
     "granitemoe_swa",
     layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if i % 4 else FULL)),
-    tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, moe=GRANITE_SHARED, more=sinks),
+    block=Plain(qkv_bias=BIAS, o_bias=BIAS, moe=GRANITE_SHARED, more=sinks),
 )
 lineage(
     "granitemoehybrid",

@@ -89,13 +89,11 @@ lineage(
 )
 lineage(
     "hunyuan_v1_dense",
-    layers=plain_decoder,
-    tensors=Plain(names=QK_LAYERNORM, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", qk_norm="head"),
+    block=Plain(names=QK_LAYERNORM, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", qk_norm="head"),
 )
 lineage(
     "hunyuan_v1_moe",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         names=QK_LAYERNORM,
         qkv_bias=BIAS,
         o_bias=BIAS,
@@ -111,8 +109,7 @@ lineage(
 lineage("hunyuan_vl_text", layers=plain_decoder)
 lineage(
     "hy_v3",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         qkv_bias=BIAS,
         o_bias=BIAS,
         mlp_bias="mlp_bias",

@@ -157,10 +157,8 @@ def _fuyu(raw: Raw, view: ConfigView) -> list[Placed]:
     return placed(linear("vision_embed_tokens", model, whole("patch", patch**2 * channels), bias=True))
 
 
-lineage(
-    "arcee", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False)
-)
-lineage("cwm", layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if i % 4 else FULL)), tensors=LLAMA)
+lineage("arcee", block=Plain(qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False))
+lineage("cwm", layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if i % 4 else FULL)), block=LLAMA)
 lineage("yi", tensors=LLAMA)
 lineage("internlm", reads=own_keys("internlm/internlm-chat-7b modeling_internlm.py"), tensors=LLAMA)
 lineage(
@@ -176,21 +174,16 @@ lineage(
         o_bias="bias",
     ),
 )
-lineage("internlm3", "iquestcoder", layers=plain_decoder, tensors=LLAMA)
-lineage(
-    "seed_oss",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias="attention_bias", o_bias="attention_out_bias", mlp_bias="mlp_bias"),
-)
+lineage("internlm3", "iquestcoder", block=LLAMA)
+lineage("seed_oss", block=Plain(qkv_bias="attention_bias", o_bias="attention_out_bias", mlp_bias="mlp_bias"))
 lineage(
     "smollm3",
     layers=Recipe(ATTENTION, _smollm3),
-    tensors=Plain(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias"),
+    block=Plain(qkv_bias="attention_bias", o_bias="attention_bias", mlp_bias="mlp_bias"),
 )
 lineage(
     "apertus",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         norms=("attention_layernorm", "feedforward_layernorm"),
         qkv_bias=BIAS,
         o_bias=BIAS,
@@ -200,16 +193,11 @@ lineage(
         more=_activation,
     ),
 )
-lineage(
-    "hyperclovax",
-    layers=plain_decoder,
-    tensors=Plain(norms=_post_norms, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias"),
-)
+lineage("hyperclovax", block=Plain(norms=_post_norms, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias"))
 lineage("helium", layers=plain_decoder, tensors=helium_tensors)
 lineage(
     "nanochat",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(norm=NONE),
         norm=NONE,
         qkv_bias=BIAS,
@@ -220,8 +208,7 @@ lineage(
 )
 lineage(
     "jais2",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(norm=LAYER), norm=LAYER, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False
     ),
 )
@@ -235,8 +222,8 @@ lineage(
     reads=own_keys("baichuan-inc/Baichuan2-7B-Chat modeling_baichuan.py"),
     tensors=Plain(frame=EVERYWHERE, names=fused("self_attn", "W_pack", "o_proj"), heads=unshared_heads),
 )
-lineage("bitnet", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_sub_norms))
-lineage("diffllama", layers=plain_decoder, tensors=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_lambdas))
+lineage("bitnet", block=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_sub_norms))
+lineage("diffllama", block=Plain(qkv_bias=BIAS, o_bias=BIAS, more=_lambdas))
 lineage(
     "openelm",
     reads=CustomType("apple/OpenELM-270M configuration_openelm.py, modeling_openelm.py"),
@@ -252,8 +239,7 @@ lineage("kyutai_speech_to_text", layers=Recipe(ATTENTION, one_kind))
 lineage("pp_formulanet_text", layers=bart_like_layers)
 lineage(
     "persimmon",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(final_norm="model.final_layernorm", norm=LAYER),
         norm=LAYER,
         names=fused("self_attn", "query_key_value", "dense"),
@@ -268,9 +254,7 @@ lineage(
 )
 lineage("fuyu", tower=_fuyu)
 lineage(
-    "stablelm",
-    layers=plain_decoder,
-    tensors=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER, qkv_bias="use_qkv_bias"),
+    "stablelm", block=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER, qkv_bias="use_qkv_bias")
 )
 lineage("idefics3", "smolvlm", tower=_idefics)
 lineage(

@@ -6,7 +6,7 @@ float32 where vllm-project/vllm 0.32 keeps them so (afmoe.py).
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import ATTENTION, num_heads, one_kind, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION, num_heads, one_kind
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.latent import (
     DSA,
@@ -101,15 +101,11 @@ def _gate_and_bias(view: ConfigView) -> Tensors:
     return _gate(view) + vector("self_attn.gate_bias", even("num_attention_heads", heads_of(view).count))
 
 
-lineage(
-    "solar_open",
-    layers=plain_decoder,
-    tensors=Plain(qkv_bias=BIAS, qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE),
-)
+lineage("solar_open", block=Plain(qkv_bias=BIAS, qk_norm="head", qk_norm_if="use_qk_norm", moe=GLM_MOE))
 lineage(
     "mellum",
     layers=Recipe(ATTENTION, all_of(FULL)),
-    tensors=Plain(
+    block=Plain(
         frame=EVERYWHERE,
         qkv_bias=BIAS,
         o_bias=BIAS,
@@ -120,7 +116,7 @@ lineage(
 lineage(
     "afmoe",
     layers=Recipe(ATTENTION, every_key("global_attn_every_n_layers", 4, SLIDING, FULL)),
-    tensors=Plain(
+    block=Plain(
         norms=(*TWO_NORMS, "pre_mlp_layernorm", "post_mlp_layernorm"),
         qkv_bias=BIAS,
         o_bias=BIAS,
@@ -138,7 +134,7 @@ lineage(
 lineage(
     "beam",
     layers=Recipe(ATTENTION, by_index(lambda i, n: SLIDING if (i + 1) % 6 and i < n - 1 else FULL)),
-    tensors=Plain(
+    block=Plain(
         norms=FOUR_NORMS,
         qkv_bias=BIAS,
         o_bias=BIAS,
@@ -150,7 +146,7 @@ lineage(
 lineage(
     "flint",
     layers=Recipe(ATTENTION, by_index(lambda i, n: FULL if i < 2 or i % 4 == 1 or i == n - 1 else SLIDING)),
-    tensors=Plain(
+    block=Plain(
         qkv_bias=BIAS,
         o_bias=BIAS,
         qk_norm="head",
@@ -165,7 +161,7 @@ lineage(
 lineage(
     "kolibri1",
     layers=Recipe(ATTENTION, every(5, SLIDING, FULL)),
-    tensors=Plain(
+    block=Plain(
         norms=(*TWO_NORMS, "post_self_attn_layernorm", "post_mlp_layernorm"),
         qk_norm="head",
         moe=Moe(
@@ -177,8 +173,7 @@ lineage(
 )
 lineage(
     "aria_text",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         qkv_bias=BIAS,
         o_bias=BIAS,
         mlp_bias="mlp_bias",

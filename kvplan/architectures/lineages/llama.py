@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.architectures.blocks.cross import IMAGE, per_head
-from kvplan.architectures.blocks.decoder import ATTENTION, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import Moe, shared_by_width
 from kvplan.architectures.blocks.parts import (
@@ -244,7 +244,7 @@ def _newline(raw: Raw, view: ConfigView) -> list[Placed]:
     return _llava(raw, view) + placed(vector("image_newline", whole("hidden_size", hidden_size(view))))
 
 
-lineage("llama", layers=plain_decoder, tensors=LLAMA)
+lineage("llama", block=LLAMA)
 lineage(
     "llama4",
     tower=_llama4_tower,

@@ -10,16 +10,7 @@ from functools import lru_cache
 
 from kvplan.architectures.blocks.decoder import full
 from kvplan.architectures.blocks.frame import Frame
-from kvplan.architectures.blocks.parts import (
-    Tensors,
-    attention,
-    experts,
-    mlp,
-    norm,
-    norms,
-    router,
-    whole,
-)
+from kvplan.architectures.blocks.parts import Tensors, attention, experts, mlp, norm, norms, router, whole
 from kvplan.architectures.blocks.plain import expansion, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Recipe
 from kvplan.architectures.blocks.state_space import (

@@ -7,7 +7,7 @@ vllm/model_executor/models/ minimax_text_01.py, minimax_m2.py.
 from __future__ import annotations
 
 from kvplan.architectures.blocks.custom import entries, every_head, width_per_head
-from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_heads, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_heads
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import MIXTRAL_KEYS, Moe
 from kvplan.architectures.blocks.parts import (
@@ -120,8 +120,7 @@ lineage(
 )
 lineage(
     "minimax_m2",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         qkv_bias="attention_bias",
         qk_norm="full_divided",
         moe=Moe(

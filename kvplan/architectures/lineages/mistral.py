@@ -101,12 +101,11 @@ def _mistral3(raw: Raw, view: ConfigView) -> list[Placed]:
 _PIXTRAL = Rule("rows", merge=("spatial_merge_size", 1), source="Pixtral: longest_edge is image_size")
 
 
-lineage("mistral", layers=plain_decoder, tensors=LLAMA)
-lineage("ministral", layers=Recipe(ATTENTION, _ministral), tensors=LLAMA)
+lineage("mistral", block=LLAMA)
+lineage("ministral", layers=Recipe(ATTENTION, _ministral), block=LLAMA)
 lineage(
     "ministral3",
-    layers=plain_decoder,
-    tensors=LLAMA,
+    block=LLAMA,
     tower=lambda raw, view: _mistral3(raw, view) if raw.get("vision_config") else [],
 )
 lineage(
@@ -117,8 +116,7 @@ lineage(
 lineage("mistral4", layers=Recipe(MLA, one_kind), tensors=mistral4_tensors)
 lineage(
     "mixtral",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=EVERYWHERE,
         moe=Moe(
             experts="block_sparse_moe.experts",

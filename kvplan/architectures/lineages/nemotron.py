@@ -5,7 +5,6 @@ Source: vllm-project/vllm 0.32 vllm/model_executor/models/nemotron.py.
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import plain_decoder
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import LAYER
 from kvplan.architectures.blocks.plain import BIAS, Plain
@@ -14,8 +13,7 @@ from kvplan.architectures.registry import lineage
 
 lineage(
     "nemotron",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(norm=LAYER), norm=LAYER, qkv_bias=BIAS, o_bias=BIAS, mlp_bias="mlp_bias", gated=False
     ),
 )

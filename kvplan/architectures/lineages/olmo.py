@@ -6,7 +6,7 @@ vllm-project/vllm 0.32 vllm/model_executor/models/olmo2.py, olmoe.py.
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import ATTENTION, num_heads, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION, num_heads
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import Moe
 from kvplan.architectures.blocks.parts import (
@@ -88,28 +88,20 @@ def olmo_hybrid_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(), by_word(words, lambda word: mixers[word] + forward))
 
 
-lineage(
-    "olmo", layers=plain_decoder, tensors=Plain(frame=Frame(norm=NONE), norm=NONE, qkv_bias=BIAS, o_bias=BIAS)
-)
+lineage("olmo", block=Plain(frame=Frame(norm=NONE), norm=NONE, qkv_bias=BIAS, o_bias=BIAS))
 lineage(
     "olmo2",
-    layers=plain_decoder,
-    tensors=Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
+    block=Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
 )
 lineage(
     "olmo3",
     layers=Recipe(ATTENTION, every(4, SLIDING, FULL)),
-    tensors=Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
+    block=Plain(norms=AFTER_NORMS, qkv_bias="attention_bias", o_bias="attention_bias", qk_norm="full"),
 )
-lineage(
-    "olmoe",
-    layers=plain_decoder,
-    tensors=Plain(frame=EVERYWHERE, qk_norm="full", moe=Moe(width=("intermediate_size",))),
-)
+lineage("olmoe", block=Plain(frame=EVERYWHERE, qk_norm="full", moe=Moe(width=("intermediate_size",))))
 lineage(
     "flex_olmo",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         norms=("post_attention_layernorm", "post_feedforward_layernorm"),
         qkv_bias=BIAS,
         o_bias=BIAS,

@@ -72,8 +72,7 @@ OPT = Frame(
 
 lineage(
     "opt",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=OPT,
         norm=LAYER,
         norms=("self_attn_layer_norm", "final_layer_norm"),

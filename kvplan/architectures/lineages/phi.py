@@ -79,7 +79,7 @@ PHI = Plain(
 )
 
 
-lineage("phi", layers=plain_decoder, tensors=PHI)
+lineage("phi", block=PHI)
 lineage(
     "phi-msft",
     reads=own_keys(
@@ -88,11 +88,7 @@ lineage(
     ),
     tensors=PHI,
 )
-lineage(
-    "phi3",
-    layers=plain_decoder,
-    tensors=Plain(names=JOINT, mlp_names=JOINT_MLP, qkv_bias=llama_qkv_bias, o_bias=ANY_BIAS),
-)
+lineage("phi3", block=Plain(names=JOINT, mlp_names=JOINT_MLP, qkv_bias=llama_qkv_bias, o_bias=ANY_BIAS))
 lineage("phi4_multimodal", layers=plain_decoder)
 lineage(
     "phi4flash",
@@ -104,8 +100,7 @@ lineage(
 )
 lineage(
     "phimoe",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(norm=LAYER, head_bias="lm_head_bias"),
         norm=LAYER,
         qkv_bias=BIAS,

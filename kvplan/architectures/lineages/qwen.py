@@ -6,7 +6,7 @@ vllm/model_executor/models/ qwen2.py, qwen3.py, qwen2_moe.py, qwen3_moe.py.
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads, plain_decoder, with_window
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads, with_window
 from kvplan.architectures.blocks.moe import STEP_MOE
 from kvplan.architectures.blocks.plain import EVERYWHERE, Plain
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe
@@ -66,7 +66,7 @@ lineage(
     "qwen2_5_vl_text",
     "qwen2_vl_text",
     layers=Recipe(with_window(_gated_sliding), _from_max_window_layers),
-    tensors=QWEN2_ROW,
+    block=QWEN2_ROW,
 )
 lineage(
     "qwen2_5_omni_talker",
@@ -76,12 +76,12 @@ lineage(
 lineage(
     "qwen2_moe",
     layers=Recipe(with_window(_gated_sliding), _qwen2_moe),
-    tensors=Plain(frame=EVERYWHERE, qkv_bias="qkv_bias", moe=STEP_MOE),
+    block=Plain(frame=EVERYWHERE, qkv_bias="qkv_bias", moe=STEP_MOE),
 )
-lineage("qwen3", layers=Recipe(with_window(_gated_sliding), _from_max_window_layers), tensors=QWEN3_ROW)
+lineage("qwen3", layers=Recipe(with_window(_gated_sliding), _from_max_window_layers), block=QWEN3_ROW)
 # Windows on all layers or on none; max_window_layers is not read.
-lineage("qwen3_moe", layers=Recipe(with_window(_gated_sliding), _qwen3_moe), tensors=QWEN3_MOE_ROW)
+lineage("qwen3_moe", layers=Recipe(with_window(_gated_sliding), _qwen3_moe), block=QWEN3_MOE_ROW)
 lineage("qwen3_omni_moe_talker_code_predictor", layers=Recipe(ATTENTION, windowed_from_key))
-lineage("qwen3_vl_moe_text", layers=plain_decoder, tensors=QWEN3_MOE_ROW)
-lineage("qwen3_vl_text", layers=plain_decoder, tensors=QWEN3_ROW)
+lineage("qwen3_vl_moe_text", block=QWEN3_MOE_ROW)
+lineage("qwen3_vl_text", block=QWEN3_ROW)
 lineage("qwen", reads=own_keys("Qwen/Qwen-7B modeling_qwen.py", {"kv_channels": "head_dim"}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.architectures.blocks.decoder import num_heads, plain_decoder, uniform
+from kvplan.architectures.blocks.decoder import num_heads, uniform
 from kvplan.architectures.blocks.frame import Frame, at
 from kvplan.architectures.blocks.parts import (
     LAYER,
@@ -132,8 +132,7 @@ lineage("xlm", layers=without_cache_layers, no_cache=f"xlm {READS_AGAIN}")
 lineage("reformer", layers=reformer_layers)
 lineage(
     "ctrl",
-    layers=plain_decoder,
-    tensors=Plain(
+    block=Plain(
         frame=Frame(
             layers="transformer.h",
             embed="transformer.w",
@@ -163,7 +162,7 @@ lineage(
 lineage(
     "openai-gpt",
     layers=without_cache_layers,
-    tensors=replace(
+    block=replace(
         GPT2_ROW,
         frame=replace(
             GPT2_ROW.frame,
