@@ -7,8 +7,10 @@ counts. Nothing is measured by a forward pass: activations and graphs must fit i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
 from kvplan.architectures.config.activation_shape import shape_of
@@ -38,7 +40,7 @@ from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import MIB, ceil_div
 from kvplan.weights.facts import WeightSources
-from kvplan.weights.inventory import Tensor
+from kvplan.weights.inventory import Inventory, Tensor
 from kvplan.weights.ranks import Parallel, elements_on_rank
 
 VLM_CACHE = 100 * MIB
@@ -96,6 +98,16 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     return Fit(budget, weights, warnings, shown, help_)
 
 
+@lru_cache(maxsize=16)
+def _absorbed(inventory: Inventory) -> Mapping[Tensor, int]:
+    return Counter(
+        tensor
+        for block in inventory.layers
+        for tensor in block.tensors
+        if tensor.columns and tensor.name.endswith("self_attn.kv_b_proj")
+    )
+
+
 def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) -> tuple[BudgetLine, ...]:
     """The key and value parts of MLA's kv_b_proj, copied in 16 bit beside it for decoding.
 
@@ -104,11 +116,7 @@ def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) 
     """
     if sources.inventory is None or sources.stated_bytes is not None:
         return ()
-    counts: dict[Tensor, int] = {}
-    for block in sources.inventory.layers:
-        for tensor in block.tensors:
-            if tensor.name.endswith("self_attn.kv_b_proj") and tensor.columns:
-                counts[tensor] = counts.get(tensor, 0) + 1
+    counts = _absorbed(sources.inventory)
     if not counts:
         return ()
     numbers = sum(elements_on_rank(tensor, parallel) * count for tensor, count in counts.items())

@@ -24,7 +24,7 @@ from kvplan.engines.sglang.models import (
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.record import record
+from kvplan.record import KeptHash, record
 from kvplan.settings import Settings
 
 SPECULATIVE_REQUESTS = 48
@@ -32,7 +32,7 @@ SPECULATIVE_REQUESTS = 48
 
 
 @record()
-class Arguments:
+class Arguments(KeptHash):
     """Everything that decides the pools.
 
     attn_tp: ranks that share a request's heads; attn_dp: groups of them. ep: ranks among which whole experts
