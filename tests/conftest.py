@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's threads would wait for one another: tests run side by side
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Tests run side by side: torch's threads would wait for one another."""
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
 ELSEWHERE = {"gpu", "vllm", "llamacpp"}
 """Markers of tests that need a machine or an engine of their own."""
