@@ -47,6 +47,12 @@ def _formats() -> Iterable[str]:
     return REPORTERS
 
 
+def _objectives() -> Iterable[str]:
+    from kvplan.planning.ask import OBJECTIVES
+
+    return OBJECTIVES
+
+
 def _targets() -> Iterable[str]:
     from kvplan.report.emit import TARGETS
 
@@ -62,6 +68,7 @@ _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "schemas": _schemas,
     "formats": _formats,
     "targets": _targets,
+    "objectives": _objectives,
 }
 
 

@@ -9,9 +9,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.plans.receipt import CONFIRMED
 from kvplan.readers.folders import files_below, is_folder
-from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
+from kvplan.readers.plans.receipts import ReadReceipt, counts_against, read_receipt
 from kvplan.report.layout import Span, line
 from kvplan.report.words import command
 from kvplan.results import SCHEMA_VERSION
@@ -23,8 +22,8 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 
 
 def run(words: list[str], given: Given) -> Answer:
-    """Receipts of files and folders, side by side. Exit 1 where one is edited or not confirmed, 2 where a
-    named file is no receipt."""
+    """Receipts of files and folders, side by side. Exit 1 where one is edited, refuted, or stopped without a
+    confirmed one that counts in its place; 2 where a named file is no receipt."""
     check_color(given)
     read: list[tuple[str, ReadReceipt]] = []
     broken: list[tuple[str, KvplanError]] = []
@@ -42,7 +41,7 @@ def run(words: list[str], given: Given) -> Answer:
             f"no receipt was found in {', '.join(words) or FOLDER}",
             help="kvplan validate PLAN writes one",
         )
-    bad = any(not one.intact or one.receipt.verdict != CONFIRMED for _, one in read)
+    bad = any(counts_against(one, [other for _, other in read]) for _, one in read)
     code = EXIT_CANNOT_ANSWER if broken else EXIT_NO if bad else EXIT_OK
     if is_given(given, "json"):
         entries = [

@@ -11,8 +11,8 @@ from typing import Any
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import values_of, whole_number
-from kvplan.cli.validate_options import VALIDATED, seconds
+from kvplan.cli.options import values_of
+from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Receipt
@@ -32,7 +32,7 @@ def run(words: list[str], given: Given) -> Answer:
     on_gpu = (text_of(given, "device") or "").lower() != "cpu"
     if text_of(given, "device") not in (None, "cpu", "cuda"):
         raise KvplanError("bad-usage", f"--device {text_of(given, 'device')}: it is cpu or cuda")
-    gpu = _value(given, "cuda_device", whole_number)
+    gpu = _value(given, "cuda_device", device_number)
     if gpu is not None and not on_gpu:
         raise KvplanError("bad-usage", "--gpu and --device cpu cannot both hold")
     asked = Asked(words, given)
@@ -146,7 +146,7 @@ def _answer(
 
 
 def _dry(asked: Asked, on_gpu: bool, given: Given) -> Answer:
-    hardware = named_here(_value(given, "cuda_device", whole_number) or 0) if on_gpu else None
+    hardware = named_here(_value(given, "cuda_device", device_number) or 0) if on_gpu else None
     planned = dry_run(asked.target(hardware, on_gpu=on_gpu), on_gpu=on_gpu)
     if is_given(given, "json"):
         return Answer(data={"schema_version": SCHEMA_VERSION, **planned.model_dump()})

@@ -43,9 +43,24 @@ def seconds(text: str) -> int:
     return int(digits) * (scale or 1)
 
 
+def device_number(text: str) -> int:
+    """Which GPU of this machine. Raises KvplanError(bad-count) for the name of one."""
+    try:
+        return whole_number(text)
+    except KvplanError as error:
+        raise KvplanError(
+            error.code,
+            f"{text!r} is no number: --gpu counts the GPUs of this machine here, and they say what they are",
+            help=(
+                "--gpu 0: the first",
+                "a plan names its GPU: kvplan plan MODEL --gpu h100 --write plan.yaml",
+            ),
+        ) from None
+
+
 _RUN = "The run"
 VALIDATED = (
-    Option("cuda_device", ("--gpu", "-g"), "NUMBER", whole_number,
+    Option("cuda_device", ("--gpu", "-g"), "NUMBER", device_number,
            "The GPU to validate on, counted from 0. Default: the first, or this rank's.", _RUN),
     Option("device", ("--device",), "cuda|cpu", one_of("cuda", "cpu"),
            "cpu: a rehearsal in host memory, which proves no capacity.", _RUN),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Receipt
-from kvplan.readers.plans.receipts import ReadReceipt
+from kvplan.readers.plans.receipts import ReadReceipt, counts_against
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB
@@ -40,7 +40,7 @@ def receipts_screen(
                 Span(shorten(receipt.plan_name, 24)),
                 Span(shorten(_hardware(receipt), 18)),
                 Span(receipt.kind),
-                Span(verdict, style if verdict == CONFIRMED else "bad"),
+                Span(verdict, "bad" if counts_against(one, [other for _, other in read]) else style),
                 Span(receipt.created[:10]),
             ]
         )

@@ -352,3 +352,9 @@ def test_a_gpu_whose_name_is_digits_needs_no_quotes(written: str) -> None:
     found = plan(HEAD + SMALL.replace("gpu: h100", f"gpu: {written}"))
     assert found.settings.gpu is not None
     assert found.settings.gpu.slug == "rtx-4090-24gb"
+
+
+def test_an_unknown_gpu_hides_no_unknown_model() -> None:
+    said = wrong(HEAD + "model: nosuchmodel-7b\nengine: vllm\ngpu: h999\n")
+    assert "unknown GPU `h999`" in said
+    assert "unknown model `nosuchmodel-7b`" in said

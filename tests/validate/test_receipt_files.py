@@ -10,6 +10,7 @@ import pytest
 
 from kvplan import size
 from kvplan.api import load_model, make_settings
+from kvplan.cli import main
 from kvplan.errors import KvplanError
 from kvplan.fitting import choose
 from kvplan.plans.findings import Finding, Severity
@@ -51,6 +52,30 @@ def _proof(target: Target) -> Receipt:
         Figure("requests", "requests", pool.max_running, pool.max_running, 0, "all ranks"),
     )
     return _receipt(*figures, target=target)
+
+
+def test_a_stopped_receipt_counts_where_nothing_was_confirmed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An old ``-stopped.json`` beside a proof failed the command for ever."""
+    good, bad = Figure("a", "bytes", 10, 10, 0), Figure("a", "bytes", 10, 11, 0)
+    stopped, proof = _receipt(good, stopped_by="time", stopped_at="fill"), _receipt(good)
+    assert stopped.verdict == STOPPED
+
+    def code(*receipts: Receipt) -> int:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for number, receipt in enumerate(receipts):
+            write_receipt(receipt, folder / f"{number}.json")
+        return main(["receipts", str(folder)])
+
+    assert code(stopped) == 1
+    assert code(stopped, proof) == 0
+    assert "stopped" in capsys.readouterr().out
+    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64)) == 0  # changed since, and proved anew
+    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64, created="2025-01-02T03:04:05Z")) == 1
+    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64, plan_name="another")) == 1
+    assert code(stopped, replace(proof, kind=REHEARSAL)) == 1  # a rehearsal proves no GPU
+    assert code(stopped, proof, _receipt(bad)) == 1
 
 
 def test_what_decides_the_verdict() -> None:
@@ -189,3 +214,10 @@ def test_evidence_goes_where_the_card_has_it() -> None:
     assert between.index("engine: a") < between.index("vllm@0.32") < between.index("expect: []")
     with pytest.raises(KvplanError, match="written in one line"):
         appended("evidence: [{engine: a}]\n", entries)
+
+
+def test_the_name_of_a_gpu_is_no_number_of_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "qwen3-0.6b", "--gpu", "h100", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "--gpu counts the GPUs of this machine here" in said
+    assert "--gpu 0: the first" in said

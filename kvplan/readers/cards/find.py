@@ -13,12 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.cards import index as card_index
 from kvplan.readers.cards.card import Card, Expectation, Source, Weights
 from kvplan.readers.cards.file import card_from_located
 from kvplan.readers.cards.index import CardSummary, Target, build_index
+from kvplan.readers.cards.near import near_card
 from kvplan.readers.datafiles import data_dir
 from kvplan.readers.yaml.strict import load_yaml_file
 
@@ -207,8 +208,10 @@ def _columns(names: list[str]) -> list[str]:
 
 
 def _unknown(name: str) -> KvplanError:
-    near = did_you_mean(card_index.key_of(name), list_names())
+    near = near_card(card_index.key_of(name), list_names())
     helps = [f"did you mean {near}?"] if near else []
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
-    helps.append("`kvplan models` lists the cards")
+    family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)
+    known = family is not None and any(family[0] in one for one in list_names())
+    helps.append(f"`kvplan models {family[0] if family and known else ''}".rstrip() + "` lists the cards")
     return KvplanError("unknown-model", f"unknown model `{name}`", help=helps)

@@ -51,6 +51,8 @@ class Builder(WorkloadParts):
         require = self.require(file.require, workload)
         evidence = self.evidence()
         model = self.model()
+        if self.errors and model != "-" and not model.startswith("hf:"):
+            self.attempt(lambda: open_model(model), ("model",))  # every mistake is said at once
         if self.errors or flags is None or settings is None:
             return None, self.errors, tuple(self.used)
         if flags.note is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -141,3 +142,28 @@ def receipt_schema() -> dict[str, Any]:
         **ReceiptFile.model_json_schema(),
         "title": "kvplan receipt",
     }
+
+
+def counts_against(one: ReadReceipt, others: Sequence[ReadReceipt]) -> bool:
+    """Whether the receipt is edited, refuted, or stopped while none of the others counts for its plan.
+
+    A validation that was stopped proves nothing either way. It is passed over where the same validation (of
+    the same kind) was confirmed: of the very same plan, or of a plan of that name, model and engine since.
+    """
+    receipt = one.receipt
+    if one.intact and receipt.verdict == STOPPED:
+        return not any(
+            other.intact
+            and other.receipt.verdict == CONFIRMED
+            and other.receipt.kind in (receipt.kind, PROOF)
+            and (
+                other.receipt.plan_hash == receipt.plan_hash
+                or (_of(other.receipt) == _of(receipt) and other.receipt.created >= receipt.created)
+            )
+            for other in others
+        )
+    return not one.intact or receipt.verdict != CONFIRMED
+
+
+def _of(receipt: Receipt) -> tuple[str, str, str]:
+    return receipt.plan_name, receipt.model_digest, receipt.engine
