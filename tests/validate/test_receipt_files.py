@@ -70,10 +70,11 @@ def test_a_stopped_receipt_counts_where_nothing_was_confirmed(
 
     assert code(stopped) == 1
     assert code(stopped, proof) == 0
+    other = "sha256:" + "0" * 64  # the plan was changed since
     assert "stopped" in capsys.readouterr().out
-    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64)) == 0  # changed since, and proved anew
-    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64, created="2025-01-02T03:04:05Z")) == 1
-    assert code(stopped, replace(proof, plan_hash="sha256:" + "0" * 64, plan_name="another")) == 1
+    assert code(stopped, replace(proof, plan_hash=other)) == 0
+    assert code(stopped, replace(proof, plan_hash=other, created="2025-01-02T03:04:05Z")) == 1
+    assert code(stopped, replace(proof, plan_hash=other, plan_name="another")) == 1
     assert code(stopped, replace(proof, kind=REHEARSAL)) == 1  # a rehearsal proves no GPU
     assert code(stopped, proof, _receipt(bad)) == 1
 
