@@ -1,0 +1,69 @@
+"""Models and GPUs by name, path or value: the readers are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvplan.arguments import takes
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+
+ModelLike = Model | str | Path | Mapping[str, Any]
+MODEL = (Model, str, Path, Mapping)
+"""The types of a `ModelLike`."""
+_TEXT = (str,)
+
+
+@takes(model=MODEL, revision=_TEXT, weights_from=_TEXT)
+def load_model(model: ModelLike, *, revision: str | None = None, weights_from: str | None = None) -> Model:
+    """A model from a card id, a path (config.json, its directory, a GGUF file), ``hf:org/name`` or a dict.
+
+    weights_from: ``transformers`` counts its tensors by building its class (extras hf and gpu); nothing is
+    built otherwise.
+    Raises KvplanError: unknown-model, bad-config, missing-key, unknown-layer-type, no-network …
+    """
+    found = _loaded(model, revision)
+    if weights_from is None:
+        return found
+    from kvplan.readers.model_weights import counted
+
+    return counted(found, weights_from)
+
+
+def _loaded(model: ModelLike, revision: str | None) -> Model:
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, Mapping):
+        from kvplan.architectures.config.read import read_config
+
+        return read_config(
+            model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict"
+        )
+    from kvplan.readers.sources import open_model
+
+    return open_model(str(model), revision=revision)
+
+
+@takes(gpu=(Gpu, str))
+def load_gpu(gpu: Gpu | str) -> Gpu:
+    """A GPU by slug, alias, NVML name or unique prefix; ``auto``: the first of this machine; ``80GiB``: one
+    that is not listed. Raises KvplanError(unknown-gpu), CannotRunHere(no-gpu | missing-extra)."""
+    return gpus_of(gpu)[0]
+
+
+@takes(gpu=(Gpu, str))
+def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
+    """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
+    if isinstance(gpu, Gpu):
+        return gpu, 1
+    from kvplan.readers.gpus.find import gpu_of_size, parse_gpu_count
+    from kvplan.readers.gpus.find import load_gpu as find
+
+    name, count = parse_gpu_count(gpu)
+    if name.strip().lower() == "auto":
+        from kvplan.readers.gpus.this import first_gpu
+
+        return first_gpu(), count
+    return gpu_of_size(name) or find(name), count

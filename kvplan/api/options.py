@@ -1,0 +1,160 @@
+"""Keywords as `kvplan.settings.Settings`: texts are parsed, short names are written out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from kvplan.api.load import MODEL, gpus_of, load_model
+from kvplan.arguments import check_type
+from kvplan.engines import OWN_OPTIONS
+from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
+from kvplan.record import field_names
+from kvplan.settings import LONGEST, MEDIA, Settings, known_method
+from kvplan.units import parse_bytes, parse_tokens
+
+_SHARE = (Fraction, int, float, str)
+SHORT = {
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "dcp": "decode_context_parallel_size",
+    "batch_size": "requests",
+    "context": "tokens",
+    "kv_dtype": "kv_cache_dtype",
+}
+_LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
+_SIZES = ("kv_cache_memory", "weights")
+_NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
+
+
+def parse_length(value: int | str) -> int:
+    """max_model_len: a length, or ``auto`` (-1, as vLLM writes it) for the longest that fits."""
+    if value == LONGEST or (isinstance(value, str) and value.strip().lower() in ("auto", "-1")):
+        return LONGEST
+    return parse_tokens(value)
+
+
+def parse_number(name: str, value: Any) -> Fraction:
+    """0.9, "0.9" or a Fraction, exactly as written. Raises KvplanError(bad-setting)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
+        raise KvplanError("bad-setting", f"{name} is {value!r}, not a number")
+    text = str(value).strip()
+    if isinstance(value, Fraction):
+        return value
+    if not _NUMBER.fullmatch(text):
+        raise KvplanError("bad-setting", f"{name} is {text!r}, not a number", help="write, for example, 0.9")
+    return Fraction(text)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_LENGTHS, parse_tokens),
+    **dict.fromkeys(_SIZES, parse_bytes),
+    "max_model_len": parse_length,
+    **{name: partial(parse_number, name) for name in _NUMBERS},
+}
+
+
+def _kinds(name: str, annotation: str) -> tuple[type, ...]:
+    """The types that an option is taken in, by the annotation of the setting."""
+    if name in _PARSERS:
+        return _SHARE if "Fraction" in annotation else (int, str)
+    if name in ("gpu", "speculative_model"):
+        return (Gpu, str) if name == "gpu" else MODEL
+    words = annotation.replace("|", " ").replace("[", " ").split()
+    return tuple(kind for kind in (str, bool, int, tuple) if kind.__name__ in words)
+
+
+_KINDS = {name: _kinds(name, str(entry.type)) for name, entry in Settings.__dataclass_fields__.items()}
+
+
+def make_settings(**options: Any) -> Settings:
+    """Settings from keywords, with texts parsed. Raises KvplanError(unknown-option) with the nearest name."""
+    if not options:
+        return _DEFAULTS
+    values: dict[str, Any] = {}
+    own: dict[str, object] = {}
+    count = 1
+    for name, value in options.items():
+        name = SHORT.get(name, name)
+        if name in _COMPUTED or (name not in OPTION_NAMES and name not in OWN_OPTIONS):
+            raise _unknown_option(name)
+        if value is None:
+            continue
+        if name in OWN_OPTIONS:
+            own[name] = OWN_OPTIONS[name].parse(value)
+            continue
+        check_type(name, value, _KINDS[name], "bad-setting")
+        parser = _PARSERS.get(name)
+        if parser is not None:
+            value = parser(value)
+        elif name == "gpu":
+            value, count = gpus_of(value)
+        elif name == "speculative_model":
+            from kvplan.architectures.config.drafts import method_of
+
+            value = load_model(value)
+            if options.get("speculative_method") is None:
+                values["speculative_method"] = method_of(value)
+        elif name == "speculative_method":
+            value = known_method(value)
+        values[name] = value
+    if count > 1:
+        _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)
+    if own:
+        values["engine_options"] = tuple(sorted(own.items()))
+    return Settings(**values)
+
+
+def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
+    """Settings with those that were given in their place, as `make_settings` reads them."""
+    asked = make_settings(**options)
+    given = {SHORT.get(name, name) for name, value in options.items() if value is not None}
+    changes = {name: getattr(asked, name) for name in given if name not in OWN_OPTIONS}
+    if asked.engine_options:
+        own = {**dict(base.engine_options), **dict(asked.engine_options)}
+        changes["engine_options"] = tuple(sorted(own.items()))
+    return replace(base, **changes)
+
+
+def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:
+    """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave.
+
+    dp_inside: SGLang's attention groups, which lie inside tensor parallelism and take no GPUs of their own.
+    """
+    others = int(values.get("pipeline_parallel_size", 1))
+    others *= 1 if dp_inside else int(values.get("data_parallel_size", 1))
+    tensor = values.get("tensor_parallel_size")
+    if tensor is None and others and count % others == 0:
+        values["tensor_parallel_size"] = count // others
+        values["spread"] = True
+    elif (tensor or 1) * others > count:
+        raise KvplanError(
+            "bad-setting",
+            f"the parallel sizes take {(tensor or 1) * others} GPUs, and --gpu names {count}",
+            help="leave --tp out, or name as many GPUs",
+        )
+
+
+_DEFAULTS = Settings()
+OPTION_NAMES = [name for name in field_names(Settings) if name != "spread"]
+_COMPUTED = ("engine_options", "media")
+"""Settings that follow from other keywords."""
+
+
+def _unknown_option(name: str) -> KvplanError:
+    from kvplan.errors import did_you_mean
+
+    names = [*OPTION_NAMES, *OWN_OPTIONS, *MEDIA]
+    near = did_you_mean(name, names)
+    return KvplanError(
+        "unknown-option",
+        f"size() has no option {name!r}",
+        help=f"did you mean {near}?" if near else "options: " + ", ".join(names),
+    )
