@@ -106,13 +106,6 @@ ATTENTION: dict[str, PartsOf] = {
 }
 
 
-def attention_part(view: ConfigView, kind: str) -> Part:
-    """One layer of the given ``layer_types`` word, with the sizes of the whole model."""
-    if kind not in ATTENTION:
-        raise view.refuse("layer_types", f"unknown layer type {kind!r}")
-    return ATTENTION[kind](view)[0]
-
-
 def stray_window(view: ConfigView) -> int | None:
     """A window in the config of a class that has none: transformers' cache obeys it, the model does not."""
     for key in ("sliding_window", "attention_chunk_size"):

@@ -7,7 +7,7 @@ to heads is divided; the indexer is kept whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kvplan.architectures.blocks.decoder import STRAY, num_heads, stray_window, window
@@ -216,8 +216,6 @@ ROUTED = Moe(
     correction="mlp.gate.e_score_correction_bias",
     shared=shared_by_count("n_shared_experts", "num_shared_experts"),
 )
-
-MakeLayer = Callable[[bool, str], Tensors]
 
 
 def dense_forward(view: ConfigView, *, bias: bool = False) -> Tensors:
