@@ -193,3 +193,10 @@ def test_a_trace_is_found_from_the_new_plan(tmp_path: Path) -> None:
     (plan,) = kvplan.load_plans(new / "plan.yaml")
     assert plan.workload is not None
     assert plan.workload.trace == "../old/trace.csv"
+
+
+def test_the_path_of_a_plan_is_no_model_and_is_told_so() -> None:
+    for asked in (kvplan.size, kvplan.plan):
+        with pytest.raises(KvplanError) as caught:
+            asked(str(FOLDER / "chat-qwen3-8b-day.yaml"))
+        assert caught.value.help == ("this is a plan: kvplan.load_plans(path) reads it",)

@@ -58,7 +58,11 @@ class _Reader(LocatedReader):
     def card(self, slug: str) -> Card:
         data = self.data
         if data.get("kvplan") != FORMAT:
-            raise self.wrong(("kvplan",), f"a model card begins with `kvplan: {FORMAT}`")
+            plan = str(data.get("kvplan")).startswith("plan/")
+            helps = ["this is a plan: kvplan.load_plans(path) reads it"] if plan else []
+            raise self.located.error(
+                self.code, f"`kvplan`: a model card begins with `kvplan: {FORMAT}`", ("kvplan",), help=helps
+            )
         self.only(data, _KNOWN, ())
         source = self.source(())
         if source is None:
