@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick mutants lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make quick        ruff and the tests that break first: under a minute on 2 idle cores"
+	@echo "make mutants      would a test notice? five modules whose arithmetic decides answers"
 	@echo "make laws         the properties that make test samples, with many more examples"
 	@echo "make fuzz         100,000 bent inputs (under 3 minutes on 2 cores); FUZZ_SEED=1 for others"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
@@ -63,6 +64,9 @@ quick: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
+
+mutants: $(VENV)/.test
+	$(BIN)/python -m scripts.mutants
 
 laws: $(VENV)/.test
 	KVPLAN_LAWS=all $(BIN)/python -m pytest -n 2 --dist worksteal -m laws tests $(PYTEST_ARGS)

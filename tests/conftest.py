@@ -18,6 +18,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
 ELSEWHERE = {"gpu", "vllm", "llamacpp"}
 """Markers of tests that need a machine or an engine of their own."""
+UNINSTALLABLE = "torchvision"
+"""No release on the index is built for torch without CUDA."""
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -54,6 +56,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help=f"a test that is skipped without one of these markers fails: {', '.join(sorted(ELSEWHERE))}",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A whole module that is skipped: only for what pip cannot install beside the rest."""
+    report = yield
+    strict = collector.config.getoption("--nothing-else-skipped")
+    if strict and report.skipped and UNINSTALLABLE not in str(report.longrepr):
+        report.outcome = "failed"
+    return report
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from scripts import changelog, new_releases
+from scripts import changelog, coverage_ratchet, mutants, new_releases
 from tests.report.schemas import builtin_errors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,6 +152,73 @@ def test_a_decision_is_dated_listed_and_about_files_that_exist(path: Path) -> No
     assert f"({path.name})" in (path.parent / "README.md").read_text(encoding="utf-8")
     for name in re.findall(r"`((?:kvplan|tests|scripts)/[\w/.]+)`", text):
         assert (ROOT / name).exists(), name
+
+
+def _report(**files: tuple[int, int, int, int]) -> dict[str, Any]:
+    names = ("covered_lines", "num_statements", "covered_branches", "num_branches")
+    return {
+        "files": {
+            f"kvplan/{path.replace('__', '/')}.py": {"summary": dict(zip(names, counts))}
+            for path, counts in files.items()
+        }
+    }
+
+
+def test_coverage_is_by_room_and_never_falls() -> None:
+    found = coverage_ratchet.reached(
+        _report(
+            terms=(9, 10, 1, 2),
+            engines__vllm__plan=(30, 30, 9, 10),
+            engines__base=(1, 2, 0, 0),
+            api=(0, 9, 0, 9),
+        )
+    )
+    assert found == {"terms": 8333, "engines": 9523}
+    assert coverage_ratchet.fallen(found, {"terms": 8333, "engines": 9000}) == []
+    assert coverage_ratchet.fallen(found, {"terms": 8334, "units": 5000}) == [
+        "terms: 83.33 %, was 83.34 %",
+        "units: 0.00 %, was 50.00 %",
+    ]
+
+
+@pytest.mark.parametrize("module", mutants.TESTS)
+def test_every_mutant_is_a_change_of_what_runs(module: str) -> None:
+    """Python that can be compiled, each unlike the module and unlike the others of its line."""
+    found = mutants.mutants(module)
+    assert len(found) >= 9
+    assert len({one.source for one in found}) == len(found)
+    whole = ast.unparse(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")))
+    for one in found:
+        assert one.source != whole
+        compile(one.source, module, "exec")
+    assert all((ROOT / name).is_file() for name in mutants.TESTS[module])
+
+
+SKIPS = """
+import pytest
+
+def test_that_runs():
+    pass
+
+@pytest.mark.gpu
+def test_without_a_gpu():
+    pytest.skip("no device")
+
+@pytest.mark.skipif({reason!r} != "", reason={reason!r})
+def test_that_may_not_be_skipped():
+    pass
+"""
+
+
+@pytest.mark.parametrize(("reason", "code"), [("", 0), ("a file is not there", 1)])
+def test_nothing_is_skipped_without_its_marker(tmp_path: Path, reason: str, code: int) -> None:
+    (tmp_path / "test_x.py").write_text(SKIPS.format(reason=reason), encoding="utf-8")
+    words = ["-q", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), "--nothing-else-skipped"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "-p", "no:cacheprovider", str(tmp_path / "test_x.py")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_the_security_policy_names_tests_that_exist() -> None:
