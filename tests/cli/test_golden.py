@@ -43,7 +43,10 @@ def is_screen(case: Path) -> bool:
     return not (file or "--json" in command or "--markdown" in command)
 
 
-@pytest.mark.parametrize("case", filter(is_screen, CASES), ids=lambda case: str(case.name))
+SCREENS = [case for case in CASES if is_screen(case)]
+
+
+@pytest.mark.parametrize("case", SCREENS, ids=[case.name for case in SCREENS])
 def test_a_screen_is_at_most_80_columns_wide(case: Path) -> None:
     too_wide = [
         row for row in (case / "stdout.txt").read_text(encoding="utf-8").splitlines() if len(row) > 80
