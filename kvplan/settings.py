@@ -110,6 +110,8 @@ LOOKUP_METHODS = ("ngram", "ngram_gpu", "suffix")
 """Speculative methods that propose what was seen before: no model, no layers, no weights."""
 HEAD_METHODS = ("eagle", "eagle3")
 """Speculative methods whose draft is a head of one layer like the target's."""
+EAGLE_LIKE = (*HEAD_METHODS, "mtp", "dflash", "dspark")
+"""Methods whose drafts read the target's hidden states (vllm/config/speculative.py, use_eagle)."""
 LONGEST = -1
 """max_model_len ``auto``: the longest that fits, at most the model's own (vLLM's -1)."""
 MOST_GIB = 10**6

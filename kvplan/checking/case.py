@@ -8,7 +8,7 @@ from math import lcm
 from typing import NamedTuple
 
 from kvplan.checking.start import MOST, Started
-from kvplan.plans.sharing import Sharing, block_of
+from kvplan.plans.sharing import Sharing, block_of, dropped_of
 from kvplan.units import ceil_div
 
 _SCALE_BITS = 512
@@ -30,8 +30,10 @@ class Case(Started):
         """What of the workload's prompts lies in the pool once."""
         workload, result = self.plan.workload, self.result
         assert workload is not None
-        block = 0 if result is None else block_of(result)
-        return Sharing(block, workload.shared_prefix_tokens, workload.samples)
+        if result is None:
+            return Sharing(0, workload.shared_prefix_tokens, workload.samples)
+        dropped = dropped_of(result)
+        return Sharing(block_of(result), workload.shared_prefix_tokens, workload.samples, dropped)
 
     @property
     def plain(self) -> bool:

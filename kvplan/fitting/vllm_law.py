@@ -136,7 +136,8 @@ class VllmLaw:
         def share(tokens: int) -> Fraction | None:
             return Fraction(held(tokens), blocks) if blocks else None
 
-        return Room(pool, runs, takes, share, start.block)
+        dropped = start.block if plan.steps.drops else 0
+        return Room(pool, runs, takes, share, start.block, dropped)
 
     def _shape(self, tokens: int, answer: int) -> tuple[int, int, int]:
         """(prompt, answer, encoder tokens) of a request."""

@@ -215,7 +215,7 @@ class Ask:
     def sharing(self, room: Room) -> Sharing:
         """What of the prompts that room holds once."""
         longest = max(shape.input_tokens for shape in self.shapes)
-        return Sharing(room.block, min(self.prefix, longest), self.samples)
+        return Sharing(room.block, min(self.prefix, longest), self.samples, room.dropped)
 
     def running(self, offer: Offer, requests: int, block: int) -> Running:
         """So many requests of the mean shape on one pool of the offer; block: of its room."""

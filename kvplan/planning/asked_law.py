@@ -11,7 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.law import Fell, Room, weights_alone
-from kvplan.plans.sharing import Taken, block_of, runs_of, share_of, taken_of
+from kvplan.plans.sharing import Taken, block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -69,6 +69,7 @@ class AskedLaw:
             lambda tokens, answer: _taken(asked(tokens, answer)),
             lambda tokens: _share(asked(tokens, 0)),
             block_of(found),
+            dropped_of(found),
         )
 
     def _ask(self, settings: Settings) -> Answer:

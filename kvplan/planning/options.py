@@ -19,7 +19,7 @@ from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
 from kvplan.plans.law import Fell, Room
 from kvplan.plans.serve import HOST_TIERS, serve_of
-from kvplan.plans.sharing import block_of, runs_of, share_of, taken_of
+from kvplan.plans.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -105,6 +105,7 @@ def holds(ask: Ask, found: Found) -> bool:
         lambda tokens, answer: taken_of(asked(tokens, answer)),
         lambda tokens: share_of(asked(tokens, 0)),
         block_of(first),
+        dropped_of(first),
     )
     return dealt_fits(ask, room, found.per_engine) and also_fits(ask, room, found.engines)
 

@@ -35,14 +35,15 @@ def weights_alone(amount: int, usable: int) -> Fell:
 
 class Room(NamedTuple):
     """The pool of one GPU in bytes. runs: requests of so many tokens, so many of them generated, that run at
-    once; takes: what one of them takes; share: what start-up reserves for so many tokens. block:
-    `kvplan.plans.sharing.shared_block`."""
+    once; takes: what one of them takes; share: what start-up reserves for so many tokens. block, dropped:
+    `kvplan.plans.sharing.Sharing`."""
 
     pool_bytes: int
     runs: Callable[[int, int], int]
     takes: Takes
     share: Share
     block: int = 0
+    dropped: int = 0
 
 
 class Law(Protocol):

@@ -3,8 +3,12 @@
 Only whole blocks of layers that keep every token are the same for two requests (vllm-project/vllm
 v1/core/kv_cache_manager.py), and only in an engine that keeps prefixes:
 
-    request of a shape = samples · share(shape) − (samples − 1) · whole(prompt) − whole(min(prefix, prompt))
-    requests           = Σ requests of the mix + whole(prefix) + the largest excess of a shape
+    request of a shape = samples · share(shape) − (samples − 1) · hit(prompt, prompt) − hit(prompt, prefix)
+    requests           = Σ requests of the mix + whole(prefix) − dropped + the largest excess of a shape
+
+hit(prompt, head): the whole blocks of a prompt's first tokens that are found in the pool. The last token of a
+prompt is always computed again (get_computed_blocks), and its block with it; drafts that read the target's
+hidden states (EAGLE, MTP) drop one block more (use_eagle_block_drop).
 
 share(shape): of one pool, by the engine's own allocator, once the request's prompt is computed; excess: what
 must be free beyond that to admit it (windows: tokens in flight; one request at a time, the others wait for
@@ -20,6 +24,7 @@ from typing import NamedTuple
 
 from kvplan.plans.workload import Shape
 from kvplan.results import PoolGroup, SizeResult
+from kvplan.settings import EAGLE_LIKE
 
 Share = Callable[[int], "Fraction | None"]
 """The share of one pool that so many tokens take; None where the engine does not take them."""
@@ -41,22 +46,27 @@ _FULL = ("full_attention", "mla_attention")
 
 class Sharing(NamedTuple):
     """block: tokens of the largest unit that is shared, 0 where nothing is. prefix: tokens that all prompts
-    begin with; samples: sequences of one prompt."""
+    begin with; samples: sequences of one prompt; dropped: tokens at the end of what is found that are not
+    taken."""
 
     block: int = 0
     prefix: int = 0
     samples: int = 1
+    dropped: int = 0
 
     @property
     def apart(self) -> bool:
         """Whether every request is one sequence that has no block in common with another."""
         return self.samples == 1 and (not self.block or self.prefix < self.block)
 
-    def whole(self, tokens: int, share: Share) -> Fraction:
+    def _whole(self, tokens: int, share: Share) -> Fraction:
         """The share of the whole blocks of so many tokens, where equal ones are held once; else 0."""
-        if not tokens or not self.block:
-            return Fraction(0)
-        return share(tokens // self.block * self.block) or Fraction(0)
+        whole = tokens // self.block * self.block - self.dropped if self.block else 0
+        return (share(whole) or Fraction(0)) if whole > 0 else Fraction(0)
+
+    def hit(self, prompt: int, head: int, share: Share) -> Fraction:
+        """The share of what of a prompt's first ``head`` tokens is found in the pool."""
+        return self._whole(min(head, prompt - 1), share)
 
     def request(self, shape: Shape, takes: Takes, share: Share) -> Taken | None:
         """What one request of the shape takes, all its samples, without what it shares with others."""
@@ -64,12 +74,13 @@ class Sharing(NamedTuple):
         if one is None:
             return None
         more = self.samples - 1
-        saved = self.whole(shape.input_tokens, share) * more if more else 0
-        return Taken(one.share * self.samples - saved - self.common(share, shape.input_tokens), one.excess)
+        prompt = shape.input_tokens
+        saved = self.hit(prompt, prompt, share) * more if more else 0
+        return Taken(one.share * self.samples - saved - self.hit(prompt, self.prefix, share), one.excess)
 
-    def common(self, share: Share, prompt: int | None = None) -> Fraction:
-        """The share of what all prompts (of so many tokens) begin with: held once."""
-        return self.whole(self.prefix if prompt is None else min(self.prefix, prompt), share)
+    def common(self, share: Share) -> Fraction:
+        """The share of what all prompts begin with: held once."""
+        return self._whole(self.prefix, share)
 
 
 def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
@@ -78,6 +89,13 @@ def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
     if not prefix_caching or not groups or any(group.kind not in _FULL for group in groups):
         return 0
     return max(group.block_size for group in groups)
+
+
+def dropped_of(result: SizeResult) -> int:
+    """Tokens that a prefix hit leaves out at its end (vllm-project/vllm vllm/config/speculative.py,
+    use_eagle_block_drop)."""
+    drops = result.engine.name == "vllm" and result.settings.get("speculative_method") in EAGLE_LIKE
+    return block_of(result) if drops else 0
 
 
 def block_of(result: SizeResult) -> int:

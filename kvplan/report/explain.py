@@ -165,8 +165,11 @@ def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
 _AT_ONCE = {
     "vllm": "as many as arrive together without one being preempted: a window or a chunk is given back as a"
     " request goes on, so only prompts under way hold their tokens in flight (v1/core/sched/scheduler.py)",
-    "sglang": "as many as fit at full length, answers included: none is retracted (managers/scheduler.py)",
-    "trtllm": "the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT)",
+    "sglang": "as many as fit at full length, answers included: so none is retracted, which admission alone"
+    " would not prevent: it charges running requests a part of their answers (new_token_ratio,"
+    " managers/schedule_policy.py)",
+    "trtllm": "the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT, the default of"
+    " capacity_scheduler_policy, llmapi/llm_args.py; MAX_UTILIZATION would admit more and pause some)",
     "llamacpp": "a slot a request, as long as the longest (tools/server/server.cpp)",
     "transformers": "as many rows as the memory holds at full length; there is no scheduler",
 }

@@ -83,7 +83,7 @@ def test_what_is_shared_is_never_more_than_there_is(
     sharing, shape = Sharing(block, prefix, samples), Shape(prompt, answer)
     own = sharing.request(shape, takes, share)
     assert own is not None
-    whole = own.share + sharing.common(share, prompt)
+    whole = own.share + sharing.hit(prompt, prefix, share)
     assert share(shape.tokens) <= whole <= share(shape.tokens) * samples
     if not block:
         assert whole == share(shape.tokens) * samples

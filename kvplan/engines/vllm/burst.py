@@ -22,14 +22,12 @@ MOST_WORK = 200_000
 have in one stretch. Ordinary questions seldom need a third of it, a million tokens in steps of a few more."""
 
 
-class Course(Holding):
+class Burst(Holding):
     """The burst's first requests, one after another, until so many as were asked for have been computed.
 
     prompt and answer: tokens of each request; the last token of an answer is never computed. usable: blocks
     of the pool, where requests wait for them; None: there are always enough, and ``asked`` says how many.
     most: requests that the engine lets in at all (max_num_seqs).
-
-    searched: changes looked at for the question asked last.
 
     asked[n]: most blocks that a burst of n needs until request n + 1 is let in; let_in[n]: what it takes
     until request n + 1 is.
@@ -43,15 +41,15 @@ class Course(Holding):
         answer: int,
         usable: int | None = None,
         watermark: int = 0,
-        most: int = MOST_WORK,
+        most: int | None = None,
     ) -> None:
         super().__init__(tables, steps, prompt, answer)
         self.usable, self.watermark = usable, watermark
         # Where nothing is given back, a burst takes most when it is at its longest: no step before decides.
         self.only_grows = not watermark and all(table.rule in (FULL, FIXED) for table in tables)
+        most = MOST_WORK if most is None else most
         self.most = most if self.only_grows else min(most, MOST_WORK // self.changes)
         self.work = 0
-        self.searched = 0
         self.starts: list[int] = []
         self.ends: list[int | None] = []
         self.marks: list[list[int]] = []
@@ -63,9 +61,14 @@ class Course(Holding):
         self._young: list[int] = []
         self._prefilling: list[int] = []
         self._calendar: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        self._decoding = self._computed = 0
+        self._encoder_room = max(steps.encoders, steps.encoder)
+        self._decoding = [0] * steps.stride
+        self._computed = 0
         self._leaving: defaultdict[int, int] = defaultdict(int)
-        self._needs: dict[int, int] = {}
+
+    def _age(self, step: int, end: int) -> int:
+        """Steps that a request was given after its prompt's last."""
+        return min((step - end) // self.steps.stride, max(self.last_age, 0))
 
     def _progress(self, number: int, step: int) -> int:
         """Tokens of a request that are scheduled once a step is."""
@@ -73,25 +76,39 @@ class Course(Holding):
         if step < start:
             return 0
         if end is not None and step >= end:
-            return self.prompt + min(step - end, self.last_age)
+            return self.prompt + self._age(step, end) * self.steps.gain
         marks = self.marks[number]
         return marks[min(step - start, len(marks) - 1)]
 
     def holds(self, number: int, step: int) -> int:
-        """Blocks of a request after a step has scheduled it."""
+        """Blocks of a request after a step: as its last step left it, in which it was given a token."""
         end = self.ends[number]
-        if end is not None and step - end >= self.steps.depth:
-            return self.settled(min(step - end, max(self.last_age, 0)))
-        done, processed = self._progress(number, step), self._progress(number, step - self.steps.depth)
+        if end is not None and step >= end:
+            age = self._age(step, end)
+            if age >= self.lag:
+                return self.settled(age)
+            step, done = end + age * self.steps.stride, self.taken(age)
+        else:
+            step = self._last_part(number, step)
+            done = self._progress(number, step)
+        processed = self._progress(number, step - self.steps.depth)
         found = 0
         for table in self.tables:
             if table.rule == STATE:
-                found += self._states(table, number, step, processed) * table.groups
+                found += self._states(table, number, step, done, processed) * table.groups
             else:
                 found += self.grown(table, done, processed) * table.groups
         return found
 
-    def _states(self, table: Table, number: int, step: int, processed: int) -> int:
+    def _last_part(self, number: int, step: int) -> int:
+        """The last step that took a part of a prompt."""
+        start, marks = self.starts[number], self.marks[number]
+        place = min(step - start, len(marks) - 1)
+        while place > 0 and marks[place] == marks[place - 1]:
+            place -= 1
+        return start + place
+
+    def _states(self, table: Table, number: int, step: int, done: int, processed: int) -> int:
         """Blocks of an aligned state group while the prompt is computed or under way."""
         start, block = self.starts[number], table.block
         places: set[int] = set()
@@ -102,7 +119,6 @@ class Course(Holding):
                 if self.keeps_checkpoint(table, before, mark):
                     places.add(ceil_div(mark, block) - 2)
             before = mark
-        done = self._progress(number, step)
         if done > before:
             places.update(range(before // block, ceil_div(done, block)))
         first = (processed - 1) // block if processed else 0
@@ -135,24 +151,25 @@ class Course(Holding):
     def _one_step(self) -> None:
         self._step += 1
         self.work += 1
-        step = self._step
-        self._decoding -= self._leaving.pop(step, 0)
-        budget = max(1, self.steps.batch - self._decoding * self.steps.each)
-        if not self.steps.chunked:
-            budget = max(budget, self.prompt)
+        step, steps = self._step, self.steps
+        turn = step % steps.stride
+        self._decoding[turn] -= self._leaving.pop(step, 0)
+        slots = steps.slots
+        budget = steps.batch - self._decoding[turn] * (1 + steps.drafts + slots)
+        encoders = self._encoders(step)
         if not self.only_grows:
             self._decode(step)
         busy = False  # a prompt that no step takes a part of (fewer tokens than its alignment) waits for ever
         for number in list(self._prefilling):
-            taken = self._compute(number, step, budget)
-            busy = busy or taken > 0
-            budget -= taken
-            if not budget:
+            if budget <= slots:
                 break
-        while budget and len(self.starts) < self.most and not self.spent:
+            taken = self._compute(number, step, budget - slots)
+            busy = busy or taken > 0
+            budget -= taken + slots if taken else 0
+        while budget > slots and encoders and len(self.starts) < self.most and not self.spent:
             number = len(self.starts)
-            chunk = self.chunk(0, budget)
-            if not chunk or (not self.steps.chunked and budget < self.prompt):
+            chunk = self.chunk(0, budget - slots)
+            if not chunk or (not steps.chunked and chunk < self.prompt):
                 break
             need = 0
             if not self.only_grows:
@@ -168,14 +185,28 @@ class Course(Holding):
             self._prefilling.append(number)
             self._peak = max(self._peak, need)
             self.let_in.append(self._peak)
-            budget -= self._compute(number, step, chunk)
+            budget -= self._compute(number, step, chunk) + slots
+            encoders -= 1
+            self._encoder_room -= steps.encoder
             self._waited = 0
             busy = True
         self._waited = 0 if busy or self._young else self._waited + 1
-        if self._waited > self.period + self.steps.depth or (
+        if self._waited > self.period * steps.stride + self.ripe or (
             self.usable is not None and self._peak > self.usable
         ):
             self.stuck = True
+
+    def _encoders(self, step: int) -> int:
+        """Requests whose encoders this step may run.
+
+        v1/core/encoder_cache_manager.py (EncoderDecoderCacheManager): what an encoder takes of the cache is
+        given back with each step of its request that has ended, not with the first alone.
+        """
+        one = self.steps.encoder
+        if not one:
+            return self.most
+        self._encoder_room += one * bisect_right(self.starts, step - self.steps.depth)
+        return min(max(1, self.steps.encoders // one), self._encoder_room // one)
 
     def _decode(self, step: int) -> None:
         """Requests whose prompts are computed: what they take and give back in this step, in their order."""
@@ -193,17 +224,17 @@ class Course(Holding):
             self._now(number, step)
             end = self.ends[number]
             assert end is not None
-            if step - end < self.steps.depth:
+            if step - end < self.ripe:
                 self._young.append(number)
             else:
-                self._plan_change(number, step - end)
+                self._plan_change(number, self.lag)
 
     def _plan_change(self, number: int, age: int) -> None:
         coming, change = self.next_change(age)
         end = self.ends[number]
         assert end is not None
         if coming <= self.last_age:
-            self._calendar[end + coming].append((number, coming, change))
+            self._calendar[end + coming * self.steps.stride].append((number, coming, change))
 
     def _now(self, number: int, step: int) -> None:
         self.work += 1 + (len(self.marks[number]) >> 4 if self.steps.align else 0)  # states look at each part
@@ -224,90 +255,8 @@ class Course(Holding):
             self._prefilling.remove(number)
             if not self.only_grows:
                 self._young.append(number)
-            self._decoding += 1
-            self._leaving[step + self.last_age + 1] += 1
+            self._decoding[step % self.steps.stride] += 1
+            self._leaving[step + (self.last_age + 1) * self.steps.stride] += 1
         if tokens and not self.only_grows:
             self._now(number, step)
         return tokens
-
-    # --------------------------------------------------------------------------------------- what is needed
-
-    def need(self, count: int) -> int:
-        """Blocks without which a burst of ``count`` waits or has a request preempted.
-
-        Two stretches decide beside the course itself: the steps after the last prompt, until windows have
-        settled, and those before the first request ends, when all are as long as they ever are together. One
-        that would end before the last prompt is computed counts as if it stayed.
-        """
-        found = self._needs.get(count)
-        if found is None:
-            found = self._needs[count] = self._needed(count)
-        return found
-
-    def _needed(self, count: int) -> int:
-        ends = self._ends_of(count)
-        last, over = max(ends), self._over(ends)
-        if self.only_grows:
-            longest = max(self.last_age, 0)
-            return sum(self.settled(min(over - end, longest)) for end in ends)
-        begin, asked = self.starts[count - 1], self.let_in[count - 1]
-        if count < len(self.starts) and self.starts[count] <= over:
-            begin, asked = self.starts[count], self.asked[count]
-        early = min(over, last + self.steps.depth + self.period)
-        asked = max(asked, self._stretch(ends, begin, early))
-        if over > early:
-            asked = max(asked, self._stretch(ends, max(early, over - self.period), over))
-        return asked
-
-    def together(self, count: int) -> int:
-        """Blocks of a burst of ``count`` before the first of them ends."""
-        ends = self._ends_of(count)
-        over = self._over(ends)
-        settled = min(over, max(ends) + self.steps.depth)
-        return self._stretch(ends, max(settled, over - self.period), over)
-
-    def _ends_of(self, count: int) -> list[int]:
-        return [end for end in self.ends[:count] if end is not None]
-
-    def _over(self, ends: list[int]) -> int:
-        """The last step in which all are there."""
-        return max(ends[0] + max(self.last_age, 0) + self.steps.depth - 1, *ends)
-
-    def may_wait(self, count: int, usable: int) -> bool:
-        """Whether one request more than ``count`` might run if it waited for its neighbours' prompts: it was
-        its admission that asked for too much, and would not if they had settled."""
-        if count >= len(self.let_in) or self.let_in[count] <= usable:
-            return False
-        least = min(self.settled(age) for age in self.first_ages)
-        return least * count + self.gate <= usable
-
-    def _stretch(self, ends: list[int], begin: int, end: int) -> int:
-        """Most blocks in use in the steps begin … end."""
-        depth, count = self.steps.depth, len(ends)
-        longest, total = max(self.last_age, 0), 0
-        events: list[tuple[int, int, int]] = []
-        for number in range(count):
-            ended = ends[number]
-            age = begin - ended
-            if age >= depth:
-                total += self.settled(min(age, longest))
-            else:
-                held = self.holds(number, begin)
-                total += held
-                for step in range(begin + 1, min(end, ended + depth) + 1):
-                    now = self.holds(number, step)
-                    if now != held:
-                        events.append((step, number, now - held))
-                        held = now
-                age = depth
-            last = min(self.last_age, end - ended)
-            while age < last:
-                age, change = self.next_change(age)
-                if age <= last:
-                    events.append((ended + age, number, change))
-        most = total
-        events.sort()
-        for _, _, change in events:
-            total += change
-            most = max(most, total)
-        return most

@@ -1,10 +1,11 @@
-"""The largest burst that a pool runs: `kvplan.engines.vllm.burst` asked how much each needs."""
+"""The largest burst that a pool runs: `kvplan.engines.vllm.needs` asked how much each needs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
-from kvplan.engines.vllm.burst import MOST_WORK, Course
+from kvplan.engines.vllm.burst import MOST_WORK
+from kvplan.engines.vllm.needs import Course
 
 MOST_SEARCHED = 2 * MOST_WORK
 """Changes that the bursts tried may have together; a search that needs more ends at what it knows to fit."""
@@ -56,7 +57,7 @@ def most_running(course: Course, usable: int, limit: int) -> int:
     if found >= min(limit, course.reach) or not course.may_wait(found, usable):
         return found
     patient = Course(
-        course.tables, course.steps, course.prompt, course.last_age + 1, usable, course.watermark, course.most
+        course.tables, course.steps, course.prompt, course.answer, usable, course.watermark, course.most
     )
     most = fitting(patient, usable, limit)
     most = min(most, course.extend(most))

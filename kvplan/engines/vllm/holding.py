@@ -3,22 +3,26 @@
 vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split),
 vllm/v1/core/kv_cache_manager.py (allocate_slots) and vllm/v1/core/single_type_kv_cache_manager.py.
 
-A request holds, after a step has scheduled it up to c tokens, p of which are processed (all steps but the
-last ``depth`` - 1 have ended), in a group of blocks of b tokens:
+A request holds, after a step has scheduled it up to c tokens, drafts of all steps under way included, p of
+which are processed (all steps but the last ``depth`` - 1 have ended), in a group of blocks of b tokens:
 
-    full       ceil((c + ahead) / b)
-    window     ceil((c + ahead) / b) - max(0, p - span) // b         span = window - 1 + retained
-    chunk      ceil((c + ahead) / b) - (p // span) * span // b       span = the chunk
+    full       ceil(s / b)                                     s = min(c + ahead, longest)
+    window     ceil(s / b) - max(0, p - span) // b             span = window - 1 + retained
+    chunk      ceil(s / b) - (p // span) * span // b           span = the chunk
     state      one for every block that a step ended in, from (p - 1) // b on (mamba_cache_mode align)
     fixed      span
 
-It frees what it no longer sees when it is scheduled, before it takes new blocks. First come, first served:
-the requests that run are scheduled first, in their order, one token each once their prompts are computed;
-what is left of max_num_batched_tokens goes to prompts. One that waits is admitted where blocks for its whole
-prompt are free (at most what one request may take at a time: ``cap``) and the watermark beside them.
+It frees what it no longer sees when it is scheduled, before it takes new blocks; one that gets no token in a
+step keeps what it has. First come, first served: the requests that run are scheduled first, in their order,
+one token each and its drafts once their prompts are computed (in a pipeline every ``stride`` steps); what is
+left of max_num_batched_tokens goes to prompts. One that waits is admitted where blocks for its whole prompt
+are free (at most what one request may take at a time: ``cap``) and the watermark beside them. Of the drafts
+of every step none are accepted, or all (``gain``): the first keeps all requests together for longest.
 """
 
 from __future__ import annotations
+
+from math import gcd, lcm
 
 from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
@@ -45,33 +49,64 @@ class Table(KeptHash):
 class Steps(KeptHash):
     """What the scheduler's settings come to.
 
-    batch: max_num_batched_tokens; depth: steps under way at once, the one that is scheduled among them; each:
-    tokens of a step that a decoding request takes; ahead: slots beyond the last token (drafts); chunked:
-    whether prompts may be cut; align: tokens at whose multiples prompts are cut (state groups), 0: anywhere;
-    hashed: tokens of the finest prefix hash.
+    batch: max_num_batched_tokens; depth: steps under way at once, the one that is scheduled among them;
+    stride: steps from one token of a request to its next (pipeline stages); drafts: tokens that a decoding
+    request takes of a step beside its own; gain: tokens that it makes in a step; flight: its steps under way
+    at once, whose drafts it keeps room for; ahead: slots beyond (num_lookahead_tokens); slots: tokens of a
+    step's budget that any request takes besides (max_num_new_slots_for_drafting); longest: max_model_len, no
+    slot lies beyond it, 0: none; runway: tokens before a prompt's end in which no part of it ends
+    (num_prefill_lookahead_tokens); chunked: whether prompts may be cut; align: tokens at whose multiples
+    prompts are cut (state groups), 0: anywhere; hashed: tokens of the finest prefix hash; drops: whether a
+    prefix hit drops its last block (EAGLE); encoder, encoders: of an encoder-decoder, tokens of one request's
+    encoder and what one step may encode.
     """
 
     batch: int
     depth: int = 1
-    each: int = 1
+    stride: int = 1
+    drafts: int = 0
+    gain: int = 1
+    flight: int = 1
     ahead: int = 0
+    slots: int = 0
+    longest: int = 0
+    runway: int = 0
     chunked: bool = True
     align: int = 0
     hashed: int = 0
+    drops: bool = False
+    encoder: int = 0
+    encoders: int = 0
 
 
 class Holding:
     """One request of a burst of equal ones. prompt and answer: its tokens; the last is never computed.
 
-    gate: blocks that must be free to admit it; period: steps after which it holds as much, growth aside;
-    changes: how often at most it takes blocks or gives some back in so many steps.
+    age: steps that it was given after its prompt's last; last_age: its age when it ends; gate: blocks that
+    must be free to admit it; lag: its steps under way once its prompt is processed; ripe: steps from its
+    prompt's last until then; period: ages after which it holds as much, growth aside; changes: how often at
+    most it takes blocks or gives some back in so many, chunk by chunk where that is enough (``sparse``).
     """
 
     def __init__(self, tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> None:
-        self.tables, self.steps, self.prompt, self.last_age = tables, steps, prompt, answer - 1
-        self.period = max((_period(table) for table in tables), default=1)
-        stretch = max(0, min(self.period + steps.depth, self.last_age))
-        self.changes = sum(2 * (stretch // _often(table) + 1) for table in tables) or 1
+        self.tables, self.steps, self.prompt, self.answer = tables, steps, prompt, answer
+        self.last_age = ceil_div(answer - 1, steps.gain)
+        if (
+            steps.gain > 1
+        ):  # what is under way may be rejected: a step more is scheduled before the end is sure
+            self.last_age += steps.flight - 1
+        self.lag = ceil_div(steps.depth, steps.stride)
+        self.ripe = self.lag * steps.stride
+        self.period = lcm(*(_period(table, steps.gain) for table in tables))
+        # Only chunks give blocks back, and every step makes one token: `kvplan.engines.vllm.needs`.
+        capped = steps.longest and self.taken(self.last_age) + steps.ahead > steps.longest
+        plain = steps.gain == steps.stride == 1 and not capped
+        self.sparse = plain and {table.rule for table in tables} <= {FULL, FIXED, CHUNK}
+        stretch = max(0, min(self.period + self.lag, self.last_age))
+        gives = sum(stretch // table.span + 1 for table in tables if table.rule == CHUNK)
+        if self.sparse and gives:
+            stretch = min(stretch, ceil_div(prompt, steps.batch) + 2 * self.ripe)
+        self.changes = sum(2 * (stretch * steps.gain // _often(table) + 1) for table in tables) + gives
         self.gate = sum(self._gate(table) * table.groups for table in tables)
         self._next: dict[int, tuple[int, int]] = {}
         self._settled: dict[int, int] = {}
@@ -90,21 +125,31 @@ class Holding:
         return int(table.checkpoint and ceil_div(end, table.block) - 2 > (start - 1) // table.block)
 
     def settled(self, age: int) -> int:
-        """Blocks of a request ``age`` steps after its prompt's last, all steps of the prompt processed."""
+        """Blocks of a request of this age, all steps of the prompt processed."""
         found = self._settled.get(age)
         if found is None:
-            done = self.prompt + age
+            done, processed = self.taken(age), self.prompt + (age - self.lag) * self.steps.gain
             found = self._settled[age] = sum(
-                self.grown(table, done, done - self.steps.depth) * table.groups for table in self.tables
+                self.grown(table, done, processed) * table.groups for table in self.tables
             )
         return found
+
+    def taken(self, age: int) -> int:
+        """Tokens that are scheduled for a request of this age, drafts under way included; none beyond the
+        last place that a token may have."""
+        steps, made = self.steps, self.prompt + age * self.steps.gain
+        most = made + (1 + steps.drafts - steps.gain) * min(age, steps.flight)
+        return min(most, max(steps.longest - 1, self.prompt)) if steps.longest else most
 
     def grown(self, table: Table, done: int, processed: int) -> int:
         if table.rule == FIXED:
             return table.span
         if table.rule == STATE:
             return ceil_div(done, table.block) - max(0, processed - 1) // table.block + table.spare
-        blocks = ceil_div(done + self.steps.ahead, table.block)
+        slots = done + self.steps.ahead
+        if self.steps.longest:
+            slots = min(slots, max(self.steps.longest, done))
+        blocks = ceil_div(slots, table.block)
         if table.rule == WINDOW:
             return blocks - max(0, processed - table.span) // table.block
         if table.rule == CHUNK:
@@ -115,32 +160,39 @@ class Holding:
         """The next age at which a settled request holds more or fewer blocks, and by how many."""
         found = self._next.get(age)
         if found is None:
-            ages = [age + 1 + ahead for table in self.tables for ahead in self._until(table, age + 1)]
+            ages = [later for table in self.tables for later in self._until(table, age)]
             coming = min(ages, default=self.last_age + 1)
             found = self._next[age] = coming, self.settled(coming) - self.settled(coming - 1)
         return found
 
     def _until(self, table: Table, age: int) -> tuple[int, ...]:
-        """Steps from ``age`` until the group takes a block, and until it gives one back."""
-        done = self.prompt + age
+        """The next ages at which the group takes a block, and at which it gives one back."""
+        steps, block = self.steps, table.block
         if table.rule == FIXED:
             return ()
+        taken = self.prompt + (1 + steps.drafts - steps.gain) * steps.flight
+        seen = self.prompt - self.lag * steps.gain
         if table.rule == STATE:
-            return (1 - done) % table.block, (1 + self.steps.depth - done) % table.block
-        takes = (1 - self.steps.ahead - done) % table.block
+            return self._passes(taken, block, age), self._passes(seen, block, age)
+        takes = self._passes(taken + steps.ahead, block, age)
         if table.rule == WINDOW:
-            return takes, (self.steps.depth + table.span - done) % table.block
+            return takes, self._passes(seen - table.span + 1, block, age)
         if table.rule == CHUNK:
-            return takes, (self.steps.depth - done) % table.span
+            return takes, self._passes(seen + 1, table.span, age)
         return (takes,)
+
+    def _passes(self, start: int, block: int, age: int) -> int:
+        """The first age after this at which start + gain · age goes beyond a further multiple of block."""
+        now = max(1, ceil_div(start + self.steps.gain * age, block))
+        return (now * block - start) // self.steps.gain + 1
 
     @property
     def first_ages(self) -> list[int]:
         """The first ages of a settled request, up to where it holds less again."""
-        ages = [self.steps.depth]
+        ages = [self.lag]
         while True:
             age, _ = self.next_change(ages[-1])
-            if age > min(self.last_age, self.steps.depth + self.period):
+            if age > min(self.last_age, self.lag + self.period):
                 return ages
             ages.append(age)
 
@@ -156,13 +208,18 @@ class Holding:
         return found
 
     def chunk(self, done: int, budget: int) -> int:
-        """Tokens of a prompt's next step (state groups: _mamba_block_aligned_split)."""
+        """Tokens of a prompt's next step (_mamba_block_aligned_split, _reserve_prefill_lookahead)."""
+        end = min(self.prompt, done + budget)
+        if self.steps.align:
+            end = self._aligned(done, end)
+        left = self.prompt - end
+        return max(0, end - done - (self.steps.runway - left if 0 < left < self.steps.runway else 0))
+
+    def _aligned(self, done: int, end: int) -> int:
+        """Where a step ends that may end at ``end``, of a prompt with state groups."""
         block, prompt = self.steps.align, self.prompt
-        end = min(prompt, done + budget)
-        if not block:
-            return end - done
-        last = (prompt - 1) // block * block
-        tail = (prompt - 1) // self.steps.hashed * self.steps.hashed if self.steps.hashed < block else 0
+        last = self._kept(block)
+        tail = self._kept(self.steps.hashed) if self.steps.hashed < block else 0
         if end >= prompt and any(
             table.checkpoint and self.keeps_checkpoint(table, done, end) for table in self.tables
         ):
@@ -172,14 +229,22 @@ class Holding:
             if aligned > done or block <= self.steps.batch:
                 end = aligned
         stops = ((done // block + 1) * block if done % block else 0, last, tail if last < tail else 0)
-        return max(0, min((stop for stop in stops if done < stop < end), default=end) - done)
+        return max(done, min((stop for stop in stops if done < stop < end), default=end))
+
+    def _kept(self, block: int) -> int:
+        """The last place of a prompt whose state a prefix hit can begin from
+        (get_mamba_prefill_checkpoint_position)."""
+        if self.steps.drops:
+            return max(0, self.prompt // block * block - block)
+        return (self.prompt - 1) // block * block
 
 
-def _period(table: Table) -> int:
-    """Steps after which a settled request of the group holds as much again, growth aside."""
+def _period(table: Table, gain: int) -> int:
+    """Ages after which a settled request of the group holds as much again, growth aside."""
     if table.rule in (FIXED, FULL):
         return 1
-    return table.span if table.rule == CHUNK else table.block
+    whole = table.span if table.rule == CHUNK else table.block
+    return whole // gcd(whole, gain)
 
 
 def _often(table: Table) -> int:

@@ -26,7 +26,7 @@ from kvplan.families import (
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings
+from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Settings
 
 # Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
 LATENT_TYPES = frozenset(
@@ -56,10 +56,15 @@ OTHER_WORDS = {
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
 NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
 """Methods that use none of the model's own prediction layers."""
-LOOKAHEAD = ("eagle", "eagle3", "mtp", "draft_model", "dflash", "dspark")
-"""Methods whose drafter writes K and V beyond the target's tokens (vllm/config/vllm.py,
-num_lookahead_tokens)."""
-EAGLE_LIKE = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+DRAFTING: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    **dict.fromkeys(("eagle", "eagle3", "mtp"), ((1, 0), (0, 0))),
+    "draft_model": ((1, 0), (0, 1)),
+    "dflash": ((1, 1), (1, 0)),
+    "dspark": ((1, 0), (1, -1)),
+}
+"""Of methods whose drafter writes K and V beyond the target's tokens: (a, b) of a · drafts + b places that it
+keeps beyond (vllm/config/vllm.py, num_lookahead_tokens), and of a · drafts + b tokens of a step's budget that
+a request takes besides (vllm/config/speculative.py, max_num_new_slots_for_drafting)."""
 
 
 @record()
@@ -92,7 +97,9 @@ class Resolved:
     attention_backend: str | None
     mm_prefix: bool
     chunked: bool = True
-    lookahead: bool = False
+    lookahead: int = 0
+    draft_slots: int = 0
+    drops: bool = False
 
 
 def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
@@ -125,6 +132,7 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
     batches = settings.pipeline_parallel_size
     if asynchronous:
         batches += 1
+    lookahead, slots = _beyond(settings.speculative_method, draft)
     conv = dtype if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype)
     return Resolved(
         device=device,
@@ -153,8 +161,16 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         attention_backend=settings.attention_backend,
         mm_prefix=prefix,
         chunked=not encoder_decoder,
-        lookahead=bool(draft) and settings.speculative_method in LOOKAHEAD,
+        lookahead=lookahead,
+        draft_slots=slots,
+        drops=bool(draft) and settings.speculative_method in EAGLE_LIKE,
     )
+
+
+def _beyond(method: str | None, drafts: int) -> tuple[int, int]:
+    """`DRAFTING` of so many drafts: places beyond the target's, and tokens of a step's budget besides."""
+    (per, more), (each, base) = DRAFTING.get(method or "", ((0, 0), (0, 0)))
+    return (per * drafts + more, each * drafts + base) if drafts else (0, 0)
 
 
 _BESIDE = (Kind.STATE, Kind.CROSS)

@@ -9,7 +9,7 @@ many requests only those whose prompts are computed just now hold that much.
     decode_blocks   what one request holds at most once its prompt is settled
     prompt_blocks   what must be free to admit one
 
-`kvplan.engines.vllm.burst` replays vLLM's scheduler. Where that grows too long, or where requests differ or
+`kvplan.engines.vllm.burst` replays vLLM's scheduler, `kvplan.engines.vllm.needs` says what it asks for. Where that grows too long, or where requests differ or
 share parts of their prompts, a closed form takes its place: the sum of running_blocks (decode_blocks, raised
 where it would say more than the replay of the same shape) and, of one request, what prompt_blocks exceeds
 decode_blocks.
@@ -18,13 +18,14 @@ decode_blocks.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kvplan.engines.vllm.burst import Course
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
+from kvplan.engines.vllm.needs import Course
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.units import ceil_div
 
@@ -37,21 +38,25 @@ if TYPE_CHECKING:
 def steps_of(resolved: Resolved, rules: Rules, states: set[int]) -> Steps:
     """The scheduler's settings. states: block sizes of the state groups.
 
-    A pipeline's stages work on batches of their own: of one request a step lasts as many as there are stages,
-    and what is in flight is rounded up to whole rounds. Before 0.26 blocks were given back as soon as a step
-    was scheduled.
+    Of a pipeline every stage works on a batch of its own, and a request gets its next token once the last has
+    gone through all stages. Before 0.26 blocks were given back as soon as a step was scheduled.
     """
-    under_way = resolved.pp + int(resolved.async_scheduling) if rules.in_flight_batches else 1
-    drafts = resolved.spec_tokens
+    under_way = resolved.pp + int(resolved.async_scheduling)
     align = max(states, default=0) if resolved.mamba_mode == "align" else 0
     return Steps(
-        batch=resolved.batch.tokens * resolved.pp,
-        depth=ceil_div(under_way, resolved.pp),
-        each=1 + drafts,
-        ahead=drafts * (2 if resolved.lookahead else 1),
+        batch=resolved.batch.tokens,
+        depth=under_way if rules.in_flight_batches else 1,
+        stride=resolved.pp,
+        drafts=resolved.spec_tokens,
+        flight=ceil_div(under_way, resolved.pp),
+        ahead=resolved.lookahead,
+        slots=resolved.draft_slots,
+        longest=resolved.lengths.max_model_len,
+        runway=resolved.retained + 1 if resolved.retained else 0,
         chunked=resolved.chunked,
         align=align,
         hashed=align,
+        drops=resolved.drops,
     )
 
 
@@ -101,6 +106,11 @@ def _running(
     tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int, most: int
 ) -> tuple[int, bool]:
     """How many run, and whether more might: the replay ended there because it grew too long."""
+    if steps.drafts and steps.gain == 1:
+        runs, more = _running(
+            tables, replace(steps, gain=1 + steps.drafts), prompt, answer, usable, limit, most
+        )
+        limit = limit if more else runs
     with _ONE_AT_A_TIME:
         course = _course(tables, steps, prompt, answer, most)
         runs = most_running(course, usable, limit)
@@ -113,7 +123,7 @@ def max_running(
     """Requests of the shape that run at once in so many usable blocks, at most ``limit`` (max_num_seqs)."""
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
-    steps = _within(plan, prompt, answer)
+    steps = _steps(plan, encoder_tokens)
     most = max(limit, plan.max_num_seqs)
     runs, more = _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit, most)
     return max(runs, min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))) if more else runs
@@ -126,20 +136,18 @@ def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: i
     return max(0, (usable - first) // max(1, each))
 
 
-def _within(plan: Plan, prompt: int, answer: int) -> Steps:
-    """The steps, with no more slots ahead than max_model_len leaves a whole request."""
-    steps = plan.steps
-    room = max(0, plan.max_model_len - (prompt + answer - 1))
-    if steps.ahead <= room:
-        return steps
-    return Steps(steps.batch, steps.depth, steps.each, room, steps.chunked, steps.align, steps.hashed)
+def _steps(plan: Plan, encoder_tokens: int) -> Steps:
+    """The steps of requests with so many encoder tokens: one step encodes no more than max_num_batched_tokens
+    (max_num_encoder_input_tokens and encoder_cache_size, vllm/config/scheduler.py)."""
+    if not encoder_tokens or not any(group.cross for group in plan.groups):
+        return plan.steps
+    return replace(plan.steps, encoder=encoder_tokens, encoders=plan.steps.batch)
 
 
 def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Most blocks that one request holds once its prompt is settled."""
-    steps = _within(plan, prompt, answer)
     return sum(
-        most_settled(table, steps, prompt + max(1, answer) - 1) * table.groups
+        most_settled(table, plan.steps, prompt + max(1, answer) - 1) * table.groups
         for table in tables_of(plan, encoder_tokens)
     )
 
@@ -164,15 +172,16 @@ def running_blocks(
 def most_settled(table: Table, steps: Steps, done: int) -> int:
     if table.rule == FIXED:
         return table.span
+    drafts = steps.drafts * steps.flight
     if table.rule == STATE:
-        return min(ceil_div(done, table.block), 2) + table.spare
-    whole = ceil_div(done + steps.ahead, table.block)
+        return min(ceil_div(done + drafts, table.block), 2) + table.spare
+    whole = ceil_div(min(done + drafts + steps.ahead, steps.longest or done), table.block)
     if table.rule == FULL:
         return whole
-    seen = table.span + steps.depth + steps.ahead
+    seen = table.span + ceil_div(steps.depth, steps.stride) + drafts + steps.ahead
     return min(whole, ceil_div(seen, table.block) + (table.rule == WINDOW))
 
 
 def prompt_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Blocks that must be free to admit a request, and that it may hold while its prompt is computed."""
-    return Holding(tables_of(plan, encoder_tokens), _within(plan, prompt, answer), prompt, answer).gate
+    return Holding(tables_of(plan, encoder_tokens), plan.steps, prompt, answer).gate
