@@ -9,10 +9,10 @@ many requests only those whose prompts are computed just now hold that much.
     decode_blocks   what one request holds at most once its prompt is settled
     prompt_blocks   what must be free to admit one
 
-`kvplan.engines.vllm.burst` replays vLLM's scheduler, `kvplan.engines.vllm.needs` says what it asks for. Where that grows too long, or where requests differ or
-share parts of their prompts, a closed form takes its place: the sum of running_blocks (decode_blocks, raised
-where it would say more than the replay of the same shape) and, of one request, what prompt_blocks exceeds
-decode_blocks.
+`kvplan.engines.vllm.burst` replays vLLM's scheduler, `kvplan.engines.vllm.needs` says what it asks for. Where
+that grows too long, or where requests differ or share parts of their prompts, a closed form takes its place:
+the sum of running_blocks (decode_blocks, raised where it would say more than the replay of the same shape)
+and, of one request, what prompt_blocks exceeds decode_blocks.
 """
 
 from __future__ import annotations
