@@ -13,6 +13,7 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
+from bench import simulate
 from bench.figures import Figure
 from bench.fill import fill_rates
 
@@ -245,6 +246,7 @@ def main() -> None:
         check_rate(),
         *fill_rates(),
         catalogue_search(),
+        simulate.figure(),
     ]
     from bench.speed import PEER
 

@@ -130,6 +130,8 @@ class Admission:
         waiting, steady = scheduler.waiting, scheduler.steady
         if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
             return True
+        if self.memory.pool.watched and len(self.memory.tables) > 1:
+            return False  # a block evicted in one group may free the first chunk of blocks in the others
         request = waiting.head()
         if request.stale or any(run.doubled for path in request.paths.values() for _, _, run in path):
             return False

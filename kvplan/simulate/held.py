@@ -141,6 +141,10 @@ class Held:
         if start >= blocks:
             return
         table = self.table
+        if table.dense:
+            self._name(path, start, blocks, None, fresh)
+            self.tail = blocks
+            return
         if table.single:
             for span in self.spans:
                 new = span.piece is None and start <= span.start < blocks

@@ -8,17 +8,17 @@ equal rules together, all again and again until none shortens the hit.
 from __future__ import annotations
 
 from kvplan.simulate.held import Part, Path
-from kvplan.simulate.pool import first_from
+from kvplan.simulate.pool import found
 from kvplan.simulate.settings import CHUNK, FULL
 from kvplan.simulate.tables import Table
 
 
 def sorts_of(tables: tuple[Table, ...]) -> list[list[Table]]:
     """The groups by equal rules, full attention first."""
-    found: dict[tuple[str, int, int], list[Table]] = {}
+    by_rule: dict[tuple[str, int, int], list[Table]] = {}
     for table in tables:
-        found.setdefault((table.kind, table.block, table.chunk or table.span), []).append(table)
-    return sorted(found.values(), key=lambda tables: tables[0].kind != FULL)
+        by_rule.setdefault((table.kind, table.block, table.chunk or table.span), []).append(table)
+    return sorted(by_rule.values(), key=lambda tables: tables[0].kind != FULL)
 
 
 def longest_hit(sorts: list[list[Table]], paths: dict[int, Path], limit: int) -> tuple[int, int]:
@@ -51,7 +51,9 @@ def _hit(tables: list[Table], paths: dict[int, Path], limit: int) -> int:
     block, path = table.block, paths[table.block]
     most, every = limit // block, table.unit // block
     if table.kind == FULL:
-        reach = min(_reach(path, table.number, 0, most) for table in tables)
+        reach = _reach(path, table.number, 0, most)
+        for other in tables[1:]:
+            reach = _reach(path, other.number, 0, reach)
         return reach // every * every * block
     if table.kind == CHUNK:
         start = limit // table.chunk * table.chunk // block
@@ -79,21 +81,21 @@ def _reach(path: Path, group: int, start: int, most: int) -> int:
     for first, stop, run in path:
         if stop <= place:
             continue
-        pieces = run.pieces[group]
-        upto = min(stop, most)
-        while place < upto:
-            found = first_from(pieces, place - first)
-            if found is None:
-                return place
-            place = min(first + found[1], upto)
         if place >= most:
-            return max(start, most)
+            break
+        upto = min(stop, most)
+        pieces = found(run, group, place - first, upto - first)
+        if not pieces:
+            break
+        place = first + pieces[-1][1]
+        if place < upto:
+            break
     return place
 
 
 def _covered(path: Path, tables: list[Table], most: int) -> list[tuple[int, int]]:
     """The stretches of the first ``most`` blocks that all the groups have, the last first."""
-    found: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
     for first, stop, run in reversed(path):
         if first >= most:
             continue
@@ -102,8 +104,8 @@ def _covered(path: Path, tables: list[Table], most: int) -> list[tuple[int, int]
         for table in tables:
             pieces = run.pieces[table.number]
             ranges = _both(ranges, sorted((piece.start, piece.stop) for piece in pieces)) if pieces else []
-        found += [(first + start, first + end) for start, end in reversed(ranges)]
-    return found
+        stretches += [(first + start, first + end) for start, end in reversed(ranges)]
+    return stretches
 
 
 def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -114,15 +116,15 @@ def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[
                 joined[-1] = joined[-1][0], stop
         else:
             joined.append((start, stop))
-    found, place = [], 0
+    both, place = [], 0
     for low, high in ranges:
         while place < len(joined) and joined[place][1] <= low:
             place += 1
         at = place
         while at < len(joined) and joined[at][0] < high:
-            found.append((max(low, joined[at][0]), min(high, joined[at][1])))
+            both.append((max(low, joined[at][0]), min(high, joined[at][1])))
             at += 1
-    return found
+    return both
 
 
 def parts_of(table: Table, path: Path, start: int, stop: int) -> tuple[list[Part], int]:
@@ -135,14 +137,10 @@ def parts_of(table: Table, path: Path, start: int, stop: int) -> tuple[list[Part
         if place >= stop:
             break
         upto = min(stop, end)
-        pieces = run.pieces[table.number]
-        while place < upto:
-            found = first_from(pieces, place - first)
-            assert found is not None
-            piece, reach = found
-            reach = min(first + reach, upto)
-            parts.append((piece, place - first, reach - first, place))
+        for piece, reach in found(run, table.number, place - first, upto - first):
+            parts.append((piece, place - first, reach, place))
             if not piece.refs:
-                idle += reach - place
-            place = reach
+                idle += first + reach - place
+            place = first + reach
+    assert place >= stop, "a hit that is not there"
     return parts, idle

@@ -29,8 +29,8 @@ class Hit:
 
 class Memory:
     def __init__(self, engine: Engine) -> None:
-        self.engine, self.pool = engine, Pool(engine.blocks)
-        self.tables = tables_of(engine)
+        self.engine, self.tables = engine, tables_of(engine)
+        self.pool = Pool(engine.blocks, not engine.reserve or any(table.slides for table in self.tables))
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length

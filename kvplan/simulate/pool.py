@@ -45,12 +45,14 @@ class Run:
 
 
 class Pool:
-    """blank: free blocks without identity; free: these and the queue's."""
+    """blank: free blocks without identity; free: these and the queue's; watched: whether evicting may make
+    room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before)."""
 
-    __slots__ = ("blank", "ends", "free")
+    __slots__ = ("blank", "ends", "free", "watched")
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
+        self.watched = watched
         self.ends = Piece(Run(0), [], 0, 0)
         self.ends.before = self.ends.after = self.ends
 
@@ -67,7 +69,8 @@ class Pool:
             piece = ends.after
             assert piece is not None
             assert piece is not ends, "more blocks taken than are free"
-            piece.run.stamp += 1
+            if self.watched or piece.run.doubled:
+                piece.run.stamp += 1
             size = piece.stop - piece.start
             if size > count:
                 piece.stop -= count
@@ -123,13 +126,38 @@ class Pool:
         return behind
 
 
-def first_from(pieces: list[Piece], place: int) -> tuple[Piece, int] | None:
-    """The piece that answers a look-up of block ``place``, and up to where: of several the first stored."""
-    for number, piece in enumerate(pieces):
-        if piece.start <= place < piece.stop:
-            stop = piece.stop
-            for earlier in pieces[:number]:
-                if place < earlier.start < stop:
-                    stop = earlier.start
-            return piece, stop
-    return None
+def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]]:
+    """The pieces that answer a look-up of blocks from ``start`` on, each with the block after its last one,
+    up to ``stop`` or to the first block that is not there. Of several the first stored answers."""
+    pieces = run.pieces[group]
+    if not pieces:
+        return []
+    answers: list[tuple[Piece, int]] = []
+    if run.doubled:
+        while start < stop:
+            for number, piece in enumerate(pieces):
+                if piece.start <= start < piece.stop:
+                    reach = min(piece.stop, stop)
+                    for earlier in pieces[:number]:
+                        if start < earlier.start < reach:
+                            reach = earlier.start
+                    answers.append((piece, reach))
+                    start = reach
+                    break
+            else:
+                break
+        return answers
+    for piece in sorted(pieces, key=_start) if len(pieces) > 1 else pieces:
+        if piece.stop <= start:
+            continue
+        if piece.start > start:
+            break
+        start = min(piece.stop, stop)
+        answers.append((piece, start))
+        if start == stop:
+            break
+    return answers
+
+
+def _start(piece: Piece) -> int:
+    return piece.start

@@ -18,11 +18,12 @@ from kvplan.units import ceil_div
 class Table:
     """number: place among the groups; cap: most blocks that admission asks for; single: one block a step, at
     the last place (states kept at block boundaries); need: blocks in a row that make a hit; unit: tokens at
-    whose multiples hits end; retention: as the engine's setting."""
+    whose multiples hits end; retention: as the engine's setting; dense: whether every block is kept."""
 
     __slots__ = (
-        "block", "cap", "chunk", "kind", "need", "number", "retention", "single", "slides", "span",
-        "state", "unit", )  # fmt: skip
+        "block", "cap", "chunk", "dense", "kind", "need", "number", "retention", "single", "slides", "span",
+        "state", "unit",
+    )  # fmt: skip
 
     def __init__(self, engine: Engine, group: Group, number: int) -> None:
         self.kind, self.block, self.number = group.kind, group.block, number
@@ -32,6 +33,8 @@ class Table:
         self.slides, self.chunk = group.kind != FULL, group.span if group.kind == CHUNK else 0
         self.span = group.span - 1 if group.kind == WINDOW else 1
         self.need = ceil_div(self.span, self.block)
+        every = group.kind != WINDOW or (self.need > 0 and self.block == self.unit)
+        self.dense = group.kind in (FULL, CHUNK) or (self.retention is None and every and not self.single)
 
     def behind(self, processed: int) -> int:
         if not self.slides:

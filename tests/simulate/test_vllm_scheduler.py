@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scripts.check_scheduler import difference, main
+from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
+from scripts.check_scheduler import difference, main, trace_of
 from scripts.scheduler_scenarios import scenario
 
 RECORD = Path(__file__).with_name("vllm_scheduler.json.gz")
@@ -76,3 +77,19 @@ def test_live(seed: int) -> None:
     if "error" in recorded:
         pytest.skip(recorded["error"])
     assert difference(recorded, TRACES) is None
+
+
+@pytest.mark.skipif(not TRACES.exists(), reason="../shared is not here")
+def test_prompts_one_after_another_find_what_a_pool_keeps() -> None:
+    """Published marks of the Mooncake conversation trace: the share of its ids that a pool still has."""
+    trace = trace_of(
+        {"kind": "mooncake", "file": "mooncake_fast25_conversation.jsonl", "block_tokens": 512}, TRACES
+    )
+    alone = [Arrival(row.at_ns, len(row.ids) * 512 + 1, 1, row.ids) for row in trace.arrivals]
+    whole = sum(len(row.ids) for row in alone)
+    for blocks, mark in ((1000, 4.45), (10_000, 21.16), (50_000, 35.46), (10**6, 36.64)):
+        engine = Engine(
+            blocks=blocks + 1, block=512, groups=(Group("full", 512),), sequences=1, length=1 << 20
+        )
+        answer = simulate(Trace(alone, 512), engine, StepTime(1, 0, 0))
+        assert round(100 * sum(answer.columns["cached_tokens"]) / 512 / whole, 2) == mark
