@@ -1,4 +1,4 @@
-"""kvplan's scheduler on a trace beside vLLM's own, in one process; without vLLM beside its own single steps."""
+"""kvplan's scheduler on a trace beside vLLM's own, in one process, or beside its own single steps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kvplan.simulate import StepTime, simulate
 from scripts.check_scheduler import engine_of, trace_of
 from scripts.scheduler_traces import rows_of
 
-ENGINE = {
+ENGINE: dict[str, Any] = {
     "block_size": 16, "num_blocks": 2200, "max_num_batched_tokens": 8192, "max_num_seqs": 256,
     "max_model_len": 131_072, "enable_prefix_caching": True, "enable_chunked_prefill": True,
     "long_prefill_token_threshold": 0, "watermark": 0.0, "scheduler_reserve_full_isl": True,
     "policy": "fcfs", "async_scheduling": True, "groups": [{"kind": "full"}], "mamba_cache_mode": "none",
 }  # fmt: skip
-TRACE = {
+TRACE: dict[str, Any] = {
     "kind": "generated", "block_tokens": 16, "seed": 1, "sessions": 200, "turns": [1, 6], "systems": 4,
     "system_blocks": [4, 60], "user_blocks": [1, 30], "output": [1, 700], "seconds": 12, "think": 3.0,
 }  # fmt: skip
@@ -29,7 +29,7 @@ def vllm_seconds() -> float | None:
     try:
         from scripts.record_vllm_scheduler import Oracle
 
-        oracle = Oracle(ENGINE, TRACE["block_tokens"])
+        oracle = Oracle(ENGINE, 16)
     except ImportError:
         return None
     inside = 0.0
