@@ -8,12 +8,13 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick mutants lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
 	@echo "make test         lint, types, import contracts and the whole test suite (no GPU needed)"
 	@echo "make quick        ruff and the tests that break first: under a minute on 2 idle cores"
+	@echo "make coverage     lines and branches of the core; fails where a room has fallen (tests/coverage.json)"
 	@echo "make mutants      would a test notice? five modules whose arithmetic decides answers"
 	@echo "make laws         the properties that make test samples, with many more examples"
 	@echo "make fuzz         100,000 bent inputs (under 3 minutes on 2 cores); FUZZ_SEED=1 for others"
@@ -64,6 +65,13 @@ quick: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST_ARGS)
+
+COVERED := tests/core tests/engines tests/budget tests/test_known_cases.py tests/test_published_configs.py \
+	tests/test_api.py tests/comparison/test_sglang_pools.py tests/plans/test_worked_plans.py
+
+coverage: $(VENV)/.test
+	$(BIN)/python -m coverage run -m pytest -q -m "not vllm and not llamacpp and not gpu" $(COVERED)
+	$(BIN)/python -m scripts.coverage_ratchet
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m scripts.mutants

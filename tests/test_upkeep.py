@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -178,6 +179,12 @@ def test_coverage_is_by_room_and_never_falls() -> None:
         "terms: 83.33 %, was 83.34 %",
         "units: 0.00 %, was 50.00 %",
     ]
+
+
+def test_the_least_coverage_is_written_for_every_room() -> None:
+    least = json.loads(coverage_ratchet.LEAST.read_text(encoding="utf-8"))
+    assert set(least) == set(coverage_ratchet.ROOMS)
+    assert all(0 < share <= 10_000 for share in least.values())
 
 
 @pytest.mark.parametrize("module", mutants.TESTS)
