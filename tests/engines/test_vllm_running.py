@@ -47,8 +47,11 @@ def test_as_many_run_as_the_scheduler_ran(name: str) -> None:
 
 def test_the_record_covers_every_kind_of_model() -> None:
     kinds = {group["kind"] for entry in ANSWERS.values() for group in entry["question"]["groups"]}
-    assert kinds == {"full", "window", "chunk", "state"}
-    assert len(ANSWERS) >= 60
+    assert kinds == {"full", "window", "chunk", "state", "cross"}
+    assert len(ANSWERS) >= 100
+    asked = [entry["question"] for entry in ANSWERS.values()]
+    for what, least in (("pp", 8), ("drafts", 14), ("encoder", 4), ("shapes", 10)):
+        assert sum(what in question for question in asked) >= least
     assert any(entry["at"]["blocked"] for entry in ANSWERS.values())
 
 
