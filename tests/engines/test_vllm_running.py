@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,17 @@ def test_chunk_by_chunk_is_change_by_change(
     ends = course._ends_of(count)
     first, last = course.starts[count - 1], course._over(ends)
     assert course._stretch(ends, first, last) == course._walked(ends, first, last)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(bursts(), st.integers(1, 400), st.integers(1, 40))
+def test_lengths_beyond_the_longest_are_counted_whole(
+    burst: tuple[tuple[Table, ...], Steps, int, int, int], longest: int, limit: int
+) -> None:
+    """What a plan says of requests longer than its max_model_len is what a longer one says, drafts aside."""
+    tables, steps, prompt, answer, usable = burst
+    shorter = replace(steps, longest=min(longest, prompt + answer))
+    assert most(tables, shorter, prompt, answer, usable, limit) == most(*burst, limit)
 
 
 def test_long_answers_of_chunks_are_replayed_whole() -> None:

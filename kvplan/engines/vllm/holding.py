@@ -90,6 +90,8 @@ class Holding:
 
     def __init__(self, tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int) -> None:
         self.tables, self.steps, self.prompt, self.answer = tables, steps, prompt, answer
+        # A plan is also asked for lengths beyond its own (what a longer one would take).
+        self.longest = max(steps.longest, prompt + answer) if steps.longest else 0
         self.last_age = ceil_div(answer - 1, steps.gain)
         if (
             steps.gain > 1
@@ -99,7 +101,7 @@ class Holding:
         self.ripe = self.lag * steps.stride
         self.period = lcm(*(_period(table, steps.gain) for table in tables))
         # Only chunks give blocks back, and every step makes one token: `kvplan.engines.vllm.needs`.
-        capped = steps.longest and self.taken(self.last_age) + steps.ahead > steps.longest
+        capped = self.longest and self.taken(self.last_age) + steps.ahead > self.longest
         plain = steps.gain == steps.stride == 1 and not capped
         self.sparse = plain and {table.rule for table in tables} <= {FULL, FIXED, CHUNK}
         stretch = max(0, min(self.period + self.lag, self.last_age))
@@ -139,7 +141,7 @@ class Holding:
         last place that a token may have."""
         steps, made = self.steps, self.prompt + age * self.steps.gain
         most = made + (1 + steps.drafts - steps.gain) * min(age, steps.flight)
-        return min(most, max(steps.longest - 1, self.prompt)) if steps.longest else most
+        return min(most, self.longest - 1) if self.longest else most
 
     def grown(self, table: Table, done: int, processed: int) -> int:
         if table.rule == FIXED:
@@ -147,8 +149,8 @@ class Holding:
         if table.rule == STATE:
             return ceil_div(done, table.block) - max(0, processed - 1) // table.block + table.spare
         slots = done + self.steps.ahead
-        if self.steps.longest:
-            slots = min(slots, max(self.steps.longest, done))
+        if self.longest:
+            slots = min(slots, self.longest)
         blocks = ceil_div(slots, table.block)
         if table.rule == WINDOW:
             return blocks - max(0, processed - table.span) // table.block

@@ -175,7 +175,8 @@ def most_settled(table: Table, steps: Steps, done: int) -> int:
     drafts = steps.drafts * steps.flight
     if table.rule == STATE:
         return min(ceil_div(done + drafts, table.block), 2) + table.spare
-    whole = ceil_div(min(done + drafts + steps.ahead, steps.longest or done), table.block)
+    most = max(steps.longest, done + 1) if steps.longest else done + drafts + steps.ahead
+    whole = ceil_div(min(done + drafts + steps.ahead, most), table.block)
     if table.rule == FULL:
         return whole
     seen = table.span + ceil_div(steps.depth, steps.stride) + drafts + steps.ahead
