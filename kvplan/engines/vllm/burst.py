@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from operator import itemgetter
 
-from kvplan.engines.vllm.holding import FIXED, FULL, STATE, Holding, Steps, Table
+from kvplan.engines.vllm.holding import GROWING, STATE, Holding, Steps, Table
 from kvplan.units import ceil_div
 
 MOST_WORK = 200_000
@@ -46,7 +46,7 @@ class Burst(Holding):
         super().__init__(tables, steps, prompt, answer)
         self.usable, self.watermark = usable, watermark
         # Where nothing is given back, a burst takes most when it is at its longest: no step before decides.
-        self.only_grows = not watermark and all(table.rule in (FULL, FIXED) for table in tables)
+        self.only_grows = not watermark and all(table.rule in GROWING for table in tables)
         most = MOST_WORK if most is None else most
         self.most = most if self.only_grows else min(most, MOST_WORK // self.changes)
         self.work = 0

@@ -28,6 +28,8 @@ from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
 
 FULL, WINDOW, CHUNK, STATE, FIXED = "full", "window", "chunk", "state", "fixed"
+GROWING = (FULL, FIXED)
+"""Rules that give nothing back before a request ends."""
 
 
 @record()

@@ -24,7 +24,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
-from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
+from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.needs import Course
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.units import ceil_div
@@ -96,7 +96,7 @@ _ONE_AT_A_TIME = Lock()
 """A course goes on as far as it is asked to: two threads must not extend it at once."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)  # a mix has some fifty shapes, and a planner asks for each of many pools
 def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Course:
     return Course(tables, steps, prompt, answer, most=most)
 
@@ -124,7 +124,7 @@ def max_running(
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _steps(plan, encoder_tokens)
-    most = max(limit, plan.max_num_seqs)
+    most = 1 << (max(limit, plan.max_num_seqs) - 1).bit_length()  # one course for many limits
     runs, more = _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit, most)
     return max(runs, min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))) if more else runs
 
@@ -163,10 +163,26 @@ def running_blocks(
     if not settled or left < settled:
         return settled
     most = min(left // settled, limit)
+    more = _more_in_flight(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt)
+    if more is not None and most * settled + more <= left:
+        return settled
     runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
     if runs >= most:
         return settled
     return ceil_div(left, runs) if runs else usable + 1
+
+
+def _more_in_flight(tables: tuple[Table, ...], steps: Steps, prompt: int) -> int | None:
+    """Blocks that a burst's prompts under way hold at most beyond what their requests settle at: tokens in
+    flight, and for each prompt two blocks begun. None where it is left to the replay: states, drafts, pipelines."""
+    if steps.drafts or steps.stride > 1 or steps.encoder or any(table.rule == STATE for table in tables):
+        return None
+    prompts = steps.depth * (steps.batch // max(1, prompt) + 2)
+    return sum(
+        (ceil_div(steps.depth * max(steps.batch, prompt), table.block) + 2 * prompts) * table.groups
+        for table in tables
+        if table.rule not in GROWING
+    )
 
 
 def most_settled(table: Table, steps: Steps, done: int) -> int:
