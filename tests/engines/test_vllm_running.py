@@ -18,6 +18,7 @@ from kvplan.engines.vllm.burst import MOST_WORK
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.needs import Course
+from kvplan.engines.vllm.running import more_in_flight, most_settled
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of
 from tests.engines.vllm_running_cases import settings as cases
@@ -224,6 +225,21 @@ def test_the_work_is_bounded_whatever_is_asked(
     course.extend(limit)
     assert course.work <= 2 * MOST_WORK
     assert course.only_grows or course.most * course.changes <= MOST_WORK
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(bursts(), st.integers(1, 25))
+def test_prompts_under_way_hold_no_more_than_the_bound(
+    burst: tuple[tuple[Table, ...], Steps, int, int, int], count: int
+) -> None:
+    tables, steps, prompt, answer, _ = burst
+    course = Course(tables, steps, prompt, answer)
+    if course.extend(count) < count:
+        return
+    each = sum(most_settled(table, steps, prompt + answer - 1) * table.groups for table in tables)
+    more = more_in_flight(tables, steps, prompt)
+    assert more is not None
+    assert course.need(count) <= count * each + max(0, course.gate - each) + more
 
 
 def test_a_step_lets_in_no_more_than_the_engine() -> None:

@@ -163,7 +163,7 @@ def running_blocks(
     if not settled or left < settled:
         return settled
     most = min(left // settled, limit)
-    more = _more_in_flight(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt)
+    more = more_in_flight(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt)
     if more is not None and most * settled + more <= left:
         return settled
     runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
@@ -172,9 +172,9 @@ def running_blocks(
     return ceil_div(left, runs) if runs else usable + 1
 
 
-def _more_in_flight(tables: tuple[Table, ...], steps: Steps, prompt: int) -> int | None:
+def more_in_flight(tables: tuple[Table, ...], steps: Steps, prompt: int) -> int | None:
     """Blocks that a burst's prompts under way hold at most beyond what their requests settle at: tokens in
-    flight, and for each prompt two blocks begun. None where it is left to the replay: states, drafts, pipelines."""
+    flight, and two blocks begun for each prompt. None: left to the replay (states, drafts, pipelines)."""
     if steps.drafts or steps.stride > 1 or steps.encoder or any(table.rule == STATE for table in tables):
         return None
     prompts = steps.depth * (steps.batch // max(1, prompt) + 2)
