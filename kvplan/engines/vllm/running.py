@@ -96,7 +96,12 @@ _ONE_AT_A_TIME = Lock()
 """A course goes on as far as it is asked to: two threads must not extend it at once."""
 
 
-@lru_cache(maxsize=512)  # a mix has some fifty shapes, and a planner asks for each of many pools
+MOST_ASKED = 1024
+"""A course serves every max_num_seqs up to so many, and is computed as far as it is asked: a mix has a hundred
+shapes, and a planner asks for each of them of many pools and limits."""
+
+
+@lru_cache(maxsize=1024)
 def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Course:
     return Course(tables, steps, prompt, answer, most=most)
 
@@ -124,7 +129,7 @@ def max_running(
     limit = plan.max_num_seqs if limit is None else limit
     tables = tables_of(plan, encoder_tokens)
     steps = _steps(plan, encoder_tokens)
-    most = 1 << (max(limit, plan.max_num_seqs) - 1).bit_length()  # one course for many limits
+    most = max(MOST_ASKED, 1 << (max(limit, plan.max_num_seqs) - 1).bit_length())
     runs, more = _running(tables, steps, max(1, prompt), max(1, answer), max(0, usable), limit, most)
     return max(runs, min(limit, _closed(plan, usable, prompt, answer, encoder_tokens))) if more else runs
 
