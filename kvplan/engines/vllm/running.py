@@ -51,7 +51,6 @@ def steps_of(resolved: Resolved, rules: Rules, states: set[int]) -> Steps:
         flight=ceil_div(under_way, resolved.pp),
         ahead=resolved.lookahead,
         slots=resolved.draft_slots,
-        longest=resolved.lengths.max_model_len,
         runway=resolved.retained + 1 if resolved.retained else 0,
         chunked=resolved.chunked,
         align=align,
@@ -144,15 +143,21 @@ def _closed(plan: Plan, usable: int, prompt: int, answer: int, encoder_tokens: i
 def _steps(plan: Plan, encoder_tokens: int) -> Steps:
     """The steps of requests with so many encoder tokens: one step encodes no more than max_num_batched_tokens
     (max_num_encoder_input_tokens and encoder_cache_size, vllm/config/scheduler.py)."""
-    if not encoder_tokens or not any(group.cross for group in plan.groups):
-        return plan.steps
-    return replace(plan.steps, encoder=encoder_tokens, encoders=plan.steps.batch)
+    crossed = encoder_tokens if any(group.cross for group in plan.groups) else 0
+    return _at_length(plan.steps, plan.max_model_len, crossed)
+
+
+@lru_cache(maxsize=1024)
+def _at_length(steps: Steps, longest: int, encoder_tokens: int) -> Steps:
+    """A plan is asked at other lengths than the one that it was made for."""
+    encoders = steps.batch if encoder_tokens else 0
+    return replace(steps, longest=longest, encoder=encoder_tokens, encoders=encoders)
 
 
 def decode_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Most blocks that one request holds once its prompt is settled."""
     return sum(
-        most_settled(table, plan.steps, prompt + max(1, answer) - 1) * table.groups
+        most_settled(table, _steps(plan, encoder_tokens), prompt + max(1, answer) - 1) * table.groups
         for table in tables_of(plan, encoder_tokens)
     )
 
@@ -206,4 +211,4 @@ def most_settled(table: Table, steps: Steps, done: int) -> int:
 
 def prompt_blocks(plan: Plan, prompt: int, answer: int, encoder_tokens: int = 0) -> int:
     """Blocks that must be free to admit a request, and that it may hold while its prompt is computed."""
-    return Holding(tables_of(plan, encoder_tokens), plan.steps, prompt, answer).gate
+    return Holding(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt, answer).gate
