@@ -96,8 +96,8 @@ _ONE_AT_A_TIME = Lock()
 
 
 MOST_ASKED = 1024
-"""A course serves every max_num_seqs up to so many, and is computed as far as it is asked: a mix has a hundred
-shapes, and a planner asks for each of them of many pools and limits."""
+"""A course serves every max_num_seqs up to so many, and is computed as far as it is asked: a mix has some
+hundred shapes, and a planner asks for each of them of many pools and limits."""
 
 
 @lru_cache(maxsize=1024)
