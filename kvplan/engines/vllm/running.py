@@ -174,7 +174,7 @@ def running_blocks(
         return settled
     most = min(left // settled, limit)
     more = more_in_flight(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt)
-    stays = answer > plan.steps.depth + 1  # a request that ends sooner is not scheduled again, and frees nothing
+    stays = answer > plan.steps.depth + 1  # one that ends sooner is not scheduled again, and frees nothing
     if stays and more is not None and most * settled + more <= left:
         return settled
     runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
