@@ -161,7 +161,8 @@ FLOAT32 = "float32"
 
 CORRECTION = "mlp.gate.e_score_correction_bias"
 
-MIXTRAL_KEYS = {"count": ("num_local_experts",), "width": ("intermediate_size",)}
+MIXTRAL_KEYS = Moe(count=("num_local_experts",), width=("intermediate_size",))
+"""Experts in Mixtral's keys."""
 
 
 def with_shared(sparse: Sparse, *, correction: str = CORRECTION) -> Moe:

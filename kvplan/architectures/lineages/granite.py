@@ -7,6 +7,8 @@ vllm/model_executor/models/granite*.py, bamba.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.architectures.blocks.decoder import ATTENTION, full, plain_decoder
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import MIXTRAL_KEYS, Moe, shared_by_width
@@ -79,13 +81,13 @@ def bamba_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(final_norm="model.final_layernorm"), by_word(words, make))
 
 
-GRANITE_SHARED = Moe(
+GRANITE_SHARED = replace(
+    MIXTRAL_KEYS,
     experts="block_sparse_moe.experts",
     gate="block_sparse_moe.router",
     shared=shared_by_width("shared_intermediate_size"),
     shared_path="shared_mlp",
     shared_names=("input_linear", "input_linear", "output_linear"),
-    **MIXTRAL_KEYS,  # type: ignore[arg-type]
 )
 
 

@@ -60,7 +60,7 @@ def minimax_tensors(view: ConfigView) -> Decoder:
     lightning = linear("self_attn.qkv_proj", (whole("query, key and value", 3), *wide), model)
     lightning += linear("self_attn.output_gate", wide, model) + norm("self_attn.norm", *wide)
     lightning += linear("self_attn.out_proj", model, wide)
-    forward = Moe(**MIXTRAL_KEYS).tensors(view) + norms(TWO_NORMS, model)  # type: ignore[arg-type]
+    forward = MIXTRAL_KEYS.tensors(view) + norms(TWO_NORMS, model)
     mixers = {"linear_attention": lightning, "full_attention": attention(heads, hidden)}
     words = layer_words(view, "layer_types")
     if words is None:

@@ -6,10 +6,12 @@ vllm/model_executor/models/ phimoe.py; microsoft/Phi-4-mini-flash-reasoning.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.architectures.blocks.custom import width_per_head
 from kvplan.architectures.blocks.decoder import plain_decoder
 from kvplan.architectures.blocks.frame import Frame
-from kvplan.architectures.blocks.moe import MIXTRAL_KEYS, Moe
+from kvplan.architectures.blocks.moe import MIXTRAL_KEYS
 from kvplan.architectures.blocks.parts import LAYER, AttentionNames
 from kvplan.architectures.blocks.plain import (
     ANY_BIAS,
@@ -105,7 +107,7 @@ lineage(
         norm=LAYER,
         qkv_bias=BIAS,
         o_bias=BIAS,
-        moe=Moe(gate="mlp.router", **MIXTRAL_KEYS),  # type: ignore[arg-type]
+        moe=replace(MIXTRAL_KEYS, gate="mlp.router"),
     ),
 )
 lineage(
