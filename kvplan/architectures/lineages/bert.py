@@ -27,6 +27,7 @@ from kvplan.architectures.blocks.parts import (
 )
 from kvplan.architectures.blocks.plain import BIAS, hidden_size, unshared_heads
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe, by_index
+from kvplan.architectures.config.roles import BOTH_WAYS
 from kvplan.architectures.config.view import ConfigView, derived
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import SlidingWindow
@@ -94,25 +95,7 @@ def modernbert_tensors(view: ConfigView) -> Decoder:
     return Decoder(frame, (layer,) + (rest,) * (int(view.num_layers()) - 1))
 
 
-lineage(
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "camembert",
-    "data2vec-text",
-    "electra",
-    "ernie",
-    "megatron-bert",
-    "rembert",
-    "roberta",
-    "roberta-prelayernorm",
-    "roc_bert",
-    "roformer",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-    layers=plain_decoder,
-)
+lineage(*sorted(BOTH_WAYS), layers=plain_decoder)
 lineage(
     "modernbert-decoder",
     layers=Recipe(with_window(_half_local_attention), _modernbert_decoder),
