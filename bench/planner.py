@@ -8,8 +8,8 @@ from time import perf_counter, process_time
 
 import kvplan
 from kvplan.api_plan import variants_of
-from kvplan.fitting import choose
-from kvplan.fitting.laws import compiled_laws
+from kvplan.engines.budget import choose
+from kvplan.engines.budget.laws import compiled_laws
 from kvplan.planning.ask import REQUESTS, SEQS, Ask
 from kvplan.planning.asked_law import AskedLaws
 from kvplan.planning.found import Searched

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvplan.engines.budget.law import Fell
 from kvplan.errors import KvplanError
-from kvplan.fitting.speed import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.ask import Running, Speed, SpeedOf
@@ -11,8 +11,8 @@ from kvplan.planning.speed.build import speed_profile
 from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.profile import deployment_of
-from kvplan.plans.law import Fell
 from kvplan.settings import Settings
+from kvplan.speed_inputs import speed_inputs
 
 SWITCHES = ("enable_dp_attention", "enable_attention_dp")
 GROUPS = "attn_dp_size"

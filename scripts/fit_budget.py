@@ -18,7 +18,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.budget.vllm import Coefficients, Load, activation_peak, non_torch
+from kvplan.engines.vllm.memory import Coefficients, Load, activation_peak, non_torch
 from kvplan.readers.coefficients import FILE, FORMAT, parts
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
@@ -288,7 +288,7 @@ def file_text(fitted: Fitted, rows: int) -> str:
     """The coefficient file; the same fit gives the same bytes."""
     lines = [
         "# Coefficients of vLLM's memory budget by version: written by scripts/fit_budget.py, not by hand.",
-        f"# {rows} rows of start-up logs were fitted. Names: kvplan/budget/vllm.py, Coefficients.",
+        f"# {rows} rows of start-up logs were fitted. Names: kvplan/engines/vllm/memory.py, Coefficients.",
         f"kvplan: {FORMAT}",
         "ranges:",
     ]

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import kvplan
 from kvplan.assumption import Assumptions
-from kvplan.fitting.speed import speed_inputs
 from kvplan.planning.speed import (
     Chunk,
     Deployment,
@@ -20,6 +19,7 @@ from kvplan.planning.speed import (
     step_seconds,
 )
 from kvplan.readers.yaml.strict import load_yaml_file
+from kvplan.speed_inputs import speed_inputs
 
 FILE = Path(__file__).parent / "speed_rows.yaml"
 FIGURES = (

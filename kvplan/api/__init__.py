@@ -20,8 +20,8 @@ from kvplan.api.options import (
 from kvplan.arguments import check_each, check_type, takes
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose, fitted, fitted_safely
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose, fitted, fitted_safely
 from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.results import SizeResult

@@ -31,8 +31,8 @@ from kvplan.api_plan.inputs import (
 from kvplan.arguments import takes
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.laws import compiled_laws
 from kvplan.errors import KvplanError
-from kvplan.fitting.laws import compiled_laws
 from kvplan.model import Model
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf

@@ -11,9 +11,9 @@ from kvplan.api import gpus_of, parse_number
 from kvplan.arguments import check_each
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
+from kvplan.engines.budget import BUDGETS, choose
+from kvplan.engines.budget.laws import check_engine
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS, choose
-from kvplan.fitting.laws import check_engine
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant

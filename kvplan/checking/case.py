@@ -8,7 +8,7 @@ from math import lcm
 from typing import NamedTuple
 
 from kvplan.checking.start import MOST, Started
-from kvplan.plans.sharing import Sharing, block_of, dropped_of
+from kvplan.engines.budget.sharing import Sharing, block_of, dropped_of
 from kvplan.units import ceil_div
 
 _SCALE_BITS = 512
@@ -83,7 +83,10 @@ class Case(Started):
         """
         workload = self.plan.workload
         shapes = workload.shapes if workload is not None else ()
-        found = [self.sharing.request(shape, self.takes, self.share) for shape in shapes]
+        found = [
+            self.sharing.request(shape.input_tokens, shape.output_tokens, self.takes, self.share)
+            for shape in shapes
+        ]
         shares = [None if taken is None else taken.share for taken in found]
         scale = lcm(*(share.denominator for share in shares if share is not None))
         if scale.bit_length() > _SCALE_BITS:

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from kvplan.checking.case import Case
 from kvplan.dtypes import kv_dtype
-from kvplan.fitting import TOO_LARGE, room_for_cache
+from kvplan.engines.budget import TOO_LARGE, room_for_cache
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE
 from kvplan.plans.serve import flag_for

@@ -12,13 +12,13 @@ from functools import cached_property, lru_cache
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, in_safe_pool
+from kvplan.engines.budget.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS, TOO_LARGE, choose, in_safe_pool
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, pools_of, requests_of, start_of
 from kvplan.plans.serve import HOST_TIERS
-from kvplan.plans.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings

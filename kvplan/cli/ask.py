@@ -14,8 +14,8 @@ from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.terminal import COLOR_WORDS
 from kvplan.engines import ENGINES, check_options, default_engine
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.questions import kv_dtypes_to_compare

@@ -10,8 +10,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.plan_word import plan_of
+from kvplan.engines.budget import choose
 from kvplan.errors import EXIT_NO, KvplanError
-from kvplan.fitting import choose
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of

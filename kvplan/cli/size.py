@@ -40,7 +40,7 @@ def _one(asked: Question, given: Given, json: bool) -> Answer:
     ways = None
     if memory is not None and found is not None and not found.fits:
         ways = ways_out(model, choice, settings, result)
-    from kvplan.fitting.fits import fits_of
+    from kvplan.api.fits import fits_of
 
     fits = None if result.budget is None else fits_of(model, choice, settings, result)
     rules = rules_file(choice)

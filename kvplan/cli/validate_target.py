@@ -24,7 +24,7 @@ class Asked:
 
     def __init__(self, words: list[str], given: Given) -> None:
         from kvplan.api import load_model, make_settings
-        from kvplan.fitting import choose
+        from kvplan.engines.budget import choose
 
         flags = _one_each(gather(given))
         flags.pop("gpu", None)  # the name of a GPU elsewhere; here the device says what it is

@@ -24,7 +24,7 @@ from kvplan.settings import Settings
 from kvplan.units import gib
 
 Fit = Callable[[Model, Choice, Settings], SizeResult]
-"""An engine's answer with its budget: kvplan.fitting.fitted."""
+"""An engine's answer with its budget: kvplan.engines.budget.fitted."""
 
 POOL = "available_kv_bytes"
 BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"

@@ -8,15 +8,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.law import Fell, Laws, Room
+from kvplan.engines.budget.sharing import Sharing
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.quality import Quality
 from kvplan.plans.fleet import Offer
-from kvplan.plans.law import Fell, Laws, Room
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.serve import HOST_TIERS
-from kvplan.plans.sharing import Sharing
 from kvplan.plans.workload import Shape
 from kvplan.record import record
 from kvplan.settings import Settings

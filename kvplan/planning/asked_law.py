@@ -7,11 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.law import Fell, Room, weights_alone
+from kvplan.engines.budget.sharing import Taken, block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.law import Fell, Room, weights_alone
-from kvplan.plans.sharing import Taken, block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings

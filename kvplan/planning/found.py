@@ -9,10 +9,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
+from kvplan.engines.budget.law import Fell, Room
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Kind, Offer
-from kvplan.plans.law import Fell, Room
 from kvplan.plans.workload import apportion
 from kvplan.units import ceil_div
 
@@ -79,7 +79,7 @@ def fitting(ask: Ask, room: Room) -> int:
     """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
 
     n · mean share + excess + what all prompts begin with <= 1 − headroom − what is kept for reuse
-    (`kvplan.plans.sharing`), and one request of each shape fits.
+    (`kvplan.engines.budget.sharing`), and one request of each shape fits.
     """
     if ask.plain(room):
         return room.runs(ask.shapes[0].tokens, ask.shapes[0].output_tokens)
@@ -87,7 +87,7 @@ def fitting(ask: Ask, room: Room) -> int:
     free = ask.free(room) - sharing.common(room.share)
     total, weights, excess = Fraction(0), 0, Fraction(0)
     for shape in ask.shapes:
-        part = sharing.request(shape, room.takes, room.share)
+        part = sharing.request(shape.input_tokens, shape.output_tokens, room.takes, room.share)
         if part is None or part.share + part.excess > free:
             return 0
         total += part.share * shape.weight
@@ -105,7 +105,7 @@ def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
     for shape, count in zip(ask.shapes, apportion(requests, [one.weight for one in ask.shapes]), strict=True):
         if not count:
             continue
-        part = sharing.request(shape, room.takes, room.share)
+        part = sharing.request(shape.input_tokens, shape.output_tokens, room.takes, room.share)
         if part is None:
             return False
         share += part.share * count

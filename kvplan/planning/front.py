@@ -7,11 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from kvplan.engines.budget.law import Fell
 from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.found import Found
 from kvplan.planning.options import settings_of
 from kvplan.planning.search import search
-from kvplan.plans.law import Fell
 
 FRONT_GPUS = 8
 """As many GPUs a front looks at where nobody says how many there are."""

@@ -10,6 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from kvplan.engines.base import has_kind
+from kvplan.engines.budget.law import Fell, Room
+from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
@@ -17,9 +19,7 @@ from kvplan.planning.found import Found, also_fits, dealt_fits, fitting
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
-from kvplan.plans.law import Fell, Room
 from kvplan.plans.serve import HOST_TIERS, serve_of
-from kvplan.plans.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings

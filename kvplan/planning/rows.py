@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from kvplan.engines.budget.law import Fell
 from kvplan.planning.ask import FEWEST, Ask
 from kvplan.planning.found import Fallen, Found, Searched
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
-from kvplan.plans.law import Fell
 
 Each = Callable[[Ask, int], "Ask | None"]
 """What is asked of one offer by itself: the ask at its longest context; None where that is less than so many

@@ -21,13 +21,13 @@ from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter, itemgetter
 
+from kvplan.engines.budget.law import Fell, Law, Room
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
 from kvplan.planning.found import Fallen, Found, Key, Searched, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
-from kvplan.plans.law import Fell, Law, Room
 from kvplan.settings import Settings
 from kvplan.units import ceil_div, gib
 

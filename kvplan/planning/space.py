@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.base import has_kind
+from kvplan.engines.budget.law import Fell
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.planning.ask import DATA_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
 from kvplan.planning.quality import KV_WORDS, Quality, kv_quality
-from kvplan.plans.law import Fell
 from kvplan.settings import Settings
 
 

@@ -5,10 +5,10 @@ What the cache's rules refuse, the engines refuse themselves; this is what no ru
 
 from __future__ import annotations
 
+from kvplan.engines.budget.law import Fell
 from kvplan.planning.ask import Ask
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Offer
-from kvplan.plans.law import Fell
 
 Capability = tuple[int, int]
 _VLLM: dict[str, tuple[Capability, Capability | None, str]] = {

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kvplan.budget.vllm import Coefficients
+from kvplan.engines.vllm.memory import Coefficients
 from kvplan.errors import KvplanError
 from kvplan.readers.located_reader import LocatedReader
 from kvplan.readers.yaml.marks import Located

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.fitting.fits import Fits
+from kvplan.api.fits import Fits
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.words import count, gpus_in_replica
 from kvplan.results import Budget, SizeResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvplan.fitting.fits import Fits
+from kvplan.api.fits import Fits
 from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
 from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.budget.lines import about, exact, left_over
-from kvplan.budget.vllm import Coefficients, Load, activation_peak, non_torch, non_torch_line, vllm_budget
+from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.memory import (
+    Coefficients,
+    Load,
+    activation_peak,
+    non_torch,
+    non_torch_line,
+    vllm_budget,
+)
 from kvplan.units import GIB
 
 KNOWN = Coefficients(

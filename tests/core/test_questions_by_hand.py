@@ -11,10 +11,10 @@ import kvplan
 from kvplan.api import make_settings
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, FullAttention, Mamba2
-from kvplan.fitting import choose
 from kvplan.model import Layer, Model, runs_of
 from kvplan.questions import (
     IN_HOST,

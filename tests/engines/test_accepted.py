@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines import ENGINES
+from kvplan.engines.budget import BUDGETS
 from kvplan.engines.shared_options import FOREIGN
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS
 from kvplan.record import field_names
 from kvplan.report.emit.tables import TABLES
 from kvplan.settings import METHODS, Settings, known_method

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.cli import main
+from kvplan.engines.budget import choose
 from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
 from kvplan.questions import ask, max_requests, verdict
 from kvplan.units import GIB
 from tests.readers.gguf_plain import huge, large, small, write_model

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.engines.sglang import allocations
-from kvplan.engines.sglang.budget import (
+from kvplan.engines.sglang.capacity import (
     Serving,
     automatic_mem_fraction_static,
     capacity_for,

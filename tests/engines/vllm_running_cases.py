@@ -13,11 +13,11 @@ from typing import Any
 
 import kvplan
 from kvplan.api import make_settings
+from kvplan.engines.budget.sharing import Sharing, Taken, block_of, dropped_of, share_of, taken_of
 from kvplan.engines.vllm import compiled
 from kvplan.engines.vllm.holding import CHUNK, FULL, STATE, WINDOW
 from kvplan.engines.vllm.plan import Plan, PlanGroup
 from kvplan.engines.vllm.running import tables_of
-from kvplan.plans.sharing import Sharing, Taken, block_of, dropped_of, share_of, taken_of
 from kvplan.plans.workload import Shape, Workload
 
 VERSION = "0.32"
@@ -49,7 +49,7 @@ def answer_of(setting: Setting) -> kvplan.SizeResult:
 
 
 def together(setting: Setting) -> int:
-    """Requests of a mix that run at once, as planner and check count them (`kvplan.plans.sharing`)."""
+    """Requests of a mix that run at once, as planner and check count them."""
     answers = {shape: answer_of(of_shape(setting, shape)) for shape in setting.shapes}
     first = next(iter(answers.values()))
     sharing = Sharing(block_of(first), setting.prefix, dropped=dropped_of(first))
@@ -63,7 +63,7 @@ def together(setting: Setting) -> int:
     def room_for(requests: int) -> bool:
         total, excess = sharing.common(share), Fraction(0)
         for shape, count in Workload(shapes).dealt(requests):
-            part = sharing.request(shape, takes, share)
+            part = sharing.request(shape.input_tokens, shape.output_tokens, takes, share)
             assert part is not None
             total += part.share * count
             excess = max(excess, part.excess)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvplan.api import load_model
 from kvplan.api_plan import variants_of
-from kvplan.fitting import choose
-from kvplan.fitting.laws import compiled_laws
+from kvplan.engines.budget import choose
+from kvplan.engines.budget.laws import compiled_laws
 from kvplan.gpu import Gpu
 from kvplan.planning.ask import Ask
 from kvplan.planning.asked_law import AskedLaws

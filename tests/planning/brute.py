@@ -6,14 +6,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.law import Room
+from kvplan.engines.budget.sharing import Taken, block_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning.ask import COST, MOST_GPUS, REQUESTS, Ask
 from kvplan.planning.found import Found, Key, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Layout, classes, seqs_of
 from kvplan.planning.support import unsupported
-from kvplan.plans.law import Room
-from kvplan.plans.sharing import Taken, block_of, runs_of, share_of, taken_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings

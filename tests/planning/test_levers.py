@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model, make_settings
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
 from kvplan.planning.levers import Link, Seconds, Situation, levers
 from kvplan.planning.levers.preemption import replay
 from kvplan.plans.workload import Shape, Workload, apportion

@@ -10,6 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.cli import main
+from kvplan.engines.budget.law import Fell
 from kvplan.errors import KvplanError
 from kvplan.planning.options import holds
 from kvplan.planning.planner import make_plan
@@ -17,7 +18,6 @@ from kvplan.planning.reasons import ways_out
 from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Fleet, Offer
-from kvplan.plans.law import Fell
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 from tests.planning.asks import a_gpu, an_ask, priced

@@ -6,8 +6,8 @@ import pytest
 
 import kvplan
 from kvplan.engines import ENGINES
+from kvplan.engines.budget import BUDGETS
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS
 from kvplan.planning.quality import KV_FORMATS, KV_WORDS, WEIGHTS, kv_quality, weight_quality
 from kvplan.planning.search import search
 from kvplan.planning.space import classes

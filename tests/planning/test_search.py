@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.engines.budget.law import Fell, Room
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, OBJECTIVES, REQUESTS, Ask, Demand
 from kvplan.planning.asked_law import AskedLaws
 from kvplan.planning.search import search
 from kvplan.planning.space import Layout, classes
-from kvplan.plans.law import Fell, Room
 from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
 from kvplan.units import GIB

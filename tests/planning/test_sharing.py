@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.engines.budget.sharing import Sharing, Taken
 from kvplan.errors import KvplanError
-from kvplan.plans.sharing import Sharing, Taken
 from kvplan.plans.workload import Shape, Workload
 from kvplan.report.plan_file import plan_text
 
@@ -81,7 +81,7 @@ def test_what_is_shared_is_never_more_than_there_is(
         return Taken(share(tokens))
 
     sharing, shape = Sharing(block, prefix, samples), Shape(prompt, answer)
-    own = sharing.request(shape, takes, share)
+    own = sharing.request(shape.input_tokens, shape.output_tokens, takes, share)
     assert own is not None
     whole = own.share + sharing.hit(prompt, prefix, share)
     assert share(shape.tokens) <= whole <= share(shape.tokens) * samples

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kvplan.api import load_model, make_settings
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
 from kvplan.questions import ask
 from kvplan.units import MIB
 from kvplan.validate.blocks import BlockTables

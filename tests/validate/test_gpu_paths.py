@@ -14,8 +14,8 @@ import pytest
 
 from kvplan.api import load_gpu, load_model, make_settings
 from kvplan.cli import main
+from kvplan.engines.budget import choose
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.fitting import choose
 from kvplan.plans.plan import Requirements
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, STOPPED, Receipt
 from kvplan.validate.course import Options

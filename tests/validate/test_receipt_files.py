@@ -11,8 +11,8 @@ import pytest
 from kvplan import size
 from kvplan.api import load_model, make_settings
 from kvplan.cli import main
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.fitting import choose
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Figure, Receipt

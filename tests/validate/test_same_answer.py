@@ -9,7 +9,7 @@ import pytest
 from kvplan.api import load_model, make_settings
 from kvplan.checking.case import Case
 from kvplan.checking.facts import facts_of
-from kvplan.fitting import choose
+from kvplan.engines.budget import choose
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
 from kvplan.readers.plans.file import read_plan_file

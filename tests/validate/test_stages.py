@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model, make_settings
+from kvplan.engines.budget import choose
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.fitting import choose
 from kvplan.plans.plan import Requirements
 from kvplan.plans.workload import Shape, Workload
 from kvplan.validate.dry import dry_run

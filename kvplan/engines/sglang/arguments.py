@@ -13,7 +13,7 @@ from kvplan.dtypes import KvDtype, Packing, scalar
 from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import backend_of, page_size_of
-from kvplan.engines.sglang.budget import capacity_for, graph_max_batch
+from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
 from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
 from kvplan.engines.sglang.models import (

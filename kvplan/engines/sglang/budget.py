@@ -1,144 +1,176 @@
-"""SGLang's defaults by the memory of the GPU, and its automatic ``mem_fraction_static``.
+"""SGLang: what is free before loading, times ``mem_fraction_static``, less the weights.
 
-sgl-project/sglang 0.5.23 arg_groups/memory_hook.py (handle_gpu_memory_settings, reserve_for_graph_mb) and
-arg_groups/cuda_graph_hook.py (generate_prefill_cuda_graph_batch_sizes). Pure: whole MiB in, exact fractions
-out.
+sgl-project/sglang 0.5.23 mem_cache/kv_cache_configurator.py (_profile_available_bytes): free memory after the
+weights, less pre_model_load · (1 − mem_fraction_static), less what images reserve; the least of all ranks
+counts. Nothing is measured by a forward pass: activations and graphs must fit in the slack.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
+from functools import lru_cache
+from math import ceil
 
-from kvplan.record import record
-from kvplan.units import KIB
-
-MAX_PREFILL_TOKENS = 16384
-MLA_GRAPH_RESERVE = 1536
-FLOOR = 10 * KIB
-FLOOR_FROM = 60 * KIB
-
-
-@record()
-class Capacity:
-    """chunked_prefill_size and the largest decode graph, for fewer than 4 tensor-parallel ranks and wide."""
-
-    chunked_prefill_size: int
-    graph_batch: int
-    graph_batch_wide: int
-
-
-UNKNOWN = Capacity(4096, 160, 160)
-_BY_MEMORY = (
-    (20, Capacity(2048, 8, 8)),
-    (35, Capacity(4096, 48, 160)),
-    (60, Capacity(4096, 32, 160)),
-    (160, Capacity(8192, 256, 512)),
+from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.dtypes import Packing, scalar
+from kvplan.engines.base import Choice
+from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.budget.parts import (
+    Start,
+    context_line,
+    kernels_of,
+    no_pool,
+    once_a_start,
+    sources_for,
+    weight_lines,
 )
-_LARGEST = Capacity(16384, 512, 512)
+from kvplan.engines.options import Options, resolve
+from kvplan.engines.own_options import SGLANG
+from kvplan.engines.sglang.arguments import resolve_arguments
+from kvplan.engines.sglang.groups import parallel_of
+from kvplan.engines.sglang.shown import fraction_of
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.model import Model
+from kvplan.readers.model_weights import sources_of
+from kvplan.results import BudgetLine, ModelWeights
+from kvplan.settings import Settings
+from kvplan.units import MIB, ceil_div
+from kvplan.weights.facts import WeightSources
+from kvplan.weights.inventory import Inventory, Tensor
+from kvplan.weights.ranks import Parallel, elements_on_rank
+
+VLM_CACHE = 100 * MIB
+"""SGLANG_VLM_CACHE_SIZE_MB."""
+_VISION = (24, 1024)
+"""Layers and width that the engine assumes where the image encoder's config has no such keys."""
 
 
-def capacity_for(gpu_mem_mib: int | None) -> Capacity:
-    """The row for a GPU of so many MiB; None where the size is not known."""
-    if gpu_mem_mib is None:
-        return UNKNOWN
-    for below_gib, capacity in _BY_MEMORY:
-        if gpu_mem_mib < below_gib * KIB:
-            return capacity
-    return _LARGEST
+@once_a_start
+def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
+    """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
+    gpu, started, total, reserved, warnings = start
+    options = resolve(SGLANG, dict(settings.engine_options), choice.engine.name)
+    arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
+    dtype = scalar(str(started.settings["dtype"]))
+    try:
+        sources = sources_for(model, settings)
+        parallel = (
+            Parallel(arguments.tp, arguments.pp)
+            if settings.weights is not None
+            else parallel_of(model, arguments, settings, options)
+        )
+        kernels = kernels_of(choice, model, settings)
+        facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype, kernels)
+        loaded += _absorbed_lines(sources, parallel, dtype)
+        loaded += _adapter_lines(model, settings, options, parallel, dtype)
+    except KvplanError as error:
+        if error.code == "bad-setting":
+            raise
+        return Fit(None, None, (no_pool(error),))
+    shape = shape_of(model, dtype.bytes)
+    vision = _vision(model)
+    fraction = fraction_of(model, arguments, vision)
+    context = context_line(arguments.tp * arguments.pp)
+    before = total - sum(line.bytes for line in (context, *reserved))
+    lines = [*loaded, context, *reserved]
+    if shape.rotary_bytes:
+        lines.append(
+            exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
+        )
+    if vision is not None:
+        lines.append(exact("image cache", VLM_CACHE, "SGLANG_VLM_CACHE_SIZE_MB, 100 MiB by default"))
+    lines.append(_slack(before, fraction, given=arguments.mem_fraction_static is not None))
+    budget = left_over(gpu.slug, total, total, tuple(lines), calibrated=False)
+    taken = sum(line.bytes for line in lines[:-1]) - context.bytes - sum(line.bytes for line in reserved)
+    smallest = Fraction(ceil(Fraction(taken * 1000, before)) if before > 0 else 1000, 1000)
+    help_ = (f"--mem-fraction-static {float(smallest):g}",) if fraction < smallest < 1 else ()
+    weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
+    warnings += (*said, "SGLang's memory before the weights is uncalibrated: mind the interval of the pool")
+    shown: tuple[tuple[str, object], ...] = (("mem_fraction_static", round(float(fraction), 6)),)
+    if options.flag("enable_lora"):
+        given = settings.engine_options
+        names = ("enable_lora", "max_lora_rank", "max_loras_per_batch")
+        shown += tuple((name, value) for name, value in given if name in names)
+    return Fit(budget, weights, warnings, shown, help_)
 
 
-def graph_max_batch(gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None) -> int:
-    """The largest batch with a decode graph; an explicit --max-running-requests bounds it."""
-    capacity = capacity_for(gpu_mem_mib)
-    batch = capacity.graph_batch if tp < 4 else capacity.graph_batch_wide
-    return batch if max_running_requests is None else min(batch, max_running_requests)
+@lru_cache(maxsize=16)
+def _absorbed(inventory: Inventory) -> Mapping[Tensor, int]:
+    return Counter(
+        tensor
+        for block in inventory.layers
+        for tensor in block.tensors
+        if tensor.columns and tensor.name.endswith("self_attn.kv_b_proj")
+    )
 
 
-def prefill_graph_sizes(largest: int) -> list[int]:
-    """Token counts for which a prefill graph is captured."""
-    sizes = [
-        *range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64),
-        *range(1280, 4097, 256), *range(4608, largest + 1, 512),
-    ]  # fmt: skip
-    return [size for size in sizes if size <= largest]
+def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) -> tuple[BudgetLine, ...]:
+    """The key and value parts of MLA's kv_b_proj, copied in 16 bit beside it for decoding.
 
-
-@record()
-class Serving:
-    """What the automatic fraction looks at beside the GPU.
-
-    attn_dp: data-parallel size under --enable-dp-attention, else 0. role: null, prefill or decode
-    (disaggregated serving). vision: layers and hidden size of the image encoder.
+    sgl-project/sglang 0.5.23 models/deepseek_common/deepseek_weight_loader.py (w_kc, w_vc): always so for 16
+    bit and for FP8 in blocks of 128 × 128, in one byte or two for other formats.
     """
-
-    tp: int = 1
-    pp: int = 1
-    chunked_prefill_size: int | None = None
-    max_running_requests: int | None = None
-    max_total_tokens: int | None = None
-    mla: bool = False
-    decode_graphs: bool = True
-    prefill_graphs: bool = True
-    attn_dp: int = 0
-    deepep: bool = False
-    role: str = "null"
-    draft_tokens: int = 1
-    vision: tuple[int, int] | None = None
-
-
-def automatic_mem_fraction_static(
-    gpu_mem_mib: int | None, tp: int = 1, pp: int = 1, serving: Serving | None = None
-) -> Fraction:
-    """(gpu_mem - reserved) / gpu_mem, rounded to thousandths; 0.95 where the memory is not known.
-
-    ``serving``, where given, carries tp and pp itself. Multiplied for image models by 0.95 · clamp(1 - 0.1 ·
-    (layers · hidden² / (24 · 1024²) - 1), 0.8, 1.05), as the engine does, without rounding.
-    """
-    asked = serving or Serving(tp=tp, pp=pp)
-    if gpu_mem_mib is None:
-        fraction = Fraction(95, 100)
-    else:
-        reserved = reserved_mib(gpu_mem_mib, asked)
-        fraction = Fraction(round(1000 * (gpu_mem_mib - reserved) / gpu_mem_mib), 1000)
-    if asked.vision is not None:
-        layers, hidden = asked.vision
-        ratio = Fraction(layers * hidden * hidden, 24 * KIB * KIB)
-        factor = 1 - Fraction(1, 10) * (ratio - 1)
-        fraction *= Fraction(95, 100) * max(Fraction(8, 10), min(Fraction(105, 100), factor))
-    return fraction
+    if sources.inventory is None or sources.stated_bytes is not None:
+        return ()
+    counts = _absorbed(sources.inventory)
+    if not counts:
+        return ()
+    numbers = sum(elements_on_rank(tensor, parallel) * count for tensor, count in counts.items())
+    # Stages that are not equal: the fullest has this share of the layers or less.
+    numbers = numbers * ceil_div(len(sources.inventory.layers), parallel.pipeline_parallel_size)
+    numbers = ceil_div(numbers, len(sources.inventory.layers))
+    known = all(tensor.form is None or tensor.form.block == (128, 128) for tensor in counts)
+    how = "kv_b_proj a second time, for decoding (w_kc, w_vc)"
+    amount = dtype.bytes_for(numbers)
+    return (about("absorbed projections", amount, 0 if known else numbers, how),)
 
 
-def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
-    """What is kept free for activations, graphs and parallel groups, in MiB."""
-    chunk = asked.chunked_prefill_size
-    if chunk is None:
-        chunk = capacity_for(gpu_mem_mib).chunked_prefill_size
-    batch = graph_max_batch(gpu_mem_mib, asked.tp, asked.max_running_requests)
-    if asked.role == "decode":
-        tokens = (asked.max_running_requests or batch or 1) * asked.draft_tokens
-    else:
-        tokens = chunk if chunk > 0 else MAX_PREFILL_TOKENS
-    reserved = 512 + Fraction(3, 2) * max(tokens, 2048) + Fraction(asked.tp * asked.pp * KIB, 8)
-    reserved += _graphs_mib(asked, chunk, batch)
-    if gpu_mem_mib > FLOOR_FROM:
-        reserved = max(reserved, Fraction(FLOOR))
-    if asked.deepep and asked.role != "prefill" and asked.decode_graphs:
-        reserved += 2 * KIB
-    return reserved
+def _adapter_lines(
+    model: Model, settings: Settings, options: Options, parallel: Parallel, dtype: Packing
+) -> tuple[BudgetLine, ...]:
+    """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
+    if not options.flag("enable_lora"):
+        return ()
+    from kvplan.engines.sglang.adapters import pool_bytes, slots_of
+
+    slots = slots_of(options, dtype)
+    if slots is None:
+        return ()
+    if parallel.groups:
+        raise RefusedError(
+            "lora",
+            "how data-parallel attention divides the buffers of adapters is not known",
+            help=("--kv-cache-memory 16GiB", "leave out --enable-lora"),
+        )
+    ranks = Parallel(tensor_parallel_size=settings.tensor_parallel_size)
+    amount = pool_bytes(model, sources_of(model).inventory, slots, ranks)
+    source = f"{slots.count} adapters of rank {slots.rank} for {', '.join(slots.targets)}"
+    return (exact("LoRA adapters", amount, source),)
 
 
-def _graphs_mib(asked: Serving, chunk: int, batch: int) -> Fraction:
-    reserved = Fraction(0)
-    if asked.role != "prefill":
-        if asked.decode_graphs:
-            reserved += 2 * batch
-        if asked.attn_dp:
-            reserved += 3 * batch * asked.attn_dp
-            if batch > 300:
-                reserved += Fraction(3, 2) * batch * asked.attn_dp
-    if asked.role != "decode" and asked.prefill_graphs:
-        if asked.mla:
-            return reserved + MLA_GRAPH_RESERVE
-        largest = chunk if asked.max_total_tokens is None else min(chunk, asked.max_total_tokens)
-        reserved += 8 * len(prefill_graph_sizes(largest))
-    return reserved
+def _slack(before: int, fraction: Fraction, *, given: bool) -> BudgetLine:
+    """ceil(before · (1 − fraction)); at the likely context, so that the pool's interval is a little wide."""
+    how = "as given" if given else "automatic"
+    return exact(
+        "activations, graphs",
+        max(0, ceil(before * (1 - fraction))),
+        f"slack: memory before the weights · (1 − mem_fraction_static {float(fraction):.3f}, {how})",
+    )
+
+
+def _vision(model: Model) -> tuple[int, int] | None:
+    """Layers and width of the image encoder, by the keys that the engine asks for; None without one."""
+    raw = split_quant(model.config)[0] if model.config else {}
+    vision = raw.get("vision_config")
+    if not isinstance(vision, Mapping):
+        return None
+    found = (vision.get("num_hidden_layers"), vision.get("hidden_size"))
+    layers, width = (
+        value if isinstance(value, int) and value > 0 else default
+        for value, default in zip(found, _VISION, strict=True)
+    )
+    return layers, width

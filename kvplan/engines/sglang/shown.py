@@ -7,7 +7,7 @@ from typing import Any
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.budget import Serving, automatic_mem_fraction_static
+from kvplan.engines.sglang.capacity import Serving, automatic_mem_fraction_static
 from kvplan.engines.sglang.cells import state_words
 from kvplan.engines.sglang.models import SERVED, has_window_pool
 from kvplan.engines.sglang.stages import Sizes

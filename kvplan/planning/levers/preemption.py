@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
+from kvplan.engines.budget.sharing import block_of
 from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
-from kvplan.plans.sharing import block_of
 from kvplan.plans.workload import Shape
 
 _GOLDEN = 2654435769

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.base import Choice, request_tokens
+from kvplan.engines.budget.sharing import runs_of, usable_blocks
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.plans.sharing import runs_of, usable_blocks
 from kvplan.plans.workload import Shape, Workload
 from kvplan.questions import ask
 from kvplan.record import record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.dtypes import Packing, scalar
+from kvplan.engines.budget.dividing import parallel_for
+from kvplan.engines.budget.parts import kernels_of
 from kvplan.errors import KvplanError
-from kvplan.fitting.dividing import parallel_for
-from kvplan.fitting.parts import kernels_of
 from kvplan.readers.model_weights import served_sources
 from kvplan.record import record
 from kvplan.units import GIB, MIB

@@ -9,11 +9,11 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from kvplan.budget.lines import about
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, planned_settings, planned_values
+from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import about
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.fitting import Fit
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.model_weights import served_sources
@@ -183,7 +183,7 @@ def weight_lines(
         )
     if settings.speculative_method is None:
         return facts, tuple(lines), ()
-    from kvplan.fitting.drafts import draft_lines
+    from kvplan.engines.budget.drafts import draft_lines
 
     own = bool(model.draft_layers)
     drafts, said = draft_lines(model, settings, facts, sources, parallel, dtype, own=own)

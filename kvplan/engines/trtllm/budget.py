@@ -3,7 +3,8 @@
 NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/pyexecutor/_util.py (KvCacheCreator): a start-up run of context
 requests with max_num_tokens tokens beside a small temporary cache gives the peak (torch and the rest); the
 temporary cache is given back. Its activations are estimated here by the forward pass of
-kvplan.budget.vllm with the newest coefficients; nobody's logs stand behind it, so the interval is wide.
+kvplan.engines.vllm.memory with the newest coefficients; nobody's logs stand behind it, so the interval is
+wide.
 """
 
 from __future__ import annotations
@@ -11,16 +12,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.budget.lines import about, exact
-from kvplan.budget.vllm import Load, activation_peak
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
-from kvplan.engines.options import resolve
-from kvplan.engines.own_options import TRTLLM
-from kvplan.engines.trtllm.groups import parallel_of
-from kvplan.errors import KvplanError
-from kvplan.fitting import Fit
-from kvplan.fitting.parts import (
+from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import about, exact
+from kvplan.engines.budget.parts import (
     UNCALIBRATED,
     Start,
     context_line,
@@ -30,6 +26,11 @@ from kvplan.fitting.parts import (
     sources_for,
     weight_lines,
 )
+from kvplan.engines.options import resolve
+from kvplan.engines.own_options import TRTLLM
+from kvplan.engines.trtllm.groups import parallel_of
+from kvplan.engines.vllm.memory import Load, activation_peak
+from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.results import Budget, BudgetLine, ModelWeights

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.budget.lines import about, exact, left_over
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.budget.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
 from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.options import Options, resolve
 from kvplan.engines.own_options import LLAMACPP
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.fitting import Fit
-from kvplan.fitting.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
 from kvplan.model import Model
 from kvplan.readers.gguf.weights import tensor_bytes
 from kvplan.results import ModelWeights

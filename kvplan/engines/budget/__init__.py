@@ -1,7 +1,7 @@
 """What is left for the cache on a named GPU, and the engine's answer with that pool.
 
 Engines with a block pool get their memory here when a GPU is named and ``kv_cache_memory`` is not. How a
-GPU's memory is divided is each engine's own (``kvplan.fitting.vllm``), loaded when it is asked for.
+GPU's memory is divided is each engine's own (``kvplan.engines.vllm.budget``), loaded when it is asked for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, gib
 
 BUDGETS = {
-    "vllm": "kvplan.fitting.vllm",
-    "sglang": "kvplan.fitting.sglang",
-    "trtllm": "kvplan.fitting.trtllm",
-    "llamacpp": "kvplan.fitting.llamacpp",
+    "vllm": "kvplan.engines.vllm.budget",
+    "sglang": "kvplan.engines.sglang.budget",
+    "trtllm": "kvplan.engines.trtllm.budget",
+    "llamacpp": "kvplan.engines.llamacpp.budget",
 }
 """Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
 _WITH_AUTO = ("vllm", "llamacpp")

@@ -9,14 +9,14 @@ from operator import attrgetter
 from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.budget.lines import exact
-from kvplan.budget.vllm import Load, vllm_budget
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import exact
+from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
+from kvplan.engines.vllm.memory import Load, vllm_budget
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
-from kvplan.fitting import Fit
-from kvplan.fitting.parts import kernels_of, memory_of, no_pool, sources_for
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.readers.coefficients import vllm_coefficients
@@ -176,7 +176,7 @@ def _drafts(
     """A draft model, or multi-token-prediction layers: they lie on the last stage."""
     if settings.speculative_method is None:
         return (), ()
-    from kvplan.fitting.drafts import draft_lines
+    from kvplan.engines.budget.drafts import draft_lines
 
     own = settings.speculative_method == "mtp"
     return draft_lines(model, settings, facts, sources, parallel, dtype, own=own)

@@ -1,10 +1,10 @@
 """vLLM's budget and pool as arithmetic: what a class of candidates takes, for any GPU of its kind.
 
-`kvplan.fitting.vllm` answers one question at a time, each with a start of its own. A planner asks thousands
-that differ in the GPU's memory, max_num_seqs and max_model_len alone; of those the plan of the cache needs
-max_model_len and max_num_batched_tokens, the budget max_num_seqs and max_num_batched_tokens, and the GPU's
-memory enters last. So every piece is worked out once and the rest is whole-number arithmetic. A test holds
-the answers to those of `kvplan.questions.ask`.
+`kvplan.engines.vllm.budget` answers one question at a time, each with a start of its own. A planner asks
+thousands that differ in the GPU's memory, max_num_seqs and max_model_len alone; of those the plan of the
+cache needs max_model_len and max_num_batched_tokens, the budget max_num_seqs and max_num_batched_tokens, and
+the GPU's memory enters last. So every piece is worked out once and the rest is whole-number arithmetic. A
+test holds the answers to those of `kvplan.questions.ask`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from operator import itemgetter
 from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.budget.lines import exact
-from kvplan.budget.vllm import Load, vllm_budget
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
+from kvplan.engines.budget.law import Fell, Room, weights_alone
+from kvplan.engines.budget.lines import exact
+from kvplan.engines.budget.parts import kernels_of, memory_of
+from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm import compiled, planned_values
+from kvplan.engines.vllm.budget import utilization, weights_line
 from kvplan.engines.vllm.defaults import batch_row, device_of
+from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
+from kvplan.engines.vllm.memory import Load, vllm_budget
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
-from kvplan.fitting.parts import kernels_of, memory_of
-from kvplan.fitting.vllm import utilization, weights_line
-from kvplan.fitting.vllm_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.law import Fell, Room, weights_alone
-from kvplan.plans.sharing import Taken, shared_block
 from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.readers.model_weights import served_sources
 from kvplan.settings import Settings

@@ -1,4 +1,4 @@
-"""What `kvplan.fitting.vllm_law` keeps of vLLM's starts, once for all classes of a search."""
+"""What `kvplan.engines.vllm.law` keeps of vLLM's starts, once for all classes of a search."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from kvplan.dtypes import Packing
+from kvplan.engines.budget.law import Fell
 from kvplan.engines.vllm.plan import Plan
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.law import Fell
 from kvplan.units import gib
 from kvplan.weights.facts import WeightFacts
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.budget.lines import about, exact, left_over
+from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from kvplan.plans.workload import Shape
 from kvplan.results import PoolGroup, SizeResult
 from kvplan.settings import EAGLE_LIKE
 
@@ -68,13 +67,12 @@ class Sharing(NamedTuple):
         """The share of what of a prompt's first ``head`` tokens is found in the pool."""
         return self._whole(min(head, prompt - 1), share)
 
-    def request(self, shape: Shape, takes: Takes, share: Share) -> Taken | None:
+    def request(self, prompt: int, answer: int, takes: Takes, share: Share) -> Taken | None:
         """What one request of the shape takes, all its samples, without what it shares with others."""
-        one = takes(shape.tokens, shape.output_tokens)
+        one = takes(prompt + answer, answer)
         if one is None:
             return None
         more = self.samples - 1
-        prompt = shape.input_tokens
         saved = self.hit(prompt, prompt, share) * more if more else 0
         return Taken(one.share * self.samples - saved - self.hit(prompt, self.prefix, share), one.excess)
 

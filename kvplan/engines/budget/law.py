@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget.sharing import Share, Takes
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.plans.sharing import Share, Takes
 from kvplan.settings import Settings
 from kvplan.units import gib
 
@@ -36,7 +36,7 @@ def weights_alone(amount: int, usable: int) -> Fell:
 class Room(NamedTuple):
     """The pool of one GPU in bytes. runs: requests of so many tokens, so many of them generated, that run at
     once; takes: what one of them takes; share: what start-up reserves for so many tokens. block, dropped:
-    `kvplan.plans.sharing.Sharing`."""
+    `kvplan.engines.budget.sharing.Sharing`."""
 
     pool_bytes: int
     runs: Callable[[int, int], int]

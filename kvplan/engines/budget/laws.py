@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import BUDGETS
+from kvplan.engines.budget.law import Laws
 from kvplan.errors import KvplanError
-from kvplan.fitting import BUDGETS
-from kvplan.plans.law import Laws
 from kvplan.settings import Settings
 
 
@@ -25,6 +25,6 @@ def compiled_laws(choice: Choice, base: Settings) -> Laws | None:
     budget that only the engine's own way knows (adapters, drafts)."""
     if choice.engine.name != "vllm" or base.engine_options or base.speculative_method is not None:
         return None
-    from kvplan.fitting.vllm_law import VllmLaws
+    from kvplan.engines.vllm.law import VllmLaws
 
     return VllmLaws()

@@ -1,0 +1,144 @@
+"""SGLang's defaults by the memory of the GPU, and its automatic ``mem_fraction_static``.
+
+sgl-project/sglang 0.5.23 arg_groups/memory_hook.py (handle_gpu_memory_settings, reserve_for_graph_mb) and
+arg_groups/cuda_graph_hook.py (generate_prefill_cuda_graph_batch_sizes). Pure: whole MiB in, exact fractions
+out.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvplan.record import record
+from kvplan.units import KIB
+
+MAX_PREFILL_TOKENS = 16384
+MLA_GRAPH_RESERVE = 1536
+FLOOR = 10 * KIB
+FLOOR_FROM = 60 * KIB
+
+
+@record()
+class Capacity:
+    """chunked_prefill_size and the largest decode graph, for fewer than 4 tensor-parallel ranks and wide."""
+
+    chunked_prefill_size: int
+    graph_batch: int
+    graph_batch_wide: int
+
+
+UNKNOWN = Capacity(4096, 160, 160)
+_BY_MEMORY = (
+    (20, Capacity(2048, 8, 8)),
+    (35, Capacity(4096, 48, 160)),
+    (60, Capacity(4096, 32, 160)),
+    (160, Capacity(8192, 256, 512)),
+)
+_LARGEST = Capacity(16384, 512, 512)
+
+
+def capacity_for(gpu_mem_mib: int | None) -> Capacity:
+    """The row for a GPU of so many MiB; None where the size is not known."""
+    if gpu_mem_mib is None:
+        return UNKNOWN
+    for below_gib, capacity in _BY_MEMORY:
+        if gpu_mem_mib < below_gib * KIB:
+            return capacity
+    return _LARGEST
+
+
+def graph_max_batch(gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None) -> int:
+    """The largest batch with a decode graph; an explicit --max-running-requests bounds it."""
+    capacity = capacity_for(gpu_mem_mib)
+    batch = capacity.graph_batch if tp < 4 else capacity.graph_batch_wide
+    return batch if max_running_requests is None else min(batch, max_running_requests)
+
+
+def prefill_graph_sizes(largest: int) -> list[int]:
+    """Token counts for which a prefill graph is captured."""
+    sizes = [
+        *range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64),
+        *range(1280, 4097, 256), *range(4608, largest + 1, 512),
+    ]  # fmt: skip
+    return [size for size in sizes if size <= largest]
+
+
+@record()
+class Serving:
+    """What the automatic fraction looks at beside the GPU.
+
+    attn_dp: data-parallel size under --enable-dp-attention, else 0. role: null, prefill or decode
+    (disaggregated serving). vision: layers and hidden size of the image encoder.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    chunked_prefill_size: int | None = None
+    max_running_requests: int | None = None
+    max_total_tokens: int | None = None
+    mla: bool = False
+    decode_graphs: bool = True
+    prefill_graphs: bool = True
+    attn_dp: int = 0
+    deepep: bool = False
+    role: str = "null"
+    draft_tokens: int = 1
+    vision: tuple[int, int] | None = None
+
+
+def automatic_mem_fraction_static(
+    gpu_mem_mib: int | None, tp: int = 1, pp: int = 1, serving: Serving | None = None
+) -> Fraction:
+    """(gpu_mem - reserved) / gpu_mem, rounded to thousandths; 0.95 where the memory is not known.
+
+    ``serving``, where given, carries tp and pp itself. Multiplied for image models by 0.95 · clamp(1 - 0.1 ·
+    (layers · hidden² / (24 · 1024²) - 1), 0.8, 1.05), as the engine does, without rounding.
+    """
+    asked = serving or Serving(tp=tp, pp=pp)
+    if gpu_mem_mib is None:
+        fraction = Fraction(95, 100)
+    else:
+        reserved = reserved_mib(gpu_mem_mib, asked)
+        fraction = Fraction(round(1000 * (gpu_mem_mib - reserved) / gpu_mem_mib), 1000)
+    if asked.vision is not None:
+        layers, hidden = asked.vision
+        ratio = Fraction(layers * hidden * hidden, 24 * KIB * KIB)
+        factor = 1 - Fraction(1, 10) * (ratio - 1)
+        fraction *= Fraction(95, 100) * max(Fraction(8, 10), min(Fraction(105, 100), factor))
+    return fraction
+
+
+def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
+    """What is kept free for activations, graphs and parallel groups, in MiB."""
+    chunk = asked.chunked_prefill_size
+    if chunk is None:
+        chunk = capacity_for(gpu_mem_mib).chunked_prefill_size
+    batch = graph_max_batch(gpu_mem_mib, asked.tp, asked.max_running_requests)
+    if asked.role == "decode":
+        tokens = (asked.max_running_requests or batch or 1) * asked.draft_tokens
+    else:
+        tokens = chunk if chunk > 0 else MAX_PREFILL_TOKENS
+    reserved = 512 + Fraction(3, 2) * max(tokens, 2048) + Fraction(asked.tp * asked.pp * KIB, 8)
+    reserved += _graphs_mib(asked, chunk, batch)
+    if gpu_mem_mib > FLOOR_FROM:
+        reserved = max(reserved, Fraction(FLOOR))
+    if asked.deepep and asked.role != "prefill" and asked.decode_graphs:
+        reserved += 2 * KIB
+    return reserved
+
+
+def _graphs_mib(asked: Serving, chunk: int, batch: int) -> Fraction:
+    reserved = Fraction(0)
+    if asked.role != "prefill":
+        if asked.decode_graphs:
+            reserved += 2 * batch
+        if asked.attn_dp:
+            reserved += 3 * batch * asked.attn_dp
+            if batch > 300:
+                reserved += Fraction(3, 2) * batch * asked.attn_dp
+    if asked.role != "decode" and asked.prefill_graphs:
+        if asked.mla:
+            return reserved + MLA_GRAPH_RESERVE
+        largest = chunk if asked.max_total_tokens is None else min(chunk, asked.max_total_tokens)
+        reserved += 8 * len(prefill_graph_sizes(largest))
+    return reserved
