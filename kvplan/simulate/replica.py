@@ -1,7 +1,7 @@
 """One engine in virtual time: requests arrive, steps are scheduled and end, nothing is computed.
 
-A step takes ``fixed_ns + token_ns * tokens + context_ns * context`` where context sums, over the requests
-that it computes for, the tokens that are computed once it is done. Requests that have arrived by the start
+A clock says how long a step takes (`kvplan.simulate.clock`); a step's context sums, over the requests that it
+computes for, the tokens that are computed once it is done. Requests that have arrived by the start
 of a step's scheduling are added before it. With async scheduling the next step is scheduled while one runs
 (vllm-project/vllm 0.32 vllm/v1/engine/core.py, step_with_batch_queue with a queue of two).
 """
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
-from kvplan.record import record
+from kvplan.simulate.clock import Clock, StepTime
 from kvplan.simulate.names import Arrival, Names, name
 from kvplan.simulate.pool import Run
 from kvplan.simulate.request import Request
@@ -22,14 +22,7 @@ from kvplan.simulate.settings import Engine, check
 
 _BEYOND = 1 << 62
 
-
-@record()
-class StepTime:
-    """What a step takes, in whole nanoseconds."""
-
-    fixed_ns: int = 6_000_000
-    token_ns: int = 25_000
-    context_ns: int = 25
+__all__ = ["Replica", "StepTime", "Trace", "simulate"]
 
 
 class Trace:
@@ -47,9 +40,7 @@ class Trace:
         return found
 
 
-def simulate(
-    trace: Trace, engine: Engine, time: StepTime, *, jump: bool = True, rows: bool = False
-) -> Answer:
+def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, rows: bool = False) -> Answer:
     """Serve a trace. jump: take uniform steps together (the answer is the same); rows: keep every step's row.
 
     Raises KvplanError where a request can never be admitted: vLLM would wait for ever.
@@ -59,7 +50,7 @@ def simulate(
 
 
 class Replica:
-    def __init__(self, trace: Trace, engine: Engine, time: StepTime, *, jump: bool, rows: bool) -> None:
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.trace, self.engine, self.time = trace, engine, time
         self.arrivals = trace.arrivals
         self.scheduler = Scheduler(engine, jump)
@@ -164,7 +155,7 @@ class Replica:
             answer.empty += 1
             step.ends_ns = starts
             return
-        lasts = time.fixed_ns + time.token_ns * step.tokens + time.context_ns * step.context
+        lasts = time.lasts(step)
         step.ends_ns = self.free_at = starts + lasts
         answer.tokens += step.tokens
         answer.busy_ns += lasts
@@ -183,8 +174,8 @@ class Replica:
             return
         steady, pool = scheduler.steady, scheduler.memory.pool
         count, starts = steady.count, max(self.now, self.free_at)
-        first = time.fixed_ns + time.token_ns * count + time.context_ns * steady.context
-        more = time.context_ns * count
+        first, more, most = time.line(count, steady.context)
+        steps = min(steps, most)
 
         def ends(number: int) -> int:
             """When the ``number``-th of the steps ends; 0: when the first starts."""
