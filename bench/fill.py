@@ -34,7 +34,7 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
     import torch
 
     from kvplan.api import load_model, make_settings
-    from kvplan.validate.layouts import layout_of
+    from kvplan.engines.tensors import layout_of
     from kvplan.validate.memory import allocate
 
     settings = make_settings(kv_cache_memory=POOL_BYTES, tokens=700, max_model_len=1024)

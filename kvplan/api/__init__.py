@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from kvplan.comparison import Comparison
-    from kvplan.observation import Observation
+    from kvplan.engines.observed import Observation
     from kvplan.plans.findings import CheckReport
     from kvplan.plans.plan import Plan
 

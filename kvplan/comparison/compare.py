@@ -34,10 +34,10 @@ from kvplan.comparison.predict import BLOCKS, BYTES, PICKS, Axis, Predictor, axi
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
+from kvplan.engines.observed import Observation
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.observation import Observation
 from kvplan.results import Budget, EngineRef, ModelRef
 from kvplan.units import gib
 

@@ -16,11 +16,11 @@ from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice, has_kind
+from kvplan.engines.observed import Observation
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.observation import Observation
 from kvplan.record import record
 from kvplan.units import ceil_div, gib
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, row_of
-from kvplan.observation import Count, Figure, Observation, total
+from kvplan.engines.observed import Count, Figure, Observation, total
 from kvplan.results import SizeResult
 
 UNITS = {

@@ -15,10 +15,10 @@ from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
 from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.engines.base import Choice
+from kvplan.engines.observed import Observation
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.observation import Observation
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import gib

@@ -13,9 +13,9 @@ from fractions import Fraction
 from importlib import import_module
 
 from kvplan.engines.base import Choice
+from kvplan.engines.observed import Count, Figure, Observation, Rank
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.observation import Count, Figure, Observation, Rank
 from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import SizeResult

@@ -9,9 +9,9 @@ from typing import Any
 
 from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.observed import Count, Observation, SettingValue
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
-from kvplan.observation import Count, Observation, SettingValue
 from kvplan.record import record
 from kvplan.settings import Settings
 

@@ -8,7 +8,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from kvplan.observation import Figure
+from kvplan.engines.observed import Figure
 from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 

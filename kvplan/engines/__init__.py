@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.options import EngineOption
@@ -24,8 +25,8 @@ class _Engines(Mapping[str, Engine]):
 
     def __getitem__(self, name: str) -> Engine:
         if name not in self._loaded:
-            module = import_module(f"kvplan.engines.{name}")
-            self._loaded[name] = getattr(module, self._classes[name])()
+            module, kind = self._classes[name].split(":")
+            self._loaded[name] = getattr(import_module(f"kvplan.engines.{module}"), kind)()
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -40,14 +41,27 @@ class _Engines(Mapping[str, Engine]):
 
 ENGINES: Mapping[str, Engine] = _Engines(
     {
-        "generic": "Generic",
-        "transformers": "Transformers",
-        "vllm": "Vllm",
-        "sglang": "Sglang",
-        "trtllm": "TrtLlm",
-        "llamacpp": "LlamaCpp",
+        "generic": "generic:Generic",
+        "transformers": "transformers:Transformers",
+        "vllm": "vllm.engine:Vllm",
+        "sglang": "sglang.engine:Sglang",
+        "trtllm": "trtllm.engine:TrtLlm",
+        "llamacpp": "llamacpp.engine:LlamaCpp",
     }
 )
+
+
+def part_of(engine: str, name: str) -> Any:
+    """The module ``name`` (budget, log, tensors …) of an engine's folder; None where it has none."""
+    full = f"kvplan.engines.{engine}.{name}"
+    try:
+        return import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name and full.startswith(error.name):
+            return None
+        raise
+
+
 DEFAULT_ENGINE, GGUF_ENGINE = "vllm", "llamacpp"
 OWN_OPTIONS: dict[str, EngineOption] = {
     option.name: option for options in OPTIONS_OF.values() for option in options

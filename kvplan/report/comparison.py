@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.comparison import ComparedRow, Comparison, Verdict
-from kvplan.observation import Observation
+from kvplan.engines.observed import Observation
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import command, count, engine_title, settings_words, size_words
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from kvplan.engines.tensors.base import Component, Layout, View
 from kvplan.record import record
 from kvplan.validate.blocks import BlockTables, Request
 from kvplan.validate.kinds import FLOATS, LARGEST, Heads, probes, scale_of, width_of
-from kvplan.validate.layouts.base import Component, Layout, View
 from kvplan.validate.memory import Cache
 from kvplan.validate.slots import loosened, slots_of, spans
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvplan.engines.tensors.base import Group, GroupKind, Layout
 from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.validate.free import FreeBlocks, Key
-from kvplan.validate.layouts.base import Group, GroupKind, Layout
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvplan.engines.tensors.base import GroupKind, Layout
 from kvplan.errors import KvplanError
 from kvplan.validate.blocks import BlockTables, Request
 from kvplan.validate.findings import Fragmentation
-from kvplan.validate.layouts.base import GroupKind, Layout
 from kvplan.validate.memory import Cache
 from kvplan.validate.slots import spans
 

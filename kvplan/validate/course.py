@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from kvplan.engines.tensors import Layout, Rank
 from kvplan.errors import CannotRunHere
 from kvplan.record import record
 from kvplan.units import GIB, MIB, human_bytes
@@ -17,7 +18,6 @@ from kvplan.validate.exercise import exercise
 from kvplan.validate.findings import Exercise
 from kvplan.validate.found import exercise_figures
 from kvplan.validate.in_place import attend_in_place
-from kvplan.validate.layouts import Layout, Rank
 from kvplan.validate.memory import allocate
 from kvplan.validate.probe import Hardware
 from kvplan.validate.ranks import World

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvplan.engines.tensors.base import GroupKind, Layout, View
 from kvplan.validate.attention import attend
 from kvplan.validate.blocks import BlockTables, Request, shareable
 from kvplan.validate.checks import (
@@ -29,7 +30,6 @@ from kvplan.validate.checks import (
 from kvplan.validate.fill import Checked, check, copy_blocks, write
 from kvplan.validate.findings import NOTHING, Exercise
 from kvplan.validate.free import BlockError
-from kvplan.validate.layouts.base import GroupKind, Layout, View
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.slots import Slots, slots_of, spans
 

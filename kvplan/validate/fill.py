@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from kvplan.engines.tensors.base import View
 from kvplan.record import record
 from kvplan.units import MIB
 from kvplan.validate.blocks import Copy
-from kvplan.validate.layouts.base import View
 from kvplan.validate.memory import Cache
 from kvplan.validate.pattern import columns, narrowed, width_of
 from kvplan.validate.slots import Slots

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from kvplan.validate.layouts.base import BlockPool
+from kvplan.engines.tensors.base import BlockPool
 
 Key = tuple[int, int]
 """(group, chained hash of everything up to the block's end)."""

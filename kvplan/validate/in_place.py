@@ -13,10 +13,10 @@ import os
 from functools import lru_cache
 from typing import Any
 
+from kvplan.engines.tensors.base import Component, View
 from kvplan.validate.attention import AttentionError, Probe, admitted
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.kinds import LARGEST, Heads, probes, width_of
-from kvplan.validate.layouts.base import Component, View
 from kvplan.validate.memory import Cache
 
 KERNEL = "flex_attention"

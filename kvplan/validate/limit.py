@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvplan.engines.tensors import Rank
 from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.units import MIB
 from kvplan.validate.devices import is_out_of_memory
-from kvplan.validate.layouts import Rank
 from kvplan.validate.memory import allocate
 from kvplan.validate.ranks import World
 from kvplan.validate.stages.base import COUNT, Bench

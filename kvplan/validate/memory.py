@@ -6,7 +6,7 @@ import contextlib
 from types import TracebackType
 from typing import Any
 
-from kvplan.validate.layouts import Layout, View
+from kvplan.engines.tensors import Layout, View
 
 
 class Cache:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 from zlib import crc32
 
-from kvplan.validate.layouts.base import View
+from kvplan.engines.tensors.base import View
 
 _BYTES = 0x0101010101010101
 _MASK = 0xBF * _BYTES

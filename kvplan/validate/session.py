@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 
+from kvplan.engines.tensors import Layout
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
@@ -16,7 +17,6 @@ from kvplan.validate.devices import CPU, CudaDevice, is_out_of_memory, open_devi
 from kvplan.validate.findings import Exercise
 from kvplan.validate.found import findings_of
 from kvplan.validate.guard import Terminated
-from kvplan.validate.layouts import Layout
 from kvplan.validate.probe import Hardware, compared, probe_cpu, probe_cuda
 from kvplan.validate.ranks import OtherRankStopped, World
 from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvplan.engines.tensors.base import GroupKind
 from kvplan.record import record
 from kvplan.validate.blocks import BlockTables, Request
-from kvplan.validate.layouts.base import GroupKind
 from kvplan.validate.pattern import rows
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvplan.engines.base import Choice
+from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -18,7 +19,6 @@ from kvplan.record import record
 from kvplan.results import Budget, ModelWeights, SizeResult
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, human_bytes
-from kvplan.validate.layouts import Layout, Rank, layout_of
 
 REHEARSAL_POOL = 256 * MIB
 UNSTATED = 4096

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.observation import Observation
+from kvplan.engines.observed import Observation
 from kvplan.readers.logs import parse_log
 
 

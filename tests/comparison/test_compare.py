@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api import compare, size
 from kvplan.comparison import ComparedRow, Comparison, Verdict
+from kvplan.engines.observed import Observation, Row, exact_count
+from kvplan.engines.observed.printed import parse_count, parse_ratio
 from kvplan.errors import KvplanError
-from kvplan.observation import Observation, Row, exact_count
-from kvplan.readers.servers.printed import parse_count, parse_ratio
 from kvplan.report.comparison_schema import validate_comparison
 from tests.comparison.logs import observed, vllm_log
 

@@ -13,8 +13,8 @@ import pytest
 from kvplan.api import compare, load_model
 from kvplan.comparison import Comparison, Verdict
 from kvplan.comparison import compare as compare_with
-from kvplan.observation import Observation, Row, exact_count
-from kvplan.readers.servers.printed import parse_count, parse_ratio
+from kvplan.engines.observed import Observation, Row, exact_count
+from kvplan.engines.observed.printed import parse_count, parse_ratio
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import GIB
 from tests.comparison.logs import observed, vllm_log

@@ -9,7 +9,7 @@ import pytest
 import kvplan
 from kvplan.api import compare, load_model, make_settings
 from kvplan.comparison import Comparison, Verdict
-from kvplan.engines.sglang import allocations
+from kvplan.engines.sglang.engine import allocations
 from kvplan.units import GIB
 from tests.comparison.logs import observed
 

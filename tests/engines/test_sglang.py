@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.engines.sglang import allocations
 from kvplan.engines.sglang.capacity import (
     Serving,
     automatic_mem_fraction_static,
@@ -19,6 +18,7 @@ from kvplan.engines.sglang.capacity import (
     graph_max_batch,
     prefill_graph_sizes,
 )
+from kvplan.engines.sglang.engine import allocations
 from kvplan.engines.sglang.pools import split_stages
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model, make_settings
-from kvplan.engines.trtllm import allocated_words
+from kvplan.engines.trtllm.engine import allocated_words
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
 from kvplan.units import GIB

@@ -14,7 +14,7 @@ from typing import Any
 import kvplan
 from kvplan.api import make_settings
 from kvplan.engines.budget.sharing import Sharing, Taken, block_of, dropped_of, share_of, taken_of
-from kvplan.engines.vllm import compiled
+from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.holding import CHUNK, FULL, STATE, WINDOW
 from kvplan.engines.vllm.plan import Plan, PlanGroup
 from kvplan.engines.vllm.running import tables_of

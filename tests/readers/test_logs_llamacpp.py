@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.observation import Count, Observation, Pool
+from kvplan.engines.observed import Count, Observation, Pool
 from kvplan.readers.logs import parse_log
 
 

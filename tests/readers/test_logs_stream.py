@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvplan.engines.observed import ROW_FIGURES, Observation, Pool, Refusal
+from kvplan.engines.observed.dialect import Dialect
+from kvplan.engines.observed.literals import items, value_of
+from kvplan.engines.observed.stream import CHUNK, LINE_LIMIT
 from kvplan.errors import KvplanError
-from kvplan.observation import ROW_FIGURES, Observation, Pool, Refusal
 from kvplan.readers.logs import DIALECTS, parse_log, read_log
-from kvplan.readers.logs.dialect import Dialect
-from kvplan.readers.logs.literals import items, value_of
-from kvplan.readers.logs.stream import CHUNK, LINE_LIMIT
 
 START = (
     b"(EngineCore pid=3) INFO 03-01 [x.py:1] Available KV cache memory: 19.53 GiB\n"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from kvplan.observation import Observation
+from kvplan.engines.observed import Observation
 from kvplan.readers.logs import parse_log
 
 CPP, PY = "[TensorRT-LLM][INFO] ", "[03/01/2026-09:10:11] [TRT-LLM] [RANK 0] [I] "

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from kvplan.engines.observed import Count, Observation, Ratio
 from kvplan.errors import KvplanError
-from kvplan.observation import Count, Observation, Ratio
 from kvplan.readers.logs import parse_log
 from kvplan.units import GIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.observation import Observation
+from kvplan.engines.observed import Observation
 from kvplan.readers.logs import parse_log
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvplan.engines.observed import Observation
+from kvplan.engines.observed.live import LiveSample
+from kvplan.engines.observed.page import live_sample, observation_of_metrics
+from kvplan.engines.observed.prometheus import number, samples
+from kvplan.engines.sglang.info import observation_of_server_info
 from kvplan.errors import KvplanError
-from kvplan.live import LiveSample
-from kvplan.observation import Observation
-from kvplan.readers.servers.info import observation_of_server_info
-from kvplan.readers.servers.page import live_sample, observation_of_metrics
-from kvplan.readers.servers.prometheus import number, samples
 
 VLLM = b"""\
 # HELP vllm:cache_config_info Information of the LLMEngine CacheConfig

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.observation import total
-from kvplan.readers.servers.printed import parse_count, parse_decimal, parse_ratio
+from kvplan.engines.observed import total
+from kvplan.engines.observed.printed import parse_count, parse_decimal, parse_ratio
 from kvplan.units import GIB, MIB
 
 

@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 import pytest
 
+from kvplan.engines.observed import Observation, Row, Setting
+from kvplan.engines.observed.printed import parse_count
 from kvplan.errors import KvplanError
-from kvplan.observation import Observation, Row, Setting
 from kvplan.readers.cards.find import load_card
 from kvplan.readers.logs import parse_log
-from kvplan.readers.servers.printed import parse_count
 from kvplan.readers.servers.sightings import gpu_of, model_named, other_model
 
 

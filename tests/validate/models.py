@@ -9,6 +9,7 @@ from typing import Any
 import kvplan
 from kvplan.api import load_model, make_settings
 from kvplan.engines import ENGINES
+from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedConvolution,
@@ -20,7 +21,6 @@ from kvplan.families import (
     PromptTokens,
 )
 from kvplan.model import Layer, LayerRun, Model
-from kvplan.validate.layouts import Layout, Rank, layout_of
 
 MIB = 2**20
 # Families without a card: a layer beside full attention.

@@ -9,12 +9,12 @@ import pytest
 
 from kvplan.api import load_model, make_settings
 from kvplan.engines.budget import choose
+from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from kvplan.errors import KvplanError
 from kvplan.questions import ask
 from kvplan.units import MIB
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.exercise import exercise
-from kvplan.validate.layouts import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from tests.validate.models import OPTIONS, small, smallest
 
 MODELS = (

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from kvplan.engines.tensors import Layout
 from kvplan.families import FullAttention, MultiHeadLatentAttention, Part, SlidingWindow
 from kvplan.model import Layer, LayerRun, Model
 from kvplan.validate import in_place
 from kvplan.validate.attention import AttentionError, Probe, attend
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.in_place import attend_in_place
-from kvplan.validate.layouts import Layout
 from kvplan.validate.memory import allocate
 from tests.validate.models import OPTIONS, smallest
 

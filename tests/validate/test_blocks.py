@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.checks import missing
 from kvplan.validate.free import BlockError, FreeBlocks
-from kvplan.validate.layouts import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.validate.slots import spans
 
 FULL = Group("full", GroupKind.FULL, 0, 1, 4)

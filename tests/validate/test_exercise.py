@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import make_settings
+from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES
 from kvplan.validate.checks import odd_length
 from kvplan.validate.exercise import exercise
 from kvplan.validate.findings import Exercise
-from kvplan.validate.layouts import BlockPool, Group, GroupKind, Layout, Rank, layout_of
 from tests.validate.models import CARDS, MORE_CARDS, OPTIONS, SYNTHETIC, small, smallest
 
 NAMES = (*CARDS, *MORE_CARDS, *SYNTHETIC)

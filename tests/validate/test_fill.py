@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan.engines.tensors.base import Allocation, Component, Layout, Rank, View
 from kvplan.validate import fill
 from kvplan.validate.fill import Checked, _parts, check, write
-from kvplan.validate.layouts.base import Allocation, Component, Layout, Rank, View
 from kvplan.validate.memory import allocate
 from kvplan.validate.slots import Slots, Span, slots_of
 

@@ -28,7 +28,7 @@ import kvplan
 before = peak()
 from kvplan.api import load_model, make_settings
 from kvplan.validate.exercise import exercise
-from kvplan.validate.layouts import layout_of
+from kvplan.engines.tensors import layout_of
 options = dict(kv_cache_memory="{POOL_MIB}MiB", tokens=700, max_model_len=1024)
 layout = layout_of(load_model(sys.argv[1]), sys.argv[2], sys.argv[3], make_settings(**options))
 found = exercise(layout)

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan.engines.tensors import Layout
 from kvplan.plans.receipt import CONFIRMED, REFUTED, Figure
 from kvplan.validate import exercise, fill, findings
 from kvplan.validate.attention import AttentionError
@@ -23,7 +24,6 @@ from kvplan.validate.devices import CpuDevice
 from kvplan.validate.findings import Exercise
 from kvplan.validate.found import exercise_figures
 from kvplan.validate.free import FreeBlocks
-from kvplan.validate.layouts import Layout
 from kvplan.validate.pattern import rows
 from kvplan.validate.stages.base import Bench
 from tests.validate.models import OPTIONS, small, smallest

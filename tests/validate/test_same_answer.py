@@ -10,11 +10,11 @@ from kvplan.api import load_model, make_settings
 from kvplan.checking.case import Case
 from kvplan.checking.facts import facts_of
 from kvplan.engines.budget import choose
+from kvplan.engines.tensors import Rank
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
 from kvplan.readers.plans.file import read_plan_file
 from kvplan.validate.dry import dry_run
-from kvplan.validate.layouts import Rank
 from kvplan.validate.stages.ballast import ballast_of
 from kvplan.validate.target import Target, bare_plan, target_of
 from tests.plans.helpers import HEAD, plan

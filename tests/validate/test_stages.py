@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from kvplan.api import load_model, make_settings
 from kvplan.engines.budget import choose
+from kvplan.engines.tensors import Rank
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.plan import Requirements
 from kvplan.plans.workload import Shape, Workload
 from kvplan.validate.dry import dry_run
-from kvplan.validate.layouts import Rank
 from kvplan.validate.limit import bisect_limit
 from kvplan.validate.stages.ballast import _summing_to, ballast_of
 from kvplan.validate.stages.graphs import batch_sizes

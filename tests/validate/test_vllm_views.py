@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kvplan.api import load_model, make_settings
+from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import KvplanError
-from kvplan.validate.layouts import Layout, Rank, layout_of
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_cases import Case, cases, question
 from tests.engines.vllm_compare import gpu_of

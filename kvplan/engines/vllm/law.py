@@ -22,9 +22,9 @@ from kvplan.engines.budget.law import Fell, Room, weights_alone
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of
 from kvplan.engines.budget.sharing import Taken, shared_block
-from kvplan.engines.vllm import compiled, planned_values
 from kvplan.engines.vllm.budget import utilization, weights_line
 from kvplan.engines.vllm.defaults import batch_row, device_of
+from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import Load, vllm_budget
 from kvplan.engines.vllm.plan import Plan

@@ -14,18 +14,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from kvplan.engines import ENGINES, part_of
+from kvplan.engines.observed import Observation
+from kvplan.engines.observed.assemble import Reading
+from kvplan.engines.observed.dialect import Dialect
+from kvplan.engines.observed.stream import CHUNK, Scanner
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.observation import Observation
-from kvplan.readers.logs.assemble import Reading
-from kvplan.readers.logs.dialect import Dialect
-from kvplan.readers.logs.llamacpp import LLAMACPP_LOG
-from kvplan.readers.logs.sglang import SGLANG_LOG
-from kvplan.readers.logs.stream import CHUNK, Scanner
-from kvplan.readers.logs.trtllm import TRTLLM_LOG
-from kvplan.readers.logs.vllm import VLLM_LOG
 
-DIALECTS: tuple[Dialect, ...] = (VLLM_LOG, SGLANG_LOG, TRTLLM_LOG, LLAMACPP_LOG)
-ENGINES = tuple(dialect.engine for dialect in DIALECTS)
+DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for name in ENGINES if (part := part_of(name, "log")))
+SPEAKING = tuple(dialect.engine for dialect in DIALECTS)
 SURE_SCORE = 12
 """A dialect this far ahead of the others is the log's; the others are no longer looked for."""
 
@@ -75,7 +72,7 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
         raise KvplanError(
             "unknown-log",
             f"{name} holds no start-up line of {'an engine' if engine is None else engine} that kvplan knows",
-            detail=f"{scanner.lines:,} lines were searched for lines of {', '.join(ENGINES)}",
+            detail=f"{scanner.lines:,} lines were searched for lines of {', '.join(SPEAKING)}",
             help="give the log from the start of the server, with the lines about memory and KV cache",
         )
     return best.observation(lines=scanner.lines, cut=scanner.cut)
@@ -86,10 +83,10 @@ def _readings(engine: str | None) -> list[Reading]:
         return [Reading(dialect) for dialect in DIALECTS]
     found = [Reading(dialect) for dialect in DIALECTS if dialect.engine == engine]
     if not found:
-        near = did_you_mean(engine, ENGINES)
+        near = did_you_mean(engine, SPEAKING)
         raise KvplanError(
             "unknown-engine",
             f"logs of {engine!r} are not known",
-            help=f"did you mean {near}?" if near else f"one of {', '.join(ENGINES)}",
+            help=f"did you mean {near}?" if near else f"one of {', '.join(SPEAKING)}",
         )
     return found

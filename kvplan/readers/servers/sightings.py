@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kvplan.engines.observed import Count, Observation
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.observation import Count, Observation
 from kvplan.readers.cards.find import load_card
 from kvplan.readers.cards.index import find_targets
 from kvplan.readers.gpus.find import key_of, list_gpus, list_keys, load_gpu

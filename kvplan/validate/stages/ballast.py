@@ -7,12 +7,12 @@ from dataclasses import replace
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.budget.dividing import parallel_for
 from kvplan.engines.budget.parts import kernels_of
+from kvplan.engines.tensors import Rank
 from kvplan.errors import KvplanError
 from kvplan.readers.model_weights import served_sources
 from kvplan.record import record
 from kvplan.units import GIB, MIB
 from kvplan.validate.allocator import reserved_for
-from kvplan.validate.layouts import Rank
 from kvplan.validate.stages.base import EXACT, Bench, Held
 from kvplan.validate.target import Target
 from kvplan.weights.facts import WeightSources, weights_by_kernel

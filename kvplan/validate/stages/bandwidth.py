@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kvplan.engines.tensors import Layout
 from kvplan.units import GIB, KIB, MIB
-from kvplan.validate.layouts import Layout
 from kvplan.validate.memory import Cache
 from kvplan.validate.stages.base import SPEED, Bench, Held
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvplan.engines.tensors import Layout
 from kvplan.validate.allocator import reserved_for
 from kvplan.validate.devices import Meters
-from kvplan.validate.layouts import Layout
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.stages.base import DEVICE_PPM, EXACT, Bench
 

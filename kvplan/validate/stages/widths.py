@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.dtypes import scalar
+from kvplan.engines.tensors import Rank
 from kvplan.record import record
 from kvplan.settings import expert_width_ways
 from kvplan.units import MIB, ceil_div
-from kvplan.validate.layouts import Rank
 from kvplan.validate.target import Target
 
 REHEARSED_BYTES = 32 * MIB

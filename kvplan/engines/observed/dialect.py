@@ -6,8 +6,8 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from kvplan.observation import Count, Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.rules import Rule
+from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
+from kvplan.engines.observed.rules import Rule
 from kvplan.record import record
 
 _COORDINATE = re.compile(r"(?<![A-Z])(DP|PP|TP|EP|DCP)(\d{1,5})")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvplan.results import Request
-from kvplan.units import ceil_div
-from kvplan.validate.layouts.base import (
+from kvplan.engines.tensors.base import (
     Allocation,
     BlockPool,
     Component,
@@ -16,7 +14,9 @@ from kvplan.validate.layouts.base import (
     Rank,
     View,
 )
-from kvplan.validate.layouts.parts import Stored, allocated_bytes
+from kvplan.engines.tensors.parts import Stored, allocated_bytes
+from kvplan.results import Request
+from kvplan.units import ceil_div
 
 
 @dataclass(slots=True)

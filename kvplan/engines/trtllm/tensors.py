@@ -13,7 +13,10 @@ from dataclasses import replace
 
 from kvplan.engines.base import part_terms
 from kvplan.engines.generic import split_evenly
-from kvplan.engines.trtllm import TrtLlm, plan_of
+from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
+from kvplan.engines.tensors.building import Building, data_and_scales
+from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
+from kvplan.engines.trtllm.engine import TrtLlm, plan_of
 from kvplan.engines.trtllm.plan import Blocks, Plan, pool_blocks, state_slots
 from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.errors import KvplanError
@@ -22,9 +25,6 @@ from kvplan.model import Layer, Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows
 from kvplan.units import round_up
-from kvplan.validate.layouts.base import BlockPool, Group, GroupKind, Layout, Rank
-from kvplan.validate.layouts.building import Building, data_and_scales
-from kvplan.validate.layouts.parts import Stored, element_bytes, pooled, stored
 
 
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:

@@ -12,6 +12,9 @@ from dataclasses import replace
 from kvplan.engines import ENGINES
 from kvplan.engines.base import held_by
 from kvplan.engines.generic import split_evenly
+from kvplan.engines.tensors.base import Layout, Rank
+from kvplan.engines.tensors.building import Building
+from kvplan.engines.tensors.parts import element_bytes, stored
 from kvplan.engines.transformers import GROWS_IN_STATIC
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -19,12 +22,9 @@ from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
 from kvplan.units import ceil_div
-from kvplan.validate.layouts.base import Layout, Rank
-from kvplan.validate.layouts.building import Building
-from kvplan.validate.layouts.parts import element_bytes, stored
 
 
-def layout(model: Model, settings: Settings, version: str, rank: Rank, engine: str = "generic") -> Layout:
+def layout(model: Model, settings: Settings, version: str, rank: Rank, engine: str) -> Layout:
     """Tensors of one stage for settings.requests requests, or as many as kv_cache_memory holds."""
     alone = replace(settings, requests=1, kv_cache_memory=None)
     result = ENGINES[engine].size(model, alone, version)

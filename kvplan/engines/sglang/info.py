@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from kvplan.engines.observed import Count, Observation, Rank, Row, Setting, SettingValue, exact_count, total
+from kvplan.engines.observed.printed import parse_count
+from kvplan.engines.observed.settings import from_text, plain
+from kvplan.engines.sglang.log import SETTINGS
 from kvplan.errors import KvplanError
-from kvplan.observation import Count, Observation, Rank, Row, Setting, SettingValue, exact_count, total
-from kvplan.readers.logs.settings import SGLANG, from_text, plain
-from kvplan.readers.servers.printed import parse_count
 
 MAX_ENGINES = 4096
+PAGES = ("/server_info", "/get_server_info")
+"""Where a server shows it, by release."""
 
 
 def observation_of_server_info(body: bytes) -> Observation:
@@ -32,7 +35,7 @@ def observation_of_server_info(body: bytes) -> Observation:
     told = {**(nested if isinstance(nested, dict) else {}), **info}
     settings = {
         known or key: Setting(_setting(told[key]), 0, "server info")
-        for key, known in SGLANG.items()
+        for key, known in SETTINGS.items()
         if key in told
     }
     rows = [_server_row(state, index, len(states)) for index, state in enumerate(states[:MAX_ENGINES])]

@@ -10,10 +10,30 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from kvplan.observation import Count, Observation, Rank, Row
-from kvplan.readers.logs.dialect import Dialect, at_coordinates, with_rows
-from kvplan.readers.logs.rules import Rule, Values, positive, rule
-from kvplan.readers.logs.settings import VLLM
+from kvplan.engines.observed import Count, Observation, Rank, Row
+from kvplan.engines.observed.dialect import Dialect, at_coordinates, with_rows
+from kvplan.engines.observed.rules import Rule, Values, positive, rule
+
+_SAME = """
+model dtype quantization revision load_format max_model_len max_num_seqs max_num_batched_tokens block_size
+tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size
+prefill_context_parallel_size enable_expert_parallel gpu_memory_utilization kv_cache_dtype
+kv_cache_memory_bytes kv_cache_dtype_skip_layers num_gpu_blocks_override enforce_eager cpu_offload_gb
+swap_space enable_prefix_caching enable_chunked_prefill disable_hybrid_kv_cache_manager mamba_cache_dtype
+mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode enable_lora max_loras max_lora_rank served_model_name
+lora_dtype fully_sharded_loras
+async_scheduling calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt
+mm_encoder_tp_mode attention_backend sliding_window """.split()
+SETTINGS = {
+    **dict.fromkeys(_SAME, ""),
+    "model_tag": "model",
+    "max_seq_len": "max_model_len",
+    "cache_dtype": "kv_cache_dtype",
+    "kv_cache_memory": "kv_cache_memory_bytes",
+    "user_specified_block_size": "",
+    "device_config": "device",
+}
+"""Setting as printed → its name here, where that is another."""
 
 _PROCESS = re.compile(
     r"\(([A-Za-z][\w-]{0,80})(?: rank=(\d{1,6}))?(?: pid=(\d{1,10}))(?:, ip=([\w.:]{1,45}))?\)", re.ASCII
@@ -249,4 +269,4 @@ def _difference(whole: Count, part: Count) -> Count:
     return Count(whole.value - part.value, whole.low - part.high, whole.high - part.low, printed, whole.line)
 
 
-VLLM_LOG = Dialect("vllm", RULES, rank_of, VLLM, _finish)
+DIALECT = Dialect("vllm", RULES, rank_of, SETTINGS, _finish)

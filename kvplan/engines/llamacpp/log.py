@@ -13,10 +13,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from kvplan.observation import Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.dialect import Dialect, summed
-from kvplan.readers.logs.rules import Rule, rule
-from kvplan.readers.logs.settings import NONE
+from kvplan.engines.observed import Observation, Pool, Rank, Row, total
+from kvplan.engines.observed.dialect import Dialect, summed
+from kvplan.engines.observed.rules import Rule, rule
 
 
 def rank_of(head: str) -> Rank:
@@ -161,4 +160,4 @@ def _main(pools: tuple[Pool, ...]) -> Pool | None:
     return next((pool for pool in pools if pool.name in ("full", "kv", "main")), None)
 
 
-LLAMACPP_LOG = Dialect("llamacpp", RULES, rank_of, NONE, _finish)
+DIALECT = Dialect("llamacpp", RULES, rank_of, {}, _finish)

@@ -13,21 +13,21 @@ from dataclasses import replace
 
 from kvplan.dtypes import SCALARS
 from kvplan.engines.base import part_terms, request_tokens
-from kvplan.engines.llamacpp import LlamaCpp
+from kvplan.engines.llamacpp.engine import LlamaCpp
 from kvplan.engines.llamacpp.memory import Context, Tensor, layer_tensors, layout_of
 from kvplan.engines.llamacpp.memory import Layout as Rules
 from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
 from kvplan.engines.llamacpp.store import store_for
 from kvplan.engines.options import resolve
 from kvplan.engines.own_options import LLAMACPP as OPTIONS
+from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
+from kvplan.engines.tensors.building import Building
+from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention
 from kvplan.model import Layer, Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
-from kvplan.validate.layouts.base import BlockPool, Group, GroupKind, Layout, Rank
-from kvplan.validate.layouts.building import Building
-from kvplan.validate.layouts.parts import PACKED, Stored, element_bytes, stored
 
 
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:

@@ -10,10 +10,32 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from kvplan.observation import Count, Observation, Pool, Rank, Row, total
-from kvplan.readers.logs.dialect import Dialect, at_coordinates, summed, with_rows
-from kvplan.readers.logs.rules import Rule, rule
-from kvplan.readers.logs.settings import SGLANG
+from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
+from kvplan.engines.observed.dialect import Dialect, at_coordinates, summed, with_rows
+from kvplan.engines.observed.rules import Rule, rule
+
+SETTINGS = {
+    "model_path": "model",
+    "context_length": "max_model_len",
+    "tp_size": "tensor_parallel_size",
+    "pp_size": "pipeline_parallel_size",
+    "dp_size": "data_parallel_size",
+    "dcp_size": "decode_context_parallel_size",
+    "page_size": "page_size",
+    "disable_cuda_graph": "enforce_eager",
+    "disable_radix_cache": "disable_radix_cache",
+    "attention_backend": "attention_backend",
+    **dict.fromkeys(
+        """dtype quantization revision kv_cache_dtype mem_fraction_static max_running_requests
+        max_total_tokens chunked_prefill_size max_prefill_tokens enable_dp_attention swa_full_tokens_ratio
+        mamba_full_memory_ratio mamba_ssm_dtype max_mamba_cache_size cuda_graph_max_bs speculative_algorithm
+        speculative_num_draft_tokens speculative_num_steps disaggregation_mode cpu_offload_gb
+        attn_dp_size enable_dp_lm_head ep_size moe_a2a_backend moe_dense_tp_size ep_num_redundant_experts
+        served_model_name load_format device""".split(),
+        "",
+    ),
+}
+"""Setting as printed → its name here, where that is another."""
 
 _PREFIX = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?((?: [A-Z_]{2,10}\d{1,5}){0,8})\]")
 
@@ -130,4 +152,4 @@ def _both(pool: Pool) -> Count | None:
     return total([pool.k_bytes, pool.v_bytes]) if pool.k_bytes and pool.v_bytes else None
 
 
-SGLANG_LOG = Dialect("sglang", RULES, rank_of, SGLANG, _finish)
+DIALECT = Dialect("sglang", RULES, rank_of, SETTINGS, _finish)

@@ -7,13 +7,13 @@ from math import prod
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Engine
+from kvplan.engines.tensors.base import Component
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Pool, SizeResult
 from kvplan.settings import Settings
 from kvplan.terms import Term
-from kvplan.validate.layouts.base import Component
 
 TORCH_NAMES = {
     "float32": "float32",

@@ -12,10 +12,23 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from kvplan.observation import Count, Observation, Pool, Rank, Row
-from kvplan.readers.logs.dialect import Dialect, with_rows
-from kvplan.readers.logs.rules import Rule, rule
-from kvplan.readers.logs.settings import TRTLLM
+from kvplan.engines.observed import Count, Observation, Pool, Rank, Row
+from kvplan.engines.observed.dialect import Dialect, with_rows
+from kvplan.engines.observed.rules import Rule, rule
+
+SETTINGS = {
+    "tp_size": "tensor_parallel_size",
+    "pp_size": "pipeline_parallel_size",
+    "max_seq_len": "max_model_len",
+    "max_batch_size": "max_num_seqs",
+    "max_num_tokens": "max_num_batched_tokens",
+    **dict.fromkeys(
+        """model tensor_parallel_size pipeline_parallel_size dtype free_gpu_memory_fraction
+            tokens_per_block""".split(),
+        "",
+    ),
+}
+"""Setting as printed → its name here, where that is another."""
 
 _RANK = re.compile(r"\[RANK (\d{1,6})\]|\[1,(\d{1,6})\]<std(?:out|err)>")
 
@@ -141,4 +154,4 @@ def _blocks(tokens: Count | None, size: Count | None) -> Count | None:
     return Count(blocks, blocks, blocks, f"{tokens.printed} / {size.printed}", tokens.line)
 
 
-TRTLLM_LOG = Dialect("trtllm", RULES, rank_of, TRTLLM, _finish)
+DIALECT = Dialect("trtllm", RULES, rank_of, SETTINGS, _finish)

@@ -13,7 +13,18 @@ Earlier releases cut the same bytes into one tensor for each place of the larges
 
 from __future__ import annotations
 
-from kvplan.engines.vllm import Vllm
+from kvplan.engines.tensors.base import (
+    Allocation,
+    BlockPool,
+    Component,
+    Group,
+    GroupKind,
+    Layout,
+    Rank,
+    View,
+)
+from kvplan.engines.tensors.parts import PACKED, pooled, side_by_side, stored
+from kvplan.engines.vllm.engine import Vllm
 from kvplan.engines.vllm.grouping import Group as Planned
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.plan import Plan, groups_of, make_plan, stages_of
@@ -27,17 +38,6 @@ from kvplan.record import record
 from kvplan.results import Pool, Request
 from kvplan.settings import Settings
 from kvplan.terms import Term
-from kvplan.validate.layouts.base import (
-    Allocation,
-    BlockPool,
-    Component,
-    Group,
-    GroupKind,
-    Layout,
-    Rank,
-    View,
-)
-from kvplan.validate.layouts.parts import PACKED, pooled, side_by_side, stored
 
 _KINDS = {
     SpecKind.SLIDING: GroupKind.WINDOW,

@@ -1,10 +1,9 @@
-"""The tensors of one rank under an engine: ``layout_of`` dispatches on the engine's name."""
+"""The tensors of one rank under an engine, as its folder has them (``tensors``), else one a term."""
 
 from __future__ import annotations
 
-from kvplan.model import Model
-from kvplan.settings import Settings
-from kvplan.validate.layouts.base import (
+from kvplan.engines import part_of
+from kvplan.engines.tensors.base import (
     Allocation,
     BlockPool,
     Component,
@@ -14,6 +13,8 @@ from kvplan.validate.layouts.base import (
     Rank,
     View,
 )
+from kvplan.model import Model
+from kvplan.settings import Settings
 
 __all__ = [
     "Allocation",
@@ -35,8 +36,10 @@ def layout_of(
 
     Raises KvplanError(no-memory, unsupported-setting, engine-refuses …).
     """
-    from importlib import import_module
+    own = part_of(engine, "tensors")
+    if own is None:
+        from kvplan.engines.tensors import generic
 
-    module = import_module(f"kvplan.validate.layouts.{engine}")
-    layout: Layout = module.layout(model, settings, version, rank or Rank())
+        return generic.layout(model, settings, version, rank or Rank(), engine)
+    layout: Layout = own.layout(model, settings, version, rank or Rank())
     return layout

@@ -5,70 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from kvplan.observation import Count, Ratio, Setting, SettingValue
-from kvplan.readers.logs.literals import items, value_of
-from kvplan.readers.servers.printed import parse_decimal
-
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-_SAME = _words("""
-model dtype quantization revision load_format max_model_len max_num_seqs max_num_batched_tokens block_size
-tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size
-prefill_context_parallel_size enable_expert_parallel gpu_memory_utilization kv_cache_dtype
-kv_cache_memory_bytes kv_cache_dtype_skip_layers num_gpu_blocks_override enforce_eager cpu_offload_gb
-swap_space enable_prefix_caching enable_chunked_prefill disable_hybrid_kv_cache_manager mamba_cache_dtype
-mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode enable_lora max_loras max_lora_rank served_model_name
-lora_dtype fully_sharded_loras
-async_scheduling calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt
-mm_encoder_tp_mode attention_backend sliding_window """)
-VLLM = {
-    **dict.fromkeys(_SAME, ""),
-    "model_tag": "model",
-    "max_seq_len": "max_model_len",
-    "cache_dtype": "kv_cache_dtype",
-    "kv_cache_memory": "kv_cache_memory_bytes",
-    "user_specified_block_size": "",
-    "device_config": "device",
-}
-SGLANG = {
-    "model_path": "model",
-    "context_length": "max_model_len",
-    "tp_size": "tensor_parallel_size",
-    "pp_size": "pipeline_parallel_size",
-    "dp_size": "data_parallel_size",
-    "dcp_size": "decode_context_parallel_size",
-    "page_size": "page_size",
-    "disable_cuda_graph": "enforce_eager",
-    "disable_radix_cache": "disable_radix_cache",
-    "attention_backend": "attention_backend",
-    **dict.fromkeys(
-        _words("""dtype quantization revision kv_cache_dtype mem_fraction_static max_running_requests
-        max_total_tokens chunked_prefill_size max_prefill_tokens enable_dp_attention swa_full_tokens_ratio
-        mamba_full_memory_ratio mamba_ssm_dtype max_mamba_cache_size cuda_graph_max_bs speculative_algorithm
-        speculative_num_draft_tokens speculative_num_steps disaggregation_mode cpu_offload_gb
-        attn_dp_size enable_dp_lm_head ep_size moe_a2a_backend moe_dense_tp_size ep_num_redundant_experts
-        served_model_name load_format device"""),
-        "",
-    ),
-}
-TRTLLM = {
-    "tp_size": "tensor_parallel_size",
-    "pp_size": "pipeline_parallel_size",
-    "max_seq_len": "max_model_len",
-    "max_batch_size": "max_num_seqs",
-    "max_num_tokens": "max_num_batched_tokens",
-    **dict.fromkeys(
-        _words(
-            """model tensor_parallel_size pipeline_parallel_size dtype free_gpu_memory_fraction
-            tokens_per_block"""
-        ),
-        "",
-    ),
-}
-NONE: Mapping[str, str] = {}
+from kvplan.engines.observed import Count, Ratio, Setting, SettingValue
+from kvplan.engines.observed.literals import items, value_of
+from kvplan.engines.observed.printed import parse_decimal
 
 
 def settings_from(

@@ -12,7 +12,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kvplan.readers.logs.rules import Rule
+from kvplan.engines.observed.rules import Rule
 from kvplan.record import record
 from kvplan.units import KIB
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.observation import Count, Ratio
+from kvplan.engines.observed import Count, Ratio
 from kvplan.units import GIB, KIB, MIB
 
 BYTE_UNITS = {"GiB": GIB, "MiB": MIB, "KiB": KIB, "B": 1}

@@ -11,19 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.engines.base import part_terms
-from kvplan.engines.sglang import Sglang, pools_of
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import heads_on_rank, is_window, pool_layers, store_of
+from kvplan.engines.sglang.engine import Sglang, pools_of
 from kvplan.engines.sglang.pools import solve, split_stages, trailing
 from kvplan.engines.sglang.stages import Pools, Sizes, Stage
+from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
+from kvplan.engines.tensors.building import Building, data_and_scales
+from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
 from kvplan.model import Layer, Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows, Term
-from kvplan.validate.layouts.base import BlockPool, Group, GroupKind, Layout, Rank
-from kvplan.validate.layouts.building import Building, data_and_scales
-from kvplan.validate.layouts.parts import Stored, element_bytes, pooled, stored
 
 SCALE_BYTES = 4
 """Of an fp8 index key: one float32."""

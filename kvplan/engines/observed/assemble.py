@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from kvplan.observation import (
+from kvplan.engines.observed import (
     ROW_FIGURES,
     Count,
     Figure,
@@ -21,10 +21,10 @@ from kvplan.observation import (
     Setting,
     total,
 )
-from kvplan.readers.logs.dialect import Dialect
-from kvplan.readers.logs.rules import Values
-from kvplan.readers.logs.settings import from_figure, settings_from
-from kvplan.readers.logs.stream import Hit
+from kvplan.engines.observed.dialect import Dialect
+from kvplan.engines.observed.rules import Values
+from kvplan.engines.observed.settings import from_figure, settings_from
+from kvplan.engines.observed.stream import Hit
 
 MAX_ROWS = 4096
 MAX_POOLS = 256

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kvplan.observation import Count, Figure, Ratio
-from kvplan.readers.servers.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
+from kvplan.engines.observed import Count, Figure, Ratio
+from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
 from kvplan.record import record
 
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"

@@ -1,0 +1,264 @@
+"""llama.cpp 0.5.0 (at 0c1e57098): the whole cache is allocated at start, so a request holds its slot.
+
+Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
+``--split-mode layer``: pipeline_parallel_size says how many, and each gets an equal share, as the default
+split by free memory gives equal GPUs that nothing else uses. The default of ``-c`` here is max_model_len, or
+else the request's length, times the requests; llama-server's own default is the model's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_length,
+    answer_of,
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+    too_many_stages,
+)
+from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
+from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
+from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
+from kvplan.engines.llamacpp.store import ggml_word, store_for
+from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.own_options import LLAMACPP as OPTIONS
+from kvplan.errors import KvplanError
+from kvplan.families import SlidingWindow, Store
+from kvplan.model import Model
+from kvplan.record import changed, record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
+from kvplan.settings import Settings
+from kvplan.units import MIB
+
+
+class LlamaCpp:
+    """Engine ``llamacpp``."""
+
+    name: str = "llamacpp"
+    versions: tuple[str, ...] = ("0.5",)
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Bytes of the buffers for ``requests`` slots of ``tokens``; with kv_cache_memory, what fits."""
+        compiled = _compile(model, version, planned_values(settings))
+        tokens = request_tokens(model, settings)
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        machine, options = compiled.machine, compiled.options
+        context = context_for(options, settings.max_model_len or tokens, settings.requests)
+        refusal, pool = compiled.refusal, None
+        if refusal is None:
+            refusal, pool = answer(machine, context, options, model, settings, tokens)
+        held = NOTHING_HELD
+        if compiled.refusal is None:
+            held = _held(machine, context, settings.requests, tokens)
+        host = machine.host_bytes(context)
+        sized = answer_of(
+            compiled,
+            Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens)),
+            held,
+            pool,
+            refusal,
+            settings={
+                **compiled.settings,
+                "n_ctx": context.n_ctx,
+                "n_ctx_seq": context.cells,
+                "n_seq_max": context.slots,
+                "host_kv_bytes": host,
+            },
+            warnings=(warning, _in_host(machine, host, options) if host else None),
+        )
+        return changed(sized, devices=machine.devices(context))
+
+    def longest(self, model: Model, settings: Settings, version: str) -> int | None:
+        """max_model_len ``auto``: the longest, up to the model's own, of which the requests fit; None where
+        no length does."""
+        own = replace(settings, max_model_len=None, tokens=None)
+        compiled = _compile(model, version, planned_values(own))
+        context = context_for(compiled.options, PAD, settings.requests)
+        most = request_tokens(model, own)
+        return longest_slot(compiled.machine, context, compiled.options, settings, most)
+
+    def served(self, settings: Settings, slots: int, length: int) -> Settings:
+        """The settings as llama-server takes them: so many slots of such a length as -np and -c, the cache's
+        type as -ctk and -ctv. They give the same answer."""
+        own = dict(settings.engine_options)
+        if settings.kv_cache_dtype != "auto":
+            word = ggml_word(settings.kv_cache_dtype)
+            own = {"cache_type_k": word, "cache_type_v": word, **own}
+        own = {**own, "parallel": slots, "ctx_size": slots * length}
+        return replace(
+            settings,
+            kv_cache_dtype="auto",
+            max_model_len=None,
+            max_num_seqs=None,
+            engine_options=tuple(sorted(own.items())),
+        )
+
+    def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
+        """Changes that make room, from the least to the most of each kind, in llama-server's words."""
+        own = dict(settings.engine_options)
+        yield [
+            (
+                f"-ctk {word} -ctv {word}",
+                replace(settings, engine_options=_with(own, cache_type_k=word, cache_type_v=word)),
+            )
+            for word in ("q8_0", "q4_0")
+        ]
+        given = own.get("n_gpu_layers")
+        most = min(given if isinstance(given, int) else model.num_layers + 1, model.num_layers + 1)
+        yield [
+            (f"-ngl {count}", replace(settings, engine_options=_with(own, n_gpu_layers=count)))
+            for count in range(most - 1, 1, -1)  # with 1 only the output lies there
+        ]
+        size, gpu = settings.pipeline_parallel_size, settings.gpu
+        if gpu is not None:
+            yield [
+                (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
+                for count in _CARDS
+                if size < count <= model.num_layers
+            ]
+
+
+_CARDS = (2, 3, 4, 6, 8)
+
+
+def _with(options: dict[str, Any], **changes: object) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted({**options, **changes}.items()))
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request."""
+
+    model: ModelRef
+    engine: EngineRef
+    machine: Machine
+    options: Options
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    _check(settings)
+    store = store_for(model, settings, options)
+    machine = machine_of(model, store, settings, options)
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(LlamaCpp.name, version),
+        machine,
+        options,
+        refusal_of(model) or too_many_stages(model, settings),
+        _shown(store, options, machine, settings),
+        layer_answers(model, lambda part: store),
+        (*model.warnings, *_warnings(model)),
+    )
+
+
+def log_lines(model: Model, settings: Settings) -> list[str]:
+    """The size lines that llama.cpp prints, one a cache: ``size = 68.00 MiB (8192 cells, 8 layers)``."""
+    context, caches = _caches(model, settings)
+    return [
+        f"size = {_mib(cache.tensor.bytes(context))} MiB"
+        f" ({_cells(cache, context)} cells, {cache.layers} layers)"
+        for cache in caches
+    ]
+
+
+def cells(model: Model, settings: Settings) -> dict[str, int]:
+    """Cells of the full cache (kv_tokens) and of the windows' (swa_tokens), as the size lines print them."""
+    context, caches = _caches(model, settings)
+    names = {"full": "kv_tokens", "window": "swa_tokens"}
+    return {
+        names[cache.tensor.group]: _cells(cache, context) for cache in caches if cache.tensor.group in names
+    }
+
+
+def _caches(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
+    options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
+    store = store_for(model, settings, options)
+    length = settings.max_model_len or request_tokens(model, settings)
+    context = context_for(options, length, settings.requests)
+    return context, caches_of(
+        layout_of(model, store, flash_attn=options.flag("flash_attn")), model.distinct()
+    )
+
+
+def _cells(cache: Cache, context: Context) -> int:
+    return context.slots if cache.tensor.group == "state" else cache.tensor.cells(context)
+
+
+def _mib(amount: int) -> str:
+    hundredths = (amount * 200 + MIB) // (2 * MIB)
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _in_host(machine: Machine, host: int, options: Options) -> str:
+    """What lies in host memory, and whether anybody said that there is so much."""
+    layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
+    said = (
+        "" if options.count("host_memory") is not None else ", which was not counted: add --host-memory 64GiB"
+    )
+    return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
+
+
+def _check(settings: Settings) -> None:
+    for name in ("tensor_parallel_size", "decode_context_parallel_size"):
+        count = getattr(settings, name)
+        if count > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                f"engine llamacpp with {name} {count}: llama.cpp deals whole layers over its devices",
+                help=f"leave it at 1 and use --pp {count}",
+            )
+    if settings.speculative_method or settings.num_speculative_tokens:
+        raise KvplanError(
+            "unsupported-setting",
+            "engine llamacpp with a speculative method: llama.cpp gives the draft a context of its own",
+            help="size the draft model by itself",
+        )
+
+
+def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tuple[PerGpu, Total]:
+    """A request's share of what was allocated: its slot, or its part of the one buffer."""
+    gpus, fullest = machine.per_gpu(context), machine.fullest(context)
+    share = requests if context.streams == 1 else context.slots
+    most, together = max(gpus), sum(gpus)
+    growth = sum((cache.tensor.growth(tokens, context) for cache in fullest), start=Fraction(0))
+    fixed = sum(cache.tensor.entry_bytes for cache in fullest if cache.tensor.group == "state")
+    return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
+
+
+def _shown(store: Store, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
+    key, _, value = store.kv.name.partition("/")
+    return {
+        "cache_type_k": ggml_word(key),
+        "cache_type_v": ggml_word(value or key),
+        "kv_unified": options.flag("kv_unified"),
+        "n_ubatch": options.count("ubatch_size"),
+        "swa_full": options.flag("swa_full"),
+        "flash_attn": options.flag("flash_attn"),
+        "layers_on_gpu": machine.on_gpu,
+        "layers_on_host": machine.on_host,
+        "pipeline_parallel_size": settings.pipeline_parallel_size,
+    }
+
+
+def _warnings(model: Model) -> list[str]:
+    windows = any(isinstance(part, SlidingWindow) for run in model.runs for part in run.layer.parts)
+    if windows and not has_window_cache(model):
+        return [f"llama.cpp keeps all tokens of {model.model_type}'s window layers"]
+    return []

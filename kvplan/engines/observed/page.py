@@ -1,0 +1,96 @@
+"""What an engine's Prometheus page says: the pool as an Observation, the load as a LiveSample.
+
+The names on the page are each engine's own (``metrics`` in its folder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from kvplan.engines import ENGINES, part_of
+from kvplan.engines.observed import Observation
+from kvplan.engines.observed.live import LiveSample
+from kvplan.engines.observed.prometheus import Sample, samples
+
+MAX_ENGINES = 4096
+Combine = Callable[[Iterable[Sample]], Any]
+Live = Mapping[str, tuple[Combine, tuple[str, ...]]]
+"""Figure of a `LiveSample` → how samples of it are combined, and its names by release."""
+Found = Mapping[str, list[Sample]]
+"""Samples by name."""
+
+
+def speaking(body: bytes) -> tuple[str, Any, Found] | None:
+    """(engine, its part ``metrics``, samples by name) of a page; None where no engine speaks there."""
+    parts = {name: part for name in ENGINES if (part := part_of(name, "metrics"))}
+    found = _named(samples(body, prefixes := tuple(f"{name}:" for name in parts)), prefixes)
+    for name, part in parts.items():
+        if any(each.startswith(f"{name}:") for each in found):
+            return name, part, found
+    return None
+
+
+def observation_of_metrics(body: bytes) -> Observation | None:
+    """Pool figures out of a metrics page; None where no engine speaks there."""
+    spoken = speaking(body)
+    if spoken is None:
+        return None
+    observation: Observation = spoken[1].observation(spoken[2])
+    return observation
+
+
+def live_sample(body: bytes) -> LiveSample | None:
+    """The load out of a metrics page; None where no engine speaks there."""
+    spoken = speaking(body)
+    if spoken is None:
+        return None
+    engine, part, found = spoken
+    names: Live = part.LIVE
+    values: dict[str, Any] = {}
+    for field, (combine, choices) in names.items():
+        values[field] = next((combine(found[name]) for name in choices if name in found), None)
+    queries, hits = values.get("queries"), values.get("hits")
+    if queries and hits is not None:
+        values["hit_rate"] = Fraction(hits, queries)
+    return LiveSample(engine, **values)
+
+
+def _named(found: Iterable[Sample], prefixes: tuple[str, ...]) -> dict[str, list[Sample]]:
+    """Samples by name, in the spelling with a colon and without a counter's ``_total``."""
+    named: dict[str, list[Sample]] = {}
+    for each in found:
+        name = each.name
+        for prefix in prefixes:
+            if name.startswith(prefix.replace(":", "_")):
+                name = prefix + name[len(prefix) :]
+        named.setdefault(name.removesuffix("_total"), []).append(each)
+    return named
+
+
+def _engine_key(each: Sample) -> str:
+    """Which data-parallel engine a sample is of; tensor-parallel ranks of one engine repeat each other."""
+    labels = each.labels
+    return f"{labels.get('engine', '')} {labels.get('dp_rank', '')} {labels.get('model_name', '')}"
+
+
+def _by_engine(found: Iterable[Sample]) -> dict[str, Fraction]:
+    largest: dict[str, Fraction] = {}
+    for each in found:
+        value = each.value
+        if value is not None:
+            key = _engine_key(each)
+            largest[key] = max(value, largest.get(key, value))
+    return largest
+
+
+def most(found: Iterable[Sample]) -> Fraction | None:
+    """The largest over the engines of a server."""
+    return max(_by_engine(found).values(), default=None)
+
+
+def sum_of(found: Iterable[Sample]) -> int | None:
+    """The sum over the engines of a server."""
+    values = _by_engine(found).values()
+    return int(sum(values)) if values else None

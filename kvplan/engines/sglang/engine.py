@@ -1,0 +1,188 @@
+"""SGLang 0.5.23: a pool of tokens (pages of page_size), one more for windows, slots for states.
+
+Rules: `kvplan.engines.sglang.arguments` (defaults), `.cells` (bytes of a token), `.pools` (from bytes to
+tokens), `.budget` (the automatic memory fraction), `.models` (which classes). kv_cache_memory is what SGLang
+has for KV and states on one GPU after weights and slack (its "rest memory"). Of options that map to another
+name: block_size is --page-size, max_num_seqs --max-running-requests, max_model_len --context-length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_length,
+    answer_of,
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+    too_many_stages,
+)
+from kvplan.engines.options import EngineOption, resolve
+from kvplan.engines.own_options import SGLANG as OPTIONS
+from kvplan.engines.sglang.answer import held_by_requests, pool_of
+from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
+from kvplan.engines.sglang.cells import store_of
+from kvplan.engines.sglang.devices import device_of
+from kvplan.engines.sglang.expert_kernels import kernels_of
+from kvplan.engines.sglang.models import refusal_of
+from kvplan.engines.sglang.pools import build_pools, solve
+from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
+from kvplan.engines.sglang.stages import PoolError, Pools
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal, Request, SizeResult
+from kvplan.settings import Settings
+from kvplan.units import GIB
+from kvplan.weights.formats import Kernel
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    return kernels_of(device_of(settings.gpu))
+
+
+class Sglang:
+    """Engine ``sglang``."""
+
+    name: str = "sglang"
+    versions: tuple[str, ...] = ("0.5.23",)
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Pages and slots that the requests hold; with kv_cache_memory the pools and who fits."""
+        compiled = _compile(model, version, _context(model, settings), planned_values(settings))
+        arguments, pools = compiled.arguments, compiled.pools
+        tokens = settings.tokens if settings.tokens is not None else arguments.context_len
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        refusal = compiled.refusal
+        if refusal is None and tokens > arguments.context_len:
+            refusal = Refusal(
+                "request-too-long",
+                f"a request of {tokens:,} tokens is longer than the context of {arguments.context_len:,}",
+                largest_max_model_len=arguments.context_len,
+                help=(f"--tokens {arguments.context_len}",),
+            )
+        held, pool, shown = NOTHING_HELD, None, compiled.settings
+        if pools is not None:
+            held = held_by_requests(pools, tokens, settings.requests)
+            if settings.kv_cache_memory is not None and refusal is None:
+                try:
+                    sizes = solve(pools, settings.kv_cache_memory)
+                    pool = pool_of(pools, sizes, tokens, settings.kv_cache_memory)
+                    shown = {**shown, **shown_sizes(arguments, sizes)}
+                except PoolError as error:
+                    refusal = Refusal("not-enough-memory", str(error))
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
+        return answer_of(compiled, request, held, pool, refusal, settings=shown, warnings=(warning,))
+
+
+@record()
+class Compiled:
+    """What does not depend on the request; pools is None when the model is refused."""
+
+    model: ModelRef
+    engine: EngineRef
+    arguments: Arguments
+    pools: Pools | None
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
+    arguments = resolve_arguments(model, settings, options, context_len)
+    refusal = refusal_of(model) or too_many_stages(model, settings)
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(Sglang.name, version),
+        arguments,
+        build_pools(model, arguments) if refusal is None else None,
+        refusal,
+        MappingProxyType(shown_arguments(model, arguments)),
+        layer_answers(model, lambda part: store_of(arguments, part)),
+        (*model.warnings, *warnings_of(model, arguments, refused=refusal is not None)),
+    )
+
+
+@record()
+class Allocation:
+    """One line of the log: ``KV Cache is allocated. #tokens: N, K size: x GB, V size: y GB``.
+
+    Bytes of one GPU. name: full, window or state; of states tokens are slots, K the conv states and V the
+    recurrent ones (``Mamba Cache is allocated. max_mamba_cache_size: N, conv_state size: xGB, …``).
+    """
+
+    name: str
+    tokens: int
+    k_bytes: int
+    v_bytes: int
+
+    def words(self) -> str:
+        if not self.v_bytes:
+            return f"#tokens: {self.tokens}, KV size: {_gib(self.k_bytes)} GB"
+        return f"#tokens: {self.tokens}, K size: {_gib(self.k_bytes)} GB, V size: {_gib(self.v_bytes)} GB"
+
+
+def pools_of(model: Model, settings: Settings, version: str) -> Pools | None:
+    """The pools of each pipeline stage; None where the model is refused."""
+    return _compile(model, version, _context(model, settings), planned_values(settings)).pools
+
+
+def allocations(model: Model, settings: Settings) -> list[list[Allocation]]:
+    """The tensors really allocated by every pipeline stage, the fullest first.
+
+    Each pool has one page more than its tokens, the states one slot more. Raises KvplanError.
+    """
+    if settings.kv_cache_memory is None:
+        raise KvplanError("no-memory", "how much memory the cache may take was not given")
+    pools = pools_of(model, settings, Sglang.versions[-1])
+    if pools is None:
+        raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
+    page = pools.arguments.page_size
+    try:
+        sizes = solve(pools, settings.kv_cache_memory)
+    except PoolError as error:
+        raise KvplanError("not-enough-memory", str(error)) from error
+    stages = sorted(pools.stages, key=lambda stage: stage.full + stage.window, reverse=True)
+    return [
+        [
+            Allocation(name, entries, key * (entries + more), rest * (entries + more))
+            for name, entries, more, key, rest in (
+                ("full", sizes.max_total_num_tokens, page, cell.full_k, cell.full - cell.full_k),
+                ("window", sizes.window_tokens, page, cell.window_k, cell.window - cell.window_k),
+                ("state", sizes.state_slots, 1, cell.conv, cell.ssm),
+            )
+            if key + rest
+        ]
+        for cell in (stage.target for stage in stages)
+    ]
+
+
+def _gib(amount: int) -> str:
+    hundredths = (amount * 200 + GIB) // (2 * GIB)
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _context(model: Model, settings: Settings) -> int:
+    """--context-length, else the model's own; else as long as the request."""
+    if settings.max_model_len is not None:
+        return settings.max_model_len
+    served = model.facts.get("serving_model_len")
+    return max(
+        1,
+        int(served)
+        if isinstance(served, int) and served
+        else model.max_model_len or request_tokens(model, settings),
+    )

@@ -1,0 +1,316 @@
+"""TensorRT-LLM, PyTorch backend of 1.2: blocks of tokens_per_block, one pool for each window size.
+
+Mirrors NVIDIA/TensorRT-LLM tensorrt_llm/_torch/pyexecutor/resource_manager.py (KVCacheManager:
+get_cache_bytes_per_token, calculate_max_num_blocks, adjust_window_sizes_for_vswa,
+calculate_max_num_blocks_for_vswa), mamba_cache_manager.py, model_loader.py (dtypes) and llmapi/llm_args.py
+(defaults). kv_cache_memory is what the fraction leaves for the cache (max_gpu_total_bytes). Other names:
+block_size is tokens_per_block, max_num_seqs max_batch_size, max_model_len max_seq_len.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_length,
+    answer_of,
+    encoder_length,
+    layer_answers,
+    planned_settings,
+    planned_values,
+    request_tokens,
+    too_many_stages,
+)
+from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.own_options import TRTLLM as OPTIONS
+from kvplan.engines.supported import classes
+from kvplan.engines.trtllm import v2
+from kvplan.engines.trtllm.expert_kernels import KERNELS
+from kvplan.engines.trtllm.plan import (
+    MAX_BATCH_SIZE,
+    MAX_NUM_TOKENS,
+    TOKENS_PER_BLOCK,
+    Plan,
+    blocks_held,
+    make_plan,
+    pool_blocks,
+    rank_bytes,
+    state_slots,
+    windows_of,
+)
+from kvplan.engines.trtllm.store import part_store, store_for
+from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
+from kvplan.errors import KvplanError
+from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Store
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Pool,
+    PoolGroup,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+)
+from kvplan.settings import Settings
+from kvplan.units import GIB
+from kvplan.weights.formats import Kernel
+
+_STATES = ("mamba2", "gated_delta_net")
+_ATTENTION = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA, Kind.INDEXER, Kind.NONE)
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    return KERNELS
+
+
+class TrtLlm:
+    """Engine ``trtllm``."""
+
+    name: str = "trtllm"
+    versions: tuple[str, ...] = ("1.2",)
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Blocks and state slots of the requests; with kv_cache_memory the pools and who fits."""
+        if settings.decode_context_parallel_size > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                "how TensorRT-LLM divides a request over context-parallel ranks is not known here",
+                help="leave decode_context_parallel_size at 1",
+            )
+        compiled = _compile(model, version, _max_seq_len(model, settings), planned_values(settings))
+        plan, refusal = compiled.plan, compiled.refusal
+        tokens = settings.tokens if settings.tokens is not None else compiled.max_seq_len
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        if refusal is None and tokens > compiled.max_seq_len:
+            refusal = _too_long(tokens, compiled.max_seq_len)
+        held, pool = NOTHING_HELD, None
+        if plan is not None:
+            memory = settings.kv_cache_memory
+            if isinstance(plan, PlanV2):
+                held = v2.held(plan, tokens, settings)
+                if memory is not None and refusal is None:
+                    refusal, pool = v2.answer(plan, tokens, memory)
+            else:
+                held = _held(plan, tokens, settings)
+                if memory is not None and refusal is None:
+                    refusal, pool = _answer(plan, tokens, memory)
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
+        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
+
+
+@record()
+class Compiled:
+    """What does not depend on the request; plan is None when the model is refused."""
+
+    model: ModelRef
+    engine: EngineRef
+    plan: Plan | PlanV2 | None
+    refusal: Refusal | None
+    max_seq_len: int
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ...]) -> Compiled:
+    settings = planned_settings(values)
+    options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
+    store = store_for(model, settings)
+    refusal = _unsupported(model) or too_many_stages(model, settings)
+    make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
+    plan: Plan | PlanV2 | None = None
+    if refusal is None:
+        plan = make(model, store, settings, options, max_seq_len)
+    slots = state_slots(plan) if isinstance(plan, Plan) and plan.fullest.state else None
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef(TrtLlm.name, version),
+        plan,
+        refusal,
+        max_seq_len,
+        MappingProxyType(_shown(store, settings, options, max_seq_len, slots)),
+        layer_answers(model, lambda part: part_store(store, part, settings.mamba_ssm_cache_dtype)),
+        (*model.warnings, *_warnings(model, options)),
+    )
+
+
+def plan_of(model: Model, settings: Settings, version: str) -> Plan | None:
+    """The plan behind the answer; None where the model is refused, and for KVCacheManagerV2."""
+    plan = _compile(model, version, _max_seq_len(model, settings), planned_values(settings)).plan
+    return plan if isinstance(plan, Plan) else None
+
+
+def allocated_words(model: Model, settings: Settings) -> str:
+    """The engine's line: ``Allocated 7.31 GiB for max tokens in paged KV cache (273792).``"""
+    if settings.kv_cache_memory is None:
+        raise KvplanError("no-memory", "how much memory the cache may take was not given")
+    plan = plan_of(model, settings, TrtLlm.versions[-1])
+    if plan is None:
+        raise KvplanError("unsupported-model", f"TensorRT-LLM has no such line for {model.id}")
+    pools = pool_blocks(plan, settings.kv_cache_memory)
+    amount = sum(pool.blocks * plan.block * pool.token_bytes for pool in pools)
+    hundredths = (amount * 200 + GIB) // (2 * GIB)
+    size = f"{hundredths // 100}.{hundredths % 100:02d}"
+    tokens = max(pools, key=lambda pool: pool.window).blocks * plan.block
+    return f"Allocated {size} GiB for max tokens in paged KV cache ({tokens})."
+
+
+def _max_seq_len(model: Model, settings: Settings) -> int:
+    return max(1, settings.max_model_len or model.max_model_len or request_tokens(model, settings))
+
+
+def _held(plan: Plan, tokens: int, settings: Settings) -> tuple[PerGpu, Total]:
+    """Whole blocks of every window (one more where it is full), a state slot and its snapshots."""
+    held = [rank_bytes(plan, rank, tokens) for rank in plan.ranks]
+    most, rank = max(zip(held, plan.ranks, strict=True), key=lambda pair: pair[0])
+    growth = Fraction(
+        sum(size for window, size, _ in rank.windows if tokens < window or window == plan.max_seq_len)
+    )
+    if plan.interval is not None:
+        growth += Fraction(rank.state, plan.interval)
+    ranks, count = settings.tensor_parallel_size, settings.requests
+    replica = sum(held) * ranks
+    return PerGpu(most, most * count, most * count, growth, rank.state), Total(replica, replica * count)
+
+
+def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool | None]:
+    found = pool_blocks(plan, memory)
+    rank = plan.fullest
+    if rank.state and (state_slots(plan) + 1) * rank.state > memory and rank.windows:
+        fitting = memory // rank.state // len(plan.ranks) - 2
+        return (
+            Refusal(
+                "not-enough-memory",
+                f"{state_slots(plan):,} state slots of {rank.state:,} bytes"
+                f" (max_batch_size {plan.max_batch_size:,}) are more than {memory:,} bytes",
+                help=(f"--max-num-seqs {fitting // 2}",) if fitting > 1 else (),
+            ),
+            None,
+        )
+    if any(pool.blocks < 1 for pool in found):
+        return Refusal("not-enough-memory", f"{memory:,} bytes hold no block of {plan.block} tokens"), None
+    longest = max((min(pool.window, pool.blocks * plan.block) for pool in found), default=plan.max_seq_len)
+    if tokens > longest:
+        return _too_long(tokens, longest), None
+    fitting = min(
+        (pool.blocks // max(blocks_held(plan, pool.window, tokens), 1) for pool in found),
+        default=plan.max_batch_size,
+    )
+    largest = max(found, key=lambda pool: pool.window, default=None)
+    kv_tokens = 0 if largest is None else largest.blocks * plan.block
+    groups = tuple(
+        PoolGroup(
+            "full" if pool is largest else "window",
+            pool.layers,
+            plan.block,
+            pool.token_bytes * plan.block,
+            blocks_held(plan, pool.window, longest),
+        )
+        for pool in found
+    )
+    if rank.state:
+        groups += (PoolGroup("state", 0, 1, rank.state, 1),)
+    return None, Pool(
+        bytes=memory,
+        bytes_per_block=0 if largest is None else largest.token_bytes * plan.block,
+        num_blocks=0 if largest is None else largest.blocks,
+        groups=groups,
+        kv_tokens=kv_tokens,
+        max_concurrency=kv_tokens / longest,
+        max_requests=min(fitting, plan.max_batch_size),
+        requests_that_fit=fitting,
+        max_num_seqs=plan.max_batch_size,
+        max_running=min(fitting, plan.max_batch_size),
+    )
+
+
+def _too_long(tokens: int, longest: int) -> Refusal:
+    return Refusal(
+        "request-too-long",
+        f"a request of {tokens:,} tokens is longer than max_seq_len {longest:,}",
+        largest_max_model_len=longest,
+        help=(f"--tokens {longest}",),
+    )
+
+
+def _unsupported(model: Model) -> Refusal | None:
+    """The class (_torch/models/modeling_auto.py), then the layers of the cache managers."""
+    name = model.architecture
+    if name is not None and name not in classes("trtllm", "builds"):
+        return Refusal(
+            "unsupported-model",
+            f"TensorRT-LLM's PyTorch backend: unknown architecture for AutoModelForCausalLM: {name}",
+            help=("its AutoDeploy backend may run it; kvplan does not know that one's cache",),
+        )
+    for run in model.runs:
+        for part in run.layer.parts:
+            if part.kind not in _ATTENTION and part.family not in _STATES:
+                what = model.architecture or model.model_type
+                return Refusal(
+                    "unsupported-model",
+                    f"TensorRT-LLM 1.2's cache managers have no {part.family} layers ({what})",
+                )
+    return None
+
+
+def _shown(
+    store: Store, settings: Settings, options: Options, max_seq_len: int, slots: int | None
+) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "dtype": store.dtype.name,
+        "kv_cache_dtype": store.kv.name,
+        "tokens_per_block": settings.block_size or TOKENS_PER_BLOCK,
+        "max_seq_len": max_seq_len,
+        "max_batch_size": settings.max_num_seqs or MAX_BATCH_SIZE,
+        "max_num_tokens": settings.max_num_batched_tokens or MAX_NUM_TOKENS,
+        "max_attention_window": list(windows_of(options)) or None,
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "pipeline_parallel_size": settings.pipeline_parallel_size,
+        "enable_attention_dp": options.flag("enable_attention_dp"),
+    }
+    if options.flag("use_kv_cache_manager_v2"):
+        shown["use_kv_cache_manager_v2"] = True
+    if slots is not None:
+        shown["mamba_cache_dtype"] = store.conv_state.name
+        shown["mamba_ssm_cache_dtype"] = settings.mamba_ssm_cache_dtype
+        shown["state_slots"] = slots
+    return shown
+
+
+def _warnings(model: Model, options: Options) -> list[str]:
+    windows = [
+        part.sliding_window if isinstance(part, SlidingWindow) else 0
+        for layer in model.layers()
+        for part in layer.parts
+        if part.kind in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED)
+    ]
+    chunked = any(isinstance(part, ChunkedAttention) for run in model.runs for part in run.layer.parts)
+    found = []
+    if any(windows) and not windows_of(options):
+        longest = model.max_model_len or 0
+        pattern = ",".join(str(size or longest) for size in windows[: _period(windows)])
+        found.append(f"every layer keeps all tokens unless --max-attention-window says otherwise: {pattern}")
+    if chunked:
+        found.append("TensorRT-LLM keeps all tokens of chunked layers")
+    return found
+
+
+def _period(windows: list[int]) -> int:
+    """The length of the shortest pattern that repeats over all layers."""
+    for period in range(1, len(windows)):
+        if all(size == windows[index % period] for index, size in enumerate(windows)):
+            return period
+    return len(windows)

@@ -1,0 +1,302 @@
+"""vLLM: block tables, groups and pages as its V1 planner lays them out (rules of 0.8 to 0.33).
+
+Held to the block against vllm-project/vllm 0.32.0's own planner. What is assumed of the installation stands
+in `kvplan.engines.vllm.backends`. The answer's groups are those of the first pipeline stage, which vLLM's
+scheduler works with; bytes are those of the fullest stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any
+
+from kvplan.engines.base import (
+    NOTHING_HELD,
+    answer_length,
+    answer_of,
+    encoder_length,
+    layer_answers,
+    parse_version,
+)
+from kvplan.engines.options import EngineOption
+from kvplan.engines.own_options import VLLM as OPTIONS
+from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
+from kvplan.engines.vllm.defaults import device_of
+from kvplan.engines.vllm.expert_kernels import kernels_of
+from kvplan.engines.vllm.grouping import CannotGroupError
+from kvplan.engines.vllm.layers import Built, build
+from kvplan.engines.vllm.plan import Plan, make_plan
+from kvplan.engines.vllm.refusals import refusal_of
+from kvplan.engines.vllm.resolve import Resolved, resolve
+from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
+from kvplan.engines.vllm.served import Served
+from kvplan.engines.vllm.versions import VERSIONS, rules_of
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.results import (
+    EngineRef,
+    LayerTerms,
+    ModelRef,
+    PerGpu,
+    Pool,
+    Refusal,
+    Request,
+    SizeResult,
+    Total,
+)
+from kvplan.settings import HEAD_METHODS, Settings
+from kvplan.weights.formats import Kernel
+
+# What does not change the plan, only the question asked of it.
+_QUESTION = (
+    "tokens",
+    "encoder_tokens",
+    "answer_tokens",
+    "requests",
+    "kv_cache_memory",
+    "num_gpu_blocks_override",
+    "cache_implementation",
+    "gpu_memory_utilization",
+    "weights",
+    "enforce_eager",
+    "cpu_offload_gb",
+    "media",
+)
+_PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
+# Methods whose drafter is a checkpoint of its own.
+OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
+planned_values = attrgetter(*_PLANNED)
+
+
+@record()
+class Compiled:
+    """Everything about (model, settings, version) that does not depend on the request."""
+
+    model: ModelRef
+    engine: EngineRef
+    plan: Plan | None
+    refusal: Refusal | None
+    settings: Mapping[str, Any]
+    layers: tuple[LayerTerms, ...]
+    warnings: tuple[str, ...]
+    max_model_len: int
+    ranks: int
+
+
+class Vllm:
+    """Engine ``vllm``."""
+
+    name: str = "vllm"
+    versions: tuple[str, ...] = VERSIONS
+    options: tuple[EngineOption, ...] = OPTIONS
+
+    def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
+        """Blocks of one request on the fullest GPU; with kv_cache_memory, the pool and its capacity.
+
+        A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
+        attention: the blocks of its own encoder tokens).
+        """
+        compiled = _compile(model, version, planned_values(settings))
+        tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
+        encoder_tokens, warning = encoder_length(model, settings, tokens)
+        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
+        refusal, plan = compiled.refusal, compiled.plan
+        if refusal is None and tokens > compiled.max_model_len:
+            refusal = Refusal(
+                "request-too-long",
+                f"a request of {tokens:,} tokens is longer than max_model_len {compiled.max_model_len:,}",
+                help=(f"--tokens {compiled.max_model_len}",),
+            )
+        pool = None
+        if plan is None:
+            held = NOTHING_HELD
+        else:
+            per_gpu, total, blocks = _request_bytes(plan, compiled.ranks, request)
+            if settings.kv_cache_memory is not None and refusal is None and plan.groups:
+                refusal = _memory_refusal(plan, settings)
+                if refusal is None:
+                    pool = _pool(plan, settings, blocks, request)
+            held = per_gpu, total
+        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
+
+
+def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:
+    held = plan.held(request.tokens, request.encoder_tokens)
+    own = held * plan.widest
+    replica = held * plan.replica_bytes * ranks
+    count = request.count
+    per_gpu = PerGpu(
+        own,
+        own * count,
+        own * count,
+        plan.growth(request.tokens),
+        plan.fixed(request.encoder_tokens) * plan.widest,
+    )
+    return per_gpu, Total(replica, replica * count), held
+
+
+def _pool(plan: Plan, settings: Settings, held: int, request: Request) -> Pool:
+    memory = settings.kv_cache_memory
+    assert memory is not None
+    num_blocks = plan.num_blocks(memory, settings.num_gpu_blocks_override)
+    kv_tokens, concurrency = plan.printed(num_blocks)
+    # Block 0 is never handed out, whatever the start-up check of the release counts with.
+    fitting = (num_blocks - 1) // held if held else plan.max_num_seqs
+    shape = request.tokens - request.answer_tokens, request.answer_tokens, request.encoder_tokens
+    return Pool(
+        memory,
+        plan.widest,
+        num_blocks,
+        plan.pool_groups,
+        kv_tokens,
+        concurrency,
+        min(fitting, plan.max_num_seqs),
+        fitting,
+        plan.max_num_seqs,
+        max_running(plan, num_blocks - 1, *shape),
+        running_blocks(plan, num_blocks - 1, *shape),
+        prompt_blocks(plan, *shape),
+    )
+
+
+def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
+    """One request of max_model_len must fit into the usable blocks."""
+    memory, override = settings.kv_cache_memory, settings.num_gpu_blocks_override
+    assert memory is not None
+    needed, usable = plan.full_request, plan.usable(memory, override)
+    if needed <= usable:
+        return None
+    largest = plan.largest_length(memory, override)
+    return Refusal(
+        "not-enough-memory",
+        f"one request of max_model_len {plan.max_model_len:,} needs {needed:,} blocks;"
+        f" {max(usable, 0):,} can be used",
+        largest_max_model_len=largest or None,
+        help=(f"--max-model-len {largest}",) if largest else (),
+    )
+
+
+def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
+    """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
+    device = device_of(settings.gpu)
+    return kernels_of(
+        model.model_type,
+        vendor=device.vendor,
+        capability=device.capability,
+        release=parse_version(version),
+        adapters=dict(settings.engine_options).get("enable_lora") is True,
+    )
+
+
+def compiled(model: Model, version: str, settings: Settings) -> Compiled:
+    """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
+    return _compile(model, version, planned_values(settings))
+
+
+@lru_cache(maxsize=256)
+def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
+    settings = Settings(**dict(zip(_PLANNED, values, strict=True)))
+    rules = rules_of(version)
+    resolved = resolve(model, settings, rules)
+    refusal = refusal_of(model, settings, resolved, version)
+    served = Served(model, resolved, rules)
+    built: Built | None = None
+    plan: Plan | None = None
+    if refusal is None or refusal.code == "max-model-len":
+        try:
+            built = build(served)
+            plan = make_plan(resolved, rules, built)
+        except (NoBackendError, CannotGroupError) as error:
+            refusal = Refusal("cannot-start", str(error))
+        if plan is not None and not all(plan.bytes_per_block) and plan.groups:
+            refusal, plan = Refusal("cannot-start", "a pipeline stage has no layer with a cache"), None
+    return Compiled(
+        ModelRef(model.id, model.source),
+        EngineRef("vllm", version),
+        plan,
+        refusal,
+        MappingProxyType(_shown(resolved, built, settings)),
+        layer_answers(
+            model, lambda part: served.store(built.kv if built else resolved.kv), settings.speculative_model
+        ),
+        _warnings(model, settings, resolved, built, version),
+        resolved.lengths.max_model_len,
+        resolved.tp,
+    )
+
+
+def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[str, Any]:
+    """Every resolved setting that influenced the answer."""
+    shown: dict[str, Any] = {
+        "dtype": resolved.dtype.name,
+        "kv_cache_dtype": resolved.kv_format.name if built is None or built.kv == "auto" else built.kv,
+        "max_model_len": resolved.lengths.max_model_len,
+        "max_num_seqs": resolved.batch.seqs,
+        "max_num_batched_tokens": resolved.batch.tokens,
+        "max_in_flight_tokens": resolved.in_flight,
+        "async_scheduling": resolved.async_scheduling,
+        "enable_prefix_caching": resolved.prefix_caching,
+        "tensor_parallel_size": resolved.tp,
+        "pipeline_parallel_size": resolved.pp,
+        "data_parallel_size": settings.data_parallel_size,
+        "decode_context_parallel_size": resolved.dcp,
+        "disable_hybrid_kv_cache_manager": resolved.disable_hybrid,
+        "gpu": resolved.device.name + (" (assumed)" if resolved.device.assumed else ""),
+        "usage": settings.usage,
+    }
+    if built is not None:
+        shown["block_size"] = built.sizes.block
+        shown["attention_backend"] = "+".join(built.backends)
+        shown["kv_cache_layout"] = "BLHNC" if built.block_outermost else "LBNHC"
+        if built.sizes.state_block is not None:
+            shown["mamba_cache_mode"] = resolved.mamba_mode
+            shown["mamba_block_size"] = built.sizes.state_block
+            shown["mamba_cache_dtype"] = resolved.conv_dtype.name
+            shown["mamba_ssm_cache_dtype"] = (resolved.ssm_dtype or resolved.conv_dtype).name
+    if resolved.spec_tokens:
+        shown["speculative_method"] = settings.speculative_method
+        shown["num_speculative_tokens"] = resolved.spec_tokens
+        if settings.speculative_model is not None:
+            shown["speculative_model"] = settings.speculative_model.id
+    if settings.engine_options:
+        from kvplan.engines.vllm.adapters import shown_options
+
+        shown.update(shown_options(settings))
+    return shown
+
+
+def _warnings(
+    model: Model, settings: Settings, resolved: Resolved, built: Built | None, version: str
+) -> tuple[str, ...]:
+    found = list(model.warnings)
+    size = resolved.block_size
+    if built is not None and size is not None:
+        found += [
+            f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
+            for name in built.backends
+            if not BACKENDS[name].accepts(size)
+        ]
+    if resolved.device.vendor == "amd":
+        found.append("AMD GPUs: the default backend's block sizes, not checked against an engine")
+    if resolved.device.major == 10 and resolved.attention_backend is None:
+        found.append(
+            "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
+            " FLASHINFER_MLA (blocks of 32): --attention-backend"
+        )
+    unnamed = settings.speculative_model is None
+    if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
+        method = settings.speculative_method
+        taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
+        found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
+    if (resolved.hybrid or resolved.state_only) and not rules_of(version).mamba_blocks:
+        raise KvplanError(
+            "unknown-rule",
+            f"vLLM {version} kept state-space layers outside the paged pool; that layout is not known",
+            help="use vllm@0.10 or newer",
+        )
+    return tuple(found)
