@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -118,5 +117,6 @@ def check_color(given: Given) -> None:
 
 def rules_file(choice: Choice) -> str:
     """``kvplan/engines/generic.py`` or ``kvplan/engines/vllm/``: where the engine's rules stand."""
-    module = sys.modules[type(choice.engine).__module__]
-    return module.__name__.replace(".", "/") + ("/" if hasattr(module, "__path__") else ".py")
+    module = type(choice.engine).__module__
+    where = module.removesuffix(".engine")
+    return where.replace(".", "/") + (".py" if where == module else "/")
