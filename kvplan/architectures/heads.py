@@ -48,9 +48,9 @@ def head_tensors(draft: Model, method: str, target: Model) -> tuple[Tensors, Ten
         return (*own, *(tensor for layer in layers[1:] for tensor in layer), *ends), table
     twice = [tensor for tensor in layers[0] if tensor.name.endswith(("q_proj", "k_proj", "v_proj"))]
     norms = norm("hidden_norm", hidden) * len(layers)
-    states = view.get("num_aux_hidden_states") or HIDDEN_STATES
-    wide = view.get("target_hidden_size") or target.hidden_size
-    vocabulary = int(view.get("draft_vocab_size") or draft.vocab_size)
+    states = view.optional_integer("num_aux_hidden_states") or HIDDEN_STATES
+    wide = view.optional_integer("target_hidden_size") or target.hidden_size
+    vocabulary = int(view.optional_integer("draft_vocab_size") or draft.vocab_size)
     ends = vector("fc", hidden, whole("hidden states", int(states)), whole("target_hidden_size", int(wide)))
     ends += norm("norm", hidden)
     if vocabulary != target.vocab_size:

@@ -271,8 +271,6 @@ def qwen_patches(vision: ConfigView, *, bias: bool) -> Tensors:
 
 VISION, AUDIO, FACTOR = "vision hidden_size", "d_model", 2
 
-MAX_FACTOR = 64
-
 
 def siglip_with_head(vision: ConfigView) -> Tensors:
     """SigLIP with its pooling head, unless vision_use_head is false."""

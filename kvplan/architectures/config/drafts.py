@@ -57,7 +57,7 @@ def draft_layers(part: TextPart, layers: list[Layer]) -> Layers:
 def drafts_of(part: TextPart, layers: list[Layer]) -> Drafts | None:
     """What the config says of prediction layers; None where it has none. layers: the model's own."""
     view, rule, count = part.view, prediction_of(part), how_many(part)
-    if rule is None or count == 0:
+    if rule is None or count == 0 or not layers:
         return None
     if rule.window_only:
         return Drafts(rule, count, (_window_only(layers),) * count)

@@ -9,6 +9,7 @@ from kvplan.errors import KvplanError
 
 LARGEST = 2**31 - 1
 MAX_LAYERS = 4096
+MAX_FACTOR = 64
 
 
 class Sourced(int):
@@ -108,6 +109,10 @@ class ConfigView:
         if value is None:
             return default
         return check_number(value, origin, lowest, highest)
+
+    def factor(self, key: str, default: float) -> float:
+        """A width as a multiple of another one, 0 … MAX_FACTOR."""
+        return self.number(key, default=default, lowest=0, highest=MAX_FACTOR)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A boolean (0 and 1 are taken as one)."""

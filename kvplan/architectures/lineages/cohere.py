@@ -14,14 +14,13 @@ from kvplan.architectures.blocks.plain import BIAS, EVERYWHERE, ONE_NORM, Plain,
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Recipe, all_of, every_key
 from kvplan.architectures.blocks.tower import (
     FACTOR,
-    MAX_FACTOR,
     Raw,
     placed,
     siglip_with_head,
     vision_view,
     wrapper_view,
 )
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import MAX_FACTOR, ConfigView
 from kvplan.architectures.registry import lineage
 from kvplan.weights.inventory import Placed
 

@@ -52,7 +52,7 @@ def _four_times(view: ConfigView) -> int:
 def gpt_neox_japanese_tensors(view: ConfigView) -> Decoder:
     """No biases but one behind the last layer's attention."""
     hidden = hidden_size(view)
-    inner = int(view.get("intermediate_multiple_size", default=4) * hidden)
+    inner = int(view.factor("intermediate_multiple_size", 4) * hidden)
     layer = attention(unshared_heads(view), hidden, names=fused("attention", "query_key_value", "dense"))
     layer += mlp("mlp", hidden, inner, gated=False, names=NEOX_MLP)
     layer += norms(TWO_NORMS, whole("hidden_size", hidden), LAYER)

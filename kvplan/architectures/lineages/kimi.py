@@ -97,10 +97,7 @@ def _kimi_extra(view: ConfigView) -> list[Placed]:
 def kimi_tensors(view: ConfigView) -> Decoder:
     """Kimi delta attention with MLA layers between, experts from first_k_dense_replace on."""
     hidden, count, settings = hidden_size(view), int(view.num_layers()), _kda(view)
-    kda = {
-        check_integer(entry, "linear_attn_config.kda_layers") - 1
-        for entry in settings.get("kda_layers") or ()
-    }
+    kda = {index for index, kind in enumerate(_kimi_linear(view, count)) if kind == LINEAR}
     where = f"{view.path}linear_attn_config."
     model = whole("hidden_size", hidden)
     around = norms(TWO_NORMS, model)

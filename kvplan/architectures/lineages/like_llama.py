@@ -41,7 +41,6 @@ from kvplan.architectures.blocks.plain import (
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Recipe, by_index, rope_layers
 from kvplan.architectures.blocks.tower import (
     FACTOR,
-    MAX_FACTOR,
     Raw,
     placed,
     siglip,
@@ -59,7 +58,7 @@ from kvplan.architectures.config.custom_types import (
     own_keys_grouped,
     wrapper_of,
 )
-from kvplan.architectures.config.view import ConfigView, check_integer, derived
+from kvplan.architectures.config.view import MAX_FACTOR, ConfigView, check_integer, derived
 from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention

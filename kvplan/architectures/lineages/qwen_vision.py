@@ -10,7 +10,6 @@ from kvplan.architectures.blocks.parts import LAYER, Tensors, even, keyed, linea
 from kvplan.architectures.blocks.plain import hidden_size
 from kvplan.architectures.blocks.tower import (
     AUDIO,
-    MAX_FACTOR,
     Raw,
     encoder_layer,
     placed,
@@ -20,7 +19,7 @@ from kvplan.architectures.blocks.tower import (
     under,
     vision_view,
 )
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import MAX_FACTOR, ConfigView
 from kvplan.architectures.media.rule import Pixels, Rule
 from kvplan.architectures.registry import lineage
 from kvplan.weights.inventory import Placed
@@ -93,7 +92,7 @@ def _qwen2(raw: Raw, view: ConfigView) -> list[Placed]:
     layer = encoder_layer(
         hidden,
         int(vision.integer("num_heads")),
-        int(vision.get("mlp_ratio", default=4) * hidden),
+        int(vision.factor("mlp_ratio", 4) * hidden),
         names=("attn.qkv", "attn.qkv", "attn.qkv", "attn.proj"),
         norm_names=("norm1", "norm2"),
     )

@@ -46,10 +46,10 @@ def xlstm_tensors(view: ConfigView) -> Decoder:
     hidden, count = hidden_size(view), int(view.integer("num_heads", "num_attention_heads"))
     bias, model = view.flag("use_bias"), whole("hidden_size", hidden)
     heads = even("num_heads", count)
-    keys = (heads, whole("key width", _up_to(hidden * view.get("qk_dim_factor", default=0.5), 64) // count))
+    keys = (heads, whole("key width", _up_to(hidden * view.factor("qk_dim_factor", 0.5), 64) // count))
     values = (
         heads,
-        whole("value width", _up_to(hidden * view.get("v_dim_factor", default=1.0), 64) // count),
+        whole("value width", _up_to(hidden * view.factor("v_dim_factor", 1.0), 64) // count),
     )
     path = "mlstm_layer"
     layer: Tensors = ()
@@ -61,7 +61,7 @@ def xlstm_tensors(view: ConfigView) -> Decoder:
     layer += norm(f"{path}.multihead_norm", *values, kind=kind)
     layer += linear(f"{path}.out_proj", model, values, bias=bias)
     step = int(view.integer("ffn_round_up_to_multiple_of"))
-    inner = _up_to(hidden * view.get("ffn_proj_factor", default=2.667), step)
+    inner = _up_to(hidden * view.factor("ffn_proj_factor", 2.667), step)
     layer += mlp("ffn", hidden, inner, bias=bias, names=("proj_up_gate", "proj_up", "proj_down"))
     layer += norms(("norm_mlstm", "norm_ffn"), model, kind)
     frame = Frame(

@@ -148,7 +148,7 @@ def zamba_tensors(view: ConfigView) -> Decoder:
     if words is None:
         raise view.missing("layers_block_type")
     number = int(view.integer("n_mamba_heads"))
-    inner = int(view.get("mamba_expand", default=2) * hidden)
+    inner = int(view.factor("mamba_expand", 2) * hidden)
     heads, width = even("n_mamba_heads", number), whole("mamba head width", inner // number)
     state, rank = keyed(view, "mamba_d_state"), view.get("mamba_dt_rank", default="auto")
     low = whole("mamba_dt_rank", -(-hidden // 16) if rank == "auto" else int(view.integer("mamba_dt_rank")))
