@@ -9,6 +9,7 @@ from typing import Any
 
 from kvplan.checking.case import Case
 from kvplan.engines.base import has_kind
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part
 from kvplan.plans.findings import Finding, Severity
@@ -109,7 +110,10 @@ def states(case: Case) -> Found:
 
 def windows(case: Case) -> Found:
     """A window layer keeps the tokens of the step in flight beside its window."""
-    if not has_kind(case.model, Kind.SLIDING, Kind.CHUNKED) or case.choice.engine.name != "vllm":
+    if (
+        not has_kind(case.model, Kind.SLIDING, Kind.CHUNKED)
+        or not traits_of(case.choice.engine.name).in_flight
+    ):
         return
     assert case.result is not None
     batched = case.result.settings.get("max_num_batched_tokens")

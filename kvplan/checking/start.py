@@ -18,7 +18,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import caches_in_host, pools_of, requests_of, start_of
-from kvplan.plans.serve import HOST_TIERS
+from kvplan.plans.serve import host_tiers
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
 from kvplan.settings import LONGEST, Settings
@@ -237,7 +237,7 @@ class Started:
         """The host-memory tier that the flags give, over all GPUs; None where the engine has none here."""
         if caches_in_host(self.plan):
             return self.plan.require.host_memory_bytes  # what there is, not what a flag gives
-        tier = HOST_TIERS.get(self.choice.engine.name)
+        tier = host_tiers().get(self.choice.engine.name)
         if tier is None:
             return None
         stated = dict(self.plan.serve).get(tier.flag)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from kvplan.cli.lists import pieces_of
 from kvplan.cli.speculative import speculative
+from kvplan.engines import OPTIONS_OF
+from kvplan.engines.folders import title_of
 from kvplan.engines.options import EngineOption
-from kvplan.engines.own_options import OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens, ungrouped
@@ -108,7 +109,6 @@ _VLLM = "The engine's own settings"
 QUESTION = "The question"
 OUTPUT = "Output and help"
 
-_PANELS = {"llamacpp": "llama.cpp", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "vllm": "vLLM"}
 _METAVARS = {
     "count": "NUMBER",
     "size": "SIZE",
@@ -132,7 +132,7 @@ def _own(engine: str, option: EngineOption) -> Option:
         _METAVARS[option.kind],
         switch if flag else option.parse,
         f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
-        _PANELS.get(engine, engine),
+        title_of(engine),
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
     )
 

@@ -8,6 +8,7 @@ from kvplan.cli.commands import Given
 from kvplan.cli.given import gather
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.engines import default_engine
+from kvplan.engines.traits import traits_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -47,7 +48,7 @@ class Asked:
             self.choice = choose(engine or default_engine([self.model]))
             self.plan = bare_plan(self.model, self.choice, settings)
         self.changes: dict[str, Any] = {name: getattr(settings, name) for name in typed}
-        if self.changes.get("max_model_len") == LONGEST and self.choice.engine.name != "vllm":
+        if self.changes.get("max_model_len") == LONGEST and not traits_of(self.choice.engine.name).auto_word:
             del self.changes["max_model_len"]  # left open, which is what auto means
         self.typed = word
 

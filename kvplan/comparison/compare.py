@@ -35,6 +35,7 @@ from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
 from kvplan.engines.observed import Observation
+from kvplan.engines.traits import LENGTH, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -42,8 +43,6 @@ from kvplan.results import Budget, EngineRef, ModelRef
 from kvplan.units import gib
 
 TOLERANCE = Fraction(2, 100)
-BUDGETED = ("vllm",)
-"""Engines whose memory budget is known."""
 _SOFT = ("attention_backend",)
 """Settings of a log without which the question can still be asked."""
 _SAID = (
@@ -86,7 +85,7 @@ def compare(
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
         return _cannot(model, observation, error.message, recognised)
-    if budget is None and fit is not None and observation.engine in BUDGETED:
+    if budget is None and fit is not None and traits_of(observation.engine).budget_checked:
         budget, said = budget_of(model, recognised, observation, fit, gpu or card)
         recognised = replace(recognised, notes=(*recognised.notes, *said))
     return _Run(model, observation, recognised, predictor, budget, tolerance).comparison()
@@ -175,7 +174,7 @@ class _Run:
         budget, known = self._budget()
         axis = self._axis(known)
         # The context decides llama.cpp's cells, no pool does.
-        by_length = observation.engine == "llamacpp"
+        by_length = traits_of(observation.engine).printed_pool == LENGTH
         pool = [] if by_length else unpredicted(observation, tuple(PICKS))
         if axis is not None:
             axis, pool = self._pool(axis)

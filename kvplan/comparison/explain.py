@@ -8,37 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from kvplan.comparison.figures import infer_axis, pool_figures, pool_rows
 from kvplan.comparison.predict import BLOCKS, BUDGET, BYTES, PICKS, Axis, Predictor, narrow, ranks_of
-from kvplan.comparison.recognise import Recognised, choose, cpu_defaults
+from kvplan.comparison.recognise import Recognised, choose
 from kvplan.comparison.results import ComparedRow
-from kvplan.engines import choose_engine
-from kvplan.engines.base import Choice, has_kind
+from kvplan.engines.base import has_kind
+from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation
-from kvplan.engines.vllm.versions import rules_of
+from kvplan.engines.observed.guess import Guessing, Hypothesis
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.record import record
 from kvplan.units import ceil_div, gib
-
-TOKENS_CHANGED = "0.21"
-"""vLLM release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
-
-RULES_CHANGED = ("0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
-
-
-@record()
-class Hypothesis:
-    """Other rules or settings. names: what it changes; text: what it says where it holds."""
-
-    names: tuple[str, ...]
-    text: str
-    choice: Choice
-    changes: tuple[tuple[str, Any], ...] = ()
-
 
 # figures that agree
 
@@ -50,8 +32,9 @@ def why(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observa
 
 
 def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation) -> Iterator[str]:
-    if row.name == "kv_tokens" and observation.engine == "vllm":
-        yield from _tokens_line(row, predictor, axis)
+    tokens_line = getattr(part_of(observation.engine, "printed"), "tokens_line", None)
+    if row.name == "kv_tokens" and tokens_line is not None:
+        yield from tokens_line(predictor, axis)
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _override(row, predictor, axis)
     yield from _smallest_rank(row, predictor, axis, observation)
@@ -75,32 +58,6 @@ def _prints(row: ComparedRow, predictor: Predictor, axis: Axis) -> bool:
     """The nominal figure itself is printed like the report (two decimals of a concurrency)."""
     value = PICKS[row.name](predictor.at(axis.kind, axis.value))
     return row.name == "max_concurrency" and f"{float(value):.2f}" == f"{float(row.reported):.2f}"
-
-
-def _tokens_line(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
-    """The line's two meanings, where they are two numbers here."""
-    rules = rules_of(predictor.choice.version)
-    figures = predictor.at(axis.kind, axis.value)
-    dcp = predictor.settings.decode_context_parallel_size
-    if rules.tokens_times_dcp and dcp > 1:
-        own = figures.tokens // dcp
-        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
-        return
-    # The same blocks and the same settings, with the other release's line only.
-    other = Choice(predictor.choice.engine, "0.20" if rules.tokens_from_concurrency else "0.22")
-    try:
-        alike = Predictor(predictor.model, other, predictor.settings).at(BLOCKS, figures.blocks).tokens
-    except KvplanError:
-        return
-    if alike in (0, figures.tokens):
-        return
-    pool = predictor.sized(BLOCKS, figures.blocks).pool
-    groups = len(pool.groups) if pool is not None else 0
-    if rules.tokens_from_concurrency:
-        length = predictor.result.settings.get("max_model_len")
-        yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
-    elif groups > 1:
-        yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
 
 
 def _override(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str]:
@@ -158,57 +115,15 @@ def _padding(row: ComparedRow, predictor: Predictor, axis: Axis) -> Iterator[str
 def hypotheses(model: Model, recognised: Recognised, observation: Observation) -> Iterator[Hypothesis]:
     """What is worth trying, most likely first."""
     settings, choice = recognised.settings, recognised.choice
-
-    def one(name: str, value: Any, text: str | None = None) -> Iterator[Hypothesis]:
-        if getattr(settings, name) != value:
-            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _word(value)
-            yield Hypothesis((name,), text or f"{name} {shown}", choice, ((name, value),))
-
+    one = Guessing(choice, settings).one
     latent = has_kind(model, Kind.MLA, Kind.COMPRESSED)
     for name in ("auto", "bfloat16", "fp8", "nvfp4", "float32", *(("fp8_ds_mla",) if latent else ())):
         yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
     for size in (1, 2, 4, 8, 16):
         yield from one("tensor_parallel_size", size)
-    if observation.engine == "sglang":
-        older = dict(settings.engine_options) | {"mamba_padding_slot": False}
-        text = "no state slot set aside for padding, as before July 2026"
-        yield Hypothesis(
-            ("mamba_padding_slot",), text, choice, (("engine_options", tuple(sorted(older.items()))),)
-        )
-    if observation.engine != "vllm":
-        return
-    printed = choose(observation, None)[0]
-    for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
-        if rules_of(other.version) != rules_of(choice.version):
-            yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
-    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
-    for size in (128, 16):
-        fresh = {
-            name: value
-            for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
-            if name not in recognised.shown
-        }
-        yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
-    reported = observation.count("block_size")
-    for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
-        yield from one("block_size", size)
-    yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
-    for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
-        yield from one("max_num_batched_tokens", tokens)
-    for flag in (True, False):
-        yield from one("async_scheduling", flag)
-        yield from one("enable_prefix_caching", flag)
-        yield from one("disable_hybrid_kv_cache_manager", flag)
-    for size in (1, 2, 4, 8):
-        yield from one("decode_context_parallel_size", size)
-    for number in range(1, 5):
-        drafts = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
-        names = ("speculative_method", "num_speculative_tokens")
-        yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
-
-
-def _word(value: Any) -> str:
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    own = getattr(part_of(observation.engine, "printed"), "guesses", None)
+    if own is not None:
+        yield from own(choice, choose(observation, None)[0], settings, recognised.shown, observation)
 
 
 def _dtype(name: str) -> str:

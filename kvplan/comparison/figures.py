@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.engines.observed import Count, Figure, Observation, total
+from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.results import SizeResult
 
 UNITS = {
@@ -35,9 +36,10 @@ def pool_figures(observation: Observation) -> dict[str, Figure]:
 
 def infer_axis(predictor: Predictor, observation: Observation) -> Axis | None:
     """The pool that prints the first reported figure; None where no pool does."""
-    if observation.engine == "llamacpp":
+    printed = traits_of(observation.engine).printed_pool
+    if printed == LENGTH:
         return None
-    kind = BLOCKS if observation.engine == "vllm" else BYTES
+    kind = BLOCKS if printed == BLOCKS else BYTES
     figures = pool_figures(observation)
     for name, figure in figures.items():
         whole = Axis(kind, 0, ENDLESS, ENDLESS, f"the reported {WORDS[name]}", inferred=True)
@@ -168,7 +170,8 @@ def padding_layers(predictor: Predictor) -> list[int]:
 
 def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation) -> Iterator[ComparedRow]:
     """The bytes of the caches, where length or tokens decide them: llama.cpp and SGLang."""
-    if observation.engine == "llamacpp":
+    printed_pool = traits_of(observation.engine).printed_pool
+    if printed_pool == LENGTH:
         for name, amount in cells(predictor).items():
             printed = observation.count(name)
             if printed is not None:
@@ -177,7 +180,7 @@ def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation
         whole = total(part for part in parts if part is not None)
         if whole is not None:
             yield row_of("kv_bytes", "bytes", whole, predictor.result.total.kv_bytes)
-    elif axis is not None and observation.engine == "sglang":
+    elif axis is not None and printed_pool == TOKENS:
         for name, figure in pool_figures(observation).items():
             axis = narrow(predictor, axis, name, figure) or axis
         predicted = allocated(predictor, axis.value)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from importlib import import_module
 
 from kvplan.engines.base import Choice
+from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Figure, Observation, Rank
+from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask
@@ -123,7 +124,7 @@ def allocated(predictor: Predictor, memory: int) -> Mapping[str, int]:
     An engine's package may offer ``allocations(model, settings)``: for every pipeline stage entries with
     name, k_bytes and v_bytes. Of each figure the smallest stage's counts, as of the ranks of a log.
     """
-    allocations = getattr(import_module(type(predictor.choice.engine).__module__), "allocations", None)
+    allocations = getattr(part_of(predictor.choice.engine.name, "engine"), "allocations", None)
     if allocations is None:
         return {}
     stages: list[dict[str, int]] = []
@@ -144,7 +145,7 @@ def allocated(predictor: Predictor, memory: int) -> Mapping[str, int]:
 
 def cells(predictor: Predictor) -> Mapping[str, int]:
     """Tokens of the caches where the context decides them; an engine's package may offer it (llama.cpp)."""
-    found = getattr(import_module(type(predictor.choice.engine).__module__), "cells", None)
+    found = getattr(part_of(predictor.choice.engine.name, "engine"), "cells", None)
     return {} if found is None else found(predictor.model, predictor.settings)
 
 
@@ -187,7 +188,7 @@ def axis_of(observation: Observation, settings: Settings, budget: object | None 
     if settings.kv_cache_memory is not None:
         memory = settings.kv_cache_memory
         return Axis(BYTES, memory, memory, memory, "--kv-cache-memory")
-    if observation.engine in ("sglang", "llamacpp"):
+    if traits_of(observation.engine).printed_pool in (TOKENS, LENGTH):
         # SGLang prints what it allocated, a page more than its tokens; llama.cpp allocates by length.
         return None
     printed = smallest_pool(observation)

@@ -9,7 +9,8 @@ from typing import Any
 
 from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.observed import Count, Observation, SettingValue
+from kvplan.engines.folders import part_of
+from kvplan.engines.observed import Observation, SettingValue, placed
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.record import record
@@ -35,16 +36,7 @@ _DEFAULTED = frozenset(
     "kv_cache_dtype tensor_parallel_size pipeline_parallel_size decode_context_parallel_size "
     "disable_hybrid_kv_cache_manager speculative_method num_speculative_tokens".split()
 )
-# What an engine calls a setting in its log → the name of the setting, or of the engine's own option.
-_NAMES: Mapping[str, Mapping[str, str]] = {
-    "sglang": {"page_size": "block_size", "max_running_requests": "max_num_seqs"},
-    "trtllm": {"tokens_per_block": "block_size"},
-    # Where the layers lie (n_gpu_layers) is left out: the log's caches are those of all devices.
-    "llamacpp": {"n_ctx": "ctx_size", "max_num_seqs": "parallel", "n_ubatch": "ubatch_size"},
-}
 _SETTINGS = frozenset(item.name for item in fields(Settings))
-_BUILD_NUMBERS = ("llamacpp",)
-"""Engines whose log prints a build number, not a release: one set of rules for all of them."""
 _SWITCHES = {"true": True, "false": False, "enabled": True, "disabled": False, "auto": True, "1": True}
 _SWITCHES["full-size"] = True  # llama.cpp's word for --swa-full
 
@@ -81,10 +73,12 @@ def recognise(
     own: dict[str, Any] = {}
     shown: dict[str, str] = {}
     options = {option.name: option for option in getattr(choice.engine, "options", ())}
-    names = _NAMES.get(observation.engine, {})
+    part = part_of(observation.engine, "printed")
+    names = getattr(part, "NAMES", {})
+    unchosen = part.no_settings(observation) if hasattr(part, "no_settings") else ()
     for printed, setting in observation.settings.items():
         name = names.get(printed, printed)
-        if name == "block_size" and observation.engine == "vllm" and not _chosen_by_user(observation):
+        if name in unchosen:
             continue
         value: Any = None
         if name in _SETTINGS:
@@ -99,13 +93,9 @@ def recognise(
             where = setting.source or observation.source
             text = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
             shown[name] = f"{text} ({where}, line {setting.line})" if setting.line else f"{text} ({where})"
-    for name, value in _cache_types(observation).items():
+    for name, value in (part.own_options(observation) if hasattr(part, "own_options") else {}).items():
         if name in options:
             own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
-    length = _length(observation)
-    if length is not None and observation.engine == "vllm":
-        values["max_model_len"] = length.value
-        shown["max_model_len"] = f"{length.value} ({_place(length, observation.source)})"
     if not values.get("speculative_method") or not values.get("num_speculative_tokens"):
         if values.get("num_speculative_tokens"):
             notes.append("speculative decoding without a method in the log: give --speculative METHOD:TOKENS")
@@ -115,12 +105,12 @@ def recognise(
     refused = None if observation.refusal is None else observation.refusal.max_num_seqs
     if refused is not None:
         values["max_num_seqs"] = refused.value
-        shown["max_num_seqs"] = f"{refused.value} ({_place(refused, observation.source)})"
-    if observation.engine == "vllm" and observation.setting("device") == "cpu":
-        ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
-        on_cpu = {name: value for name, value in cpu_defaults(ranks).items() if name not in values}
-        values.update(on_cpu)
-        shown["device"] = "cpu (config)"
+        shown["max_num_seqs"] = f"{refused.value} ({placed(refused, observation.source)})"
+    for name, value, where in part.told(observation, values) if hasattr(part, "told") else ():
+        if value is not None:
+            values[name] = value
+        if where is not None:
+            shown[name] = where
     if gpu is not None:
         values["gpu"] = gpu
         shown["gpu"] = gpu_words or f"{gpu.slug} (its memory)"
@@ -136,20 +126,6 @@ def recognise(
     if any(setting.source == "args" for setting in observation.settings.values()):
         stated |= _DEFAULTED
     return Recognised(choice, Settings(**values), frozenset(stated), shown, tuple(notes))
-
-
-def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
-    """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
-
-    block_size is 16 for a latent cache on CPUs without AMX.
-    """
-    return {
-        "block_size": block_size,
-        "mamba_ssm_cache_dtype": "float32",
-        "max_num_batched_tokens": (4096 if usage == "llm" else 2048) * ranks,
-        "max_num_seqs": (256 if usage == "llm" else 128) * ranks,
-        "async_scheduling": False,
-    }
 
 
 def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, list[str]]:
@@ -171,10 +147,11 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
         return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
+    part = part_of(name, "printed")
     release, first = _release(version), _release(newest.engine.versions[0])
-    if first is None or name in _BUILD_NUMBERS:
+    if first is None or getattr(part, "BUILD_NUMBERS", False):
         return newest, True, []
-    if release is None or (name == "vllm" and release <= (0, 1)):
+    if release is None or release <= getattr(part, "NO_RELEASE", (0,)):
         text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
         return newest, False, [text]
     if release < first:
@@ -231,35 +208,6 @@ def _own(option: Any, value: SettingValue) -> Any:
         return option.parse(value)
     except KvplanError:
         return None
-
-
-def _chosen_by_user(observation: Observation) -> bool:
-    """Metrics show the block size in force; only where the user named it is it a setting."""
-    setting = observation.settings["block_size"]
-    return setting.source == "args" or observation.setting("user_specified_block_size") is True
-
-
-def _length(observation: Observation) -> Count | None:
-    """The max_model_len that the engine used: of its concurrency line, or of its refusal."""
-    found = observation.count("max_concurrency_tokens")
-    if found is None and observation.refusal is not None:
-        found = observation.refusal.max_model_len
-    return found if found is not None and found.value > 0 else None
-
-
-def _cache_types(observation: Observation) -> dict[str, str]:
-    """llama.cpp's types of K and V, as its cache lines name them."""
-    if observation.engine != "llamacpp":
-        return {}
-    pool = next((pool for pool in observation.pools if pool.name != "state" and pool.k_dtype), None)
-    if pool is None:
-        return {}
-    named = {"cache_type_k": pool.k_dtype, "cache_type_v": pool.v_dtype}
-    return {name: value for name, value in named.items() if value}
-
-
-def _place(figure: Count, source: str) -> str:
-    return f"{source}, line {figure.line}" if figure.line else source
 
 
 def without(recognised: Recognised, *names: str) -> Recognised:

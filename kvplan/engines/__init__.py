@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 from kvplan.engines.base import Choice, Engine, parse_version
+from kvplan.engines.folders import having
 from kvplan.engines.options import EngineOption
-from kvplan.engines.own_options import OPTIONS_OF, SPREAD
 from kvplan.engines.shared_options import check_shared
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.model import Model
 from kvplan.settings import Settings
@@ -51,18 +51,11 @@ ENGINES: Mapping[str, Engine] = _Engines(
 )
 
 
-def part_of(engine: str, name: str) -> Any:
-    """The module ``name`` (budget, log, tensors …) of an engine's folder; None where it has none."""
-    full = f"kvplan.engines.{engine}.{name}"
-    try:
-        return import_module(full)
-    except ModuleNotFoundError as error:
-        if error.name and full.startswith(error.name):
-            return None
-        raise
-
-
 DEFAULT_ENGINE, GGUF_ENGINE = "vllm", "llamacpp"
+OPTIONS_OF: dict[str, tuple[EngineOption, ...]] = {
+    name: part.OPTIONS for name, part in having("options").items()
+}
+"""Engine → the options that it alone has."""
 OWN_OPTIONS: dict[str, EngineOption] = {
     option.name: option for options in OPTIONS_OF.values() for option in options
 }
@@ -80,8 +73,9 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
     kept = tuple(pair for pair in settings.engine_options if knows(engine, pair[0]))
     if kept != settings.engine_options:
         settings = replace(settings, engine_options=kept)
-    if settings.spread and engine.name in SPREAD:
-        size = {SPREAD[engine.name]: getattr(settings, SPREAD[engine.name]) * settings.tensor_parallel_size}
+    dealt = traits_of(engine.name).spread if settings.spread else None
+    if dealt is not None:
+        size = {dealt: getattr(settings, dealt) * settings.tensor_parallel_size}
         settings = replace(settings, **{"tensor_parallel_size": 1, "spread": False, **size})
     return settings
 

@@ -160,3 +160,15 @@ def resolve(options: tuple[EngineOption, ...], given: Mapping[str, object], engi
             for name, option in known.items()
         }
     )
+
+
+LORA = (
+    EngineOption("enable_lora", "flag", "Room for LoRA adapters beside the weights.", default=False),
+    EngineOption("max_lora_rank", "count", "Largest rank of an adapter (vLLM's default: 16)."),
+    EngineOption(
+        "lora_target_modules",
+        "words",
+        "Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default).",
+    ),
+)
+"""Options of the engines that serve LoRA adapters."""

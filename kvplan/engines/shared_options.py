@@ -7,63 +7,14 @@ arg_groups/fields; NVIDIA/TensorRT-LLM 1.2 llmapi/llm_args.py; ggml-org/llama.cp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from kvplan.engines.folders import FOLDERS
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import field_names
 from kvplan.settings import Settings
-
-_VLLM_ONLY = "it belongs to --engine vllm"
-_NO_STEPS = {
-    **dict.fromkeys(("usage", "disable_hybrid_kv_cache_manager", "async_scheduling"), _VLLM_ONLY),
-    "cpu_offload_gb": "state what stays on the GPU: --weights 15GiB",
-}
-_CACHE_CLASS = {"cache_implementation": "it belongs to --engine transformers"}
-_NO_ALLOCATOR = "it belongs to the engines that serve, such as --engine vllm"
-_SERVING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb
-disable_hybrid_kv_cache_manager attention_backend async_scheduling usage enable_prefix_caching""".split()
-_BATCH = "max_num_seqs max_num_batched_tokens block_size num_gpu_blocks_override".split()
-FOREIGN: dict[str, Mapping[str, str]] = {
-    "vllm": _CACHE_CLASS,
-    "sglang": {
-        **_NO_STEPS,
-        **_CACHE_CLASS,
-        "gpu_memory_utilization": "SGLang's is --mem-fraction-static, and counts otherwise",
-        "max_num_batched_tokens": "SGLang's is --chunked-prefill-size",
-        "num_gpu_blocks_override": "SGLang's is --max-total-tokens",
-        "disable_hybrid_kv_cache_manager": "SGLang's is --disable-hybrid-swa-memory",
-        "async_scheduling": "SGLang's is --disable-overlap-schedule",
-        "enable_prefix_caching": "SGLang's is --disable-radix-cache",
-    },
-    "trtllm": {
-        **_NO_STEPS,
-        **_CACHE_CLASS,
-        "gpu_memory_utilization": "TensorRT-LLM's is --free-gpu-memory-fraction, and counts otherwise",
-        "num_gpu_blocks_override": "TensorRT-LLM's is --max-tokens",
-        "attention_backend": _VLLM_ONLY,
-    },
-    "llamacpp": {
-        **_NO_STEPS,
-        **_CACHE_CLASS,
-        "gpu_memory_utilization": "llama.cpp allocates what --ctx-size needs",
-        "max_num_seqs": "llama.cpp's is --parallel",
-        "max_num_batched_tokens": "llama.cpp's is --ubatch-size",
-        "block_size": "llama.cpp has no blocks",
-        "num_gpu_blocks_override": "llama.cpp's is --ctx-size",
-        "quantization": "the GGUF file decides it: give the file of that format, or what its weights take,"
-        " such as --weights 5GiB",
-        "dtype": "the GGUF file decides it; the cache's are --cache-type-k and --cache-type-v",
-        "enforce_eager": _VLLM_ONLY,
-        "enable_expert_parallel": "llama.cpp deals whole layers over its GPUs",
-        "attention_backend": "llama.cpp's is --flash-attn",
-        "mamba_cache_dtype": "llama.cpp keeps states in f32",
-        "mamba_ssm_cache_dtype": "llama.cpp keeps states in f32",
-    },
-    "transformers": dict.fromkeys(_SERVING, _NO_ALLOCATOR),
-    "generic": {**dict.fromkeys((*_SERVING, *_BATCH, "speculative_method"), _NO_ALLOCATOR), **_CACHE_CLASS},
-}
-"""Engine → settings that it does not have, with the way."""
 
 WEIGHING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb weights
 mem_fraction_static free_gpu_memory_fraction enable_lora""".split()
@@ -71,8 +22,6 @@ mem_fraction_static free_gpu_memory_fraction enable_lora""".split()
 _LORA = (
     "max_loras max_loras_per_batch max_lora_rank lora_dtype lora_target_modules fully_sharded_loras".split()
 )
-
-_NO_BUDGET = ("generic", "transformers")
 
 _DEFAULTS = Settings()
 
@@ -86,7 +35,7 @@ def check_shared(engines: Iterable[str], settings: Settings) -> None:
     """Every setting that was given must be one of an asked engine's. Raises KvplanError(unknown-option)."""
     asked = tuple(engines)
     for name in given_settings(settings):
-        ways = [FOREIGN.get(engine, {}).get(name) for engine in asked]
+        ways = [traits_of(engine).foreign.get(name) for engine in asked]
         if asked and all(ways):
             raise KvplanError(
                 "unknown-option",
@@ -101,9 +50,13 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     found: list[str] = []
     if settings.encoder_tokens and model.encoder is None:
         found.append(f"encoder_tokens has no effect: {model.id} reads no encoder")
-    if settings.gpu is not None and engine in _NO_BUDGET:
+    if settings.gpu is not None and engine not in FOLDERS:
         found.append(f"{engine} divides no GPU's memory: --gpu has no effect, --kv-cache-memory 16GiB has")
-    if settings.data_parallel_size > 1 and engine != "vllm" and not own.get("enable_dp_attention"):
+    if (
+        settings.data_parallel_size > 1
+        and not traits_of(engine).axes.data
+        and not own.get("enable_dp_attention")
+    ):
         found.append(f"data_parallel_size {settings.data_parallel_size}: replicas; the answer is that of one")
     if not own.get("enable_lora"):
         found += [f"{name} has no effect without enable_lora" for name in _LORA if name in own]

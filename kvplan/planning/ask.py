@@ -16,7 +16,7 @@ from kvplan.model import Model
 from kvplan.planning.quality import Quality
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
-from kvplan.plans.serve import HOST_TIERS
+from kvplan.plans.serve import host_tiers
 from kvplan.plans.workload import Shape
 from kvplan.record import record
 from kvplan.settings import Settings
@@ -140,11 +140,11 @@ class Ask:
                 raise KvplanError("bad-setting", f"requests is {requests:,}", help="1 or more")
         if self.samples < 1 or self.prefix < 0:
             raise KvplanError("bad-setting", "samples are 1 or more, a shared prefix 0 tokens or more")
-        if self.host_memory and self.choice.engine.name not in HOST_TIERS:
+        if self.host_memory and self.choice.engine.name not in host_tiers():
             raise KvplanError(
                 "no-host-tier",
                 f"no flag of {self.choice.engine.name} for a tier in host memory is known",
-                help="--engine " + " or ".join(HOST_TIERS),
+                help="--engine " + " or ".join(host_tiers()),
             )
         if not 0 <= self.headroom < 1:
             raise KvplanError("bad-setting", f"headroom is {float(self.headroom):g}", help="0 … below 1")

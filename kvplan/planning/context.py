@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.engines.base import ANSWER_PART, generated
+from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, Ask
 from kvplan.planning.search import search
 from kvplan.plans.workload import Shape
-
-BLOCKS = {"vllm": 16, "sglang": 64, "trtllm": 32, "llamacpp": 256}
-"""Tokens of each engine's usual block (llama.cpp: what a context is padded to): lengths are tried in them."""
 
 
 def request_of(length: int, answer: int | None = None) -> Shape:
@@ -27,7 +25,7 @@ def longest(ask: Ask, least: int = 0, *, stretch: bool) -> Ask | None:
     beside none of them. The model's own length bounds it. A longer request never needs less, so the end of
     the bisection is the longest; what it ends at was searched.
     """
-    unit = ask.base.block_size or BLOCKS[ask.choice.engine.name]
+    unit = ask.base.block_size or traits_of(ask.choice.engine.name).usual_block
     own = ask.variants[0].model.max_model_len or max(ask.lengths)
     shortest = unit if stretch else max(ask.lengths)
 

@@ -15,7 +15,7 @@ from kvplan.engines.base import Choice
 from kvplan.planning.ask import Demand
 from kvplan.planning.context import request_of
 from kvplan.plans.plan import QUALITIES, SAFE, Plan
-from kvplan.plans.serve import HOST_TIERS, flag_for, flags_of, unsaid
+from kvplan.plans.serve import flag_for, flags_of, host_tiers, unsaid
 from kvplan.plans.workload import Workload
 from kvplan.settings import LONGEST, Settings
 
@@ -150,7 +150,7 @@ def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, c
             targets = {name: getattr(plan.workload, name) for name in ("ttft_seconds", "tpot_seconds")}
             workload = replace(workload, **{name: one for name, one in targets.items() if one is not None})
     same = best.engine.partition("@")[0] == plan.engine.partition("@")[0]
-    tier = HOST_TIERS.get(plan.engine.partition("@")[0]) if require.host_memory_bytes else None
+    tier = host_tiers().get(plan.engine.partition("@")[0]) if require.host_memory_bytes else None
     anew = set() if tier is None else {tier.flag, *(name for name, _ in tier.needs)}
     flags = flags_of(plan.engine).flags
     kept = [

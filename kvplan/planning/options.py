@@ -12,6 +12,7 @@ from typing import Any
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Fell, Room
 from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
@@ -19,7 +20,7 @@ from kvplan.planning.found import Found, also_fits, dealt_fits, fitting
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
-from kvplan.plans.serve import HOST_TIERS, serve_of
+from kvplan.plans.serve import host_tiers, serve_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -27,14 +28,6 @@ from kvplan.units import ceil_div
 
 Served = Callable[[Settings, int, int], Settings]
 """An engine's own form of settings for so many requests of such a length, where its words are others."""
-_OWN = {
-    "vllm": ("max_num_batched_tokens", "gpu_memory_utilization"),
-    "sglang": ("chunked_prefill_size",),
-    "trtllm": ("max_num_batched_tokens",),
-    "llamacpp": (),
-}
-"""Settings that a plan pins beside the search's own, as the engine resolved them."""
-_RESOLVED = {("trtllm", "max_num_batched_tokens"): "max_num_tokens"}
 _DEFAULTS = Settings()
 
 
@@ -214,7 +207,7 @@ def host_tier(ask: Ask, found: Found) -> tuple[tuple[tuple[str, object], ...], i
         return (), own * found.replicas
     if not ask.host_memory:
         return (), 0
-    return HOST_TIERS[ask.choice.engine.name].flags(ask.host_memory, found.gpus, found.engines)
+    return host_tiers()[ask.choice.engine.name].flags(ask.host_memory, found.gpus, found.engines)
 
 
 def _speed(ask: Ask, found: Found, settings: Settings, block: int) -> Speed | None:
@@ -227,8 +220,8 @@ def _speed(ask: Ask, found: Found, settings: Settings, block: int) -> Speed | No
 
 def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:
     pinned: dict[str, Any] = {}
-    for name in _OWN[engine]:
-        value = result.settings.get(_RESOLVED.get((engine, name), name))
+    for name, resolved in traits_of(engine).pinned.items():
+        value = result.settings.get(resolved)
         if value is None or not hasattr(_DEFAULTS, name):
             continue
         pinned[name] = Fraction(str(value)) if name == "gpu_memory_utilization" else int(value)
@@ -263,7 +256,7 @@ def _notes(ask: Ask, found: Found, result: SizeResult) -> list[str]:
                      " weights, not this cache")  # fmt: skip
     elif copies > 1:
         notes.append(f"tp {layout.tp} exceeds the KV heads: each head is kept {copies} times")
-    if has_kind(model, Kind.SLIDING, Kind.CHUNKED) and ask.choice.engine.name == "vllm":
+    if has_kind(model, Kind.SLIDING, Kind.CHUNKED) and traits_of(ask.choice.engine.name).in_flight:
         tokens = result.settings.get("max_in_flight_tokens")
         if isinstance(tokens, int):
             notes.append(f"a window layer keeps its window and up to {tokens:,} tokens in flight: a smaller"

@@ -78,16 +78,6 @@ WEIGHTS: dict[int, Quality] = {
 }
 """By bits of the matrices of a checkpoint that was quantised after it was published."""
 OTHER_WEIGHTS = Quality(NAMED, _NO_FIGURE)
-KV_WORDS: dict[str, tuple[str, ...]] = {
-    "vllm": (
-        *("auto", "fp8", "nvfp4", "turboquant_k8v4", "turboquant_4bit_nc", "int4_per_token_head"),
-        *("turboquant_k3v4_nc", "turboquant_3bit_nc"),
-    ),
-    "sglang": ("auto", "fp8_e4m3", "nvfp4", "fp4_mx_block16"),
-    "trtllm": ("auto", "fp8", "nvfp4"),
-    "llamacpp": ("auto", "q8_0", "q5_1", "q4_0"),
-}
-"""The words of each engine that a search tries, the most careful first."""
 _FORMAT_OF = {"auto": NATIVE, "bfloat16": NATIVE, "float16": NATIVE, "f16": NATIVE, "fp8": "fp8_e4m3"}
 
 

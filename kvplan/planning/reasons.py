@@ -11,22 +11,18 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
 from kvplan.planning.found import Fallen, Found, Searched
 from kvplan.planning.options import holds
-from kvplan.planning.quality import KV_WORDS, NAMED, kv_quality
+from kvplan.planning.quality import NAMED, kv_quality
 from kvplan.planning.results import Effect, Reason, Step, WayOut
 from kvplan.planning.search import search
+from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.workload import Shape
 
-_SHARES = {
-    "vllm": ("gpu_memory_utilization", "--gpu-memory-utilization", ("0.93", "0.95", "0.97")),
-    "sglang": ("mem_fraction_static", "--mem-fraction-static", ("0.85", "0.9", "0.93")),
-    "trtllm": ("free_gpu_memory_fraction", "--free-gpu-memory-fraction", ("0.93", "0.95")),
-}
-"""What each engine calls the share of memory that it may take, and the values tried."""
 _RULES = ("quality", "heads", "experts", "layers")
 """Reasons that hold on every GPU."""
 
@@ -106,7 +102,7 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
     own = ask.longest
     if min(ask.lengths) > own:
         yield _Change(f"max_model_len {own:,}", f"--max-model-len {own}", replace(ask, lengths=(own,)))
-    if len(set(ask.seqs)) == 1 and ask.choice.engine.name != "llamacpp":
+    if len(set(ask.seqs)) == 1 and axes_of(ask).seqs:
         changed = replace(ask, seqs=SEQS)
         answer = _first(changed)
         if answer is not None:
@@ -124,7 +120,7 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
 
 
 def _share_change(ask: Ask) -> Iterator[_Change]:
-    entry = _SHARES.get(ask.choice.engine.name)
+    entry = traits_of(ask.choice.engine.name).memory_share
     if entry is None:
         return
     name, flag, values = entry
@@ -203,7 +199,9 @@ def steps_of(ask: Ask, best: Found) -> tuple[Step, ...]:
 def _words(ask: Ask) -> tuple[str, ...]:
     """The engine's formats but for those that are taken by name alone."""
     model = ask.variants[0].model
-    return tuple(word for word in KV_WORDS[ask.choice.engine.name] if kv_quality(model, word).tier != NAMED)
+    return tuple(
+        word for word in traits_of(ask.choice.engine.name).kv_formats if kv_quality(model, word).tier != NAMED
+    )
 
 
 def _unlimited(offer: Offer) -> Offer:
@@ -274,14 +272,14 @@ def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
             also = tuple(one._replace(requests=max(1, one.requests * up // down)) for one in ask.also)
             yield "requests", f"{label} as many", replace(ask, requests=requests, also=also)
     yield from _sharing_inputs(ask)
-    if ask.choice.engine.name != "llamacpp":
+    if axes_of(ask).seqs:
         seqs = best.max_num_seqs * 2  # half as many hold half as many: that needs no line
         yield "max_num_seqs", f"twice, {seqs:,}", replace(ask, seqs=(seqs,))
     for word in _words(ask):
         if word != best.one.kv and word != "auto":
             yield "KV format", word, replace(ask, kv_dtypes=(word,))
             break
-    entry = _SHARES.get(ask.choice.engine.name)
+    entry = traits_of(ask.choice.engine.name).memory_share
     if entry is not None and entry[0] == "gpu_memory_utilization":
         for value in ("0.85", "0.95"):
             if Fraction(value) != ask.base.gpu_memory_utilization:

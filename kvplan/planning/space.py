@@ -11,33 +11,13 @@ from typing import NamedTuple
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.budget.law import Fell
+from kvplan.engines.traits import Axes, traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.planning.ask import DATA_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
-from kvplan.planning.quality import KV_WORDS, Quality, kv_quality
+from kvplan.planning.quality import Quality, kv_quality
 from kvplan.settings import Settings
 
-
-class Axes(NamedTuple):
-    """Which ways of dividing an engine has, as far as its memory is known. groups: the option that makes
-    the attention data-parallel inside tensor parallelism, each group with a pool and requests of its own.
-    spread: the option that says over how many ranks experts lie, where there is no switch."""
-
-    tensor: bool = True
-    experts: bool = True
-    data: bool = False
-    context: bool = False
-    seqs: bool = True
-    groups: str = ""
-    spread: str = ""
-
-
-AXES = {
-    "vllm": Axes(data=True, context=True),
-    "sglang": Axes(context=True, groups="attn_dp_size", spread="ep_size"),
-    "trtllm": Axes(groups="enable_attention_dp"),
-    "llamacpp": Axes(tensor=False, experts=False, seqs=False),
-}
 WHOLE_LIMIT = ("attn_dp_size",)
 """Options beside which max_num_seqs is meant for all attention groups together (sgl-project/sglang 0.5.23
 max_running_requests // attn_dp_size); TensorRT-LLM's max_batch_size is of one rank."""
@@ -129,7 +109,7 @@ class Class(NamedTuple):
 
 
 def axes_of(ask: Ask) -> Axes:
-    return AXES[ask.choice.engine.name]
+    return traits_of(ask.choice.engine.name).axes
 
 
 def seqs_of(ask: Ask) -> tuple[int, ...]:
@@ -158,7 +138,7 @@ _MOST_KNOWN = 64
 def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
     """bound: prompts are longer than answers."""
     axes = axes_of(ask)
-    words = ask.kv_dtypes or KV_WORDS[ask.choice.engine.name]
+    words = ask.kv_dtypes or traits_of(ask.choice.engine.name).kv_formats
     place = 0
     for variant in ask.variants:
         model = variant.model

@@ -6,21 +6,10 @@ What the cache's rules refuse, the engines refuse themselves; this is what no ru
 from __future__ import annotations
 
 from kvplan.engines.budget.law import Fell
+from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import Ask
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Offer
-
-Capability = tuple[int, int]
-_VLLM: dict[str, tuple[Capability, Capability | None, str]] = {
-    "fp8": ((7, 5), None, "layers/quantization/fp8.py, get_min_capability"),
-    "int4": ((7, 5), None, "layers/quantization/auto_awq.py, get_min_capability"),
-    "nvfp4": ((7, 5), None, "layers/quantization/modelopt.py, get_min_capability"),
-    "mxfp4": ((8, 0), None, "layers/quantization/mxfp4.py, get_min_capability"),
-    "int8": ((7, 5), (10, 0), "csrc/libtorch_stable/quantization/w8a8/cutlass/c3x/scaled_mm_helper.hpp"),
-}
-"""vllm-project/vllm 0.32: weights → the least compute capability, the first that has no kernel, and where it
-says so. Older GPUs than the native ones run fp8, nvfp4 and mxfp4 by Marlin's weight-only kernels."""
-WEIGHTS = {"vllm": _VLLM}
 
 
 def unsupported(ask: Ask, one: Class, offer: Offer) -> Fell | None:
@@ -28,7 +17,7 @@ def unsupported(ask: Ask, one: Class, offer: Offer) -> Fell | None:
     gpu, label = offer.gpu, one.variant.label
     if one.layout.dcp > 1 and gpu.vendor != "nvidia":
         return Fell("context-parallel", f"decode context parallelism is not known on {gpu.name}")
-    known = WEIGHTS.get(ask.choice.engine.name, {}).get(label)
+    known = traits_of(ask.choice.engine.name).weight_capabilities.get(label)
     capability = gpu.compute_capability
     if known is None or capability is None:
         return None

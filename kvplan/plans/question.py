@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.engines.own_options import OPTIONS_OF, SPREAD
+from kvplan.engines import OPTIONS_OF
+from kvplan.engines.traits import traits_of
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
@@ -58,7 +59,7 @@ def without_host(settings: Settings) -> Settings:
 def start_of(plan: Plan) -> Settings:
     """The settings with which the engine starts: without the question, but for an engine whose context is as
     long as its requests together (llama.cpp)."""
-    if plan.engine.partition("@")[0] in SPREAD:
+    if traits_of(plan.engine.partition("@")[0]).spread is not None:
         return settings_of(plan)
     return replace(plan.settings, tokens=None, requests=1)
 

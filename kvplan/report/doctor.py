@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvplan.engines.folders import title_of
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.words import ENGINE_TITLES, count, size_words
+from kvplan.report.words import count, size_words
 
 
 def doctor_screen(data: Mapping[str, Any]) -> Screen:
@@ -70,7 +71,7 @@ def _rules(data: Mapping[str, Any]) -> Screen:
         rows.append([title, f"{count(entry['count'], one)}, {entry['fingerprint']}"])
     for name, versions in data["engines"].items():
         shown = versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
-        rows.append([ENGINE_TITLES.get(name, name), shown])
+        rows.append([title_of(name), shown])
     return table(rows, "ll")
 
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
+from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.size import help_lines, source_lines, warning_lines
@@ -156,24 +157,10 @@ def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:
     screen += table(rows, "lr")
     if pool is not None and pool.groups:
         screen += _blocks(result, pool)
-    rule = _AT_ONCE.get(result.engine.name)
+    rule = traits_of(result.engine.name).at_once
     if rule is not None:
         screen += wrapped(f"at once: {rule}", style="dim", indent=1, hang=2)
     return screen
-
-
-_AT_ONCE = {
-    "vllm": "as many as arrive together without one being preempted: a window or a chunk is given back as a"
-    " request goes on, so only prompts under way hold their tokens in flight (v1/core/sched/scheduler.py)",
-    "sglang": "as many as fit at full length, answers included: so none is retracted, which admission alone"
-    " would not prevent: it charges running requests a part of their answers (new_token_ratio,"
-    " managers/schedule_policy.py)",
-    "trtllm": "the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT, the default of"
-    " capacity_scheduler_policy, llmapi/llm_args.py; MAX_UTILIZATION would admit more and pause some)",
-    "llamacpp": "a slot a request, as long as the longest (tools/server/server.cpp)",
-    "transformers": "as many rows as the memory holds at full length; there is no scheduler",
-}
-"""Each engine's rule for how many requests run at once."""
 
 
 # vllm-project/vllm 0.32 vllm/v1/kv_cache_interface.py, max_memory_usage_bytes of the spec classes.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.api.fits import Fits
+from kvplan.engines.folders import title_of
+from kvplan.engines.traits import traits_of
 from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
 from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
@@ -307,8 +309,8 @@ def _pool(result: SizeResult, pool: Pool) -> Screen:
             for group in pool.groups
         ]
         screen += [BLANK, *table(rows, "lrrrr")]
-    if result.engine.name == "vllm":
-        screen += [BLANK, *_vllm_log(result, pool)]
+    if traits_of(result.engine.name).log_lines:
+        screen += [BLANK, *_log_lines(result, pool)]
     return screen
 
 
@@ -328,18 +330,18 @@ def _requests(request: Request, pool: Pool) -> list[list[Piece]]:
     ]
 
 
-def _vllm_log(result: SizeResult, pool: Pool) -> Screen:
-    """vLLM's own words (v1/core/kv_cache_utils.py); on two lines here, as they are wider than a screen."""
-    length = int(result.settings.get("max_model_len") or result.request.tokens)
-    available = [] if result.budget is None else [
-        line(f"Available KV cache memory: {gib(pool.bytes)}", indent=2)
-    ]  # fmt: skip
-    return [
-        line(Span("vLLM's log will say", "bold"), indent=1),
-        *available,
-        line(f"GPU KV cache size: {pool.kv_tokens:,} tokens", indent=2),
-        line(f"Maximum concurrency for {length:,} tokens per request: {pool.max_concurrency:.2f}x", indent=2),
-    ]
+def _log_lines(result: SizeResult, pool: Pool) -> Screen:
+    """The engine's own words, a line here for each figure, as its lines are wider than a screen."""
+    name = result.engine.name
+    figures = {
+        "memory": gib(pool.bytes),
+        "tokens": pool.kv_tokens,
+        "length": int(result.settings.get("max_model_len") or result.request.tokens),
+        "concurrency": pool.max_concurrency,
+    }
+    said = [text for text in traits_of(name).log_lines if result.budget is not None or "{memory}" not in text]
+    rows = [line(text.format_map(figures), indent=2) for text in said]
+    return [line(Span(f"{title_of(name)}'s log will say", "bold"), indent=1), *rows]
 
 
 def _plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:

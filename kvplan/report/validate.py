@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kvplan.engines.folders import title_of
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Figure, Receipt
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
-from kvplan.report.words import ENGINE_TITLES, Unit, command, count, size_words
+from kvplan.report.words import Unit, command, count, size_words
 from kvplan.units import GB
 from kvplan.validate.dry import DryRun
 from kvplan.validate.session import Outcome
@@ -77,9 +78,7 @@ def outcome_screen(outcome: Outcome, receipt: Receipt, *, typed: str, path: str 
 
 def _verdict(outcome: Outcome, receipt: Receipt) -> str:
     target, where = outcome.target, outcome.hardware.name
-    what = (
-        f"{target.plan.name} ({ENGINE_TITLES.get(receipt.engine, receipt.engine)} {receipt.engine_version})"
-    )
+    what = f"{target.plan.name} ({title_of(receipt.engine)} {receipt.engine_version})"
     rehearsed = receipt.kind == REHEARSAL
     if receipt.verdict == STOPPED:
         how = {

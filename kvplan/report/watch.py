@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.comparison.watch import Moment
+from kvplan.engines.folders import title_of
 from kvplan.report.layout import BLANK, Screen, Span, line
-from kvplan.report.words import ENGINE_TITLES
 
 _COLUMNS = (("seconds", 9), ("running", 9), ("waiting", 9), ("cache", 9), ("hits", 9), ("preempted", 11))
 
@@ -15,7 +15,7 @@ def head_screen(engine: str, url: str, seconds: int) -> Screen:
     """What is followed, and the titles of the columns."""
     titles = "".join(title.rjust(width) for title, width in _COLUMNS)
     return [
-        line(f"Following {ENGINE_TITLES.get(engine, engine)} at {url} every {seconds} s; Ctrl-C ends."),
+        line(f"Following {title_of(engine)} at {url} every {seconds} s; Ctrl-C ends."),
         BLANK,
         line(Span(titles, "dim")),
     ]

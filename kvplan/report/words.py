@@ -7,18 +7,11 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from kvplan.engines.folders import title_of
 from kvplan.questions import WaysOut
 from kvplan.results import EngineRef, SizeResult
 from kvplan.units import GIB, KIB, MIB, human_bytes
 
-ENGINE_TITLES = {
-    "vllm": "vLLM",
-    "transformers": "transformers",
-    "generic": "textbook (generic)",
-    "sglang": "SGLang",
-    "trtllm": "TensorRT-LLM",
-    "llamacpp": "llama.cpp",
-}
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1))
 
 
@@ -65,7 +58,7 @@ def exact_size(amount: int) -> str:
 
 def engine_title(engine: EngineRef) -> str:
     """``vLLM 0.32``."""
-    title = ENGINE_TITLES.get(engine.name, engine.name)
+    title = title_of(engine.name)
     return title if engine.name == "generic" else f"{title} {engine.version}"
 
 

@@ -10,8 +10,7 @@ import pytest
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, whole_number
 from kvplan.cli.speculative import speculative
-from kvplan.engines import ENGINES, OWN_OPTIONS
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines import ENGINES, OPTIONS_OF, OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import MEDIA, Settings

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import BUDGETS
-from kvplan.engines.shared_options import FOREIGN
+from kvplan.engines.folders import having
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
-from kvplan.report.emit.tables import TABLES
 from kvplan.settings import METHODS, Settings, known_method
 from kvplan.units import GIB
+
+TABLES = {name: part.TABLE for name, part in having("command").items()}
 
 TRIALS: dict[str, Any] = {
     "tensor_parallel_size": 2,
@@ -87,7 +89,7 @@ def outcome(model: str, engine: str, **options: Any) -> object:
 def test_every_setting_counts_or_is_refused(engine: str, name: str) -> None:
     """No setting is swallowed: it changes an answer for some model, or the error names the engine's own."""
     more = {"num_speculative_tokens": 2} if name == "speculative_method" else {}
-    if name in FOREIGN[engine]:
+    if name in traits_of(engine).foreign:
         with pytest.raises(KvplanError) as caught:
             kvplan.size("qwen3-8b", engine=engine, tokens=100, **{name: TRIALS[name], **more})
         assert caught.value.code == "unknown-option"

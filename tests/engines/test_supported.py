@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.engines import ENGINES
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines import ENGINES, OPTIONS_OF
 from kvplan.engines.supported import CLASSES, IDENTIFIER, classes, read_rows, rows_text
 
 LLAMA: dict[str, Any] = {

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, Ask, Speed
-from kvplan.planning.context import BLOCKS, longest, request_of
+from kvplan.planning.context import longest, request_of
 from kvplan.planning.front import front
 from kvplan.planning.search import search
 from tests.planning.asks import a_gpu, an_ask, priced
@@ -41,14 +42,14 @@ def test_one_block_more_does_not_fit(
     assert found is not None
     length, own = found.lengths[0], ask.variants[0].model.max_model_len or 0
     if found == ask:
-        assert not serves(ask, BLOCKS[engine] if stretch else 512, stretch=stretch)
+        assert not serves(ask, traits_of(engine).usual_block if stretch else 512, stretch=stretch)
         return
     assert serves(ask, length, stretch=stretch)
-    assert length == own or length % BLOCKS[engine] == 0
+    assert length == own or length % traits_of(engine).usual_block == 0
     assert longest(ask, length, stretch=stretch) == found
     if length < own:
-        assert not serves(ask, length + BLOCKS[engine], stretch=stretch)
-        assert longest(ask, length + BLOCKS[engine], stretch=stretch) is None
+        assert not serves(ask, length + traits_of(engine).usual_block, stretch=stretch)
+        assert longest(ask, length + traits_of(engine).usual_block, stretch=stretch) is None
 
 
 def test_the_longest_context_of_a_card() -> None:

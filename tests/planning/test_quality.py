@@ -7,8 +7,9 @@ import pytest
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.engines.budget import BUDGETS
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
-from kvplan.planning.quality import KV_FORMATS, KV_WORDS, WEIGHTS, kv_quality, weight_quality
+from kvplan.planning.quality import KV_FORMATS, WEIGHTS, kv_quality, weight_quality
 from kvplan.planning.search import search
 from kvplan.planning.space import classes
 from kvplan.readers.weight_formats import weight_formats
@@ -51,8 +52,8 @@ def test_every_tier_but_the_first_gives_a_figure_or_says_that_there_is_none() ->
 
 
 def test_words_are_those_of_engines_with_a_budget() -> None:
-    assert set(KV_WORDS) == set(BUDGETS) <= set(ENGINES)
-    assert all(words[0] == "auto" for words in KV_WORDS.values())
+    assert set(BUDGETS) <= set(ENGINES)
+    assert all(traits_of(engine).kv_formats[0] == "auto" for engine in BUDGETS)
 
 
 def test_what_the_user_named_is_no_loss() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines import ENGINES
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines import ENGINES, OPTIONS_OF
 from kvplan.errors import KvplanError
 from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import QUALITIES, Evidence, Plan, Requirements

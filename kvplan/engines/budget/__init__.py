@@ -1,7 +1,7 @@
 """What is left for the cache on a named GPU, and the engine's answer with that pool.
 
 Engines with a block pool get their memory here when a GPU is named and ``kv_cache_memory`` is not. How a
-GPU's memory is divided is each engine's own (``kvplan.engines.vllm.budget``), loaded when it is asked for.
+GPU's memory is divided is each engine's own (``budget`` in its folder), loaded when it is asked for.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
+from kvplan.engines.folders import FOLDERS, part_of
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import changed
@@ -21,15 +22,8 @@ from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResu
 from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, gib
 
-BUDGETS = {
-    "vllm": "kvplan.engines.vllm.budget",
-    "sglang": "kvplan.engines.sglang.budget",
-    "trtllm": "kvplan.engines.trtllm.budget",
-    "llamacpp": "kvplan.engines.llamacpp.budget",
-}
-"""Engine → the module that divides a GPU's memory as it does: ``fit(model, choice, settings)``."""
-_WITH_AUTO = ("vllm", "llamacpp")
-"""Engines whose length may be ``auto``."""
+BUDGETS = FOLDERS
+"""Engines that divide a GPU's memory: ``fit(model, choice, settings)`` of ``budget`` in their folder."""
 _WAYS = (2, 4, 8, 16)
 
 
@@ -60,9 +54,9 @@ def choose(spec: str) -> Choice:
 def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer with the pool that its budget leaves, where one is asked for."""
     engine, version = choice.engine, choice.version
-    module = BUDGETS.get(engine.name)
+    module = engine.name if engine.name in BUDGETS else None
     longest = settings.max_model_len == LONGEST
-    if longest and (module is None or engine.name not in _WITH_AUTO):
+    if longest and not traits_of(engine.name).auto_length:
         raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
         asked = _with_longest(model, choice, settings) if longest else settings
@@ -166,7 +160,7 @@ def in_safe_pool(model: Model, choice: Choice, settings: Settings, likely: SizeR
 
 
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:
-    found: _Module = import_module(module)
+    found: _Module = part_of(module, "budget")
     return found.fit(model, choice, settings)
 
 

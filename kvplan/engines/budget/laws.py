@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS
 from kvplan.engines.budget.law import Laws
+from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 
@@ -23,8 +24,5 @@ def check_engine(choice: Choice) -> None:
 def compiled_laws(choice: Choice, base: Settings) -> Laws | None:
     """Laws as arithmetic, None where the engine must be asked: another engine, or settings with lines in the
     budget that only the engine's own way knows (adapters, drafts)."""
-    if choice.engine.name != "vllm" or base.engine_options or base.speculative_method is not None:
-        return None
-    from kvplan.engines.vllm.law import VllmLaws
-
-    return VllmLaws()
+    own = part_of(choice.engine.name, "law")
+    return None if own is None else own.laws_for(base)

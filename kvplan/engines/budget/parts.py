@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, wraps
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, planned_settings, planned_values
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about
+from kvplan.engines.folders import part_of
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -141,8 +142,25 @@ def sources_for(model: Model, settings: Settings) -> WeightSources:
 
 def kernels_of(choice: Choice, model: Model, settings: Settings) -> tuple[Kernel, ...]:
     """The kernels that may keep experts in blocks, as the engine's ``expert_kernels`` names them."""
-    look = getattr(import_module(type(choice.engine).__module__), "expert_kernels", None)
+    look = getattr(part_of(choice.engine.name, "engine"), "expert_kernels", None)
     return look(model, settings, choice.asked or choice.version) if look else ()
+
+
+def parallel_for(model: Model, choice: Choice, settings: Settings, started: SizeResult) -> Parallel:
+    """How the engine divides the weights over its ranks, as its budget does. started: its answer for these
+    settings. Raises RefusedError(no-weights) for a class whose division is not described,
+    KvplanError(bad-setting)."""
+    own = getattr(part_of(choice.engine.name, "budget"), "divided", None)
+    if settings.weights is None and own is not None:
+        return own(model, settings, started)  # type: ignore[no-any-return]
+    gpu = settings.gpu
+    return Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        data_parallel_size=settings.data_parallel_size if traits_of(choice.engine.name).axes.data else 1,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        compute_capability=None if gpu is None else gpu.compute_capability,
+    )
 
 
 def weight_lines(

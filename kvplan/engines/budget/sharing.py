@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from kvplan.engines.traits import traits_of
 from kvplan.results import PoolGroup, SizeResult
 from kvplan.settings import EAGLE_LIKE
 
@@ -92,7 +93,8 @@ def shared_block(groups: Sequence[PoolGroup], *, prefix_caching: bool) -> int:
 def dropped_of(result: SizeResult) -> int:
     """Tokens that a prefix hit leaves out at its end (vllm-project/vllm vllm/config/speculative.py,
     use_eagle_block_drop)."""
-    drops = result.engine.name == "vllm" and result.settings.get("speculative_method") in EAGLE_LIKE
+    reads_hidden = result.settings.get("speculative_method") in EAGLE_LIKE
+    drops = reads_hidden and traits_of(result.engine.name).drafts_drop_block
     return block_of(result) if drops else 0
 
 
@@ -136,7 +138,7 @@ def share_of(result: SizeResult) -> Fraction | None:
     pool = result.pool
     if pool is None or result.refusal is not None:
         return None
-    if result.engine.name == "vllm" and pool.bytes_per_block:
+    if pool.bytes_per_block and traits_of(result.engine.name).one_pool:
         usable = usable_blocks(result)
         blocks = result.per_gpu.kv_bytes_per_request // pool.bytes_per_block
         return Fraction(blocks, usable) if usable > 0 else None
@@ -148,4 +150,4 @@ def usable_blocks(result: SizeResult) -> int:
     (vllm-project/vllm v1/core/block_pool.py)."""
     if result.pool is None:
         return 0
-    return max(0, result.pool.num_blocks - (result.engine.name == "vllm"))
+    return max(0, result.pool.num_blocks - traits_of(result.engine.name).null_blocks)

@@ -18,8 +18,8 @@ from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.budget.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
 from kvplan.engines.llamacpp.memory import place
+from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.options import Options, resolve
-from kvplan.engines.own_options import LLAMACPP
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.readers.gguf.weights import tensor_bytes
@@ -49,7 +49,7 @@ class Weights(NamedTuple):
 def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, _, total, reserved, warnings = start
-    options = resolve(LLAMACPP, dict(settings.engine_options), choice.engine.name)
+    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     try:
         if not options.flag("flash_attn"):
             raise RefusedError(

@@ -27,10 +27,10 @@ from kvplan.engines.base import (
 )
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
+from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.store import ggml_word, store_for
 from kvplan.engines.options import EngineOption, Options, resolve
-from kvplan.engines.own_options import LLAMACPP as OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Store
 from kvplan.model import Model

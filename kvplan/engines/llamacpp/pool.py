@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
+from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.engines.options import Options
-from kvplan.engines.own_options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.families import Store
 from kvplan.model import Layer, Model
 from kvplan.record import record

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
 from kvplan.engines.base import part_terms
+from kvplan.engines.llamacpp.options import CACHE_TYPES
 from kvplan.engines.options import Options
-from kvplan.engines.own_options import CACHE_TYPES
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, Store
 from kvplan.model import Model

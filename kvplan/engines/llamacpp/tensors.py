@@ -16,10 +16,10 @@ from kvplan.engines.base import part_terms, request_tokens
 from kvplan.engines.llamacpp.engine import LlamaCpp
 from kvplan.engines.llamacpp.memory import Context, Tensor, layer_tensors, layout_of
 from kvplan.engines.llamacpp.memory import Layout as Rules
+from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
 from kvplan.engines.llamacpp.store import store_for
 from kvplan.engines.options import resolve
-from kvplan.engines.own_options import LLAMACPP as OPTIONS
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored

@@ -287,3 +287,8 @@ class Observation:
     @property
     def has_figures(self) -> bool:
         return bool(self.rows) or self.refusal is not None
+
+
+def placed(figure: Count, source: str) -> str:
+    """Where a figure stands: ``log, line 12``."""
+    return f"{source}, line {figure.line}" if figure.line else source

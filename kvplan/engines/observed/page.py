@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from kvplan.engines import ENGINES, part_of
+from kvplan.engines.folders import having
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.live import LiveSample
 from kvplan.engines.observed.prometheus import Sample, samples
@@ -24,7 +24,7 @@ Found = Mapping[str, list[Sample]]
 
 def speaking(body: bytes) -> tuple[str, Any, Found] | None:
     """(engine, its part ``metrics``, samples by name) of a page; None where no engine speaks there."""
-    parts = {name: part for name in ENGINES if (part := part_of(name, "metrics"))}
+    parts = having("metrics")
     found = _named(samples(body, prefixes := tuple(f"{name}:" for name in parts)), prefixes)
     for name, part in parts.items():
         if any(each.startswith(f"{name}:") for each in found):

@@ -29,14 +29,14 @@ from kvplan.engines.budget.parts import (
     weight_lines,
 )
 from kvplan.engines.options import Options, resolve
-from kvplan.engines.own_options import SGLANG
 from kvplan.engines.sglang.arguments import resolve_arguments
 from kvplan.engines.sglang.groups import parallel_of
+from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.shown import fraction_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.readers.model_weights import sources_of
-from kvplan.results import BudgetLine, ModelWeights
+from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB, ceil_div
 from kvplan.weights.facts import WeightSources
@@ -53,7 +53,7 @@ _VISION = (24, 1024)
 def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(SGLANG, dict(settings.engine_options), choice.engine.name)
+    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
     dtype = scalar(str(started.settings["dtype"]))
     try:
@@ -96,6 +96,13 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         names = ("enable_lora", "max_lora_rank", "max_loras_per_batch")
         shown += tuple((name, value) for name, value in given if name in names)
     return Fit(budget, weights, warnings, shown, help_)
+
+
+def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
+    """How the weights are divided over the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
+    options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
+    arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
+    return parallel_of(model, arguments, settings, options)
 
 
 @lru_cache(maxsize=16)

@@ -25,13 +25,13 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.options import EngineOption, resolve
-from kvplan.engines.own_options import SGLANG as OPTIONS
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.devices import device_of
 from kvplan.engines.sglang.expert_kernels import kernels_of
 from kvplan.engines.sglang.models import refusal_of
+from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.pools import build_pools, solve
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools

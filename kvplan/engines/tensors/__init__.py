@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines import part_of
+from kvplan.engines.folders import part_of
 from kvplan.engines.tensors.base import (
     Allocation,
     BlockPool,

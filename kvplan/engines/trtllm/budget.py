@@ -27,13 +27,13 @@ from kvplan.engines.budget.parts import (
     weight_lines,
 )
 from kvplan.engines.options import resolve
-from kvplan.engines.own_options import TRTLLM
 from kvplan.engines.trtllm.groups import parallel_of
+from kvplan.engines.trtllm.options import OPTIONS
 from kvplan.engines.vllm.memory import Load, activation_peak
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.coefficients import vllm_coefficients
-from kvplan.results import Budget, BudgetLine, ModelWeights
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel
@@ -45,7 +45,7 @@ _NEWEST = (10**6,)
 def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
-    options = resolve(TRTLLM, dict(settings.engine_options), choice.engine.name)
+    options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     fraction = options.share("free_gpu_memory_fraction")
     assert fraction is not None
     if not fraction:
@@ -89,6 +89,12 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         "TensorRT-LLM's peak at start-up is uncalibrated: mind the interval of the pool",
     )
     return Fit(budget, weights, warnings, (("free_gpu_memory_fraction", float(fraction)),))
+
+
+def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
+    """How the weights are divided over the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
+    del started
+    return parallel_of(model, settings, resolve(OPTIONS, dict(settings.engine_options), "trtllm"))
 
 
 def _budget(gpu: str, total: int, lines: tuple[BudgetLine, ...], fraction: Fraction) -> Budget:

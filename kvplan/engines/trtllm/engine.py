@@ -27,10 +27,10 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.options import EngineOption, Options, resolve
-from kvplan.engines.own_options import TRTLLM as OPTIONS
 from kvplan.engines.supported import classes
 from kvplan.engines.trtllm import v2
 from kvplan.engines.trtllm.expert_kernels import KERNELS
+from kvplan.engines.trtllm.options import OPTIONS
 from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,

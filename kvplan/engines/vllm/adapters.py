@@ -10,7 +10,7 @@ from __future__ import annotations
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import parse_version
 from kvplan.engines.options import Options, resolve
-from kvplan.engines.own_options import VLLM
+from kvplan.engines.vllm.options import OPTIONS
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -78,7 +78,7 @@ NO_ADAPTERS = frozenset(
 
 def own_options(settings: Settings) -> Options:
     """vLLM's own options, checked. Raises KvplanError(bad-setting) for a rank that it does not take."""
-    options = resolve(VLLM, dict(settings.engine_options), "vllm")
+    options = resolve(OPTIONS, dict(settings.engine_options), "vllm")
     rank = options.count("max_lora_rank")
     if options.flag("enable_lora") and rank is not None and rank not in RANKS:
         raise KvplanError(

@@ -23,12 +23,12 @@ from kvplan.engines.base import (
     parse_version,
 )
 from kvplan.engines.options import EngineOption
-from kvplan.engines.own_options import VLLM as OPTIONS
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.defaults import device_of
 from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
+from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve

@@ -45,6 +45,12 @@ from kvplan.weights.ranks import Parallel
 _REPACKED = 20
 
 
+def laws_for(base: Settings) -> VllmLaws | None:
+    """The laws of one search; None where the engine must be asked: settings with lines in the budget that
+    only the engine's own way knows (adapters, drafts)."""
+    return None if base.engine_options or base.speculative_method is not None else VllmLaws()
+
+
 class VllmLaws:
     """The laws of all classes that one search looks at."""
 

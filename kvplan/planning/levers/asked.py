@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kvplan.engines.base import has_kind
+from kvplan.engines.traits import traits_of
 from kvplan.families import Kind
 from kvplan.planning.levers.results import Effect, Lever, exactly
 from kvplan.planning.levers.situation import Situation
 from kvplan.questions import kv_dtypes_to_compare
-
-_WINDOWS_OFF: dict[str, dict[str, object]] = {
-    "vllm": {"disable_hybrid_kv_cache_manager": True},
-    "sglang": {"engine_options": (("disable_hybrid_swa_memory", True),)},
-    "llamacpp": {"engine_options": (("swa_full", True),)},
-}
-"""What turns an engine's window pools off, to see what they save."""
 
 
 def kv_formats(seen: Situation, allowed: Sequence[str] | None = None) -> Lever:
@@ -46,7 +40,7 @@ _QUALITY = "memory only: what a format does to the answers is for --quality to j
 
 def windows(seen: Situation) -> Lever:
     """What the engine's window pools save, against keeping every token in every layer."""
-    changes = _WINDOWS_OFF.get(seen.choice.engine.name)
+    changes = traits_of(seen.choice.engine.name).windows_off
     if not has_kind(seen.model, Kind.SLIDING, Kind.CHUNKED) or changes is None:
         return Lever("windows", "no layer of the model forgets tokens in this engine", applies=False)
     own = tuple(one for one in seen.settings.engine_options if one[0] not in dict(_options(changes)))
@@ -59,7 +53,7 @@ def windows(seen: Situation) -> Lever:
     return Lever("windows", summary, effects, applies=held < full)
 
 
-def _options(changes: dict[str, object]) -> tuple[tuple[str, object], ...]:
+def _options(changes: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     found = changes.get("engine_options", ())
     return found if isinstance(found, tuple) else ()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from kvplan.engines.budget.sharing import block_of
+from kvplan.engines.traits import traits_of
 from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
 from kvplan.plans.workload import Shape
@@ -24,10 +25,6 @@ _GOLDEN = 2654435769
 _WORD = 2**32
 _FINISHED = 600
 _MOST_STEPS = 200_000
-_NEVER = {
-    "trtllm": "GUARANTEED_NO_EVICT keeps room for the whole output",
-    "llamacpp": "every slot has its own room",
-}
 
 
 class Run:
@@ -55,7 +52,7 @@ class Tally:
 
 def preemption(seen: Situation) -> Lever:
     """The share of requests preempted at the plan's load, and with a tenth less and more."""
-    never = _NEVER.get(seen.choice.engine.name)
+    never = traits_of(seen.choice.engine.name).never_preempts
     if never is not None:
         return Lever("preemption", f"none: {never}", applies=False)
     if seen.workload.samples > 1:

@@ -8,6 +8,7 @@ each kind of attention stay apart, because each meets memory and arithmetic at a
 from __future__ import annotations
 
 from kvplan.assumption import Assumption, Assumptions
+from kvplan.engines import DEFAULT_ENGINE
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.record import record
 from kvplan.settings import Settings, experts_spread
@@ -26,7 +27,7 @@ class Deployment:
     their proportions.
     """
 
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from kvplan.engines import ENGINES, part_of
+from kvplan.engines.folders import having
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.assemble import Reading
 from kvplan.engines.observed.dialect import Dialect
 from kvplan.engines.observed.stream import CHUNK, Scanner
 from kvplan.errors import KvplanError, did_you_mean
 
-DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for name in ENGINES if (part := part_of(name, "log")))
+DIALECTS: tuple[Dialect, ...] = tuple(part.DIALECT for part in having("log").values())
 SPEAKING = tuple(dialect.engine for dialect in DIALECTS)
 SURE_SCORE = 12
 """A dialect this far ahead of the others is the log's; the others are no longer looked for."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from kvplan.engines import DEFAULT_ENGINE
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, LIKELY, PLAN_FORMAT, QUALITIES, SAFE
 from kvplan.readers.plans.traces import FORMATS
 from kvplan.readers.plans.values import (
@@ -155,7 +156,7 @@ class PlanFile(Strict):
     name: Text | None = Field(default=None, description="default: the file's name")
     extends: Text | None = Field(default=None, description="a base plan, beside this file")
     model: Text = Field(description="a card's name, hf:org/name, or a path beside this file")
-    engine: Text = Field(default="vllm", description="vllm@0.33; without a version the newest known")
+    engine: Text = Field(default=DEFAULT_ENGINE, description="vllm@0.33; without a version the newest known")
     gpu: GpuName = Field(description="slug, alias, 80GiB, or a spec file beside this file")
     gpus: GpuCount | None = Field(default=None, description="all GPUs, over all replicas")
     replicas: GpuCount | None = Field(default=None, description="engines; default 1, or what gpus make up")

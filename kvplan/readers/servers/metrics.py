@@ -6,7 +6,7 @@ sample("http://localhost:8000")      # the load, as a LiveSample
 
 from __future__ import annotations
 
-from kvplan.engines import ENGINES, part_of
+from kvplan.engines.folders import having, part_of
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.live import LiveSample
 from kvplan.engines.observed.page import live_sample, observation_of_metrics
@@ -30,7 +30,7 @@ def observe(url: str, *, token: str | None = None, timeout: float = TIMEOUT_SECO
         pages = {page: (told.status, told.body) for page, told in beside.items()}
         whole: Observation = own.with_beside(found, pages)
         return whole
-    for part in filter(None, (part_of(name, "info") for name in ENGINES)):
+    for part in having("info").values():
         for page in part.PAGES:
             info = get(endpoint, page, timeout=timeout)
             if info.status == _OK:

@@ -6,20 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
+from kvplan.engines.folders import FOLDERS
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.settings import Settings
 
 TARGETS = {
-    "vllm": "kvplan.report.emit.shell:emit",
-    "sglang": "kvplan.report.emit.shell:emit",
-    "trtllm": "kvplan.report.emit.shell:emit",
-    "llamacpp": "kvplan.report.emit.shell:emit",
+    **dict.fromkeys(FOLDERS, "kvplan.report.emit.shell:emit"),
     "docker-compose": "kvplan.report.emit.compose:emit",
     "kubernetes": "kvplan.report.emit.kubernetes:emit",
 }
-"""Target → ``module:function``. The first four are engines: the target must be the plan's own."""
+"""Target → ``module:function``. Engines: the target must be the plan's own."""
 _DEPLOYMENTS = ("docker-compose", "kubernetes")
 
 

@@ -5,17 +5,16 @@ none, that is an error with the reason: nothing is dropped silently."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from kvplan.engines import OWN_OPTIONS
-from kvplan.engines.base import parse_version
+from kvplan.engines.command import Argument, Asked, EngineTable, word_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
 from kvplan.record import field_names, record
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import Settings
 
 NOT_SERVED = frozenset(
     "tokens encoder_tokens answer_tokens requests usage weights gpu engine_options cache_implementation"
@@ -24,63 +23,6 @@ NOT_SERVED = frozenset(
 """Settings that say what is asked of the engine or where it runs, and those that come with a speculative
 method: no arguments of their own."""
 _DEFAULTS = Settings()
-
-
-@record()
-class Asked:
-    """What an argument's words may depend on beside its value."""
-
-    settings: Settings
-    version: str
-
-    def since(self, release: str | None) -> bool:
-        """Whether the engine's version is that release or newer, as far as it is written out."""
-        if release is None:
-            return True
-        version = parse_version(self.version)
-        return version >= parse_version(release)[: len(version)]
-
-    def option(self, name: str) -> object | None:
-        """An own option's value."""
-        return dict(self.settings.engine_options).get(name)
-
-
-@record()
-class Argument:
-    """How an engine takes one setting.
-
-    flag: the command line's word, ``--max-model-len``; a path of keys, ``kv_cache_config.dtype``, in its
-    options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
-    needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
-    in the options file) of the value and the settings. since: first release with it. env: the environment
-    variable of older ones."""
-
-    flag: str
-    off: str | None = None
-    words: Mapping[str, object] | None = None
-    write: Callable[[Any, Asked], object] | None = None
-    since: str | None = None
-    env: str | None = None
-
-    @property
-    def in_file(self) -> bool:
-        return not self.flag.startswith("-")
-
-
-@record()
-class EngineTable:
-    """One engine's arguments. settings: by field of Settings or own option. kept: by the flag's name in
-    ``serve``, for flags that change no memory. none: setting → why it has no argument. names: other names of
-    a flag in ``serve``. required: settings without which the engine would do something that no
-    plan says."""
-
-    engine: str
-    start: tuple[str, ...]
-    settings: Mapping[str, Argument]
-    kept: Mapping[str, Argument]
-    none: Mapping[str, str]
-    names: Mapping[str, str]
-    required: tuple[str, ...] = ()
 
 
 @record()
@@ -173,7 +115,7 @@ class _Made:
         if not self.asked.since(argument.since):
             if argument.env is None:
                 raise _none_before(self.table, name, argument, self.asked.version)
-            self.env.append((argument.env, _word(value)))
+            self.env.append((argument.env, word_of(value)))
             return
         if argument.write is not None:
             value = argument.write(value, self.asked)
@@ -216,14 +158,8 @@ def _written(argument: Argument, value: object) -> list[str]:
             return [argument.flag]
         return [argument.off] if argument.off else []
     if isinstance(value, tuple):
-        return [argument.flag, *(_word(one) for one in value)] if value else []
-    return [argument.flag, _word(value)]
-
-
-def _word(value: object) -> str:
-    if isinstance(value, Fraction):
-        return str(value.numerator) if value.denominator == 1 else repr(float(value))
-    return str(value)
+        return [argument.flag, *(word_of(one) for one in value)] if value else []
+    return [argument.flag, word_of(value)]
 
 
 def _plain(value: object) -> object:
@@ -233,32 +169,3 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return value
-
-
-def longest(word: str | None = None, since: str | None = None) -> Callable[[Any, Asked], object]:
-    """A length; LONGEST as the engine's word for it, where it has one."""
-
-    def write(value: Any, asked: Asked) -> object:
-        if value != LONGEST:
-            return value
-        if word is None or not asked.since(since):
-            raise KvplanError(
-                "bad-argument",
-                "max_model_len is auto, which this engine does not take",
-                help="write the length",
-            )
-        return word
-
-    return write
-
-
-def whole(value: Any, asked: Asked) -> object:
-    """A number that the engine takes only as a whole one."""
-    if Fraction(value).denominator != 1:
-        raise KvplanError("bad-argument", f"{_word(value)} is not whole, and the engine takes whole numbers")
-    return int(value)
-
-
-def compact(entry: Mapping[str, object]) -> str:
-    """JSON as one word."""
-    return json.dumps(entry, separators=(", ", ": "))

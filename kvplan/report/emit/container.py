@@ -5,12 +5,14 @@ from __future__ import annotations
 import posixpath
 import re
 
+from kvplan.engines.checkpoint import Checkpoint, loaded
+from kvplan.engines.command import EngineTable, Image
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.record import record
-from kvplan.report.emit.arguments import Arguments, EngineTable, arguments_of
-from kvplan.report.emit.checkpoint import Checkpoint, checkpoint_of, loaded
+from kvplan.report.emit.arguments import Arguments, arguments_of
+from kvplan.report.emit.checkpoint import checkpoint_of
 from kvplan.report.emit.place import gpu_of, replicas_of, table_of
 from kvplan.report.emit.shell import options_file, port_of, start
 from kvplan.settings import Settings
@@ -20,33 +22,6 @@ MODELS = "/models"
 HUB_CACHE = "/root/.cache/huggingface"
 
 
-@record()
-class Image:
-    """An engine's own image for NVIDIA GPUs. tag: with the version's three numbers at ``{}``; without, the
-    tag follows no version. entry: replaces the image's entry point, whose form differs between releases.
-    probe: a command that succeeds once the server answers, with tools that the image has."""
-
-    name: str
-    tag: str
-    entry: tuple[str, ...]
-    probe: tuple[str, ...]
-
-
-_ASK = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{}/health', timeout=5)"
-_PYTHON_PROBE = ("CMD", "python3", "-c", _ASK)
-IMAGES = {
-    "vllm": Image("vllm/vllm-openai", "v{}", ("vllm", "serve"), _PYTHON_PROBE),
-    "sglang": Image("lmsysorg/sglang", "v{}", ("python3", "-m", "sglang.launch_server"), _PYTHON_PROBE),
-    "trtllm": Image("nvcr.io/nvidia/tensorrt-llm/release", "{}", ("trtllm-serve",), _PYTHON_PROBE),
-    "llamacpp": Image(
-        "ghcr.io/ggml-org/llama.cpp",
-        "server-cuda",
-        ("/app/llama-server",),
-        ("CMD", "curl", "-f", "http://127.0.0.1:{}/health"),
-    ),
-}
-"""docs.vllm.ai deployment/docker; docs.sglang.ai get_started/install; NGC tensorrt-llm/release;
-ggml-org/llama.cpp docs/docker.md."""
 _VERSION = re.compile(r"\d+(\.\d+){0,2}(\.?(post|rc)\d+)?", re.ASCII)
 
 
@@ -75,7 +50,8 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     table, version = table_of(plan)
     gpu = gpu_of(plan)
     replicas_of(plan)  # refuses what no single node can start
-    known = IMAGES[table.engine]
+    known = table.image
+    assert known is not None
     if image is None and gpu.vendor != "nvidia":
         raise KvplanError(
             "no-image",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kvplan.engines.command import EngineTable
+from kvplan.engines.folders import having, part_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.plans.plan import Plan
 from kvplan.record import record
-from kvplan.report.emit.arguments import EngineTable
-from kvplan.report.emit.tables import TABLES
 
 _VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
@@ -24,13 +24,16 @@ class Replica:
 def table_of(plan: Plan) -> tuple[EngineTable, str]:
     """The plan's engine and its version. Raises KvplanError(no-server)."""
     name, _, version = plan.engine.partition("@")
-    if name not in TABLES:
+    part = part_of(name, "command")
+    if part is None:
         raise KvplanError(
-            "no-server", f"{name} is no server that could be started", help="one of " + ", ".join(TABLES)
+            "no-server",
+            f"{name} is no server that could be started",
+            help="one of " + ", ".join(having("command")),
         )
     if not version:
         raise KvplanError("bad-version", f"the plan names no version of {name}", help=f"write {name}@VERSION")
-    return TABLES[name], version
+    return part.TABLE, version
 
 
 def replicas_of(plan: Plan) -> tuple[Replica, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 
+from kvplan.engines.checkpoint import Checkpoint
+from kvplan.engines.command import EngineTable
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit.arguments import Arguments, EngineTable, arguments_of, kept
-from kvplan.report.emit.checkpoint import Checkpoint, checkpoint_of
+from kvplan.report.emit.arguments import Arguments, arguments_of, kept
+from kvplan.report.emit.checkpoint import checkpoint_of
 from kvplan.report.emit.place import (
     Replica,
     gpu_of,
@@ -21,8 +23,6 @@ from kvplan.report.emit.place import (
 from kvplan.report.emit.yaml_text import yaml_text
 from kvplan.settings import Settings
 
-PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000, "llamacpp": 8080}
-"""Where each server listens by itself."""
 _END = "END_OF_OPTIONS"
 
 
@@ -60,7 +60,7 @@ def start(
     plan: Plan, table: EngineTable, checkpoint: Checkpoint, arguments: Arguments, path: str, options: str
 ) -> list[str]:
     """The words that start one engine. path: the checkpoint as the process sees it; options: so the file."""
-    words = [*table.start, *_model(table, checkpoint, path)]
+    words = [*table.start, *table.model(checkpoint, path)]
     if checkpoint.revision is not None:
         if "revision" not in table.kept:
             raise KvplanError(
@@ -83,24 +83,10 @@ def port_of(plan: Plan, table: EngineTable) -> int:
     """The port that the plan asks for, else the server's own. Raises KvplanError(bad-argument)."""
     port = kept(plan, "port")
     if port is None:
-        return PORTS[table.engine]
+        return table.port
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 2**16:
         raise KvplanError("bad-argument", f"{port!r} is no port", help="a whole number below 65,536")
     return port
-
-
-def _model(table: EngineTable, checkpoint: Checkpoint, path: str) -> list[str]:
-    if table.engine == "llamacpp":
-        if checkpoint.is_gguf:
-            return ["--model", path]
-        if not checkpoint.is_path and "gguf" in checkpoint.name.lower():
-            return ["--hf-repo", path]
-        raise KvplanError(
-            "no-checkpoint",
-            f"llama.cpp loads GGUF files, and `{checkpoint.name}` does not look like one",
-            help="write model: PATH.gguf, or hf:org/name-GGUF",
-        )
-    return ["--model-path", path] if table.engine == "sglang" else [path]
 
 
 def _without(words: tuple[str, ...], flag: str) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.dtypes import Packing, scalar
-from kvplan.engines.budget.dividing import parallel_for
-from kvplan.engines.budget.parts import kernels_of
+from kvplan.engines.budget.parts import kernels_of, parallel_for
 from kvplan.engines.tensors import Rank
 from kvplan.errors import KvplanError
 from kvplan.readers.model_weights import served_sources

@@ -15,15 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
-from kvplan.engines.own_options import OPTIONS_OF
+from kvplan.engines import OPTIONS_OF
+from kvplan.engines.command import Argument
+from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.report.emit import emit
-from kvplan.report.emit.arguments import NOT_SERVED, Argument, arguments_of
+from kvplan.report.emit.arguments import NOT_SERVED, arguments_of
 from kvplan.report.emit.place import table_of
-from kvplan.report.emit.tables import TABLES
 from kvplan.settings import LONGEST, Settings
 from tests.report.emit.plans import full, plan
+
+TABLES = {name: part.TABLE for name, part in having("command").items()}
 
 FLAGS: dict[str, list[str]] = json.loads((Path(__file__).parent / "flags.json").read_text(encoding="utf-8"))
 SOURCES = {"sglang": "sglang 0.5.23", "llamacpp": "llama.cpp 0.5.0", "trtllm": "tensorrt-llm 1.2"}

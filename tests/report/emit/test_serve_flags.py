@@ -6,11 +6,13 @@ import importlib
 
 import pytest
 
+from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
 from kvplan.report.emit.arguments import arguments_of
 from kvplan.report.emit.place import table_of
-from kvplan.report.emit.tables import TABLES
 from tests.report.emit.plans import full
+
+TABLES = {name: part.TABLE for name, part in having("command").items()}
 
 serve = pytest.importorskip("kvplan.plans.serve", reason="plans are not read in this checkout")
 

@@ -1,0 +1,163 @@
+"""How an engine is started, as data: each engine's is in its folder (``command.TABLE``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from kvplan.engines.base import parse_version
+from kvplan.engines.checkpoint import Checkpoint, loaded
+from kvplan.errors import KvplanError
+from kvplan.record import record
+from kvplan.settings import LONGEST, Settings
+
+
+def _by_place(checkpoint: Checkpoint, path: str) -> list[str]:
+    del checkpoint
+    return [path]
+
+
+@record()
+class Image:
+    """An engine's own image for NVIDIA GPUs. tag: with the version's three numbers at ``{}``; without, the
+    tag follows no version. entry: replaces the image's entry point, whose form differs between releases.
+    probe: a command that succeeds once the server answers, with tools that the image has."""
+
+    name: str
+    tag: str
+    entry: tuple[str, ...]
+    probe: tuple[str, ...]
+
+
+_ASK = "import urllib.request; urllib.request.urlopen('http://127.0.0.1:{}/health', timeout=5)"
+PYTHON_PROBE = ("CMD", "python3", "-c", _ASK)
+
+
+@record()
+class Asked:
+    """What an argument's words may depend on beside its value."""
+
+    settings: Settings
+    version: str
+
+    def since(self, release: str | None) -> bool:
+        """Whether the engine's version is that release or newer, as far as it is written out."""
+        if release is None:
+            return True
+        version = parse_version(self.version)
+        return version >= parse_version(release)[: len(version)]
+
+    def option(self, name: str) -> object | None:
+        """An own option's value."""
+        return dict(self.settings.engine_options).get(name)
+
+
+@record()
+class Argument:
+    """How an engine takes one setting.
+
+    flag: the command line's word, ``--max-model-len``; a path of keys, ``kv_cache_config.dtype``, in its
+    options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
+    needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
+    in the options file) of the value and the settings. since: first release with it. env: the environment
+    variable of older ones."""
+
+    flag: str
+    off: str | None = None
+    words: Mapping[str, object] | None = None
+    write: Callable[[Any, Asked], object] | None = None
+    since: str | None = None
+    env: str | None = None
+
+    @property
+    def in_file(self) -> bool:
+        return not self.flag.startswith("-")
+
+
+@record()
+class EngineTable:
+    """One engine's arguments. settings: by field of Settings or own option. kept: by the flag's name in
+    ``serve``, for flags that change no memory. none: setting → why it has no argument. names: other names of
+    a flag in ``serve``. required: settings without which the engine would do something that no
+    plan says."""
+
+    engine: str
+    start: tuple[str, ...]
+    settings: Mapping[str, Argument]
+    kept: Mapping[str, Argument]
+    none: Mapping[str, str]
+    names: Mapping[str, str]
+    required: tuple[str, ...] = ()
+    port: int = 8000
+    """Where the server listens by itself."""
+    image: Image | None = None
+    model: Callable[[Checkpoint, str], list[str]] = _by_place
+    """The words that name the checkpoint, which the process sees at a path."""
+
+
+def longest(word: str | None = None, since: str | None = None) -> Callable[[Any, Asked], object]:
+    """A length; LONGEST as the engine's word for it, where it has one."""
+
+    def write(value: Any, asked: Asked) -> object:
+        if value != LONGEST:
+            return value
+        if word is None or not asked.since(since):
+            raise KvplanError(
+                "bad-argument",
+                "max_model_len is auto, which this engine does not take",
+                help="write the length",
+            )
+        return word
+
+    return write
+
+
+def whole(value: Any, asked: Asked) -> object:
+    """A number that the engine takes only as a whole one."""
+    if Fraction(value).denominator != 1:
+        raise KvplanError(
+            "bad-argument", f"{word_of(value)} is not whole, and the engine takes whole numbers"
+        )
+    return int(value)
+
+
+def compact(entry: Mapping[str, object]) -> str:
+    """JSON as one word."""
+    return json.dumps(entry, separators=(", ", ": "))
+
+
+def word_of(value: object) -> str:
+    """A value as a word of a command line."""
+    if isinstance(value, Fraction):
+        return str(value.numerator) if value.denominator == 1 else repr(float(value))
+    return str(value)
+
+
+def drafting(engine: str, method: str, asked: Asked, *, own: bool) -> tuple[int, str | None]:
+    """(draft tokens, the draft's checkpoint). own: the method needs no model beside the target."""
+    settings = asked.settings
+    if not settings.num_speculative_tokens:
+        raise KvplanError("bad-argument", f"how many tokens {method} drafts is not said", help="mtp:1, say")
+    if settings.speculative_model is not None:
+        return settings.num_speculative_tokens, loaded(settings.speculative_model).name
+    if not own:
+        raise KvplanError(
+            "no-such-argument",
+            f"{engine} needs to know where the draft model of {method!r} is, and the plan names none",
+            help="name it as the model of speculative_config, or use mtp",
+        )
+    return settings.num_speculative_tokens, None
+
+
+def experts(value: Any, asked: Asked) -> object:
+    """Whole experts on each GPU of the tensor-parallel group, unless an option of its own says how many."""
+    if any(asked.option(name) for name in ("ep_size", "moe_expert_parallel_size")):
+        return ()
+    return asked.settings.tensor_parallel_size if value else ()
+
+
+def words(*same: str, **renamed: str) -> dict[str, object]:
+    """Our words → the engine's."""
+    return {**{word: word for word in same}, **renamed}

@@ -1,0 +1,91 @@
+"""The arguments of llama.cpp 0.5.0: common/arg.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.dtypes import kv_dtype
+from kvplan.engines.checkpoint import Checkpoint
+from kvplan.engines.command import Argument, Asked, EngineTable, Image
+from kvplan.engines.llamacpp.options import CACHE_TYPES
+from kvplan.errors import KvplanError
+
+
+def _both_caches(value: Any, asked: Asked) -> object:
+    word = GGML_WORDS.get(kv_dtype(value).name, kv_dtype(value).name)
+    if word not in CACHE_TYPES:
+        raise KvplanError(
+            "bad-argument", f"llamacpp has no cache type {value!r}", help="one of " + ", ".join(CACHE_TYPES)
+        )
+    return (word, "--cache-type-v", word)
+
+
+def _on_off(value: Any, asked: Asked) -> object:
+    return "on" if value else "off"
+
+
+def _model(checkpoint: Checkpoint, path: str) -> list[str]:
+    if checkpoint.is_gguf:
+        return ["--model", path]
+    if not checkpoint.is_path and "gguf" in checkpoint.name.lower():
+        return ["--hf-repo", path]
+    raise KvplanError(
+        "no-checkpoint",
+        f"llama.cpp loads GGUF files, and `{checkpoint.name}` does not look like one",
+        help="write model: PATH.gguf, or hf:org/name-GGUF",
+    )
+
+
+GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+TABLE = EngineTable(
+    "llamacpp",
+    ("llama-server",),
+    {
+        "ctx_size": Argument("--ctx-size"),
+        "parallel": Argument("--parallel"),
+        "kv_unified": Argument("--kv-unified", off="--no-kv-unified"),
+        "n_gpu_layers": Argument("--n-gpu-layers"),
+        "n_cpu_moe": Argument("--n-cpu-moe"),
+        "cpu_moe": Argument("--cpu-moe"),
+        "kv_cache_dtype": Argument("--cache-type-k", write=_both_caches),
+        "cache_type_k": Argument("--cache-type-k"),
+        "cache_type_v": Argument("--cache-type-v"),
+        "ubatch_size": Argument("--ubatch-size"),
+        "swa_full": Argument("--swa-full"),
+        "flash_attn": Argument("--flash-attn", write=_on_off),
+        "kv_offload": Argument("--kv-offload", off="--no-kv-offload"),
+        "enable_prefix_caching": Argument("--cache-prompt", off="--no-cache-prompt"),
+        # Layers go over every GPU that the process sees: no argument says how many.
+        "pipeline_parallel_size": Argument("--split-mode", write=lambda value, asked: "layer"),
+    },
+    {
+        "host": Argument("--host"),
+        "port": Argument("--port"),
+        "served_model_name": Argument("--alias"),
+        "chat_template": Argument("--chat-template"),
+    },
+    {
+        "max_model_len": "ctx_size is the length over all slots",
+        "max_num_seqs": "it is called parallel there",
+        "max_num_batched_tokens": "it is called ubatch_size there",
+        "tensor_parallel_size": "it deals whole layers over its GPUs: use pipeline_parallel_size",
+        "data_parallel_size": "start one server for each, with replicas",
+        "dtype": "the GGUF file decides it",
+        "quantization": "the GGUF file decides it",
+        "trust_remote_code": "a GGUF file has no code",
+        "revision": "name the file",
+        "tool_call_parser": "the chat template decides it",
+        "gpu_memory_utilization": "it allocates what ctx_size needs",
+        "kv_cache_memory": "it allocates what ctx_size needs",
+    },
+    {},
+    required=("ctx_size", "parallel"),
+    port=8080,
+    image=Image(
+        "ghcr.io/ggml-org/llama.cpp",
+        "server-cuda",
+        ("/app/llama-server",),
+        ("CMD", "curl", "-f", "http://127.0.0.1:{}/health"),
+    ),  # ggml-org/llama.cpp docs/docker.md
+    model=_model,
+)

@@ -1,0 +1,50 @@
+"""The options that llama.cpp alone has; read by the command line without loading the engine."""
+
+from __future__ import annotations
+
+from kvplan.engines.options import EngineOption
+
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+MAX_SLOTS = 256
+"""LLAMA_MAX_SEQ in src/llama-cparams.h."""
+SERVER_SLOTS = 4
+"""llama-server without -np (tools/server/server.cpp): four slots in one buffer."""
+OPTIONS = (
+    EngineOption("cache_type_k", "word", "Cache type of K.", choices=CACHE_TYPES, flags=("-ctk",)),
+    EngineOption("cache_type_v", "word", "Cache type of V.", choices=CACHE_TYPES, flags=("-ctv",)),
+    EngineOption("ctx_size", "count", "n_ctx, over all slots (default: what the requests need)."),
+    EngineOption("parallel", "count", "Slots (default: one a request).", highest=MAX_SLOTS),
+    EngineOption(
+        "kv_unified",
+        "flag",
+        "One buffer for all slots; without --parallel at least 4, as llama-server.",
+        default=False,
+    ),
+    EngineOption(
+        "ubatch_size", "count", "Physical batch: a window layer has so many cells more.", default=512
+    ),
+    EngineOption("swa_full", "flag", "Window layers at full length.", default=False),
+    EngineOption("flash_attn", "flag", "Flash attention; a quantised V needs it.", default=True),
+    EngineOption(
+        "n_gpu_layers",
+        "count",
+        "Layers on the GPUs, the last ones (default: all).",
+        lowest=0,
+        flags=("-ngl",),
+    ),
+    EngineOption(
+        "n_cpu_moe",
+        "count",
+        "Layers, the first ones, whose experts stay in host memory.",
+        lowest=0,
+        flags=("-ncmoe",),
+    ),
+    EngineOption("cpu_moe", "flag", "All experts stay in host memory.", default=False, flags=("-cmoe",)),
+    EngineOption("kv_offload", "flag", "Keep the cache on the GPUs; off: in host memory.", default=True),
+    EngineOption(
+        "host_memory",
+        "size",
+        "Host memory that the cache may take, where it lies there: 64GiB.",
+        served=False,
+    ),
+)

@@ -1,0 +1,34 @@
+"""What rooms that know no engine ask of llama.cpp."""
+
+from __future__ import annotations
+
+from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Traits
+
+TRAITS = Traits(
+    foreign={
+        **NO_STEPS,
+        **CACHE_CLASS,
+        "gpu_memory_utilization": "llama.cpp allocates what --ctx-size needs",
+        "max_num_seqs": "llama.cpp's is --parallel",
+        "max_num_batched_tokens": "llama.cpp's is --ubatch-size",
+        "block_size": "llama.cpp has no blocks",
+        "num_gpu_blocks_override": "llama.cpp's is --ctx-size",
+        "quantization": "the GGUF file decides it: give the file of that format, or what its weights take,"
+        " such as --weights 5GiB",
+        "dtype": "the GGUF file decides it; the cache's are --cache-type-k and --cache-type-v",
+        "enforce_eager": VLLM_ONLY,
+        "enable_expert_parallel": "llama.cpp deals whole layers over its GPUs",
+        "attention_backend": "llama.cpp's is --flash-attn",
+        "mamba_cache_dtype": "llama.cpp keeps states in f32",
+        "mamba_ssm_cache_dtype": "llama.cpp keeps states in f32",
+    },
+    spread="pipeline_parallel_size",  # --split-mode layer, its default
+    auto_length=True,
+    axes=Axes(tensor=False, experts=False, seqs=False),
+    usual_block=256,  # what a context is padded to
+    kv_formats=("auto", "q8_0", "q5_1", "q4_0"),
+    windows_off={"engine_options": (("swa_full", True),)},
+    never_preempts="every slot has its own room",
+    at_once="a slot a request, as long as the longest (tools/server/server.cpp)",
+    printed_pool="length",
+)

@@ -1,0 +1,117 @@
+"""What the rooms that know no engine ask of one, as data: each engine's is in its folder (``traits.py``).
+
+A room never compares an engine's name: it asks ``traits_of(name)``, or the engine for a part of its folder
+(`kvplan.engines.part_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from functools import cache
+from typing import NamedTuple
+
+from kvplan.engines.folders import part_of
+from kvplan.record import record
+
+Capability = tuple[int, int]
+TOKENS, LENGTH = "tokens", "length"
+"""What decides the pool that a log shows, beside ``blocks`` and ``bytes``."""
+
+
+class Axes(NamedTuple):
+    """Which ways of dividing an engine has, as far as its memory is known. groups: the option that makes
+    the attention data-parallel inside tensor parallelism, each group with a pool and requests of its own.
+    spread: the option that says over how many ranks experts lie, where there is no switch."""
+
+    tensor: bool = True
+    experts: bool = True
+    data: bool = False
+    context: bool = False
+    seqs: bool = True
+    groups: str = ""
+    spread: str = ""
+
+
+class MemoryShare(NamedTuple):
+    """What an engine calls the share of memory that it may take: setting, flag, and values worth trying."""
+
+    setting: str
+    flag: str
+    tried: tuple[str, ...]
+
+
+@record(kw_only=True)
+class Traits:
+    """One engine, as the rooms ask for it that know none."""
+
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Settings that it does not have, with the way."""
+    spread: str | None = None
+    """The setting that says over how many GPUs it deals its layers, where it takes all that it sees."""
+    auto_length: bool = False
+    """max_model_len may be ``auto``."""
+    auto_word: bool = False
+    """``auto`` is a word of its own."""
+    in_flight: bool = False
+    """Window layers keep the tokens of the step in flight."""
+    null_blocks: int = 0
+    """Blocks that are never handed out."""
+    one_pool: bool = False
+    """All groups take blocks of one pool."""
+    drafts_drop_block: bool = False
+    """A prefix hit leaves out one block more for drafts that read hidden states."""
+    axes: Axes = Axes()
+    """Ways of dividing it."""
+    usual_block: int = 1
+    """Tokens of its usual block: a planner tries lengths in them."""
+    kv_formats: tuple[str, ...] = ("auto",)
+    """The words that a search tries, the most careful first."""
+    memory_share: MemoryShare | None = None
+    """Its share of the memory, where it has one."""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    """Settings that a plan pins, and their names among the resolved ones."""
+    weight_capabilities: Mapping[str, tuple[Capability, Capability | None, str]] = field(default_factory=dict)
+    """Weights → the least compute capability, the first without a kernel, and where the engine says so."""
+    windows_off: Mapping[str, object] | None = None
+    """What turns its window pools off."""
+    never_preempts: str | None = None
+    """Why it preempts no request, where it does not."""
+    at_once: str | None = None
+    """The rule for how many requests run at once."""
+    printed_pool: str = "bytes"
+    """What decides the pool of its log: ``blocks``, ``bytes``, `TOKENS` (allocated beside them), `LENGTH`."""
+    budget_checked: bool = False
+    """Its log shows the memory line by line."""
+    log_lines: tuple[str, ...] = ()
+    """The lines of its log about a pool, with names of figures in braces."""
+
+
+VLLM_ONLY = "it belongs to --engine vllm"
+NO_STEPS = {
+    **dict.fromkeys(("usage", "disable_hybrid_kv_cache_manager", "async_scheduling"), VLLM_ONLY),
+    "cpu_offload_gb": "state what stays on the GPU: --weights 15GiB",
+}
+CACHE_CLASS = {"cache_implementation": "it belongs to --engine transformers"}
+_NO_ALLOCATOR = "it belongs to the engines that serve, such as --engine vllm"
+_SERVING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb
+disable_hybrid_kv_cache_manager attention_backend async_scheduling usage enable_prefix_caching""".split()
+_BATCH = "max_num_seqs max_num_batched_tokens block_size num_gpu_blocks_override".split()
+_WITHOUT_FOLDER = {
+    "generic": Traits(
+        foreign={**dict.fromkeys((*_SERVING, *_BATCH, "speculative_method"), _NO_ALLOCATOR), **CACHE_CLASS},
+    ),
+    "transformers": Traits(
+        foreign=dict.fromkeys(_SERVING, _NO_ALLOCATOR),
+        at_once="as many rows as the memory holds at full length; there is no scheduler",
+    ),
+}
+
+
+@cache
+def traits_of(engine: str) -> Traits:
+    """The traits of an engine by its name; of an unknown one (a receipt's, a log's) those of none."""
+    if engine in _WITHOUT_FOLDER:
+        return _WITHOUT_FOLDER[engine]
+    part = part_of(engine, "traits")
+    return Traits() if part is None else part.TRAITS

@@ -1,0 +1,6 @@
+"""What TensorRT-LLM prints, as settings."""
+
+from __future__ import annotations
+
+NAMES = {"tokens_per_block": "block_size"}
+"""Setting as printed → setting, or own option."""

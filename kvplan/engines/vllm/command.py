@@ -1,0 +1,78 @@
+"""The arguments of vLLM: vllm/engine/arg_utils.py in 0.8.5 to 0.32 (every release in which one appeared)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.engines.command import (
+    PYTHON_PROBE,
+    Argument,
+    Asked,
+    EngineTable,
+    Image,
+    compact,
+    drafting,
+    longest,
+)
+
+_OWN_DRAFT = ("ngram", "ngram_gpu", "suffix")
+"""Methods of vLLM that draft without a model of their own, beside those that end in mtp."""
+
+
+def _speculation(value: Any, asked: Asked) -> object:
+    own = value in _OWN_DRAFT or str(value).endswith("mtp")
+    tokens, draft = drafting("vllm", value, asked, own=own)
+    entry = {"method": value, "num_speculative_tokens": tokens}
+    return compact(entry if draft is None else {**entry, "model": draft})
+
+
+TABLE = EngineTable(
+    "vllm",
+    ("vllm", "serve"),
+    {
+        "tensor_parallel_size": Argument("--tensor-parallel-size"),
+        "pipeline_parallel_size": Argument("--pipeline-parallel-size"),
+        "data_parallel_size": Argument("--data-parallel-size"),
+        "decode_context_parallel_size": Argument("--decode-context-parallel-size", since="0.10.2"),
+        "enable_expert_parallel": Argument("--enable-expert-parallel"),
+        "dtype": Argument("--dtype"),
+        "quantization": Argument("--quantization"),
+        "kv_cache_dtype": Argument("--kv-cache-dtype"),
+        "mamba_cache_dtype": Argument("--mamba-cache-dtype", since="0.10.1"),
+        "mamba_ssm_cache_dtype": Argument("--mamba-ssm-cache-dtype", since="0.10.1"),
+        "max_model_len": Argument("--max-model-len", write=longest("auto", since="0.14")),
+        "max_num_seqs": Argument("--max-num-seqs"),
+        "max_num_batched_tokens": Argument("--max-num-batched-tokens"),
+        "block_size": Argument("--block-size"),
+        "gpu_memory_utilization": Argument("--gpu-memory-utilization"),
+        "kv_cache_memory": Argument("--kv-cache-memory-bytes", since="0.10.2"),
+        "num_gpu_blocks_override": Argument("--num-gpu-blocks-override"),
+        "enable_prefix_caching": Argument("--enable-prefix-caching", off="--no-enable-prefix-caching"),
+        "disable_hybrid_kv_cache_manager": Argument("--disable-hybrid-kv-cache-manager", since="0.9.1"),
+        "attention_backend": Argument("--attention-backend", since="0.13", env="VLLM_ATTENTION_BACKEND"),
+        "async_scheduling": Argument("--async-scheduling", off="--no-async-scheduling", since="0.10"),
+        "enforce_eager": Argument("--enforce-eager"),
+        "cpu_offload_gb": Argument("--cpu-offload-gb"),
+        "speculative_method": Argument("--speculative-config", write=_speculation),
+        "enable_lora": Argument("--enable-lora"),
+        "max_loras": Argument("--max-loras"),
+        "max_lora_rank": Argument("--max-lora-rank"),
+        "lora_dtype": Argument("--lora-dtype"),
+        "lora_target_modules": Argument("--lora-target-modules", since="0.20"),
+        "fully_sharded_loras": Argument("--fully-sharded-loras"),
+    },
+    {
+        "host": Argument("--host"),
+        "port": Argument("--port"),
+        "served_model_name": Argument("--served-model-name"),
+        "trust_remote_code": Argument("--trust-remote-code"),
+        "revision": Argument("--revision"),
+        "chat_template": Argument("--chat-template"),
+        "tool_call_parser": Argument("--tool-call-parser"),
+        "kv_offloading_size": Argument("--kv-offloading-size", since="0.11.1"),
+        "kv_offloading_backend": Argument("--kv-offloading-backend", since="0.11.1"),
+    },
+    {},
+    {},
+    image=Image("vllm/vllm-openai", "v{}", ("vllm", "serve"), PYTHON_PROBE),  # docs.vllm.ai deployment/docker
+)

@@ -1,0 +1,131 @@
+"""What vLLM prints, as settings, and what else may explain a printed figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvplan.engines import choose_engine
+from kvplan.engines.base import Choice
+from kvplan.engines.observed import Count, Observation, placed
+from kvplan.engines.observed.guess import Guessing, Hypothesis
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.errors import KvplanError
+from kvplan.settings import Settings
+
+TOKENS_CHANGED = "0.21"
+"""Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
+RULES_CHANGED = ("0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
+NO_RELEASE = (0, 1)
+"""Builds from a checkout say 0.1: they are no release."""
+
+
+def no_settings(observation: Observation) -> tuple[str, ...]:
+    """Printed settings that nobody chose: metrics show the block size in force, and only where the user
+    named it is it a setting."""
+    setting = observation.settings.get("block_size")
+    if (
+        setting is None
+        or setting.source == "args"
+        or observation.setting("user_specified_block_size") is True
+    ):
+        return ()
+    return ("block_size",)
+
+
+def told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str | None]]:
+    """(setting, value, where it is seen) that follow from other lines; where: None = not to be shown. values:
+    those that were printed."""
+    length = _length(observation)
+    if length is not None:
+        yield "max_model_len", length.value, f"{length.value} ({placed(length, observation.source)})"
+    if observation.setting("device") == "cpu":
+        ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
+        for name, value in cpu_defaults(ranks).items():
+            if name not in values:
+                yield name, value, None
+        yield "device", None, "cpu (config)"
+
+
+def _length(observation: Observation) -> Count | None:
+    """The max_model_len that the engine used: of its concurrency line, or of its refusal."""
+    found = observation.count("max_concurrency_tokens")
+    if found is None and observation.refusal is not None:
+        found = observation.refusal.max_model_len
+    return found if found is not None and found.value > 0 else None
+
+
+def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") -> dict[str, Any]:
+    """What vLLM's CPU build does otherwise (0.32: platforms/cpu.py, engine/arg_utils.py get_batch_defaults).
+
+    block_size is 16 for a latent cache on CPUs without AMX.
+    """
+    return {
+        "block_size": block_size,
+        "mamba_ssm_cache_dtype": "float32",
+        "max_num_batched_tokens": (4096 if usage == "llm" else 2048) * ranks,
+        "max_num_seqs": (256 if usage == "llm" else 128) * ranks,
+        "async_scheduling": False,
+    }
+
+
+def guesses(
+    choice: Choice, printed: Choice, settings: Settings, shown: Mapping[str, str], observation: Observation
+) -> Iterator[Hypothesis]:
+    """Further hypotheses, most likely first. printed: the rules of the log's own release."""
+    one = Guessing(choice, settings).one
+    for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
+        if rules_of(other.version) != rules_of(choice.version):
+            yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
+    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+    for size in (128, 16):
+        fresh = {
+            name: value
+            for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
+            if name not in shown
+        }
+        yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
+    reported = observation.count("block_size")
+    for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
+        yield from one("block_size", size)
+    yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
+    for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
+        yield from one("max_num_batched_tokens", tokens)
+    for flag in (True, False):
+        yield from one("async_scheduling", flag)
+        yield from one("enable_prefix_caching", flag)
+        yield from one("disable_hybrid_kv_cache_manager", flag)
+    for size in (1, 2, 4, 8):
+        yield from one("decode_context_parallel_size", size)
+    for number in range(1, 5):
+        drafts = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
+        names = ("speculative_method", "num_speculative_tokens")
+        yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
+
+
+def tokens_line(predictor: Any, axis: Any) -> Iterator[str]:
+    """The line's two meanings, where they are two numbers here. predictor, axis: those of a comparison."""
+    rules = rules_of(predictor.choice.version)
+    figures = predictor.at(axis.kind, axis.value)
+    dcp = predictor.settings.decode_context_parallel_size
+    if rules.tokens_times_dcp and dcp > 1:
+        own = figures.tokens // dcp
+        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
+        return
+    # The same blocks and the same settings, with the other release's line only.
+    other = Choice(predictor.choice.engine, "0.20" if rules.tokens_from_concurrency else "0.22")
+    try:
+        alike = (
+            type(predictor)(predictor.model, other, predictor.settings).at("blocks", figures.blocks).tokens
+        )
+    except KvplanError:
+        return
+    if alike in (0, figures.tokens):
+        return
+    pool = predictor.sized("blocks", figures.blocks).pool
+    groups = len(pool.groups) if pool is not None else 0
+    if rules.tokens_from_concurrency:
+        length = predictor.result.settings.get("max_model_len")
+        yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
+    elif groups > 1:
+        yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
