@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.families import Part
 from kvplan.record import KeptHash, record
 
 if TYPE_CHECKING:
+    from kvplan.weights.facts import WeightSources
     from kvplan.weights.stored import Checkpoint
 
 
@@ -83,6 +84,12 @@ class Provenance:
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
+class Weights(Protocol):
+    """A handle on a model's weights, given by the door that opened it."""
+
+    def sources(self, model: Model) -> WeightSources: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)  # handed to users: guarded at run time too
 class Model:
     """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
@@ -94,6 +101,7 @@ class Model:
     config: the raw config, or the keys of it that decide sizes, for the rules of weights and activations
     (ModelOpt's file under hf_quant_config); None where the model was read from something else. counted: its
     tensors, where somebody counted them (a card's, or ``--weights-from``), for models without tensor rules.
+    weights: what the door that opened the model knows of its weights, read when it is first asked.
     """
 
     id: str
@@ -116,6 +124,7 @@ class Model:
     warnings: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = field(default=None)
     counted: Checkpoint | None = None
+    weights: Weights | None = None
 
     @property
     def is_gguf(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.architectures.weights import served_sources
 from kvplan.assumption import Assumptions
 from kvplan.model import Model
-from kvplan.readers.model_weights import served_sources
 from kvplan.readers.speed import speed_assumptions
 from kvplan.weights import no_source
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kvplan.engines.vllm.coefficients import parts
 from kvplan.errors import KvplanError
-from kvplan.readers.coefficients import parts
 from kvplan.results import SizeResult
 from kvplan.units import GIB, gib
 from scripts.field_rows import Row, read_rows

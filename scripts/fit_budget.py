@@ -11,15 +11,17 @@ of the engine's source (v1/sample/ops/topk_topp_sampler.py, v1/worker/gpu_model_
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.engines.vllm.coefficients import FILE, parts
 from kvplan.engines.vllm.memory import Coefficients, Load, activation_peak, non_torch
-from kvplan.readers.coefficients import FILE, FORMAT, parts
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
 
@@ -286,30 +288,17 @@ def report(questions: Sequence[Question]) -> list[str]:
 
 def file_text(fitted: Fitted, rows: int) -> str:
     """The coefficient file; the same fit gives the same bytes."""
-    lines = [
-        "# Coefficients of vLLM's memory budget by version: written by scripts/fit_budget.py, not by hand.",
-        f"# {rows} rows of start-up logs were fitted. Names: kvplan/engines/vllm/memory.py, Coefficients.",
-        f"kvplan: {FORMAT}",
-        "ranges:",
-    ]
+    ranges = []
     for entry in RANGES:
-        known = coefficients(entry, fitted)
-        by_tp = ", ".join(f"{ways}: {amount}" for ways, amount in known.non_torch_by_tp)
-        lines += [
-            f'  - since: "{known.since}"',
-            *([f'    until: "{known.until}"'] if known.until else []),
-            f'    source: "{entry.why}"',
-        ]
-        for name in ("calibrated", "workspace_kept", "graphs_inside"):
-            lines.append(f"    {name}: {'true' if getattr(known, name) else 'false'}")
-        for name in (
-            *("logit_millibytes", "hidden_copies_milli", "workspace_milli", "multimodal_copies_milli"),
-            *("activation_margin", "activation_margin_milli", "non_torch_pipeline", "non_torch_margin"),
-            *("graph_layer_bytes", "graph_margin"),
-        ):
-            lines.append(f"    {name}: {getattr(known, name)}")
-        lines.append(f"    non_torch_by_tp: {{{by_tp}}}")
-    return "\n".join(lines) + "\n"
+        known = asdict(coefficients(entry, fitted))
+        ranges.append(
+            {"since": known.pop("since"), "until": known.pop("until"), "source": entry.why, **known}
+        )
+    about = (
+        "Coefficients of vLLM's memory budget by release: written by scripts/fit_budget.py, not by hand."
+        f" {rows} rows of start-up logs were fitted. Names: kvplan/engines/vllm/memory.py, Coefficients."
+    )
+    return json.dumps({"about": about, "ranges": ranges}, indent=1) + "\n"
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ def load_model(model: ModelLike, *, revision: str | None = None, weights_from: s
     found = _loaded(model, revision)
     if weights_from is None:
         return found
-    from kvplan.readers.model_weights import counted
+    from kvplan.readers.meta_model import counted
 
     return counted(found, weights_from)
 

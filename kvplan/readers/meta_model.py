@@ -11,14 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+from kvplan.architectures.config.quant_file import split_quant
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.model import Model
 from kvplan.readers.build_keys import allowed_values
 from kvplan.weights.facts import COUNT
 from kvplan.weights.stored import Checkpoint, Stored
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
+TRANSFORMERS = "transformers"
 _NAMES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 _AUTOS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModel")
@@ -129,3 +133,23 @@ def _set(module: str, name: str, *, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(found, name, before)
+
+
+def counted(model: Model, how: str = TRANSFORMERS) -> Model:
+    """The model with its tensors counted by building its class. Nothing is counted unless somebody asks.
+
+    Raises KvplanError(bad-setting) for another way, CannotRunHere(missing-extra), KvplanError(no-weights).
+    """
+    if how != TRANSFORMERS:
+        raise KvplanError(
+            "bad-setting", f"weights_from is {how!r}", help=f"the one way to count is {TRANSFORMERS}"
+        )
+    if not model.config:
+        raise KvplanError("no-weights", f"{model.id} has no config to build a class from")
+    if model.quantization:
+        raise KvplanError(
+            "no-weights",
+            f"{model.id} is stored as {model.quantization}: its tensors are not those of the class",
+            help="give the directory of the checkpoint, or hf:org/name: the safetensors headers are read",
+        )
+    return replace(model, counted=tensors_on_meta(split_quant(model.config)[0]))

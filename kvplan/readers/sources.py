@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,7 @@ def _starts_as_gguf(path: Path) -> bool:
 def _from_config(file: Path) -> Model:
     from kvplan.architectures.config.read import read_config
     from kvplan.readers.json_input import parse_json, read_limited
+    from kvplan.readers.weight_sources import Beside
 
     raw = parse_json(read_limited(file), name=str(file))
     _check_native(raw, str(file))
@@ -124,7 +126,8 @@ def _from_config(file: Path) -> Model:
     quant = None
     if file.name == _CONFIG and _kind(beside):
         quant = parse_json(read_limited(beside), name=str(beside))
-    return read_config(raw, id=_id_of(file), source=str(file), hf_quant_config=quant)
+    model = read_config(raw, id=_id_of(file), source=str(file), hf_quant_config=quant)
+    return replace(model, weights=Beside(file.parent)) if file.name == _CONFIG else model
 
 
 def _check_native(raw: dict[str, Any], name: str) -> None:

@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from kvplan.architectures.weights import sources_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.readers.cards.find import weight_variants
-from kvplan.readers.model_weights import sources_of
 
 _WORD = re.compile(r"(nvfp4|mxfp4|mxfp8|fp8|int8|int4|bitsandbytes)")
 

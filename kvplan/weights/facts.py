@@ -7,6 +7,7 @@ model's name.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -69,7 +70,7 @@ class WeightSources:
     """Everything that is known about a model's weights.
 
     stated_bytes: of one GPU, by the user. inventory_source: ``card`` or ``parameter count``. problem: why
-    there is no inventory. shape: for a checkpoint without one.
+    there is no inventory. shape: for a checkpoint without one. named: bytes by the names of a GGUF file.
     """
 
     stated_bytes: int | None = None
@@ -79,6 +80,7 @@ class WeightSources:
     inventory_source: str = COUNT
     shape: Shape | None = None
     problem: KvplanError | None = None
+    named: Callable[[], Mapping[str, int]] | None = None
 
 
 @lru_cache(maxsize=4096)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from kvplan.errors import KvplanError
-from kvplan.readers.coefficients import FILE, read_coefficients, vllm_coefficients
-from kvplan.readers.yaml.strict import load_yaml
+from kvplan.engines.vllm.coefficients import FILE, coefficients_of, vllm_coefficients
+from kvplan.engines.vllm.memory import Coefficients
+from kvplan.record import field_names
 from scripts.field_rows import read_rows
 from scripts.fit_budget import RANGES, file_text, fit, report, usable
 from tests.recorded import DATA
@@ -42,26 +44,17 @@ def test_only_the_measured_releases_are_called_calibrated() -> None:
         assert vllm_coefficients(version).calibrated is entry.calibrated
 
 
-def test_a_gap_between_ranges_is_an_error() -> None:
-    text = FILE.read_text(encoding="utf-8").replace('until: "0.17"', 'until: "0.16"')
-    with pytest.raises(KvplanError, match=r"ends at 0\.16, but 0\.17 follows"):
-        read_coefficients(load_yaml(text, name="x.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "code"),
-    [
-        ("kvplan: vllm-budget/v1", "kvplan: other/v1", "invalid-coefficients"),
-        ("calibrated: false", "calibrated: 1", "invalid-coefficients"),
-        ("graph_margin: 0", "graph_margin: -1", "invalid-coefficients"),
-        ("graph_margin: 0", "graph_marge: 0", "unknown-key"),
-    ],
-)
-def test_a_broken_file_is_refused(old: str, new: str, code: str) -> None:
-    text = FILE.read_text(encoding="utf-8").replace(old, new, 1)
-    with pytest.raises(KvplanError) as caught:
-        read_coefficients(load_yaml(text, name="x.yaml"))
-    assert caught.value.code == code
+def test_the_ranges_follow_each_other_and_are_whole_numbers() -> None:
+    ranges = json.loads(FILE.read_text(encoding="utf-8"))["ranges"]
+    assert [entry["until"] for entry in ranges[:-1]] == [entry["since"] for entry in ranges[1:]]
+    assert ranges[-1]["until"] is None
+    for entry in ranges:
+        known = coefficients_of(entry)
+        amounts = [getattr(known, name) for name in field_names(Coefficients)[3:]]
+        flat = [one for amount in amounts for one in (amount if isinstance(amount, tuple) else (amount,))]
+        numbers = [one for pair in flat for one in (pair if isinstance(pair, tuple) else (pair,))]
+        assert all(isinstance(number, int) and number >= 0 for number in numbers)
+        assert list(known.non_torch_by_tp) == sorted(known.non_torch_by_tp)
 
 
 def test_the_file_is_what_the_fit_writes() -> None:

@@ -233,9 +233,9 @@ def test_prediction_layers_without_tensors_are_an_interval() -> None:
 def test_a_bound_holds_what_is_known() -> None:
     """Where the prediction layers are known, they lie below the bound that would be taken otherwise."""
     from kvplan.api import load_model
+    from kvplan.architectures.weights import sources_of
     from kvplan.dtypes import BFLOAT16
     from kvplan.engines.budget.drafts import _MODULE, own_bytes, sizes_of
-    from kvplan.readers.model_weights import sources_of
     from kvplan.weights.facts import weights_per_rank
     from kvplan.weights.ranks import Parallel
 

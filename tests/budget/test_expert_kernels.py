@@ -98,8 +98,8 @@ def test_every_gpu_that_runs_mxfp4_has_a_kernel(
 @given(st.sampled_from(["gpt-oss-20b", "gpt-oss-120b"]), st.sampled_from([1, 2, 4, 8]), st.integers(8, 33))
 def test_a_kernel_never_keeps_less_than_is_stored(model: str, tp: int, minor: int) -> None:
     from kvplan.api import load_model
+    from kvplan.architectures.weights import sources_of
     from kvplan.dtypes import BFLOAT16
-    from kvplan.readers.model_weights import sources_of
     from kvplan.weights.facts import weights_by_kernel, weights_per_rank
     from kvplan.weights.ranks import Parallel
 

@@ -139,7 +139,7 @@ def test_the_lines_the_pool_and_what_is_unused_make_the_total(
 @given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 16), st.booleans())
 def test_ranks_that_talk_have_no_less_than_a_lone_gpu(tp: int, pp: int, dp: int, calibrated: bool) -> None:
     """Over tensor, pipeline or expert parallelism; more of one never takes less."""
-    from kvplan.readers.coefficients import vllm_coefficients
+    from kvplan.engines.vllm.coefficients import vllm_coefficients
 
     for release in ((0, 9), (0, 11), (0, 14), (0, 17), (0, 19), (0, 33)):
         known = replace(vllm_coefficients(release), calibrated=calibrated)

@@ -21,9 +21,9 @@ from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
 from kvplan.architectures.inventory import inventory_of, known_decoders
 from kvplan.architectures.lineages import lineages
+from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import BFLOAT16
 from kvplan.model import Model
-from kvplan.readers.weight_sources import unquantised
 from kvplan.weights import Inventory, Parallel
 from kvplan.weights.ranks import block_bytes
 from kvplan.weights.stored import has_drafts

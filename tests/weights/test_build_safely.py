@@ -149,8 +149,8 @@ def test_sizes_are_bounded_before_anything_is_built(change: dict[str, Any]) -> N
 def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A question about a model without tensor rules leaves alone what happens to be installed."""
     from kvplan.architectures import inventory
+    from kvplan.architectures.weights import sources_of
     from kvplan.readers import meta_model
-    from kvplan.readers.model_weights import sources_of
 
     def refuse(raw: object) -> None:
         raise AssertionError("a model was built")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kvplan.architectures.config.read import read_config
+from kvplan.architectures.weights import sources_of, sources_of_config
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.readers.safetensors_header import (
@@ -19,7 +21,7 @@ from kvplan.readers.safetensors_header import (
     read_checkpoint,
     read_file_header,
 )
-from kvplan.readers.weight_sources import open_sources, sources_of_config, sources_of_directory
+from kvplan.readers.sources import open_model
 from kvplan.weights import ALONE, Checkpoint, Index, Parallel, Stored, WeightSources, weights_per_rank
 from tests.weights.checkpoints import TINY_LLAMA, header_of, llama_tensors, write_checkpoint, write_file
 
@@ -31,7 +33,7 @@ def test_headers_give_every_byte(tmp_path: Path, shards: int) -> None:
     assert isinstance(found, Checkpoint)
     assert found.bytes == sum(tensor.bytes for tensor in llama_tensors(TINY_LLAMA))
     assert found.bytes_by_dtype() == {"BF16": found.bytes}
-    facts = weights_per_rank(sources_of_directory(tmp_path), Parallel(2, 2), BFLOAT16)
+    facts = weights_per_rank(sources_of(open_model(str(tmp_path))), Parallel(2, 2), BFLOAT16)
     assert facts.source == "safetensors headers"
     same = weights_per_rank(sources_of_config(TINY_LLAMA), Parallel(2, 2), BFLOAT16)
     assert facts.bytes_per_rank == same.bytes_per_rank
@@ -46,7 +48,7 @@ def test_an_index_alone_gives_the_total(tmp_path: Path) -> None:
     tensors = llama_tensors(TINY_LLAMA)
     write_checkpoint(tmp_path, TINY_LLAMA, tensors, shards=2, files=False)
     assert isinstance(read_checkpoint(tmp_path), Index)
-    facts = weights_per_rank(sources_of_directory(tmp_path), ALONE, BFLOAT16)
+    facts = weights_per_rank(sources_of(open_model(str(tmp_path))), ALONE, BFLOAT16)
     assert facts.source == "safetensors index"
     assert facts.total_bytes == sum(tensor.bytes for tensor in tensors) + PADDED
 
@@ -54,13 +56,13 @@ def test_an_index_alone_gives_the_total(tmp_path: Path) -> None:
 def test_an_index_that_contradicts_the_config_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA, "F32"), shards=2, files=False)
     with pytest.raises(KvplanError, match="the config's tensors make") as caught:
-        weights_per_rank(sources_of_directory(tmp_path), ALONE, BFLOAT16)
+        weights_per_rank(sources_of(open_model(str(tmp_path))), ALONE, BFLOAT16)
     assert caught.value.code == "no-weights"
 
 
 def test_float32_checkpoints_take_the_served_dtype(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA, "F32"))
-    facts = weights_per_rank(sources_of_directory(tmp_path), ALONE, BFLOAT16)
+    facts = weights_per_rank(sources_of(open_model(str(tmp_path))), ALONE, BFLOAT16)
     same = weights_per_rank(sources_of_config(TINY_LLAMA), ALONE, BFLOAT16)
     assert facts.bytes_per_rank == same.bytes_per_rank
 
@@ -80,7 +82,7 @@ def test_quantised_bytes_follow_from_the_headers(tmp_path: Path) -> None:
         else:
             tensors.append(tensor)
     write_checkpoint(tmp_path, config, tensors)
-    sources = sources_of_directory(tmp_path)
+    sources = sources_of(open_model(str(tmp_path)))
     assert sources.problem is not None
     assert sources.problem.code == "unknown-quantization"
     whole = weights_per_rank(sources, ALONE, BFLOAT16)
@@ -95,7 +97,7 @@ def test_draft_layers_are_a_line_of_their_own(tmp_path: Path) -> None:
         Stored("mtp.fc.weight", "BF16", (64, 128)),
     ]
     write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA) + extra)
-    facts = weights_per_rank(sources_of_directory(tmp_path), ALONE, BFLOAT16)
+    facts = weights_per_rank(sources_of(open_model(str(tmp_path))), ALONE, BFLOAT16)
     plain = weights_per_rank(sources_of_config(TINY_LLAMA), ALONE, BFLOAT16)
     assert facts.bytes_per_rank == plain.bytes_per_rank
     assert facts.draft_bytes == 2 * 64 * 128 * 2
@@ -104,7 +106,7 @@ def test_draft_layers_are_a_line_of_their_own(tmp_path: Path) -> None:
 def test_a_tied_head_in_the_checkpoint_is_not_counted(tmp_path: Path) -> None:
     tied = {**TINY_LLAMA, "tie_word_embeddings": True}
     write_checkpoint(tmp_path, tied, llama_tensors(TINY_LLAMA))
-    facts = weights_per_rank(sources_of_directory(tmp_path), ALONE, BFLOAT16)
+    facts = weights_per_rank(sources_of(open_model(str(tmp_path))), ALONE, BFLOAT16)
     assert facts.total_bytes == weights_per_rank(sources_of_config(tied), ALONE, BFLOAT16).total_bytes
 
 
@@ -194,11 +196,12 @@ def test_an_index_cannot_point_elsewhere(tmp_path: Path, name: str) -> None:
 def test_names_as_users_type_them(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA))
     for name in (str(tmp_path), str(tmp_path / "config.json")):
-        assert weights_per_rank(open_sources(name), ALONE, BFLOAT16).source == "safetensors headers"
-    facts = weights_per_rank(open_sources("qwen3-32b"), ALONE, BFLOAT16)
+        assert weights_per_rank(sources_of(open_model(name)), ALONE, BFLOAT16).source == "safetensors headers"
+    card = sources_of(replace(open_model("qwen3-32b"), config=None))
+    facts = weights_per_rank(card, ALONE, BFLOAT16)
     assert (facts.source, facts.total_bytes) == ("card", 65_524_246_528)
     with pytest.raises(KvplanError) as caught:
-        weights_per_rank(open_sources("qwen3-32b"), Parallel(2), BFLOAT16)
+        weights_per_rank(card, Parallel(2), BFLOAT16)
     assert caught.value.code == "no-weights"
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api import load_model
+from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import BFLOAT16
-from kvplan.readers.model_weights import sources_of
 from kvplan.weights.facts import weights_per_rank
 from kvplan.weights.ranks import Parallel
 

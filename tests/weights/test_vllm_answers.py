@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.weights import unquantised
 from kvplan.dtypes import scalar
-from kvplan.readers.weight_sources import unquantised
 from kvplan.weights import Inventory, Parallel, bytes_by_stage, parameters_by_stage
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared"

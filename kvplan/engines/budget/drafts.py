@@ -10,11 +10,11 @@ that is made of the target's largest layer.
 from __future__ import annotations
 
 from kvplan.architectures.heads import head_tensors
+from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing
 from kvplan.engines.budget.lines import exact
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.model_weights import sources_of
 from kvplan.record import record
 from kvplan.results import BudgetLine
 from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
+from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, planned_settings, planned_values
 from kvplan.engines.budget import Fit
@@ -17,7 +18,6 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.model_weights import served_sources
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB, ceil_div

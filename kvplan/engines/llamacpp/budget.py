@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about, exact, left_over
@@ -22,7 +22,6 @@ from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.readers.gguf.weights import tensor_bytes
 from kvplan.results import ModelWeights
 from kvplan.settings import Settings
 from kvplan.units import GIB, MIB
@@ -92,7 +91,9 @@ def _weights(model: Model, settings: Settings, options: Options) -> Weights:
             f"llama.cpp loads a GGUF file, and {model.id} was not read from one",
             help=("give the .gguf file", "--weights 15GiB"),
         )
-    tensors = tensor_bytes(Path(model.source))
+    named = sources_of(model).named
+    assert named is not None
+    tensors = named()
     places = [0] * (devices + 1)
     for device, amount in _dealt(tensors, devices, options):
         places[devices if device is None else device] += amount

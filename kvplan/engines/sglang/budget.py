@@ -15,6 +15,7 @@ from math import ceil
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
@@ -35,7 +36,6 @@ from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.shown import fraction_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.readers.model_weights import sources_of
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB, ceil_div

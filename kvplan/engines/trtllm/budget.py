@@ -29,10 +29,10 @@ from kvplan.engines.budget.parts import (
 from kvplan.engines.options import resolve
 from kvplan.engines.trtllm.groups import parallel_of
 from kvplan.engines.trtllm.options import OPTIONS
+from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.memory import Load, activation_peak
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.readers.coefficients import vllm_coefficients
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import GIB

@@ -9,18 +9,18 @@ from operator import attrgetter
 from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
+from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.memory import Load, vllm_budget
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.coefficients import vllm_coefficients
-from kvplan.readers.model_weights import sources_of
 from kvplan.record import field_names, record
 from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import Settings

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
 from kvplan.engines.budget.law import Fell, Room, weights_alone
@@ -23,6 +24,7 @@ from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.budget import utilization, weights_line
+from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
@@ -35,8 +37,6 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.coefficients import vllm_coefficients
-from kvplan.readers.model_weights import served_sources
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel

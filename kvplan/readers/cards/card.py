@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.model import Model
 from kvplan.record import record
+
+if TYPE_CHECKING:
+    from kvplan.weights.facts import WeightSources
 
 FORMAT = "card/v1"
 HOW = {
@@ -62,6 +65,27 @@ class Weights:
         return sum(self.bytes_by_dtype.values()) if self.bytes_by_dtype else None
 
 
+@record(eq=False)
+class OnCard:
+    """A card's bytes; how they are divided is known where its config, or the card itself, lists tensors."""
+
+    stated: Weights
+
+    def sources(self, model: Model) -> WeightSources:
+        from kvplan.architectures.weights import sources_of_model
+        from kvplan.weights.facts import CARD, Index, WeightSources, no_source
+
+        found = sources_of_model(model) if model.config else None
+        if found is not None and found.inventory is not None:
+            return replace(found, inventory_source=CARD)
+        if self.stated.total_bytes is None:
+            problem = None if found is None else found.problem
+            return WeightSources(problem=problem or no_source(model.id))
+        where = f"the card of {model.id} ({self.stated.how})"
+        index = Index(self.stated.total_bytes, (), where, CARD)
+        return WeightSources(index=index, problem=no_source(model.id))
+
+
 @record()
 class Variant:
     """A released model with the card's layers. ``changes``: what differs from the card's own; ``facts`` are
@@ -109,7 +133,9 @@ class Card:
             from kvplan.readers.cards.tensors import checkpoint_of
 
             counted = checkpoint_of(tensors, f"the card of {chosen.id}")
-        model = replace(self.model, id=chosen.id, counted=counted, **chosen.changes)
+        model = replace(
+            self.model, id=chosen.id, counted=counted, weights=OnCard(chosen.weights), **chosen.changes
+        )
         if chosen.source is None:
             return model
         provenance = replace(model.provenance, how=chosen.source.sentence(), revision=chosen.source.revision)

@@ -21,6 +21,7 @@ from kvplan.readers.cards.card import (
     WEIGHTS_HOW,
     Card,
     Expectation,
+    OnCard,
     Source,
     Variant,
     Weights,
@@ -87,6 +88,7 @@ class _Reader(LocatedReader):
             config=self.config(()),
         )
         weights = self.weights(())
+        model = replace(model, weights=OnCard(weights))
         if weights.tensors:
             from kvplan.readers.cards.tensors import checkpoint_of
 

@@ -139,7 +139,7 @@ def card_from_config(source: str, *, count: bool = False, size: SizeOf | None = 
     weights = None
     if count:
         from kvplan.readers.cards.tensors import tensor_lines
-        from kvplan.readers.model_weights import counted
+        from kvplan.readers.meta_model import counted
 
         found = counted(model).counted
         assert found is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.weights import NO_INVENTORY
 from kvplan.errors import KvplanError
 from kvplan.readers.cards.card import Card, Expectation, Weights
 from kvplan.readers.cards.file import card_from_located
@@ -21,7 +22,6 @@ from kvplan.readers.cards.index import (
 )
 from kvplan.readers.cards.schema import schema_errors
 from kvplan.readers.datafiles import data_dir
-from kvplan.readers.weight_sources import NO_INVENTORY
 from kvplan.readers.yaml.marks import Located
 from kvplan.readers.yaml.strict import load_yaml_file
 from kvplan.record import record

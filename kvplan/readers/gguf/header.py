@@ -23,6 +23,7 @@ from kvplan.readers.gguf.file import read_header
 from kvplan.readers.gguf.layers import Stack, read_stack, refuse_unless_plain
 from kvplan.readers.gguf.types import FILE_TYPES, GUESSED
 from kvplan.readers.gguf.view import HEADS, GgufView
+from kvplan.readers.weight_sources import InGguf
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})")
 _FLOATS = {"all_f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -63,6 +64,7 @@ def read_gguf(path: Path) -> Model:
         quantization=None if file_type in _FLOATS else file_type,
         encoder=Encoder(EncoderInput.TEXT) if SPECIAL.get(name, Architecture()).encoder_decoder else None,
         draft_layers=tuple(drafts),
+        weights=InGguf(path),
         no_cache_reason=reason,
         provenance=Provenance(how=GGUF_HEADER, keys=keys),
         warnings=(*cut, *stack.warnings),

@@ -24,6 +24,7 @@ from kvplan.readers.hub.errors import Repository, no_hub, no_network, refusal
 from kvplan.readers.hub.place import Hub, hub_of
 from kvplan.readers.hub.ranged import ask
 from kvplan.readers.json_input import MAX_BYTES, parse_json
+from kvplan.readers.weight_sources import OnHub
 from kvplan.record import record
 from kvplan.units import MIB
 
@@ -47,6 +48,7 @@ def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | No
     repository, raw, quant, fetched = _open(name, revision, endpoint)
     source = f"hf:{repository.id}@{fetched.commit}"
     model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
+    model = replace(model, weights=OnHub(source.removeprefix("hf:")))
     return replace(
         model,
         provenance=replace(model.provenance, revision=fetched.commit),

@@ -1,0 +1,130 @@
+"""What is known of a model's weights: its tensors by its config, and what its door found beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.inventory import inventory_of
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.weights.by_name import Shape
+from kvplan.weights.facts import Index, WeightSources, no_source
+from kvplan.weights.formats import FP8_TENSOR, bnb_4bit
+from kvplan.weights.inventory import Inventory
+from kvplan.weights.quantisation import Quantisation, quantised
+from kvplan.weights.stored import Checkpoint
+
+# What vLLM can do to weights as they load (vllm/model_executor/layers/quantization: fp8.py, bitsandbytes.py).
+_WHILE_LOADING = {
+    "fp8": Quantisation("fp8", FP8_TENSOR),
+    "bitsandbytes": Quantisation("bitsandbytes", bnb_4bit(double=False)),
+}
+NO_INVENTORY = frozenset(
+    "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
+)
+
+
+@lru_cache(maxsize=512)
+def sources_of(model: Model) -> WeightSources:
+    """Everything known, gathered once: counted tensors, what the model's door has a handle on, its config.
+
+    Raises KvplanError where a checkpoint's files are broken.
+    """
+    if model.counted is not None:
+        return sources_of_model(model, model.counted)
+    if model.weights is not None:
+        return model.weights.sources(model)
+    return sources_of_model(model) if model.config else WeightSources(problem=no_source(model.id))
+
+
+def sources_of_model(model: Model, found: Checkpoint | Index | None = None) -> WeightSources:
+    """`sources_of_config` of the model's own config."""
+    raw, quant = split_quant(model.config or {})
+    return sources_of_config(raw, hf_quant_config=quant, found=found, model=model)
+
+
+def sources_of_config(
+    raw: Mapping[str, Any],
+    *,
+    hf_quant_config: Mapping[str, Any] | None = None,
+    found: Checkpoint | Index | None = None,
+    model: Model | None = None,
+) -> WeightSources:
+    """The inventory of a config, what was found beside it, or why there is no inventory."""
+    inventory: Inventory | None = None
+    problem: KvplanError | None = None
+    try:
+        inventory = inventory_of(raw, hf_quant_config=hf_quant_config)
+    except KvplanError as error:
+        if error.code not in NO_INVENTORY:
+            raise
+        problem = error
+        if isinstance(found, Checkpoint) and error.code == "unknown-quantization":
+            # The headers have the bytes; only the division among GPUs comes from the inventory.
+            inventory = inventory_of(unquantised(raw))
+    return WeightSources(
+        checkpoint=found if isinstance(found, Checkpoint) else None,
+        index=found if isinstance(found, Index) else None,
+        inventory=inventory,
+        shape=_shape(raw, model) if inventory is None and model is not None else None,
+        problem=problem,
+    )
+
+
+def unquantised(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without its quantisation, on the top and in the parts."""
+    return {
+        key: unquantised(value) if isinstance(value, Mapping) else value
+        for key, value in raw.items()
+        if key not in ("quantization_config", "compression_config")
+    }
+
+
+def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
+    """What names cannot say, from the model: layers, KV heads, a tied head."""
+    heads = [
+        int(getattr(part, "num_kv_heads", 0))
+        for layer in model.distinct()
+        for part in layer.parts
+        if getattr(part, "num_kv_heads", 0)
+    ]
+    return Shape(model.num_layers, min(heads, default=1), raw.get("tie_word_embeddings") is True)
+
+
+@lru_cache(maxsize=512)
+def served_sources(model: Model, quantization: str | None) -> WeightSources:
+    """The weights under ``--quantization``: as stored, or quantised while they load.
+
+    Raises KvplanError(bad-setting) where the engine would refuse the method.
+    """
+    found = sources_of(model)
+    own = model.quantization or (found.inventory.quantisation if found.inventory else "")
+    if quantization is None or (own and _same(own, quantization)):
+        return found
+    if own:
+        raise KvplanError(
+            "bad-setting",
+            f"{model.id} is stored as {own}: an engine cannot load it as {quantization}",
+            help=f"leave --quantization out, or give {own}",
+        )
+    method = _WHILE_LOADING.get(quantization)
+    if method is None:
+        raise KvplanError(
+            "bad-setting",
+            f"{model.id} is not quantised, and {quantization!r} is no method that quantises while loading",
+            help="--quantization fp8 or bitsandbytes, or give the quantised checkpoint",
+        )
+    if found.inventory is None:
+        return WeightSources(problem=found.problem or no_source(model.id))
+    return WeightSources(
+        inventory=quantised(found.inventory, method), inventory_source=found.inventory_source
+    )
+
+
+def _same(own: str, asked: str) -> bool:
+    """awq and awq_marlin, modelopt and modelopt_fp4 are one method with several kernels."""
+    first, second = (word.replace("-", "_").split("_marlin")[0] for word in (own, asked))
+    return first == second or {first, second} <= {"modelopt", "modelopt_fp4", "modelopt_mixed"}
