@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter, process_time
 
 import kvplan
-from kvplan.api_plan import variants_of
+from kvplan.api.planning import variants_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
 from kvplan.planning.ask import REQUESTS, SEQS, Ask

@@ -15,7 +15,7 @@ from kvplan.version import __version__
 
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
-    from kvplan.api_plan import plan
+    from kvplan.api.planning import plan
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
@@ -31,7 +31,7 @@ _WHERE = {
     "size": "kvplan.api",
     "observe": "kvplan.api",
     "compare": "kvplan.api",
-    "plan": "kvplan.api_plan",
+    "plan": "kvplan.api.planning",
     "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",
     "load_plans": "kvplan.api",

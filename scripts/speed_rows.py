@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kvplan
+from kvplan.api.speed_inputs import speed_inputs
 from kvplan.assumption import Assumptions
 from kvplan.planning.speed import (
     Chunk,
@@ -19,7 +20,6 @@ from kvplan.planning.speed import (
     step_seconds,
 )
 from kvplan.readers.yaml.strict import load_yaml_file
-from kvplan.speed_inputs import speed_inputs
 
 FILE = Path(__file__).parent / "speed_rows.yaml"
 FIGURES = (

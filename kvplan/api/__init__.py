@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvplan.api.arguments import check_each, check_type, takes
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
@@ -17,7 +18,6 @@ from kvplan.api.options import (
     parse_length,
     parse_number,
 )
-from kvplan.arguments import check_each, check_type, takes
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose, fitted, fitted_safely

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kvplan.arguments import takes
+from kvplan.api.arguments import takes
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from kvplan.api.arguments import check_type
 from kvplan.api.load import MODEL, gpus_of, load_model
-from kvplan.arguments import check_type
 from kvplan.engines import OWN_OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu

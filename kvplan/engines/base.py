@@ -195,6 +195,10 @@ def served_dtype(model: Model, settings: Settings) -> Packing:
     return stated if stated.bytes == 2 else SCALARS["bfloat16"]
 
 
+SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
+"""Model types whose attention has sinks."""
+
+
 def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
 

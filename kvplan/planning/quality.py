@@ -7,7 +7,7 @@ evaluation would show. ``aggressive``: small losses that deserve an evaluation o
 
 from __future__ import annotations
 
-from kvplan.engines.vllm.resolve import SINK_TYPES
+from kvplan.engines.base import SINK_TYPES
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.plans.plan import QUALITIES

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
-from kvplan.api_plan import variants_of
+from kvplan.api.planning import variants_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
 from kvplan.gpu import Gpu

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.api.speed_inputs import speed_inputs
 from kvplan.planning.speed import (
     Deployment,
     Figure,
@@ -23,7 +24,6 @@ from kvplan.planning.speed import (
 )
 from kvplan.readers.speed import speed_assumptions
 from kvplan.settings import Settings
-from kvplan.speed_inputs import speed_inputs
 from tests.speed.conftest import Make
 
 MODELS = ["llama-3.1-8b", "qwen3-30b-a3b", "openai/gpt-oss-20b", "deepseek-v2-lite", "qwen3-next-80b-a3b"]

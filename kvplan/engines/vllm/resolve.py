@@ -36,7 +36,6 @@ LATENT_TYPES = frozenset(
 # FalconAttention is built without the cache's settings: its layers always store the model's dtype.
 NATIVE_CACHE = frozenset({"falcon", "RefinedWeb", "RefinedWebModel"})
 # Layers with attention sinks (a learned logit beside the scores): some backends cannot take them.
-SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
 # Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 GEMMA4_VIDEO_TOKENS = 32 * (70 + 2 + 6)

@@ -6,12 +6,11 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from kvplan.dtypes import KvDtype, kv_dtype
-from kvplan.engines.base import rank_terms
+from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, NoBackendError, attention_backend
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS
 from kvplan.engines.vllm.latent import latent_backend
 from kvplan.engines.vllm.resolve import (
-    SINK_TYPES,
     Resolved,
     head_width,
     keeps_latent,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.api import gpus_of, parse_number
-from kvplan.arguments import check_each
+from kvplan.api.arguments import check_each
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget import BUDGETS, choose
@@ -98,7 +98,7 @@ def own_words(
 
 def speed_for(engine: str) -> SpeedOf:
     """The engine's speed estimate, read when it is wanted."""
-    from kvplan.speeds import speed_of
+    from kvplan.api.planning.speeds import speed_of
 
     return speed_of(engine)
 

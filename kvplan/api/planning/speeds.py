@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.api.speed_inputs import speed_inputs
 from kvplan.engines.budget.law import Fell
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -12,7 +13,6 @@ from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.profile import deployment_of
 from kvplan.settings import Settings
-from kvplan.speed_inputs import speed_inputs
 
 SWITCHES = ("enable_dp_attention", "enable_attention_dp")
 GROUPS = "attn_dp_size"

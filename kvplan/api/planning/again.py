@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kvplan.api import changed_settings
-from kvplan.api_plan.inputs import GpuLike, Sizes, choices_of
+from kvplan.api.planning.inputs import GpuLike, Sizes, choices_of
 from kvplan.engines.base import Choice
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
-from kvplan.api_plan.again import Extra, Given, again_of
-from kvplan.api_plan.inputs import (
+from kvplan.api.arguments import takes
+from kvplan.api.planning.again import Extra, Given, again_of
+from kvplan.api.planning.inputs import (
     ALL,
     GpuLike,
     Sizes,
@@ -28,7 +29,6 @@ from kvplan.api_plan.inputs import (
     variants_of,
     words_of,
 )
-from kvplan.arguments import takes
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.laws import compiled_laws
@@ -248,7 +248,7 @@ def _load(model: Model, base: Settings, given: Given) -> Workload:
 
 
 def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
-    from kvplan.plan_levers import levers_of
+    from kvplan.api.planning.levers import levers_of
 
     best = result.options[0]
     model = next(
