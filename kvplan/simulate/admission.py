@@ -20,7 +20,8 @@ _NEVER = 1 << 62
 @record(eq=False)
 class Blocked:
     """Why the first that waits was not admitted: it is not as long as fewer than ``bar`` blocks are free and
-    nothing else has changed. stamp: of the runs that it has names in."""
+    nothing else has changed. stamp: of the runs that it has names in; until: the clock of `Steady` at which
+    somebody who writes them fills a block."""
 
     request: Request
     budget: int
@@ -28,6 +29,7 @@ class Blocked:
     threshold: int
     stamp: int
     bar: int
+    until: int
 
 
 class Admission:
@@ -106,10 +108,12 @@ class Admission:
         return max(0, end - start)
 
     def _note(self, request: Request, budget: int, threshold: int, bar: int) -> None:
-        stamp = self._stamp(request)
         self.blocked = None
-        if stamp >= 0 and not self.memory.fresh:
-            self.blocked = Blocked(request, budget, not self.scheduler.running, threshold, stamp, bar)
+        if not self.memory.fresh:
+            scheduler = self.scheduler
+            until = scheduler.steady.next_fill(request) if scheduler.steady.shared else _NEVER
+            stamp = self._stamp(request)
+            self.blocked = Blocked(request, budget, not scheduler.running, threshold, stamp, bar, until)
 
     def _still(self, request: Request, budget: int, threshold: int) -> bool:
         """Whether the head is blocked as it was."""
@@ -121,30 +125,47 @@ class Admission:
             and was.budget == budget
             and was.threshold == threshold
             and was.alone == (not self.scheduler.running)
+            and was.until > self.scheduler.steady.clock
             and was.stamp == self._stamp(request)
         )
 
-    def stays_blocked(self) -> bool:
-        """Whether nobody can be admitted while steps only take blocks."""
+    def stays_blocked(self) -> int:
+        """For how many steps nobody can be admitted while steps only take blocks.
+
+        Where a waiting prompt must fit as a whole, evicting never helps it: each block that is taken may
+        spare it one (where it was stored twice), and is one free block less. Else its runs must stay as
+        they are.
+        """
         scheduler, engine = self.scheduler, self.engine
         waiting, steady = scheduler.waiting, scheduler.steady
         if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
-            return True
-        if self.memory.pool.watched and len(self.memory.tables) > 1:
-            return False  # a block evicted in one group may free the first chunk of blocks in the others
+            return _NEVER
         request = waiting.head()
-        if request.stale or any(run.doubled for path in request.paths.values() for _, _, run in path):
-            return False
+        if request.stale:
+            return 0
         threshold = engine.threshold if len(scheduler.running) + len(waiting) > 1 else 0
-        return self._still(request, engine.batch - steady.count, threshold)
+        if not self._still(request, engine.batch - steady.count, threshold):
+            return 0
+        assert self.blocked is not None
+        return self.blocked.until - 1 - steady.clock
+
+    def spared(self) -> int:
+        """How many blocks can be taken before one that the waiting head has a name for is evicted."""
+        pool, waiting = self.memory.pool, self.scheduler.waiting
+        if not pool.watched or not waiting:
+            return _NEVER
+        runs = {run for path in waiting.head().paths.values() for _, _, run in path}
+        count, piece = pool.blank, pool.ends.after
+        while piece is not None and piece is not pool.ends and piece.run not in runs:
+            count += piece.stop - piece.start
+            piece = piece.after
+        return count
 
     @staticmethod
     def _stamp(request: Request) -> int:
-        """What happened to its runs so far; -1 where someone writes them."""
+        """What happened to its runs so far."""
         found = 0
         for path in request.paths.values():
             for _, _, run in path:
-                if run.writers:
-                    return -1
                 found += run.stamp
         return found

@@ -69,7 +69,7 @@ class Pool:
             piece = ends.after
             assert piece is not None
             assert piece is not ends, "more blocks taken than are free"
-            if self.watched or piece.run.doubled:
+            if self.watched:
                 piece.run.stamp += 1
             size = piece.stop - piece.start
             if size > count:

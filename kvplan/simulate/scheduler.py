@@ -177,9 +177,14 @@ class Scheduler:
         if self.loose or steady.sliding or not steady.count or (self.engine.overlap and self._pending()):
             return 0
         steps = steady.until_end() - 1
-        if steps < 2 or not self.admission.stays_blocked():
+        if steps < 2:
+            return 0
+        steps = min(steps, self.admission.stays_blocked())
+        if steps < 2:
             return 0
         free = self.memory.pool.free
+        if self.memory.pool.watched:
+            free = min(free, self.admission.spared())
         if steady.needed(steps) <= free:
             return steps
         low, high = 0, steps

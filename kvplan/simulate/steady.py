@@ -93,6 +93,7 @@ class Steady:
             for _, stop, run in path[:-1]:
                 if stop > stored // block:
                     run.writers[request] = None
+                    run.stamp += 1
                     self.shared += 1
 
     def leave(self, request: Request) -> None:
@@ -126,6 +127,17 @@ class Steady:
                 for _, _, run in path[:-1]:
                     if run.writers:
                         self._write(list(run.writers), order)
+
+    def next_fill(self, request: Request) -> int:
+        """The clock at which somebody who writes the request's runs next fills a block."""
+        found = LAST
+        for block, path in request.paths.items():
+            size = max(block, self.memory.unit)
+            for _, _, run in path:
+                for writer in run.writers:
+                    tokens = writer.base + self.clock - self.lag
+                    found = min(found, self.clock + size - tokens % size)
+        return found
 
     def _count(self, request: Request) -> None:
         """The blocks that its table has by now."""
