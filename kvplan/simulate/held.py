@@ -63,11 +63,11 @@ class Held:
         if more <= 0:
             return
         if self.table.single:
-            pool.take(1)
+            pool.take(self.table.times)
             self.spans.append(Span(blocks - 1, blocks, None))
             self.tail = blocks
         else:
-            pool.take(more)
+            pool.take(more * self.table.times)
         self.count = blocks
 
     def let_go_before(self, pool: Pool, limit: int) -> None:
@@ -105,13 +105,15 @@ class Held:
             else:
                 span.start = stop
         self.gone = limit
+        pool.bundles += 1
         for piece in reversed(freed):
             pool.let_go(piece)
         if blank:
-            pool.give_back_blank(blank)
+            pool.give_back_blank(blank * self.table.times)
 
     def let_go(self, pool: Pool) -> None:
         """Give everything back, the last block first."""
+        pool.bundles += 1
         blank = max(0, self.count - max(self.tail, self.gone))
         for span in reversed(self.spans):
             piece = span.piece
@@ -131,7 +133,7 @@ class Held:
             for piece in reversed(chain):
                 pool.let_go(piece)
         if blank:
-            pool.give_back_blank(blank)
+            pool.give_back_blank(blank * self.table.times)
 
     def offer(self, path: Path, blocks: int, boundaries: tuple[int, ...], fresh: set[Stored]) -> None:
         """Give the blocks up to ``blocks`` their identities. fresh: takes those of state groups."""
@@ -192,7 +194,7 @@ class Held:
                 last.piece.stop = upto - first
                 last.stop = upto
             else:
-                piece = Piece(run, pieces, start - first, upto - first)
+                piece = Piece(run, pieces, start - first, upto - first, times=self.table.times)
                 if pieces and not run.doubled:
                     run.doubled = any(one.start < piece.stop and piece.start < one.stop for one in pieces)
                 pieces.append(piece)

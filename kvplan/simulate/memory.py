@@ -8,7 +8,7 @@ from __future__ import annotations
 from kvplan.record import record
 from kvplan.simulate.held import Held, Part, Stored
 from kvplan.simulate.lookup import longest_hit, parts_of, sorts_of
-from kvplan.simulate.pool import Pool
+from kvplan.simulate.pool import ApartError, Pool
 from kvplan.simulate.request import Request
 from kvplan.simulate.settings import Engine
 from kvplan.simulate.steady import LAST, Steady
@@ -28,13 +28,13 @@ class Hit:
 
 
 class Memory:
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.tables = engine, tables_of(engine)
+    def __init__(self, engine: Engine, merged: bool = True) -> None:
+        self.engine, self.tables = engine, tables_of(engine, merged)
         self.pool = Pool(engine.blocks, not engine.reserve or any(table.slides for table in self.tables))
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length
-        self.unit = engine.unit if len(self.tables) > 1 else 1
+        self.unit = engine.unit if len(engine.groups) > 1 else 1
         self.hashed = engine.hashed
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
@@ -50,9 +50,19 @@ class Memory:
             blocks = tokens // table.block
             start = blocks - 1 if table.state and blocks else min(blocks, table.behind(tokens))
             found, unused = parts_of(table, request.paths[table.block], start, blocks)
+            if self.pool.dead and found:
+                self._check_lost(found)
             parts.append(found)
             idle.append(unused)
         return Hit(tokens, longest if longest > tokens else 0, tuple(parts), tuple(idle))
+
+    def _check_lost(self, parts: list[Part]) -> None:
+        """A block that some of the groups of a table still have, and all of them once more: of each the
+        first stored answers, so they are not alike any more."""
+        for pieces, low, high in self.pool.lost:
+            for piece, start, stop, _ in parts:
+                if piece.pieces is pieces and start < high and low < stop:
+                    raise ApartError
 
     def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
         """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
@@ -64,12 +74,12 @@ class Memory:
                     return self.engine.blocks + 2
             blocks, have = ceil_div(tokens, table.block), hit.tokens // table.block
             if table.single:
-                needed += min(max(0, blocks - have), 1) + idle
+                needed += (min(max(0, blocks - have), 1) + idle) * table.times
                 continue
             if whole and table.cap is not None:
                 blocks = min(blocks, table.cap)
             skipped = table.behind(hit.tokens)
-            needed += max(0, blocks - max(skipped, have)) + (idle if have > skipped else 0)
+            needed += (max(0, blocks - max(skipped, have)) + (idle if have > skipped else 0)) * table.times
         return needed
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
@@ -97,7 +107,7 @@ class Memory:
         for one in held:
             more = -(-tokens // one.table.block) - one.count
             if more > 0:
-                needed += 1 if one.table.single else more
+                needed += one.table.times if one.table.single else more * one.table.times
         if needed > pool.free:
             return False
         if needed:

@@ -7,6 +7,10 @@ apart: taken together, held by the same requests, given back together.
 
 Where some requests hold only a part of a piece it is split: ``rest`` is then the part behind it, so who held
 the whole finds all of it from the first.
+
+A piece of a table that stands for several groups (``times``) is as many blocks for each of them. What a
+request gives back stands in the queue group by group (a *bundle*): once the first group has lost a block, the
+same block of the others answers no look-up any more, and only counts (``dead``) until it is taken.
 """
 
 from __future__ import annotations
@@ -21,9 +25,12 @@ class Piece:
     """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
     its neighbours in the queue of what may be evicted, where nobody does."""
 
-    __slots__ = ("after", "before", "pieces", "refs", "rest", "run", "start", "stop")
+    __slots__ = ("after", "before", "bundle", "pieces", "refs", "rest", "run", "start", "stop", "times")
 
-    def __init__(self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1) -> None:
+    def __init__(
+        self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1, times: int = 1
+    ) -> None:
+        self.times, self.bundle = times, 0
         self.run, self.pieces, self.start, self.stop, self.refs = run, pieces, start, stop, refs
         self.rest: Piece | None = None
         self.before: Piece | None = None
@@ -45,13 +52,17 @@ class Run:
 
 
 class Pool:
-    """blank: free blocks without identity; free: these and the queue's; watched: whether evicting may make
+    """blank: free blocks without identity; free: these and the queue's; bundles: how many were given back,
+    bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (pieces of the
+    run's table, start, stop); watched: whether evicting may make
     room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before)."""
 
-    __slots__ = ("blank", "ends", "free", "watched")
+    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "lost", "watched")
 
     def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
+        self.bundles = self.bundle = self.dead = 0
+        self.lost: list[tuple[list[Piece], int, int]] = []
         self.watched = watched
         self.ends = Piece(Run(0), [], 0, 0)
         self.ends.before = self.ends.after = self.ends
@@ -68,10 +79,23 @@ class Pool:
         while count:
             piece = ends.after
             assert piece is not None
+            if self.dead and piece.bundle != self.bundle:
+                if self.dead > count:
+                    self.dead -= count
+                    return
+                count -= self.dead
+                self.dead = 0
+                self.lost.clear()
+                continue
             assert piece is not ends, "more blocks taken than are free"
             if self.watched:
                 piece.run.stamp += 1
             size = piece.stop - piece.start
+            if piece.times > 1:
+                gone = min(size, count)
+                self.bundle = piece.bundle
+                self.dead += gone * (piece.times - 1)
+                self.lost.append((piece.pieces, piece.stop - gone, piece.stop))
             if size > count:
                 piece.stop -= count
                 return
@@ -83,7 +107,8 @@ class Pool:
 
     def give_back(self, piece: Piece) -> None:
         """A piece that nobody holds any more: the last to be evicted."""
-        self.free += piece.stop - piece.start
+        self.free += (piece.stop - piece.start) * piece.times
+        piece.bundle = self.bundles
         ends = self.ends
         last = ends.before
         assert last is not None
@@ -102,7 +127,7 @@ class Pool:
             assert before is not None
             assert after is not None
             before.after, after.before = after, before
-            self.free -= piece.stop - piece.start
+            self.free -= (piece.stop - piece.start) * piece.times
             piece.run.stamp += 1
         piece.refs += 1
 
@@ -114,7 +139,8 @@ class Pool:
     def split(self, piece: Piece, place: int) -> Piece:
         """Cut a piece in two before block ``place``; the part behind is returned, and evicted before the
         other."""
-        behind = Piece(piece.run, piece.pieces, place, piece.stop, piece.refs)
+        behind = Piece(piece.run, piece.pieces, place, piece.stop, piece.refs, piece.times)
+        behind.bundle = piece.bundle
         behind.rest, piece.rest = piece.rest, behind
         piece.stop = place
         piece.pieces.insert(piece.pieces.index(piece) + 1, behind)
@@ -124,6 +150,10 @@ class Pool:
             behind.before, behind.after = before, piece
             before.after = piece.before = behind
         return behind
+
+
+class ApartError(Exception):
+    """Groups of equal rules hold different blocks: each needs a table of its own."""
 
 
 def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]]:

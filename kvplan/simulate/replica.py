@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from kvplan.errors import KvplanError
 from kvplan.simulate.clock import Clock, StepTime
 from kvplan.simulate.names import Arrival, Names, name
-from kvplan.simulate.pool import Run
+from kvplan.simulate.pool import ApartError, Run
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
 from kvplan.simulate.scheduler import Scheduler, Step
@@ -46,14 +46,21 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
     Raises KvplanError where a request can never be admitted: vLLM would wait for ever.
     """
     check(engine)
-    return Replica(trace, engine, time, jump=jump, rows=rows).run()
+    try:
+        return Replica(trace, engine, time, jump=jump, rows=rows).run()
+    except ApartError:
+        return Replica(trace, engine, time, jump=jump, rows=rows, merged=False).run()
 
 
 class Replica:
-    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool) -> None:
+    """merged: groups of equal rules share a table; raises ApartError where they come to differ."""
+
+    def __init__(
+        self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
+    ) -> None:
         self.trace, self.engine, self.time = trace, engine, time
         self.arrivals = trace.arrivals
-        self.scheduler = Scheduler(engine, jump)
+        self.scheduler = Scheduler(engine, jump, merged and jump)
         self.answer = Answer(len(self.arrivals), rows)
         self.coming = self.now = self.free_at = 0
         self.queue: deque[Step] = deque()
@@ -109,7 +116,7 @@ class Replica:
 
     def request(self, number: int, row: Arrival) -> Request:
         made = Request(number, row.at_ns, row.prompt, row.answer, self.engine.length, row.priority)
-        groups = len(self.engine.groups)
+        groups = len(self.scheduler.memory.tables)
         for block, names in self.names.items():
             runs, path = self.runs[block], []
             place = 0

@@ -39,8 +39,8 @@ class Step:
 
 
 class Scheduler:
-    def __init__(self, engine: Engine, jump: bool) -> None:
-        self.engine, self.memory, self.jump = engine, Memory(engine), jump
+    def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
+        self.engine, self.memory, self.jump = engine, Memory(engine, merged), jump
         self.steady = self.memory.steady
         self.running: list[Request] = []
         self.loose: list[Request] = []
@@ -141,7 +141,8 @@ class Scheduler:
         needed = steady.needed(1)
         for request, tokens in wants:
             for one in request.held:
-                needed += max(0, -(-(request.computed + tokens) // one.table.block) - one.count)
+                more = -(-(request.computed + tokens) // one.table.block) - one.count
+                needed += max(0, more) * one.table.times
         return needed > self.memory.pool.free
 
     def _visit_all(self) -> None:

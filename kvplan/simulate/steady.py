@@ -46,7 +46,7 @@ class Steady:
         self.takes: dict[int, tuple[int, dict[int, Bucket]]] = {}
         sorts: dict[tuple[int, int], Sort] = {}
         for table in memory.tables:
-            self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + 1, {}
+            self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + table.times, {}
             if table.slides:
                 made = Sort(table, self.lag)
                 found = sorts.setdefault((made.period, made.offset), made)

@@ -11,6 +11,8 @@ are no longer looked at:
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from kvplan.simulate.settings import ALIGN, CHUNK, FULL, STATE, WINDOW, Engine, Group
 from kvplan.units import ceil_div
 
@@ -18,14 +20,17 @@ from kvplan.units import ceil_div
 class Table:
     """number: place among the groups; cap: most blocks that admission asks for; single: one block a step, at
     the last place (states kept at block boundaries); need: blocks in a row that make a hit; unit: tokens at
-    whose multiples hits end; retention: as the engine's setting; dense: whether every block is kept."""
+    whose multiples hits end; retention: as the engine's setting; dense: whether every block is kept.
+    times: how many neighbouring groups have these very rules: they hold, keep and free the same blocks, so
+    one table stands for all of them (`merged`)."""
 
     __slots__ = (
         "block", "cap", "chunk", "dense", "kind", "need", "number", "retention", "single", "slides", "span",
-        "state", "unit",
+        "state", "times", "unit",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, group: Group, number: int) -> None:
+    def __init__(self, engine: Engine, group: Group, number: int, times: int = 1) -> None:
+        self.times = times
         self.kind, self.block, self.number = group.kind, group.block, number
         self.cap, self.unit, self.retention = engine.cap(group), engine.unit, engine.retention
         self.state = group.kind == STATE
@@ -83,5 +88,9 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def tables_of(engine: Engine) -> tuple[Table, ...]:
-    return tuple(Table(engine, group, number) for number, group in enumerate(engine.groups))
+def tables_of(engine: Engine, merged: bool) -> tuple[Table, ...]:
+    """merged: neighbouring groups of the same rules share a table."""
+    if not merged:
+        return tuple(Table(engine, group, number) for number, group in enumerate(engine.groups))
+    alike = [(group, len(list(some))) for group, some in groupby(engine.groups)]
+    return tuple(Table(engine, group, number, times) for number, (group, times) in enumerate(alike))
