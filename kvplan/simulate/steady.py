@@ -219,7 +219,7 @@ class Steady:
         one = request.held[number]
         limit = one.table.behind(request.base + self.clock - self.lag)
         if limit > one.gone:
-            if self.fresh is not request:
+            if (one.cached < limit or self.memory.states) and self.fresh is not request:
                 self.refresh(request)
                 self.fresh = request
             one.let_go_before(self.pool, limit)
