@@ -21,7 +21,8 @@ _NEVER = 1 << 62
 class Blocked:
     """Why the first that waits was not admitted: it is not as long as fewer than ``bar`` blocks are free and
     nothing else has changed. stamp: of the runs that it has names in; until: the clock of `Steady` at which
-    somebody who writes them fills a block."""
+    somebody who writes them fills a block; given: the pool's blocks given back before of which it can do
+    with."""
 
     request: Request
     budget: int
@@ -30,6 +31,7 @@ class Blocked:
     stamp: int
     bar: int
     until: int
+    given: int
 
 
 class Admission:
@@ -37,6 +39,7 @@ class Admission:
         self.scheduler, self.engine, self.memory = scheduler, scheduler.engine, scheduler.memory
         self.splits = self.engine.states == ALIGN and any(group.kind == STATE for group in self.engine.groups)
         self.spare = self.engine.watermark_blocks
+        self.whole = self.engine.chunked and not self.memory.pool.watched  # the step's budget is no matter
         self.order = 0
         self.blocked: Blocked | None = None
 
@@ -113,29 +116,28 @@ class Admission:
             scheduler = self.scheduler
             until = scheduler.steady.next_fill(request) if scheduler.steady.shared else _NEVER
             stamp = self._stamp(request)
-            self.blocked = Blocked(request, budget, not scheduler.running, threshold, stamp, bar, until)
+            pool = self.memory.pool
+            self.blocked = Blocked(
+                request, budget, not scheduler.running, threshold, stamp, bar, until, pool.given + bar - pool.free
+            )
 
     def _still(self, request: Request, budget: int, threshold: int) -> bool:
-        """Whether the head is blocked as it was."""
-        was = self.blocked
+        """Whether the head is blocked as it was. Where its whole prompt must fit and all groups keep what
+        they have, a block that is given back brings it at most one nearer, and evicting brings it none: what
+        it is spared by a block that was stored twice is one free block less."""
+        was, pool = self.blocked, self.memory.pool
         return (
             was is not None
             and was.request is request
-            and was.bar > self.memory.pool.free
-            and was.budget == budget
-            and was.threshold == threshold
+            and (was.bar > pool.free if pool.watched else was.given > pool.given)
+            and (self.whole or (was.budget == budget and was.threshold == threshold))
             and was.alone == (not self.scheduler.running)
             and was.until > self.scheduler.steady.clock
             and was.stamp == self._stamp(request)
         )
 
     def stays_blocked(self) -> int:
-        """For how many steps nobody can be admitted while steps only take blocks.
-
-        Where a waiting prompt must fit as a whole, evicting never helps it: each block that is taken may
-        spare it one (where it was stored twice), and is one free block less. Else its runs must stay as
-        they are.
-        """
+        """For how many steps nobody can be admitted while steps only take blocks (`spared`)."""
         scheduler, engine = self.scheduler, self.engine
         waiting, steady = scheduler.waiting, scheduler.steady
         if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:

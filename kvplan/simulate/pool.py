@@ -52,16 +52,17 @@ class Run:
 
 
 class Pool:
-    """blank: free blocks without identity; free: these and the queue's; bundles: how many were given back,
+    """blank: free blocks without identity; free: these and the queue's; given: blocks given back so far;
+    bundles: how many were given back,
     bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (pieces of the
     run's table, start, stop); watched: whether evicting may make
     room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before)."""
 
-    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "lost", "watched")
+    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "given", "lost", "watched")
 
     def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
-        self.bundles = self.bundle = self.dead = 0
+        self.bundles = self.bundle = self.dead = self.given = 0
         self.lost: list[tuple[list[Piece], int, int]] = []
         self.watched = watched
         self.ends = Piece(Run(0), [], 0, 0)
@@ -107,18 +108,22 @@ class Pool:
 
     def give_back(self, piece: Piece) -> None:
         """A piece that nobody holds any more: the last to be evicted."""
-        self.free += (piece.stop - piece.start) * piece.times
+        size = (piece.stop - piece.start) * piece.times
+        self.free += size
+        self.given += size
         piece.bundle = self.bundles
         ends = self.ends
         last = ends.before
         assert last is not None
         piece.before, piece.after = last, ends
         last.after = ends.before = piece
-        piece.run.stamp += 1
+        if self.watched:
+            piece.run.stamp += 1
 
     def give_back_blank(self, count: int) -> None:
         self.blank += count
         self.free += count
+        self.given += count
 
     def hold(self, piece: Piece) -> None:
         """One request more holds the piece."""
@@ -128,7 +133,8 @@ class Pool:
             assert after is not None
             before.after, after.before = after, before
             self.free -= (piece.stop - piece.start) * piece.times
-            piece.run.stamp += 1
+            if self.watched:
+                piece.run.stamp += 1
         piece.refs += 1
 
     def let_go(self, piece: Piece) -> None:
