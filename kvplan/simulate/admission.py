@@ -118,7 +118,14 @@ class Admission:
             stamp = self._stamp(request)
             pool = self.memory.pool
             self.blocked = Blocked(
-                request, budget, not scheduler.running, threshold, stamp, bar, until, pool.given + bar - pool.free
+                request,
+                budget,
+                not scheduler.running,
+                threshold,
+                stamp,
+                bar,
+                until,
+                pool.given + bar - pool.free,
             )
 
     def _still(self, request: Request, budget: int, threshold: int) -> bool:

@@ -2,7 +2,8 @@
 
 vllm-project/vllm 0.32 vllm/v1/core/single_type_kv_cache_manager.py. Blocks [gone, count) of the table are
 held (before ``gone`` stands the null block; state groups have gaps as well): those of ``spans``, and from
-``tail`` on blocks that have no identity yet. ``cached``: blocks that have been offered to the prefix cache.
+``tail`` on blocks that have no identity yet. ``cached``: blocks that have been offered to the prefix cache;
+``due``: blocks up to which the rest may be (`FlatMemory`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Span:
 
 
 class Held:
-    __slots__ = ("cached", "count", "gone", "spans", "table", "tail")
+    __slots__ = ("cached", "count", "due", "gone", "spans", "table", "tail")
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.count = self.cached = self.gone = self.tail = 0
+        self.count = self.cached = self.due = self.gone = self.tail = 0
         self.spans: list[Span] = []
 
     def adopt(self, pool: Pool, parts: list[Part], length: int, skipped: int) -> None:

@@ -27,6 +27,9 @@ class Hit:
     idle: tuple[int, ...] = ()
 
 
+NOTHING = Hit(0, 0, ([],), (0,))
+
+
 class Memory:
     def __init__(self, engine: Engine, merged: bool = True) -> None:
         self.engine, self.tables = engine, tables_of(engine, merged)
@@ -34,6 +37,8 @@ class Memory:
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length
+        self.table = self.tables[0]
+        self.block, self.times = self.table.block, self.table.times
         self.unit = engine.unit if len(engine.groups) > 1 else 1
         self.hashed = engine.hashed
         self.fresh: set[Stored] = set()

@@ -127,7 +127,8 @@ class Replica:
                 path.append((start, stop, found))
                 place = stop
             path.append((place, _BEYOND, Run(groups)))
-            made.paths[block] = path
+            made.path = made.paths[block] = path
+            made.own = place
         return made
 
     def wait(self) -> None:

@@ -13,11 +13,12 @@ class Request:
     tokens of steps that have not ended; ahead: answer tokens that are scheduled and not known yet (async);
     stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
     max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
-    admission; steady, base, joined: as in `Steady`."""
+    admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
+    steady, base, joined: as in `Steady`."""
 
     __slots__ = (
         "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "most", "number",
-        "order", "paths", "priority", "prompt", "rank", "running", "stale", "steady", "tokens",
+        "order", "own", "path", "paths", "priority", "prompt", "running", "stale", "steady", "tokens",
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:
@@ -25,11 +26,14 @@ class Request:
         self.tokens, self.most = prompt, prompt + answer
         self.end = min(self.most, limit)
         self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
-        self.base = self.joined = 0
+        self.base = self.joined = self.own = 0
         self.running = self.steady = False
         self.paths: dict[int, Path] = {}
+        self.path: Path = []
         self.held: list[Held] = []
-        self.rank = (priority, at_ns, str(number))
+
+    def rank(self) -> tuple[int, int, str]:
+        return self.priority, self.at_ns, str(self.number)
 
 
 class Fifo:
@@ -72,7 +76,7 @@ class Ranked:
         self.heap: list[tuple[tuple[int, int, str], int, Request]] = []
 
     def add(self, request: Request) -> None:
-        heapq.heappush(self.heap, (request.rank, request.number, request))
+        heapq.heappush(self.heap, (request.rank(), request.number, request))
 
     put_back = add
 
@@ -87,7 +91,7 @@ class Ranked:
             self.add(request)
 
     def remove(self, request: Request) -> None:
-        self.heap.remove((request.rank, request.number, request))
+        self.heap.remove((request.rank(), request.number, request))
         heapq.heapify(self.heap)
 
     def __len__(self) -> int:

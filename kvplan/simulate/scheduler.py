@@ -13,9 +13,10 @@ from __future__ import annotations
 from bisect import insort
 
 from kvplan.simulate.admission import Admission
+from kvplan.simulate.flat import FlatMemory
 from kvplan.simulate.memory import Memory
 from kvplan.simulate.request import Fifo, Ranked, Request
-from kvplan.simulate.settings import PRIORITY, Engine
+from kvplan.simulate.settings import FULL, PRIORITY, Engine
 from kvplan.simulate.steady import LAST
 
 
@@ -38,9 +39,17 @@ class Step:
         self.tokens = self.count = self.context = self.clock = self.ends_ns = 0
 
 
+def memory_of(engine: Engine, merged: bool, flat: bool) -> Memory:
+    """flat: one table of full attention is served by the rules written for it alone."""
+    made = Memory(engine, merged)
+    if flat and len(made.tables) == 1 and made.table.kind == FULL and made.block % made.unit == 0:
+        return FlatMemory(engine, merged)
+    return made
+
+
 class Scheduler:
     def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
-        self.engine, self.memory, self.jump = engine, Memory(engine, merged), jump
+        self.engine, self.memory, self.jump = engine, memory_of(engine, jump and merged, jump), jump
         self.steady = self.memory.steady
         self.running: list[Request] = []
         self.loose: list[Request] = []
