@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.plans.joint import combined, exactly
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
 from kvplan.plans.serve import draft_word, flags_of, serve_of, unsaid
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.joint import combined, exactly
 from kvplan.readers.plans.values import decimal_text, share_text
 from kvplan.readers.yaml.scalars import read_plain
 

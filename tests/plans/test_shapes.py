@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
+from kvplan.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
 from kvplan.readers.plans.traces import read_trace
 from tests.plans.helpers import HEAD, SMALL, plan
 from tests.recorded import BESIDE, record

@@ -62,7 +62,7 @@ def vllm_settings(draw: st.DrawFn) -> Settings:
 def workloads(draw: st.DrawFn) -> Workload:
     inputs, outputs = draw(lengths), draw(lengths)
     rate = draw(st.none() | hundredths)
-    from kvplan.readers.plans.joint import combined
+    from kvplan.plans.joint import combined
 
     return Workload(
         combined(sorted(inputs.items()), sorted(outputs.items())),

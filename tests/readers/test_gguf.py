@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.architectures.gguf.table import NO_CACHE, PLAIN, REFUSED, SPECIAL, known_architectures
 from kvplan.errors import KvplanError
 from kvplan.model import EncoderInput
-from kvplan.readers.gguf.architectures import NO_CACHE, PLAIN, REFUSED, SPECIAL, known_architectures
 from kvplan.readers.gguf.header import read_gguf
 from tests.readers.gguf_files import (
     BASE,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvplan.architectures.gguf.types import BLOCKS, FILE_TYPES, GUESSED, SCALARS
 from kvplan.readers.gguf.file import read_header
-from kvplan.readers.gguf.types import BLOCKS, FILE_TYPES, GUESSED, SCALARS
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.view import MAX_LAYERS
+from kvplan.architectures.gguf.types import ARRAY, BLOCKS, SCALARS, TEXT
 from kvplan.errors import KvplanError
 from kvplan.readers.gguf.stream import CutError, Stream
-from kvplan.readers.gguf.types import ARRAY, BLOCKS, SCALARS, TEXT
 from kvplan.readers.json_input import regular_size
 from kvplan.record import record
 from kvplan.units import MIB

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.plans.joint import joined
 from kvplan.plans.workload import Shape
 from kvplan.readers.json_input import regular_size
-from kvplan.readers.plans.joint import joined
 from kvplan.units import GIB, MIB
 
 _COLUMNS = {
@@ -43,7 +43,7 @@ class Trace(NamedTuple):
     pairs: Counter[tuple[int, int]]
 
     def shapes(self) -> tuple[Shape, ...]:
-        """The joint distribution in a bounded number of shapes (`kvplan.readers.plans.joint`)."""
+        """The joint distribution in a bounded number of shapes (`kvplan.plans.joint`)."""
         return joined(self.pairs)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvplan.errors import KvplanError
+from kvplan.plans.joint import combined, from_percentiles
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.joint import combined, from_percentiles
 from kvplan.readers.plans.parts import Parts
 from kvplan.readers.plans.schema import PERCENTILES, HistogramEntry, PercentilesEntry, WorkloadEntry
 from kvplan.readers.plans.traces import read_trace

@@ -7,8 +7,8 @@ Source: ggml-org/llama.cpp at 0c1e57098, src/models/<architecture>.cpp, src/llam
 from __future__ import annotations
 
 from kvplan.architectures.config.view import derived
-from kvplan.readers.gguf.architectures import Architecture, Indexer, Recurrent, Window
-from kvplan.readers.gguf.view import KV_HEADS, WINDOW, GgufView
+from kvplan.architectures.gguf.table import Architecture, Indexer, Recurrent, Window
+from kvplan.architectures.gguf.view import KV_HEADS, WINDOW, GgufView
 
 _PATTERN = "attention.sliding_window_pattern"
 _GLM_LONG = 1_048_576

@@ -9,6 +9,9 @@ from __future__ import annotations
 from functools import partial
 
 from kvplan.architectures.config.view import MAX_LAYERS, derived
+from kvplan.architectures.gguf.kinds import indexed_layers, recurrent_layers, windowed_layers
+from kvplan.architectures.gguf.table import Architecture, Recurrent, State
+from kvplan.architectures.gguf.view import HEADS, KV_HEADS, WINDOW, GgufView
 from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
@@ -30,9 +33,6 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.model import Layer
-from kvplan.readers.gguf.architectures import Architecture, Recurrent, State
-from kvplan.readers.gguf.kinds import indexed_layers, recurrent_layers, windowed_layers
-from kvplan.readers.gguf.view import HEADS, KV_HEADS, WINDOW, GgufView
 from kvplan.record import record
 
 _CSA, _HCA = 4, 128
