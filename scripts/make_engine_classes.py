@@ -4,9 +4,9 @@
 
 RELEASES: a folder with one folder a release (0.8.5 …), each an unpacked vLLM wheel, of which the tables of
 vllm/model_executor/models/registry.py are read. SOURCE: an unpacked SGLang wheel (``EntryClass`` of
-sglang/srt/models). FILE: tensorrt_llm/_torch/models/_arch_index.py of NVIDIA/TensorRT-LLM
-(``MODEL_ARCH_TO_MODULE``; newer than 1.2, of which it has all). Everything is read as text (ast), nothing is
-imported. Rows of other engines and kinds stay as they are.
+sglang/srt/models, the lists named in SGLANG_LISTS). FILE: tensorrt_llm/_torch/models/_arch_index.py of
+NVIDIA/TensorRT-LLM (``MODEL_ARCH_TO_MODULE``; newer than 1.2, of which it has all). Everything is read as
+text (ast), nothing is imported, but for --transformers. Rows of other engines and kinds stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, read_rows, rows_text
+from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, classes, read_rows, rows_text
 
 GENERATING, POOLING = "generates", "pools"
 _KINDS = {
@@ -68,14 +68,111 @@ def _registry(path: Path) -> dict[str, str]:
     return found
 
 
+SGLANG_LISTS = {
+    "multimodal": ("configs/model_config.py", "multimodal_model_archs"),
+    "text_only": ("configs/model_config.py", "mm_disabled_models"),
+    "prefill_graphs": (
+        "configs/model_config.py",
+        "multimodal_breakable_cuda_graph_supported_model_archs",
+    ),
+    "window_pool": ("configs/model_config.py", "hybrid_swa_archs"),
+    "state_radix": ("arg_groups/overrides.py", "_MAMBA_RADIX_CACHE_ARCHS"),
+    "extra_buffer": ("arg_groups/overrides.py", "_MAMBA_EXTRA_BUFFER_ARCHS"),
+}
+"""Kind of row → the file below sglang/srt and the list in it that has the classes."""
+SGLANG_OPTED_IN = ("Dots3NoteForCausalLM", "MuseSparkForConditionalGeneration")
+"""Classes whose config class sets ``is_hybrid_swa`` (configs/dots3.py, configs/muse_spark.py)."""
+SGLANG_WINDOW = "get_attention_sliding_window_size"
+
+
 def sglang_rows(source: Path) -> list[Row]:
-    """The classes of ``EntryClass``, which the registry collects."""
+    """The classes of ``EntryClass``, which the registry collects; those of the lists; those whose own window
+    is one token less than the config's (``window_less_one``)."""
+    root = source / "sglang/srt"
     names: set[str] = set()
-    for path in sorted((source / "sglang/srt/models").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    less: set[str] = set()
+    bases: dict[str, list[str]] = {}
+    for path in sorted((root / "models").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        shared = any(
+            getattr(node, "name", "") == SGLANG_WINDOW and _takes_one(text, node) for node in tree.body
+        )
+        for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EntryClass":
                 names.update(inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
-    return [Row("sglang", "builds", name, "", "") for name in names]
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                own = [inner for inner in node.body if getattr(inner, "name", "") == SGLANG_WINDOW]
+                if own and (shared or _takes_one(text, own[0])):
+                    less.add(node.name)
+    rows = [Row("sglang", "builds", name, "", "") for name in names]
+    rows += [Row("sglang", "window_pool", name, "", "") for name in SGLANG_OPTED_IN]
+    rows += [Row("sglang", "window_less_one", name, "", "") for name in names if _derives(name, less, bases)]
+    for kind, (file, name) in SGLANG_LISTS.items():
+        rows += [Row("sglang", kind, found, "", "") for found in _listed(root / file, name, root)]
+    return rows
+
+
+def _takes_one(text: str, node: ast.AST) -> bool:
+    return "- 1" in (ast.get_source_segment(text, node) or "")
+
+
+def _derives(name: str, found: set[str], bases: dict[str, list[str]]) -> bool:
+    return name in found or any(_derives(base, found, bases) for base in bases.get(name, ()) if base != name)
+
+
+def _listed(path: Path, name: str, root: Path) -> set[str]:
+    """The texts of a list or set, with those of the lists that are spread into it (``*OTHER``)."""
+    files = [path, *sorted((root / "configs").glob("*.py"))]
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if getattr(targets[0], "id", "") != name:
+                continue
+            found: set[str] = set()
+            for inner in ast.walk(node.value):
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    found.add(inner.value)
+                if isinstance(inner, ast.Starred) and isinstance(inner.value, ast.Name):
+                    found |= _listed(path, inner.value.id, root)
+            return found
+    raise SystemExit(f"{path} has no {name}")
+
+
+THROUGH = ("through_transformers", "not_through_transformers")
+
+
+def through_transformers() -> list[Row]:
+    """The generating classes of the installed transformers, and whether SGLang runs them through its
+    transformers backend (``is_backend_compatible``; model_loader/utils.py, resolve_transformers_arch)."""
+    import transformers
+    from transformers.models.auto import modeling_auto
+
+    names: set[str] = set()
+    for mapping in (
+        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    ):
+        for value in getattr(modeling_auto, mapping, {}).values():
+            names.update((value,) if isinstance(value, str) else value)
+    rows = []
+    for name in names - set(classes("sglang", "builds")):
+        if not IDENTIFIER.fullmatch(name):
+            continue
+        try:
+            found = getattr(transformers, name, None)
+            able = found is not None and found.is_backend_compatible()
+        except (AttributeError, ImportError, RuntimeError):
+            continue
+        rows.append(Row("sglang", THROUGH[0] if able else THROUGH[1], name, "", ""))
+    return rows
 
 
 def trtllm_rows(path: Path) -> list[Row]:
@@ -99,12 +196,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("vllm", "sglang", "trtllm"):
         parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument(
+        "--transformers", action="store_true", help="of this interpreter, for SGLang's backend"
+    )
     given = parser.parse_args()
     rows = read_rows(CLASSES.read_text(encoding="utf-8")) if CLASSES.is_file() else []
     if given.vllm:
         rows = merged(rows, vllm_rows(given.vllm), (GENERATING, POOLING))
     if given.sglang:
-        rows = merged(rows, sglang_rows(given.sglang), ("builds",))
+        rows = merged(rows, sglang_rows(given.sglang), ("builds", "window_less_one", *SGLANG_LISTS))
+    if given.transformers:
+        rows = merged(rows, through_transformers(), THROUGH)
     if given.trtllm:
         rows = merged(rows, trtllm_rows(given.trtllm), ("builds",))
     strange = [row.name for row in rows if not IDENTIFIER.fullmatch(row.name)]

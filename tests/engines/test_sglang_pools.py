@@ -29,9 +29,11 @@ from kvplan.model import Layer, Model, runs_of
 BF16 = kv_dtype("bfloat16")
 DEVICE: Any = None
 ARGUMENTS = Arguments(
-    device=DEVICE, dtype=BFLOAT16, kv=BF16, latent=BF16, index=BF16, backend="fa3", page_size=1, tp=1, pp=1,
-    attn_tp=1, attn_dp=1, dcp=1, ep=1, moe_a2a_backend="none", context_len=8192, chunked_prefill_size=1000,
-    graph_max_batch=8, window_pool=False, swa_ratio=Fraction(1, 2), radix=True, overlap=True, strategy="",
+    device=DEVICE, dtype=BFLOAT16, kv=BF16, latent=BF16, index=BF16, backend="fa3",
+    decode_backend="fa3", page_size=1, tp=1, pp=1, state_tp=1, whole_prefill=False, given_requests=None,
+    draft_windows=0, attn_tp=1, attn_dp=1, dcp=1, ep=1, moe_a2a_backend="none", context_len=8192,
+    chunked_prefill_size=1000, graph_max_batch=8, window_pool=False, swa_ratio=Fraction(1, 2),
+    radix=True, overlap=True, strategy="",
     slots_per_request=1, state_ratio=Fraction(1, 4), padding_slot=1, max_slots=None, max_total_tokens=None,
     max_running_requests=None, draft_tokens=0, draft_layers=0, conv_dtype=BFLOAT16, ssm_dtype=None,
 )  # fmt: skip
@@ -271,14 +273,12 @@ def test_states_alone_give_a_draft_nothing() -> None:
     assert (stage.draft_full, stage.draft_window) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("own", "full", "window"), [((), 1024, 0), ((WINDOW,), 512, 1024), ((WINDOW,) * 3, 0, 2048)]
-)
-def test_drafts_beside_a_window_pool(own: tuple[Layer, ...], full: int, window: int) -> None:
-    """Two draft layers: windows where the model's prediction layers have them, the widest of the stage."""
-    arguments = replace(ARGUMENTS, window_pool=True, draft_layers=2)
+@pytest.mark.parametrize(("windows", "full", "window"), [(0, 1024, 0), (1, 512, 1024), (3, 0, 2048)])
+def test_drafts_beside_a_window_pool(windows: int, full: int, window: int) -> None:
+    """Two draft layers, as many of them windows as the draft's config has: the widest of the stage."""
+    arguments = replace(ARGUMENTS, window_pool=True, draft_layers=2, draft_windows=windows)
     narrow = Layer((FullAttention(1, 64),))
-    (stage,) = build_pools(model(narrow, DENSE, WINDOW, drafts=own), arguments).stages
+    (stage,) = build_pools(model(narrow, DENSE, WINDOW), arguments).stages
     assert (stage.draft_full, stage.draft_window) == (full, window)
 
 

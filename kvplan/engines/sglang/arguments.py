@@ -12,14 +12,24 @@ from fractions import Fraction
 from kvplan.dtypes import KvDtype, Packing, scalar
 from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
-from kvplan.engines.sglang.backends import backend_of, page_size_of
+from kvplan.engines.sglang.backends import (
+    backend_of,
+    decode_backend_of,
+    is_large_hopper_vl,
+    page_size_of,
+)
 from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
 from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
 from kvplan.engines.sglang.models import (
+    PURE_STATE,
     RATIO_OVERRIDES,
+    class_of,
     has_extra_buffer,
     has_window_pool,
+    prefills_whole,
+    uses_state_radix,
+    window_layers,
 )
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -29,14 +39,21 @@ from kvplan.settings import Settings
 
 SPECULATIVE_REQUESTS = 48
 """max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
+COMPRESSED_REQUESTS = 256
+"""DeepSeek-V4's, set before speculation's (arg_groups/deepseek_v4_hook.py, apply_deepseek_v4_defaults)."""
+_NO_RADIX = frozenset(("WhisperForConditionalGeneration",))
+"""Classes without reuse of prompts (arg_groups/attention_hook.py)."""
 
 
 @record()
 class Arguments(KeptHash):
     """Everything that decides the pools.
 
-    attn_tp: ranks that share a request's heads; attn_dp: groups of them. ep: ranks among which whole experts
-    are divided. chunked_prefill_size: as given or by the GPU, before attention groups divide it.
+    attn_tp: ranks that share a request's heads; attn_dp: groups of them; state_tp: ranks that share a state.
+    ep: ranks among which whole experts are divided. chunked_prefill_size: as given or by the GPU, before
+    attention groups divide it; whole_prefill: prompts are not divided (the class cannot), which is resolved
+    after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
+    or by speculation; given_requests: as given. draft_windows: window layers of the draft.
     """
 
     device: Device
@@ -45,16 +62,19 @@ class Arguments(KeptHash):
     latent: KvDtype
     index: KvDtype
     backend: str
+    decode_backend: str
     page_size: int
     tp: int
     pp: int
     attn_tp: int
+    state_tp: int
     attn_dp: int
     dcp: int
     ep: int
     moe_a2a_backend: str
     context_len: int
     chunked_prefill_size: int
+    whole_prefill: bool
     graph_max_batch: int
     window_pool: bool
     swa_ratio: Fraction
@@ -67,16 +87,18 @@ class Arguments(KeptHash):
     max_slots: int | None
     max_total_tokens: int | None
     max_running_requests: int | None
+    given_requests: int | None
     draft_tokens: int
     draft_layers: int
+    draft_windows: int
     conv_dtype: Packing
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
 
     @property
     def rank_prefill_size(self) -> int:
-        """chunked_prefill_size of one attention group (arg_groups/parallel_hook.py)."""
-        return self.chunked_prefill_size // self.attn_dp
+        """chunked_prefill_size of one attention group (arg_groups/parallel_hook.py); -1: not divided."""
+        return -1 if self.whole_prefill else self.chunked_prefill_size // self.attn_dp
 
 
 def resolve_arguments(model: Model, settings: Settings, options: Options, context_len: int) -> Arguments:
@@ -91,17 +113,23 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     ep, backend_of_experts = _experts(settings, options)
     dtype = model_dtype(model, settings)
     draft_tokens, draft_layers = _speculation(model, settings, options)
-    strategy = _strategy(model, options)
     capacity = capacity_for(device.memory_mib)
     chunk = options.count("chunked_prefill_size")
     running = settings.max_num_seqs
+    if running is None and has_kind(model, Kind.COMPRESSED):
+        running = COMPRESSED_REQUESTS
     if running is None and draft_tokens:
         running = SPECULATIVE_REQUESTS
     kv = cache_dtype(model, settings, device, dtype)
-    backend = backend_of(model, settings, device, kv, strategy=strategy, options=options)
+    asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
+    backend = backend_of(model, settings, device, kv, strategy=asked_strategy, options=options)
+    decode_backend = decode_backend_of(model, settings, device, backend)
+    page_size = page_size_of(model, settings, device, backend, decode_backend)
+    radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
+    strategy, overlap = _strategy(model, settings, options, radix=radix)
     check_fp4(model, kv, backend, device)
     ratio = options.share("swa_full_tokens_ratio")
-    own_ratio = RATIO_OVERRIDES.get(model.architecture or "")
+    own_ratio = RATIO_OVERRIDES.get(class_of(model))
     if ratio is None and has_kind(model, Kind.COMPRESSED):
         own_ratio = "0.1"
     state_ratio = options.share("mamba_full_memory_ratio")
@@ -112,30 +140,35 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         latent=latent_dtype(model, kv, device, options),
         index=index_dtype(model, kv, device, backend, dtype),
         backend=backend,
-        page_size=page_size_of(model, settings, device, backend),
+        decode_backend=decode_backend,
+        page_size=page_size,
         tp=tp,
         pp=settings.pipeline_parallel_size,
         attn_tp=tp // attn_dp,
+        state_tp=tp if class_of(model) in PURE_STATE else tp // attn_dp,
         attn_dp=attn_dp,
         dcp=dcp,
         ep=ep,
         moe_a2a_backend=backend_of_experts,
         context_len=context_len,
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
-        graph_max_batch=graph_max_batch(device.memory_mib, tp, settings.max_num_seqs),
+        whole_prefill=prefills_whole(model),
+        graph_max_batch=_graph_batch(model, settings, device),
         window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
-        radix=not options.flag("disable_radix_cache"),
-        overlap=strategy != "no_buffer" and not options.flag("disable_overlap_schedule"),
+        radix=radix,
+        overlap=overlap,
         strategy=strategy,
-        slots_per_request=_slots_per_request(strategy, options),
+        slots_per_request=_slots_per_request(strategy, radix=radix, overlap=overlap),
         state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
         padding_slot=int(options.flag("mamba_padding_slot")),
         max_slots=options.count("max_mamba_cache_size"),
         max_total_tokens=options.count("max_total_tokens"),
         max_running_requests=running,
+        given_requests=settings.max_num_seqs,
         draft_tokens=draft_tokens,
         draft_layers=draft_layers,
+        draft_windows=_draft_windows(model, settings, options),
         conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
         ssm_dtype=None
         if settings.mamba_ssm_cache_dtype == "auto"
@@ -205,8 +238,9 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     given = options.count("draft_layers")
     draft = settings.speculative_model
     own = len(model.draft_layers) if draft is None else draft.num_layers
-    layers = given if given is not None else own
-    if not layers:
+    charged = own if draft is not None else model.facts.get("sglang_draft_layers", own)
+    layers = given if given is not None else int(charged or 0)
+    if not own and not given:
         raise KvplanError(
             "no-draft",
             f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
@@ -215,24 +249,43 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     return settings.num_speculative_tokens + 1, layers
 
 
-def _strategy(model: Model, options: Options) -> str:
-    """extra_buffer where the class supports it and scheduling overlaps, else no_buffer."""
+def _draft_windows(model: Model, settings: Settings, options: Options) -> int:
+    """Window layers of the config that is read for the draft: the draft's, without one the target's."""
+    if options.count("draft_layers") is not None:
+        return 0
+    source = settings.speculative_model or model
+    return window_layers(source) if has_window_pool(source) else 0
+
+
+def _strategy(model: Model, settings: Settings, options: Options, *, radix: bool) -> tuple[str, bool]:
+    """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
+    overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
     strategy = options.word("mamba_radix_cache_strategy") or "auto"
-    if strategy != "auto" or options.flag("disable_radix_cache") or not has_kind(model, Kind.STATE):
-        return strategy
-    return (
-        "extra_buffer"
-        if has_extra_buffer(model) and not options.flag("disable_overlap_schedule")
-        else "no_buffer"
-    )
+    overlap = not options.flag("disable_overlap_schedule") and settings.pipeline_parallel_size == 1
+    if strategy != "auto" or not radix or not uses_state_radix(model):
+        return strategy, overlap
+    wanted = not options.flag("disable_overlap_schedule") or (settings.block_size or 1) > 1
+    if wanted and has_extra_buffer(model):
+        return "extra_buffer", overlap
+    return "no_buffer", False
 
 
-def _slots_per_request(strategy: str, options: Options) -> int:
+def _slots_per_request(strategy: str, *, radix: bool, overlap: bool) -> int:
     """State slots that one running request is charged (kv_cache_configurator.py, _calculate_mamba_ratio)."""
-    if options.flag("disable_radix_cache"):
+    if not radix:
         return 1
     if strategy == "extra_buffer_lazy":
         return 4
     if strategy == "extra_buffer":
-        return 4 if options.flag("disable_overlap_schedule") else 5
+        return 5 if overlap else 4
     return 3
+
+
+def _graph_batch(model: Model, settings: Settings, device: Device) -> int:
+    """The largest decode graph; Qwen3-VL on Hopper follows --max-running-requests up to 512
+    (expand_multimodal_decode_graph_to_running_limit)."""
+    given = settings.max_num_seqs
+    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given)
+    if given is not None and found < given <= 512 and is_large_hopper_vl(model, device):
+        return given
+    return found

@@ -1,8 +1,8 @@
 """Which attention backend a model gets on a GPU, and the pages that it needs.
 
 sgl-project/sglang 0.5.23 arg_groups/model_override_base.py (get_default_attn_backend),
-arg_groups/overrides.py (_mla_backend_page_constraints, _fa4_page_constraint, _page_size_default),
-arg_groups/model_overrides/*.py.
+arg_groups/overrides.py (_mla_backend_page_constraints, _attention_backend_fa3_fp8_fallback,
+_fa4_page_constraint, _page_size_default), arg_groups/model_hook.py, arg_groups/model_overrides/*.py.
 """
 
 from __future__ import annotations
@@ -12,52 +12,196 @@ from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
-from kvplan.engines.sglang.models import is_deepseek
+from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
+from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
 from kvplan.model import Model
 from kvplan.settings import Settings
+
+FROM_GIB = 60
+"""Qwen3-VL on Hopper has defaults of its own from this memory on (model_overrides/qwen3_vl.py)."""
+_HOPPER_VL = frozenset(("qwen3_vl", "qwen3_vl_moe"))
+_HYBRID_QWEN = frozenset(
+    """Qwen3NextForCausalLM Qwen3_5MoeForConditionalGeneration InternS2PreviewForConditionalGeneration
+    InternS2MobiusForConditionalGeneration Qwen3_5ForConditionalGeneration
+    Qwen4ExpForConditionalGeneration""".split()
+)
+"""model_overrides/qwen3_5.py and qwen4_exp.py: on SM100 they set the page size too."""
+_TRITON_SM100 = frozenset(
+    """FalconH1ForCausalLM JetNemotronForCausalLM JetVLMForConditionalGeneration
+    MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration""".split()
+)
+_FLASHINFER_SM100 = frozenset("GraniteMoeHybridForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM".split())
+_GEMMA4 = frozenset(
+    "Gemma4ForConditionalGeneration Gemma4ForCausalLM Gemma4UnifiedForConditionalGeneration".split()
+)
+_EXAONE = frozenset("Exaone4ForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM".split())
+_LLAMA4 = frozenset(("Llama4ForConditionalGeneration", "Llama4ForCausalLM"))
+_LFM2 = frozenset(("Lfm2ForCausalLM", "Lfm2MoeForCausalLM"))
+_ACCEPTED: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
+    (frozenset(("GptOssForCausalLM",)), frozenset("triton trtllm_mha fa3 fa4 aiter".split())),
+    (_LLAMA4, frozenset("fa3 aiter triton trtllm_mha".split())),
+    (_GEMMA4, frozenset("trtllm_mha triton fa4 aiter".split())),
+    (_EXAONE, frozenset("fa3 triton trtllm_mha".split())),
+    (frozenset(("IQuestQ1ForCausalLM",)), frozenset(("fa3",))),
+)
+"""Classes that take some backends only (handle_model_specific_adjustments)."""
 
 
 def backend_of(
     model: Model, settings: Settings, device: Device, kv: KvDtype, *, strategy: str, options: Options
 ) -> str:
-    """As given, else the model's own override, else the default by architecture and GPU."""
-    if settings.attention_backend is not None:
-        return settings.attention_backend.lower()
+    """As given, else the model's own override, else the default by architecture and GPU.
+
+    strategy: of the states, as given. Raises KvplanError(unsupported-setting) for a backend that the class
+    or the GPU does not take.
+    """
     if has_kind(model, Kind.COMPRESSED):
         return "dsv4"
+    found = settings.attention_backend.lower() if settings.attention_backend is not None else None
+    if found is None:
+        found = _own(model, settings, device, strategy, options) or _default(model, settings, device, kv)
+    _check(model, device, kv, found)
+    return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
+
+
+def decode_backend_of(model: Model, settings: Settings, device: Device, backend: str) -> str:
+    """The backend of decoding, where it is not that of prefill."""
+    if settings.attention_backend is None:
+        if is_large_hopper_vl(model, device):
+            return "flashinfer"
+        if class_of(model) == "KimiK3ForConditionalGeneration" and settings.decode_context_parallel_size > 1:
+            return "cutedsl_mla"
+    return backend
+
+
+def is_large_hopper_vl(model: Model, device: Device) -> bool:
+    """large_hopper_qwen3_vl_model_type."""
+    enough = device.memory_mib is not None and device.memory_mib >= FROM_GIB * 1024
+    return (
+        device.nvidia
+        and device.major == 9
+        and enough
+        and is_multimodal(model)
+        and str(model.facts.get("top_model_type")) in _HOPPER_VL
+    )
+
+
+def _own(model: Model, settings: Settings, device: Device, strategy: str, options: Options) -> str | None:
+    """What the class's own override says (arg_groups/model_overrides); None: nothing."""
+    name = class_of(model)
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    blackwell = device.nvidia and device.major in (10, 11, 12)
     if is_sparse_latent(model):
         return "dsa"
+    if has_kind(model, Kind.INDEXER):
+        return "fa4" if sm100 else "fa3" if hopper else None
+    if sm100:
+        return _own_sm100(model, settings, strategy, options)
+    if is_large_hopper_vl(model, device):
+        return None
+    if name in _GEMMA4 or _named(model, "gemma4", "diffusion_gemma"):
+        return "triton"
+    if _named(model, "inkling"):
+        return "fa4" if hopper else "triton"
+    if _named(model, "beam") and (hopper or blackwell):
+        return "trtllm_mha"
+    if _named(model, "iquest_q1"):
+        return "fa3"
+    if _named(model, "kimi_k3") and settings.decode_context_parallel_size > 1:
+        return "trtllm_mla"
+    if _named(model, "step3p5", "step3p7"):
+        return "fa3" if hopper else "fa4" if blackwell else None
+    if _named(model, "gpt_oss", "llama4"):
+        return "fa3" if hopper else "triton" if device.nvidia else "aiter"
+    ampere = device.nvidia and device.capability >= (8, 0)
+    if name == "Olmo2ForCausalLM" or _windowed_exaone(model):
+        return "fa3" if ampere else "triton"
+    return "triton" if blackwell and _named(model, "nemotron_h") and settings.speculative_method else None
+
+
+def _windowed_exaone(model: Model) -> bool:
+    return class_of(model) in _EXAONE and bool(model.facts.get("sglang_window_pattern"))
+
+
+def _own_sm100(model: Model, settings: Settings, strategy: str, options: Options) -> str | None:
+    """The overrides on SM100 and SM103."""
+    name = class_of(model)
+    if is_deepseek(model) or _named(model, "kimi_k3"):
+        return "trtllm_mla"
+    if _named(model, "iquest_q1"):
+        return "fa3"
+    if name in _TRITON_SM100 or _named(model, "falcon_h1", "diffusion_gemma") or "DiffusionGemma" in name:
+        return "triton"
+    if has_kind(model, Kind.STATE) and (
+        name in _FLASHINFER_SM100 or (not name and _named(model, "lfm2", "granitemoehybrid"))
+    ):
+        return "flashinfer"
+    if _named(model, "mimo_v2", "inkling", "step3p5", "step3p7"):
+        return "fa4"
+    if name in _HYBRID_QWEN or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
+        kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.flag("disable_radix_cache")
+        return "trtllm_mha" if kept or settings.speculative_method is not None else "triton"
+    known = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
+    return (
+        "trtllm_mha"
+        if _named(model, *known) or name == "Olmo2ForCausalLM" or _windowed_exaone(model)
+        else None
+    )
+
+
+def _default(model: Model, settings: Settings, device: Device, kv: KvDtype) -> str:
+    """get_default_attn_backend, for chains of drafts (top-k 1)."""
     if kv.name == "mxfp8":
         return "fa4"
-    if not device.nvidia:
-        return "aiter"
-    hopper, data_centre = device.major == 9, device.major == 10
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    if class_of(model) == "WhisperForConditionalGeneration":
+        return "flashinfer"
     if has_kind(model, Kind.MLA):
-        if data_centre:
-            return "trtllm_mla" if is_deepseek(model) or _named(model, "kimi_k3") else "flashinfer"
-        return "fa3" if hopper else "triton"
-    if data_centre:
-        return _data_centre_backend(model, settings, strategy, options)
-    if _named(model, "gemma4"):
-        return "triton"
+        if not device.nvidia:
+            heads = max(1, model.num_attention_heads // settings.tensor_parallel_size)
+            return "aiter" if heads in (16, 128) else "triton"
+        return "fa3" if hopper else "flashinfer" if sm100 else "triton"
     if hopper:
         return "fa3"
-    return "triton" if _named(model, "gpt_oss", "llama4", "mimo_v2", "exaone", "olmo3") else "flashinfer"
+    if sm100:
+        return "fa4" if _unequal(model) else "trtllm_mha"
+    if not device.nvidia:
+        return "aiter"
+    return "triton" if has_sinks(model) else "flashinfer"
 
 
-def _data_centre_backend(model: Model, settings: Settings, strategy: str, options: Options) -> str:
-    """SM100: trtllm_mha where K and V are equally wide; some hybrids are kept off it."""
-    if _named(model, "falcon_h1"):
-        return "triton"
-    if _named(model, "lfm2", "granitemoehybrid") and has_kind(model, Kind.STATE):
-        return "flashinfer"
-    if _named(model, "mimo_v2") or has_kind(model, Kind.INDEXER) or _unequal(model):
-        return "fa4"
-    kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.flag("disable_radix_cache")
-    if _named(model, "qwen3_next", "qwen3_5") and not kept and settings.speculative_method is None:
-        return "triton"
-    return "trtllm_mha"
+def has_sinks(model: Model) -> bool:
+    """ModelConfig._detect_attention_sinks: FlashInfer has no attention with sinks."""
+    return class_of(model) in SINKS or bool(model.facts.get("sglang_sinks"))
+
+
+def _check(model: Model, device: Device, kv: KvDtype, backend: str) -> None:
+    name = class_of(model)
+    for names, accepted in _ACCEPTED:
+        if name in names and backend not in accepted and (names is not _EXAONE or _windowed_exaone(model)):
+            raise _refused(name, backend, tuple(sorted(accepted)))
+    if (backend == "triton" and name in _LFM2) or (backend == "flashinfer" and name == "Olmo2ForCausalLM"):
+        raise _refused(name, backend, ("fa3",))
+    if backend in ("trtllm_mla", "cutedsl_mla"):
+        if device.major not in (10, 11, 12):
+            raise _refused(device.name, backend, ("fa3",))
+        if kv.name not in ("fp8_e4m3", "bfloat16", "float16"):
+            raise KvplanError(
+                "unsupported-dtype",
+                f"SGLang's backend {backend} keeps its cache in bfloat16 or fp8_e4m3, not in {kv.name}",
+                help="use fp8_e4m3",
+            )
+    if backend == "trtllm_mha" and device.major not in (9, 10, 12):
+        raise _refused(device.name, backend, ("flashinfer",))
+
+
+def _refused(who: str, backend: str, ways: tuple[str, ...]) -> KvplanError:
+    return KvplanError(
+        "unsupported-setting",
+        f"SGLang does not run {who} with the attention backend {backend}",
+        help=tuple(f"--attention-backend {way}" for way in ways),
+    )
 
 
 def _unequal(model: Model) -> bool:
@@ -70,31 +214,32 @@ def _unequal(model: Model) -> bool:
 
 def _named(model: Model, *stems: str) -> bool:
     """By the start of the model type, or of the class's name without underscores."""
-    own = (model.model_type.replace("-", "_"), (model.architecture or "").lower())
+    own = (model.model_type.replace("-", "_"), class_of(model).lower())
     return any(own[0].startswith(stem) or own[1].startswith(stem.replace("_", "")) for stem in stems)
 
 
-def page_size_of(model: Model, settings: Settings, device: Device, backend: str) -> int:
+def page_size_of(model: Model, settings: Settings, device: Device, backend: str, decode: str) -> int:
     """--page-size (here block_size), made what the model or the backend needs; 1 by default."""
     asked = settings.block_size
     if has_kind(model, Kind.COMPRESSED):
         return 256
     if is_sparse_latent(model):
         return 64
+    sm100 = device.nvidia and device.major == 10
+    if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
+        asked = 64 if backend == "trtllm_mha" else 1
     if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
         return asked or (128 if device.major in (9, 10) else 1)
-    if backend == "flashmla" or backend == "hpc_ops":
-        return 64
-    if backend in ("trtllm_mla", "cutedsl_mla"):
-        return asked if asked in (32, 64) else 64
-    if backend == "trtllm_mha":
-        return asked if asked in (16, 32, 64, 128) else 64
-    if (
-        backend == "fa4"
-        and device.major == 10
-        and not any(
-            isinstance(part, MultiHeadLatentAttention) for run in model.runs for part in run.layer.parts
-        )
-    ):
-        return 128
+    either = (backend, decode)
+    if "flashmla" in either:
+        asked = 64
+    if ("trtllm_mla" in either or "cutedsl_mla" in either) and asked not in (32, 64):
+        asked = 64
+    if "trtllm_mha" in either and asked not in (16, 32, 64, 128):
+        asked = 64
+    if "hpc_ops" in either:
+        asked = 64
+    latent = any(isinstance(part, MultiHeadLatentAttention) for run in model.runs for part in run.layer.parts)
+    if "fa4" in either and sm100 and not latent:
+        return 1 if class_of(model) == "DiffusionGemmaForBlockDiffusion" else 128
     return asked or 1

@@ -14,7 +14,6 @@ from functools import lru_cache
 from math import ceil
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
@@ -33,20 +32,15 @@ from kvplan.engines.options import Options, resolve
 from kvplan.engines.sglang.arguments import resolve_arguments
 from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.options import OPTIONS
-from kvplan.engines.sglang.shown import fraction_of
+from kvplan.engines.sglang.shown import fraction_of, image_reserve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
-from kvplan.units import MIB, ceil_div
+from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory, Tensor
 from kvplan.weights.ranks import Parallel, elements_on_rank
-
-VLM_CACHE = 100 * MIB
-"""SGLANG_VLM_CACHE_SIZE_MB."""
-_VISION = (24, 1024)
-"""Layers and width that the engine assumes where the image encoder's config has no such keys."""
 
 
 @once_a_start
@@ -72,8 +66,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
             raise
         return Fit(None, None, (no_pool(error),))
     shape = shape_of(model, dtype.bytes)
-    vision = _vision(model)
-    fraction = fraction_of(model, arguments, vision)
+    images = image_reserve(model, arguments)
+    fraction = fraction_of(model, arguments)
     context = context_line(arguments.tp * arguments.pp)
     before = total - sum(line.bytes for line in (context, *reserved))
     lines = [*loaded, context, *reserved]
@@ -81,8 +75,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         lines.append(
             exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
         )
-    if vision is not None:
-        lines.append(exact("image cache", VLM_CACHE, "SGLANG_VLM_CACHE_SIZE_MB, 100 MiB by default"))
+    if images:
+        lines.append(exact("image cache", images, "SGLANG_VLM_CACHE_SIZE_MB, or Qwen3-VL's feature pool"))
     lines.append(_slack(before, fraction, given=arguments.mem_fraction_static is not None))
     budget = left_over(gpu.slug, total, total, tuple(lines), calibrated=False)
     taken = sum(line.bytes for line in lines[:-1]) - context.bytes - sum(line.bytes for line in reserved)
@@ -167,17 +161,3 @@ def _slack(before: int, fraction: Fraction, *, given: bool) -> BudgetLine:
         max(0, ceil(before * (1 - fraction))),
         f"slack: memory before the weights · (1 − mem_fraction_static {float(fraction):.3f}, {how})",
     )
-
-
-def _vision(model: Model) -> tuple[int, int] | None:
-    """Layers and width of the image encoder, by the keys that the engine asks for; None without one."""
-    raw = split_quant(model.config)[0] if model.config else {}
-    vision = raw.get("vision_config")
-    if not isinstance(vision, Mapping):
-        return None
-    found = (vision.get("num_hidden_layers"), vision.get("hidden_size"))
-    layers, width = (
-        value if isinstance(value, int) and value > 0 else default
-        for value, default in zip(found, _VISION, strict=True)
-    )
-    return layers, width

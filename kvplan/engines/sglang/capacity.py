@@ -10,10 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.record import record
-from kvplan.units import KIB
+from kvplan.units import KIB, ceil_div
 
 MAX_PREFILL_TOKENS = 16384
 MLA_GRAPH_RESERVE = 1536
+DEEPEP_PREFILL = 2048
 FLOOR = 10 * KIB
 FLOOR_FROM = 60 * KIB
 
@@ -68,7 +69,8 @@ class Serving:
     """What the automatic fraction looks at beside the GPU.
 
     attn_dp: data-parallel size under --enable-dp-attention, else 0. role: null, prefill or decode
-    (disaggregated serving). vision: layers and hidden size of the image encoder.
+    (disaggregated serving). graph_batch: the largest decode graph where it is known already. prefill_limit:
+    the largest prefill graph where something bounds it. vision: layers and hidden size of the image encoder.
     """
 
     tp: int = 1
@@ -78,7 +80,9 @@ class Serving:
     max_total_tokens: int | None = None
     mla: bool = False
     decode_graphs: bool = True
+    graph_batch: int | None = None
     prefill_graphs: bool = True
+    prefill_limit: int | None = None
     attn_dp: int = 0
     deepep: bool = False
     role: str = "null"
@@ -113,7 +117,9 @@ def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
     chunk = asked.chunked_prefill_size
     if chunk is None:
         chunk = capacity_for(gpu_mem_mib).chunked_prefill_size
-    batch = graph_max_batch(gpu_mem_mib, asked.tp, asked.max_running_requests)
+    batch = asked.graph_batch
+    if batch is None:
+        batch = graph_max_batch(gpu_mem_mib, asked.tp, asked.max_running_requests)
     if asked.role == "decode":
         tokens = (asked.max_running_requests or batch or 1) * asked.draft_tokens
     else:
@@ -137,8 +143,17 @@ def _graphs_mib(asked: Serving, chunk: int, batch: int) -> Fraction:
             if batch > 300:
                 reserved += Fraction(3, 2) * batch * asked.attn_dp
     if asked.role != "decode" and asked.prefill_graphs:
-        if asked.mla:
-            return reserved + MLA_GRAPH_RESERVE
-        largest = chunk if asked.max_total_tokens is None else min(chunk, asked.max_total_tokens)
-        reserved += 8 * len(prefill_graph_sizes(largest))
+        reserved += MLA_GRAPH_RESERVE if asked.mla else 8 * _prefill_graphs(asked, chunk)
+        if asked.deepep:
+            reserved += KIB
     return reserved
+
+
+def _prefill_graphs(asked: Serving, chunk: int) -> int:
+    """How many prefill graphs there are. DeepEP's are those to 2,048 tokens in multiples of 8
+    (cuda_graph_hook.py, apply_deepep_adjustments)."""
+    limit = asked.prefill_limit
+    if asked.deepep:
+        return len({ceil_div(size, 8) for size in prefill_graph_sizes(DEEPEP_PREFILL)})
+    largest = chunk if asked.max_total_tokens is None else min(chunk, asked.max_total_tokens)
+    return len(prefill_graph_sizes(largest if limit is None else min(largest, limit)))

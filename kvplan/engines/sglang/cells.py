@@ -11,12 +11,14 @@ from functools import lru_cache
 from math import prod
 
 from kvplan.dtypes import scalar
-from kvplan.engines.base import named_or_float32, part_terms
+from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.models import STATES
 from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
+    CrossAttention,
+    FullAttention,
     Kind,
     MultiHeadLatentAttention,
     NoCache,
@@ -54,7 +56,42 @@ class Cell:
         return self.conv + self.ssm
 
 
-def pool_layers(model: Model) -> list[Layer]:
+def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
+    """The layers as SGLang's pools price them: where windows have no pool of their own, a window layer of
+    other heads takes the full layers' row (pool_configurator.py, _compute_cell_size)."""
+    layers = _with_encoder(model, _counted_layers(model))
+    full = next((part for layer in layers for part in layer.parts if isinstance(part, FullAttention)), None)
+    if arguments.window_pool or full is None:
+        return layers
+    uniform = {
+        layer: Layer(tuple(full if isinstance(part, SlidingWindow) else part for part in layer.parts))
+        for layer in set(layers)
+    }
+    return [uniform[layer] for layer in layers]
+
+
+def _with_encoder(model: Model, layers: list[Layer]) -> list[Layer]:
+    """A cross attention is a row of the same pool: the encoder's tokens lie in a request's own slots.
+
+    Whisper numbers its encoder's layers before the decoder's (models/whisper.py), and rows are allocated for
+    them; Mllama's cross layers are layers of the decoder (models/mllama.py).
+    """
+    if not has_kind(model, Kind.CROSS):
+        return layers
+    encoder = model.facts.get("sglang_encoder_rows")
+    if model.model_type == "whisper" and not encoder:
+        raise KvplanError("unknown-rule", f"{model.id}: how many layers the encoder has is not known")
+    found: list[Layer] = []
+    for layer in layers:
+        for part in layer.parts:
+            if isinstance(part, CrossAttention):
+                found.append(Layer((FullAttention(part.num_kv_heads, part.head_dim),)))
+            elif part.kind is not Kind.NONE:
+                found.append(Layer((part,)))
+    return [found[0]] * int(encoder or 0) + found
+
+
+def _counted_layers(model: Model) -> list[Layer]:
     """The layers as SGLang's pools count them: without states, every layer has rows, used or not.
 
     Layers that share another's cache or have no attention are given the geometry of the layer at the same
@@ -120,11 +157,11 @@ def cell_of(layer: Layer, arguments: Arguments) -> Cell:
 def _part_cell(part: Part, arguments: Arguments) -> Cell:
     if part.kind is Kind.NONE:
         return Cell()
-    if (part.kind is Kind.STATE and part.family not in STATES) or part.kind is Kind.CROSS:
+    if part.kind is Kind.STATE and part.family not in STATES:
         raise KvplanError("unknown-rule", f"how SGLang stores {part.family} layers is not known")
     terms = part_terms(part, store_of(arguments, part))
     if part.kind is Kind.STATE:
-        on_rank = [term.on_rank(arguments.attn_tp) for term in terms]
+        on_rank = [term.on_rank(arguments.state_tp) for term in terms]
         conv = sum(term.entry_bytes for term in on_rank if term.name.startswith("conv"))
         return Cell(conv=conv, ssm=sum(term.entry_bytes for term in on_rank) - conv)
     ranks = arguments.attn_tp // arguments.dcp

@@ -11,17 +11,21 @@ from kvplan.engines.base import has_kind, served_dtype
 from kvplan.engines.kv_support import unsupported
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.devices import Device
+from kvplan.engines.sglang.models import class_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.settings import Settings
 
 VERSION = "0.5.23"
+_FP8_BY_CLASS = frozenset(("MuseSparkForConditionalGeneration",))
+_BF16_BY_CLASS = frozenset(("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"))
+"""Classes that are served in one dtype whatever is asked (MODEL_OVERRIDES)."""
 FP4 = ("nvfp4", "fp4_mx_block16")
 
 
 def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing) -> KvDtype:
-    """As asked; ``auto`` is the model's dtype, but for FP8 checkpoints of ModelOpt and for DeepSeek."""
+    """As asked; ``auto`` is the model's dtype, but for checkpoints with FP8 scales and for DeepSeek."""
     word = settings.kv_cache_dtype
     if word == "auto":
         return kv_dtype(_automatic(model, device, dtype))
@@ -48,9 +52,15 @@ def _automatic(model: Model, device: Device, dtype: Packing) -> str:
         return "fp8_e4m3"
     if is_sparse_latent(model):
         return "fp8_e4m3" if device.nvidia and device.major >= 10 else "bfloat16"
-    if model.quantization == "modelopt" and (model.kv_cache_scheme or "").startswith("fp8"):
+    if class_of(model) in _FP8_BY_CLASS or kv_scheme_of(model) == "fp8":
         return "fp8_e4m3"
     return dtype.name
+
+
+def kv_scheme_of(model: Model) -> str | None:
+    """``fp8`` where the checkpoint's quantisation makes ``auto`` an fp8 cache (configure_kv_cache_dtype)."""
+    found = model.facts.get("sglang_kv_scheme", model.kv_cache_scheme)
+    return found if isinstance(found, str) else None
 
 
 def is_sparse_latent(model: Model) -> bool:
@@ -99,6 +109,8 @@ def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: 
 
 def model_dtype(model: Model, settings: Settings) -> Packing:
     """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
+    if class_of(model) in _BF16_BY_CLASS:
+        return scalar("bfloat16")
     if settings.dtype != "auto":
         return scalar(settings.dtype)
     stated = model.dtype or "float32"

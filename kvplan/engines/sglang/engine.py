@@ -18,11 +18,11 @@ from kvplan.engines.base import (
     answer_length,
     answer_of,
     encoder_length,
+    has_kind,
     layer_answers,
     planned_settings,
     planned_values,
     request_tokens,
-    too_many_stages,
 )
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
@@ -33,9 +33,11 @@ from kvplan.engines.sglang.expert_kernels import kernels_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.pools import build_pools, solve
+from kvplan.engines.sglang.refusals import own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, Refusal, Request, SizeResult
@@ -72,11 +74,13 @@ class Sglang:
             )
         held, pool, shown = NOTHING_HELD, None, compiled.settings
         if pools is not None:
-            held = held_by_requests(pools, tokens, settings.requests)
+            # An encoder's tokens lie in the same slots as the decoder's.
+            kept = tokens + (encoder_tokens if has_kind(model, Kind.CROSS) else 0)
+            held = held_by_requests(pools, kept, settings.requests)
             if settings.kv_cache_memory is not None and refusal is None:
                 try:
                     sizes = solve(pools, settings.kv_cache_memory)
-                    pool = pool_of(pools, sizes, tokens, settings.kv_cache_memory)
+                    pool = pool_of(pools, sizes, kept, settings.kv_cache_memory)
                     shown = {**shown, **shown_sizes(arguments, sizes)}
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
@@ -103,12 +107,12 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
     arguments = resolve_arguments(model, settings, options, context_len)
-    refusal = refusal_of(model) or too_many_stages(model, settings)
+    refusal = refusal_of(model) or refusal_of_settings(model, settings, options, arguments)
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),
         arguments,
-        build_pools(model, arguments) if refusal is None else None,
+        build_pools(model, arguments) if refusal is None or refusal.code == "max-model-len" else None,
         refusal,
         MappingProxyType(shown_arguments(model, arguments)),
         layer_answers(model, lambda part: store_of(arguments, part)),
@@ -177,12 +181,4 @@ def _gib(amount: int) -> str:
 
 def _context(model: Model, settings: Settings) -> int:
     """--context-length, else the model's own; else as long as the request."""
-    if settings.max_model_len is not None:
-        return settings.max_model_len
-    served = model.facts.get("serving_model_len")
-    return max(
-        1,
-        int(served)
-        if isinstance(served, int) and served
-        else model.max_model_len or request_tokens(model, settings),
-    )
+    return settings.max_model_len or own_context(model) or max(1, request_tokens(model, settings))

@@ -1,18 +1,28 @@
 """What SGLang 0.5.23 knows of model classes.
 
-sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model in
-configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
-arg_groups/model_overrides/*.py.
+sgl-project/sglang python/sglang/srt: EntryClass in models/*.py, is_hybrid_swa_model, multimodal_model_archs
+and the other lists of configs/model_config.py, _MAMBA_EXTRA_BUFFER_ARCHS in arg_groups/overrides.py,
+arg_groups/model_overrides/*.py, resolve_transformers_arch in model_loader/utils.py.
 """
 
 from __future__ import annotations
 
+from kvplan.engines.base import has_kind
 from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
 from kvplan.model import Model
 from kvplan.results import Refusal
 
 SERVED = frozenset(classes("sglang", "builds"))
+_RENAMED = {
+    "Olmo3ForCausalLM": "Olmo2ForCausalLM",
+    "LongcatCausalLM": "LongcatFlashForCausalLM",
+    "LongcatFlashNgramForCausalLM": "LongcatFlashForCausalLM",
+    "DeepseekV41ForCausalLM": "DeepseekV4ForCausalLM",
+}
+"""configs/olmo3.py, configs/deepseek_v41.py, utils/hf_transformers/config.py."""
+PURE_STATE = frozenset(("MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"))
+"""PURE_SSM_ARCHITECTURES: their states are divided over all ranks, attention groups or not."""
 # Window layers get a pool of their own in these only; all others keep every token of them.
 HYBRID_SWA = frozenset(classes("sglang", "window_pool"))
 # The same by model type, for a config that names no class.
@@ -42,14 +52,42 @@ _NO_CLASS = {
     "prompt_tokens": "CPM-Ant",
     "hidden_memory": "XLNet",
 }
+STATE_RADIX = frozenset((*classes("sglang", "state_radix"), "GraniteMoeHybridForCausalLM"))
+"""Hybrids whose states go into the radix cache: only theirs are checked against the strategy."""
+MULTIMODAL = frozenset(classes("sglang", "multimodal"))
+_TEXT_ONLY = frozenset(classes("sglang", "text_only"))
+_BOTH_ENCODERS = frozenset(("MiMoV2ForCausalLM",))
+"""Multimodal only with an image and an audio encoder (MIMO_V2_MULTIMODAL_ARCHS)."""
+_PREFILL_GRAPHS = frozenset(classes("sglang", "prefill_graphs"))
+_UNCHUNKED = frozenset(
+    """Grok1VForCausalLM Grok1AForCausalLM LlavaLlamaForCausalLM MllamaForConditionalGeneration
+    MossVLForConditionalGeneration CLIPModel""".split()
+)
+"""Multimodal classes that prefill a prompt in one piece (is_multimodal_chunked_prefill_supported)."""
+LESS_ONE = frozenset(classes("sglang", "window_less_one"))
+"""Classes whose get_attention_sliding_window_size() is one less than the config's window."""
+_LESS_ONE_TYPES = frozenset(
+    "gpt_oss gemma4 gemma4_text gemma4_unified gemma4_unified_text muse_glimmer mellum beam inkling".split()
+)
+THROUGH = frozenset(classes("sglang", "through_transformers"))
+"""Classes of transformers that SGLang runs through its transformers backend."""
+_NOT_THROUGH = frozenset(classes("sglang", "not_through_transformers"))
+SINKS = frozenset(
+    "GptOssForCausalLM GraniteSWAForCausalLM GraniteMoeSWAForCausalLM IQuestQ1ForCausalLM".split()
+)
 _DEEPSEEK = frozenset(classes("sglang", "like_deepseek"))
 _DEEPSEEK_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "longcat_flash"))
+
+
+def class_of(model: Model) -> str:
+    """The class that SGLang builds for the one that the config names; empty where it names none."""
+    return _RENAMED.get(model.architecture or "", model.architecture or "")
 
 
 def is_one_of(model: Model, classes: frozenset[str], types: frozenset[str]) -> bool:
     """By the class that the config names, else by its model type."""
     if model.architecture is not None:
-        return model.architecture in classes
+        return class_of(model) in classes
     return model.model_type in types
 
 
@@ -57,6 +95,11 @@ def has_window_pool(model: Model) -> bool:
     """is_hybrid_swa_model, for a model that has window layers."""
     windows = any(_is_window(part) for run in model.runs for part in run.layer.parts)
     return windows and is_one_of(model, HYBRID_SWA, HYBRID_SWA_TYPES)
+
+
+def window_layers(model: Model) -> int:
+    """How many layers keep a window."""
+    return sum(run.count for run in model.runs if any(_is_window(part) for part in run.layer.parts))
 
 
 def _is_window(part: object) -> bool:
@@ -74,6 +117,45 @@ def has_extra_buffer(model: Model) -> bool:
     return is_one_of(model, EXTRA_BUFFER, EXTRA_BUFFER_TYPES)
 
 
+def window_size(model: Model, window: int) -> int:
+    """What the class says of the config's window (get_attention_sliding_window_size)."""
+    return window - is_one_of(model, LESS_ONE, _LESS_ONE_TYPES)
+
+
+def is_multimodal(model: Model) -> bool:
+    """ModelConfig.is_multimodal: a class of the list, or a config whose text model is a part of its own."""
+    name = class_of(model)
+    if name in _TEXT_ONLY:
+        return False
+    if name in _BOTH_ENCODERS and not model.facts.get("sglang_vision"):
+        return False
+    return name in MULTIMODAL or bool(model.facts.get("sglang_text_part"))
+
+
+def has_prefill_graphs(model: Model) -> bool:
+    """Whether the model's class may have prefill graphs (disable_breakable_cudagraph_if_incompatible)."""
+    if has_kind(model, Kind.COMPRESSED):
+        return False
+    if class_of(model) == "Glm5NextForConditionalGeneration":
+        return True
+    if any(part.family == "kda" for run in model.runs for part in run.layer.parts):
+        return False
+    if class_of(model) == "InklingForConditionalGeneration":
+        return True  # asked for by the class (apply_inkling_prefill_cuda_graph_default)
+    return not is_multimodal(model) or class_of(model) in _PREFILL_GRAPHS
+
+
+def prefills_whole(model: Model) -> bool:
+    return is_multimodal(model) and class_of(model) in _UNCHUNKED
+
+
+def uses_state_radix(model: Model) -> bool:
+    """Whether the strategies of state caching say something about the model."""
+    if not has_kind(model, Kind.STATE):
+        return False
+    return model.architecture is None or class_of(model) in STATE_RADIX
+
+
 def refusal_of(model: Model) -> Refusal | None:
     """A model that SGLang cannot serve from its own classes or through transformers'."""
     parts = [part for run in model.runs for part in run.layer.parts]
@@ -83,8 +165,17 @@ def refusal_of(model: Model) -> Refusal | None:
                 "unsupported-model",
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
-    name = model.architecture
-    own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)
-    if name is not None and name not in SERVED and own:
-        return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}")
-    return None
+    name = class_of(model)
+    if not name or name in SERVED or name in THROUGH or model.is_gguf:
+        own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)
+        if name and name not in SERVED and own:
+            return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}")
+        return None
+    if model.facts.get("sglang_remote_model"):
+        return None  # the repository's own code may run through the transformers backend
+    why = (
+        "transformers' is not compatible with its backend"
+        if name in _NOT_THROUGH
+        else "neither has transformers"
+    )
+    return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}, and {why}")

@@ -12,8 +12,9 @@ from fractions import Fraction
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, is_window, pool_layers, window_of
+from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, pool_layers, window_of
 from kvplan.engines.sglang.compressed import compressed_bytes, solve_compressed
+from kvplan.engines.sglang.models import window_size
 from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
@@ -24,14 +25,12 @@ EVICTION_INTERVAL = 128
 
 
 def build_pools(model: Model, arguments: Arguments) -> Pools:
-    stages = tuple(_stage(model, part, arguments) for part in split_stages(pool_layers(model), arguments.pp))
-    slots = max(stage.target.slot for stage in stages)
-    return Pools(
-        arguments,
-        stages,
-        slots,
-        window_of(model) if arguments.window_pool and not has_kind(model, Kind.COMPRESSED) else None,
+    stages = tuple(
+        _stage(model, part, arguments) for part in split_stages(pool_layers(model, arguments), arguments.pp)
     )
+    slots = max(stage.target.slot for stage in stages)
+    window = window_of(model) if arguments.window_pool and not has_kind(model, Kind.COMPRESSED) else None
+    return Pools(arguments, stages, slots, None if window is None else window_size(model, window))
 
 
 def split_stages(layers: list[Layer], stages: int) -> list[list[Layer]]:
@@ -65,8 +64,8 @@ def _stage(model: Model, layers: list[Layer], arguments: Arguments) -> Stage:
 def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments) -> tuple[int, int]:
     """What the draft's layers add to the cell: the target's mean layer, times their number.
 
-    Sparse MLA: the latent by layers, and an index key for every draft layer. Window pools: a draft layer
-    is a window layer where the model's own prediction layer is one.
+    Sparse MLA: the latent by layers, and an index key for every draft layer. Window pools: as many draft
+    layers are window layers as the config that is read for them has (spec_aux_hidden_state.py).
     """
     count = arguments.draft_layers
     keeping = [
@@ -77,7 +76,7 @@ def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments
     if target.window:
         full = max((cell_of(layer, arguments).full for layer in keeping), default=0)
         window = max(cell_of(layer, arguments).window for layer in keeping)
-        windows = sum(any(is_window(part) for part in layer.parts) for layer in model.draft_layers[:count])
+        windows = min(arguments.draft_windows, count)
         return full * (count - windows), window * windows
     index = 0
     for layer in keeping:
@@ -150,6 +149,8 @@ def _request_cap(pools: Pools) -> int | None:
     """compute_swa_request_cap: without a radix cache and with --max-running-requests the need is known."""
     arguments = pools.arguments
     if pools.window is None or arguments.radix or arguments.max_running_requests is None:
+        return None
+    if arguments.whole_prefill:
         return None
     if not any(stage.full for stage in pools.stages):
         return None

@@ -7,13 +7,16 @@ from typing import Any
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.arguments import Arguments
+from kvplan.engines.sglang.backends import is_large_hopper_vl
 from kvplan.engines.sglang.capacity import Serving, automatic_mem_fraction_static
 from kvplan.engines.sglang.cells import state_words
-from kvplan.engines.sglang.models import SERVED, has_window_pool
+from kvplan.engines.sglang.models import SERVED, class_of, has_prefill_graphs, has_window_pool, is_multimodal
 from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
+from kvplan.units import MIB
 
+AITER_CONTEXT = 8192
 ROW_MARGIN = 4
 """Columns of req_to_token beyond the context (mem_cache/allocation_sizing.py)."""
 
@@ -24,6 +27,7 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
         "dtype": arguments.dtype.name,
         "kv_cache_dtype": arguments.latent.name,
         "attention_backend": arguments.backend,
+        "decode_attention_backend": arguments.decode_backend,
         "page_size": arguments.page_size,
         "context_len": arguments.context_len,
         "chunked_prefill_size": arguments.rank_prefill_size,
@@ -38,6 +42,8 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
         "gpu": arguments.device.name,
         "mem_fraction_static": float(fraction_of(model, arguments)),
     }
+    if arguments.decode_backend == arguments.backend:
+        del shown["decode_attention_backend"]
     if arguments.attn_dp == 1:
         del shown["attn_dp_size"]
     if arguments.ep > 1:
@@ -59,8 +65,8 @@ def shown_arguments(model: Model, arguments: Arguments) -> dict[str, Any]:
 
 
 def shown_sizes(arguments: Arguments, sizes: Sizes) -> dict[str, Any]:
-    """The sizes found; req_to_token is int32, (max_running_requests + 1) × (context + 4 + drafts)."""
-    columns = arguments.context_len + ROW_MARGIN + arguments.draft_tokens
+    """The sizes found; req_to_token is int32, (max_running_requests + 1) × (context + more)."""
+    columns = arguments.context_len + _more_columns(arguments)
     shown = {
         "max_total_num_tokens": sizes.max_total_num_tokens,
         "max_running_requests": sizes.max_running_requests,
@@ -73,22 +79,77 @@ def shown_sizes(arguments: Arguments, sizes: Sizes) -> dict[str, Any]:
     return shown
 
 
-def fraction_of(model: Model, arguments: Arguments, vision: tuple[int, int] | None = None) -> Fraction:
-    """--mem-fraction-static as given, else the automatic one; vision: an image encoder's layers and width."""
-    if arguments.mem_fraction_static is not None:
-        return arguments.mem_fraction_static
+def _more_columns(arguments: Arguments) -> int:
+    """4 and the drafts; under speculation with pages, what two decode steps may allocate, in whole pages
+    (mem_cache/allocation_sizing.py, get_req_to_token_extra_context_len)."""
+    more, page = ROW_MARGIN + arguments.draft_tokens, arguments.page_size * arguments.dcp
+    if arguments.draft_tokens and page > 1:
+        more = max(more, 2 * arguments.draft_tokens + page - 1)
+    return more
+
+
+def fraction_of(model: Model, arguments: Arguments) -> Fraction:
+    """--mem-fraction-static as given, else the automatic one; AMD's aiter takes 0.85 of either for contexts
+    above 8,192 (arg_groups/attention_hook.py)."""
+    found = arguments.mem_fraction_static
+    if found is None:
+        found = _automatic(model, arguments)
+    scaled = arguments.backend == "aiter" and arguments.context_len > AITER_CONTEXT
+    return found * Fraction("0.85") if scaled else found
+
+
+def _automatic(model: Model, arguments: Arguments) -> Fraction:
+    multimodal = is_multimodal(model)
     serving = Serving(
         tp=arguments.tp,
         pp=arguments.pp,
         chunked_prefill_size=arguments.chunked_prefill_size,
-        max_running_requests=arguments.max_running_requests,
+        graph_batch=arguments.graph_max_batch,
+        prefill_limit=_prefill_limit(model),
+        prefill_graphs=_prefill_graphs(model, arguments),
         max_total_tokens=arguments.max_total_tokens,
         mla=has_kind(model, Kind.MLA),
         attn_dp=arguments.attn_dp if arguments.attn_dp > 1 else 0,
         deepep=arguments.moe_a2a_backend == "deepep",
-        vision=vision,
+        vision=vision_of(model) if multimodal else None,
     )
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)
+
+
+def _prefill_graphs(model: Model, arguments: Arguments) -> bool:
+    """apply_cuda_graph_compatibility: not with pipeline stages, context parallelism or unusual backends."""
+    usual = arguments.moe_a2a_backend in ("none", "deepep", "megamoe", "flashinfer")
+    return arguments.pp == 1 and arguments.dcp == 1 and usual and has_prefill_graphs(model)
+
+
+def _prefill_limit(model: Model) -> int | None:
+    """The largest prefill graph where a class or a name bounds it: Muse-Glimmer (cuda_graph_hook.py), and
+    every model whose path has ``llama-2`` (memory_hook.py)."""
+    if class_of(model).startswith("MuseGlimmerFor"):
+        return 512
+    return 4096 if "llama-2" in model.id.lower() else None
+
+
+def vision_of(model: Model) -> tuple[int, int] | None:
+    """Layers and width of the image encoder by which the automatic fraction is reduced; None without one."""
+    stated = model.facts.get("sglang_vision")
+    if not isinstance(stated, str):
+        return None
+    layers, _, width = stated.partition("x")
+    return int(layers), int(width)
+
+
+def image_reserve(model: Model, arguments: Arguments) -> int:
+    """Bytes for images that are allocated after the pools and taken from their budget.
+
+    kv_cache_configurator.py (mm_runtime_reservation_gb): SGLANG_VLM_CACHE_SIZE_MB, 100 by default; Qwen3-VL
+    on large Hopper GPUs keeps features on the GPU instead (model_overrides/qwen3_vl.py).
+    """
+    if not is_multimodal(model):
+        return 0
+    if is_large_hopper_vl(model, arguments.device):
+        return (3072 if (arguments.given_requests or 0) >= 400 else 1024) * MIB
+    return 100 * MIB
 
 
 def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[str]:
@@ -98,7 +159,7 @@ def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[st
     )
     if windows and not arguments.window_pool:
         found.append(f"SGLang keeps all tokens of {model.model_type}'s window layers")
-    if not refused and model.architecture is not None and model.architecture not in SERVED:
+    if not refused and class_of(model) and class_of(model) not in SERVED:
         found.append(
             f"SGLang has no class of its own for {model.architecture}: it would run through transformers"
         )

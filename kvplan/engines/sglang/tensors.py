@@ -45,7 +45,9 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
         )
     sizes = solve(pools, memory)
     build = Building()
-    _Stage(build, pools, stage, sizes).layers(split_stages(pool_layers(model), arguments.pp), rank.stage)
+    _Stage(build, pools, stage, sizes).layers(
+        split_stages(pool_layers(model, arguments), arguments.pp), rank.stage
+    )
     return build.layout(
         "sglang",
         version,
@@ -120,7 +122,7 @@ class _Stage:
             for part in layer.parts:
                 if part.kind is Kind.STATE:
                     for term in part_terms(part, store_of(self.arguments, part)):
-                        one = stored(term.on_rank(self.arguments.attn_tp)).whole()
+                        one = stored(term.on_rank(self.arguments.state_tp)).whole()
                         states.setdefault((one.name, one.content), []).append((index, one))
                 elif part.kind is not Kind.NONE:
                     self._tokens(part, index)
