@@ -31,6 +31,7 @@ from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
 StoreFor = Callable[[Part], Store]
+TermsOf = Callable[[Part], tuple[Term, ...]]
 
 
 class Engine(Protocol):
@@ -87,14 +88,17 @@ def rank_terms(part: Part, store: Store, tensor_parallel_size: int) -> tuple[Ter
 
 
 def layer_answers(model: Model, store_for: StoreFor, draft: Model | None = None) -> tuple[LayerTerms, ...]:
+    """`layers_with` of the terms that the architecture has under each part's storage."""
+    return layers_with(model, lambda part: part_terms(part, store_for(part)), draft)
+
+
+def layers_with(model: Model, terms_of: TermsOf, draft: Model | None = None) -> tuple[LayerTerms, ...]:
     """The layers of the answer: each distinct layer with its unsharded terms, a separate draft's too."""
     counts = model.distinct()
     for layer, count in draft.distinct().items() if draft is not None else ():
         counts[layer] = counts.get(layer, 0) + count
     return tuple(
-        LayerTerms(
-            layer, count, tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
-        )
+        LayerTerms(layer, count, tuple(term for part in layer.parts for term in terms_of(part)))
         for layer, count in counts.items()
     )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from kvplan.dtypes import FLOAT32, Packing, kv_dtype, scalar
+from kvplan.dtypes import FLOAT32, INT64, Packing, kv_dtype, scalar
 from kvplan.engines.base import (
     NOTHING,
     Held,
@@ -24,18 +24,27 @@ from kvplan.engines.base import (
     encoder_length,
     has_kind,
     held_by,
-    layer_answers,
+    layers_with,
     parse_version,
-    part_terms,
     request_tokens,
 )
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Part, Store
+from kvplan.families import (
+    CompressedAttention,
+    FullAttention,
+    Kind,
+    MultiHeadLatentAttention,
+    Part,
+    SharedKv,
+    SlidingWindow,
+    SparseIndexer,
+    Store,
+)
 from kvplan.model import Model
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
 from kvplan.settings import Settings
-from kvplan.terms import Grows, Term
+from kvplan.terms import Factor, Grows, Term
 from kvplan.terms import Part as Waiting
 
 LATENT_SINCE = (5, 15)
@@ -79,19 +88,18 @@ class Transformers:
             index_key=kv_dtype(element.name),
             conv_columns_less=0,
             window_less=0 if static else 1,
-            expand_mla=parse_version(version) < LATENT_SINCE,
-            as_library=True,
         )
+        expanded = parse_version(version) < LATENT_SINCE
 
-        def store_for(part: Part) -> Store:
-            return _part_store(part, base)
+        def terms_of(part: Part) -> tuple[Term, ...]:
+            return library_terms(part, _part_store(part, base), expanded=expanded)
 
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         allocated = _allocated(model, settings, tokens) if static else tokens
         held, pinned = NOTHING, 0
         for layer, count in model.distinct().items():
-            terms = tuple(term for part in layer.parts for term in part_terms(part, store_for(part)))
+            terms = tuple(term for part in layer.parts for term in terms_of(part))
             held += _held(terms, tokens, allocated, encoder_tokens, static).times(count)
             pinned += count * _pinned_bytes(terms, tokens, encoder_tokens)
         peak = held.bytes if static else max(held.bytes, pinned)
@@ -114,14 +122,60 @@ class Transformers:
                 held.fixed_bytes,
             ),
             total=Total(held.bytes, held.bytes * requests),
-            layers=layer_answers(model, store_for),
+            layers=layers_with(model, terms_of),
             warnings=(
                 *model.warnings,
                 *warnings,
                 *([warning] if warning else []),
-                *_notes(model, settings, base.expand_mla),
+                *_notes(model, settings, expanded),
             ),
         )
+
+
+@lru_cache(maxsize=8192)
+def library_terms(part: Part, store: Store, *, expanded: bool = False) -> tuple[Term, ...]:
+    """The terms of a part as the transformers class keeps them, which is not always what the architecture
+    needs. expanded: every head's K and V instead of MLA's latent (before 5.15).
+
+    cache_utils.py slices a window as ``[-(window - 1):]``, which keeps everything for a window of one token.
+    """
+    terms = _as_built(part, store, expanded=expanded)
+    return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
+
+
+def _as_built(part: Part, store: Store, *, expanded: bool) -> tuple[Term, ...]:
+    if isinstance(part, (FullAttention, SlidingWindow, MultiHeadLatentAttention)) and part.library_window:
+        part = _windowed(part, part.library_window)
+    if isinstance(part, FullAttention) and part.broadcast_heads:
+        # K and V are repeated to all heads before they are cached (models/falcon).
+        part = replace(part, num_kv_heads=part.broadcast_heads)
+    if isinstance(part, SharedKv) and part.library_kv_heads:
+        # The class ignores the sharing (models/hunyuan_v1_dense, models/hunyuan_v1_moe).
+        part = FullAttention(part.library_kv_heads, part.library_head_dim)
+    terms = part.terms(store)
+    if isinstance(part, MultiHeadLatentAttention) and expanded:
+        kept, heads = terms[0].keep_last, Factor("num_heads", part.num_heads, sharded=True)
+        qk, width = part.qk_nope_head_dim + part.qk_rope_head_dim, part.v_head_dim
+        return (
+            Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
+            Term("v", (heads, Factor("v_head_dim", width)), store.kv.value_packing(width), keep_last=kept),
+        )
+    if isinstance(part, CompressedAttention) and part.compress_rate is None:
+        # Plain windows have an ordinary cache: the latent lies in it twice.
+        return tuple(replace(term, factors=(Factor("k_and_v", 2), *term.factors)) for term in terms)
+    if isinstance(part, SparseIndexer):
+        key = replace(terms[0], packing=FLOAT32) if part.float32_key else terms[0]
+        rows = Factor("position_rows", part.position_rows)
+        return (key, Term("index_positions", (rows,), INT64)) if part.position_rows else (key,)
+    return terms
+
+
+def _windowed(part: FullAttention | SlidingWindow | MultiHeadLatentAttention, window: int) -> Part:
+    """The part with the window that the cache keeps, whatever the model reads."""
+    if isinstance(part, FullAttention):
+        heads = part.broadcast_heads or part.num_kv_heads
+        return SlidingWindow(heads, part.head_dim, window, part.v_head_dim)
+    return replace(part, sliding_window=window)
 
 
 @lru_cache(maxsize=4096)

@@ -32,9 +32,6 @@ class Store(KeptHash):
     element types of state-space layers; index_key: format of sparse-attention index keys.
     conv_columns_less: how many of the kernel's columns a conv state leaves out (1: kernel - 1).
     window_less: how many tokens of a window are not kept (1: the newest is in flight).
-    expand_mla: every head's K and V are kept instead of the latent (transformers before 5.15).
-    as_library: what the transformers classes do beyond the architecture (K and V broadcast to all
-    heads before caching, layers that could share a cache but keep their own).
     """
 
     kv: KvDtype = KV_DTYPES["bfloat16"]
@@ -44,8 +41,6 @@ class Store(KeptHash):
     index_key: KvDtype = KV_DTYPES["fp8_per_token_head"]
     conv_columns_less: int = 1
     window_less: int = 0
-    expand_mla: bool = False
-    as_library: bool = False
 
 
 class LayerPart(Protocol):
@@ -87,13 +82,9 @@ class Family(KeptHash):
         raise NotImplementedError
 
 
-def kept_tokens(store: Store, window: int) -> int | None:
-    """How many of the newest tokens a window keeps; None: all.
-
-    transformers slices ``[-(window - 1):]``, which keeps everything for a window of one token.
-    """
-    kept = max(0, window - store.window_less)
-    return None if store.as_library and kept == 0 else kept
+def kept_tokens(store: Store, window: int) -> int:
+    """How many of the newest tokens a window keeps."""
+    return max(0, window - store.window_less)
 
 
 def kv_terms(

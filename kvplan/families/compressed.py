@@ -43,9 +43,7 @@ class CompressedAttention(Family):
     def terms(self, store: Store) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
         if self.compress_rate is None:
-            # The transformers class gives plain windows an ordinary cache: the latent lies in it twice.
-            copies = (Factor("k_and_v", 2),) if store.as_library else ()
-            return (self._latent("window_latent", store, copies, keep_last=kept),)
+            return (self._latent("window_latent", store, keep_last=kept),)
         terms = [self._latent("window_latent", store, keep_last=kept)]
         rate = self.compress_rate
         terms.append(self._latent("compressed_latent", store, stride=rate))
@@ -61,14 +59,12 @@ class CompressedAttention(Family):
         self,
         name: str,
         store: Store,
-        copies: tuple[Factor, ...] = (),
         *,
         keep_last: int | None = None,
         stride: int = 1,
     ) -> Term:
-        factors = (*copies, Factor("head_dim", self.head_dim))
         packing = store.kv.latent_packing(self.head_dim)
-        return Term(name, factors, packing, keep_last=keep_last, stride=stride)
+        return Term(name, (Factor("head_dim", self.head_dim),), packing, keep_last=keep_last, stride=stride)
 
     def _waiting(self, name: str, width: int, store: Store) -> list[Term]:
         """Tokens that no entry covers yet: their value and gate, for one or two streams."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
+from kvplan.families.base import Family, Kind, Store, kv_terms
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -32,6 +32,4 @@ class FullAttention(Family):
     source: ClassVar[str] = "Ainslie et al., GQA (arXiv 2305.13245); Shazeer, MQA (arXiv 1911.02150)"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        heads = self.broadcast_heads if store.as_library and self.broadcast_heads else self.num_kv_heads
-        kept = kept_tokens(store, self.library_window) if store.as_library and self.library_window else None
-        return kv_terms(store, heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept)
+        return kv_terms(store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim)

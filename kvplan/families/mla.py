@@ -14,8 +14,6 @@ class MultiHeadLatentAttention(Family):
     """kv_lora_rank + qk_rope_head_dim numbers per token, replicated over tensor parallelism.
 
     With ``sliding_window`` only the newest tokens are kept (``library_window``: by transformers alone).
-    Expanded (transformers before 5.15) every head keeps its K (qk_nope_head_dim + qk_rope_head_dim) and V
-    (v_head_dim).
     """
 
     kv_lora_rank: int
@@ -32,20 +30,7 @@ class MultiHeadLatentAttention(Family):
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        window = self.library_window if store.as_library and self.library_window else self.sliding_window
-        kept = None if window is None else kept_tokens(store, window)
-        if store.expand_mla:
-            heads = Factor("num_heads", self.num_heads, sharded=True)
-            qk = self.qk_nope_head_dim + self.qk_rope_head_dim
-            return (
-                Term("k", (heads, Factor("qk_head_dim", qk)), store.kv.key_packing(qk), keep_last=kept),
-                Term(
-                    "v",
-                    (heads, Factor("v_head_dim", self.v_head_dim)),
-                    store.kv.value_packing(self.v_head_dim),
-                    keep_last=kept,
-                ),
-            )
+        kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
         rank, rope = self.kv_lora_rank, self.qk_rope_head_dim
         return (
             Term("latent", (Factor("kv_lora_rank", rank),), store.kv.latent_packing(rank), keep_last=kept),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Store
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -26,8 +26,6 @@ class SharedKv(Family):
     source: ClassVar[str] = "Brandon et al., Cross-Layer Attention (arXiv 2405.12981); Gemma-3n report"
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        if store.as_library and self.library_kv_heads:
-            return kv_terms(store, self.library_kv_heads, self.library_head_dim, self.library_head_dim)
         return ()
 
 

@@ -36,8 +36,7 @@ class SlidingWindow(Family):
     )
 
     def terms(self, store: Store) -> tuple[Term, ...]:
-        window = self.library_window if store.as_library and self.library_window else self.sliding_window
-        kept = kept_tokens(store, self.sink_tokens + window)
+        kept = kept_tokens(store, self.sink_tokens + self.sliding_window)
         return kv_terms(
             store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.dtypes import FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Store
 from kvplan.record import record
 from kvplan.terms import Factor, Term
@@ -29,8 +28,4 @@ class SparseIndexer(Family):
 
     def terms(self, store: Store) -> tuple[Term, ...]:
         width = self.index_head_dim
-        packing = FLOAT32 if store.as_library and self.float32_key else store.index_key.key_packing(width)
-        key = Term("index_key", (Factor("index_head_dim", width),), packing)
-        if not (store.as_library and self.position_rows):
-            return (key,)
-        return (key, Term("index_positions", (Factor("position_rows", self.position_rows),), INT64))
+        return (Term("index_key", (Factor("index_head_dim", width),), store.index_key.key_packing(width)),)

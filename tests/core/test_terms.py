@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.dtypes import BFLOAT16, kv_dtype
+from kvplan.engines.transformers import library_terms
 from kvplan.families import (
     FAMILIES,
     ChunkedAttention,
@@ -76,21 +78,36 @@ EXAMPLES: list[Part] = [
     HiddenMemory(1024, 512),
     NgramEmbedding(512, 3, 2),
 ]
-STORES = [
+
+
+class Library(NamedTuple):
+    """Storage as the transformers classes have it."""
+
+    store: Store
+    expanded: bool = False
+
+
+def terms_of(part: Part, store: Store | Library) -> tuple[Term, ...]:
+    if isinstance(store, Library):
+        return library_terms(part, store.store, expanded=store.expanded)
+    return part.terms(store)
+
+
+STORES: list[Store | Library] = [
     Store(),
     Store(kv=kv_dtype("fp8")),
     Store(kv=kv_dtype("nvfp4")),
     Store(kv=kv_dtype("kivi2")),
-    Store(conv_columns_less=0, window_less=1, as_library=True, index_key=kv_dtype("bfloat16")),
-    Store(expand_mla=True, as_library=True),
+    Library(Store(conv_columns_less=0, window_less=1, index_key=kv_dtype("bfloat16"))),
+    Library(Store(), expanded=True),
 ]
 parts = st.sampled_from(EXAMPLES)
 stores = st.sampled_from(STORES)
 lengths = st.integers(0, 300_000)
 
 
-def held(part: Part, store: Store, tokens: int, encoder_tokens: int = 0, tp: int = 1) -> int:
-    return sum(term.on_rank(tp).bytes_at(tokens, encoder_tokens) for term in part.terms(store))
+def held(part: Part, store: Store | Library, tokens: int, encoder_tokens: int = 0, tp: int = 1) -> int:
+    return sum(term.on_rank(tp).bytes_at(tokens, encoder_tokens) for term in terms_of(part, store))
 
 
 def test_every_family_has_an_example() -> None:
@@ -106,23 +123,23 @@ def test_every_family_explains_itself(family: type[Part]) -> None:
 
 
 @given(parts, stores, lengths, st.integers(0, 100_000))
-def test_bytes_never_fall_as_tokens_grow(part: Part, store: Store, tokens: int, more: int) -> None:
+def test_bytes_never_fall_as_tokens_grow(part: Part, store: Store | Library, tokens: int, more: int) -> None:
     """Except where waiting tokens are released: compressed attention and KIVI's waiting K."""
-    if any(term.part is TermPart.WAITING for term in part.terms(store)):
+    if any(term.part is TermPart.WAITING for term in terms_of(part, store)):
         return
     assert held(part, store, tokens) <= held(part, store, tokens + more)
 
 
 @given(parts, stores, lengths)
-def test_what_waits_is_less_than_a_stride(part: Part, store: Store, tokens: int) -> None:
-    for term in part.terms(store):
+def test_what_waits_is_less_than_a_stride(part: Part, store: Store | Library, tokens: int) -> None:
+    for term in terms_of(part, store):
         if term.part is TermPart.WAITING:
             assert term.entries(tokens) < term.stride
 
 
 @given(parts, stores, lengths)
-def test_a_full_window_stops_growing(part: Part, store: Store, tokens: int) -> None:
-    for term in part.terms(store):
+def test_a_full_window_stops_growing(part: Part, store: Store | Library, tokens: int) -> None:
+    for term in terms_of(part, store):
         if term.keep_last is not None and tokens >= term.keep_last:
             assert term.bytes_at(tokens) == term.bytes_at(tokens + 1)
             assert term.growth_at(tokens) == 0
@@ -130,9 +147,9 @@ def test_a_full_window_stops_growing(part: Part, store: Store, tokens: int) -> N
 
 @given(parts, stores, lengths, st.sampled_from([1, 2, 4, 8, 16, 64]))
 def test_replicated_terms_do_not_shrink_and_sharded_ones_never_vanish(
-    part: Part, store: Store, tokens: int, tp: int
+    part: Part, store: Store | Library, tokens: int, tp: int
 ) -> None:
-    for term in part.terms(store):
+    for term in terms_of(part, store):
         mine = term.on_rank(tp)
         if term.shards is Shards.REPLICATED:
             assert mine == term
@@ -142,29 +159,31 @@ def test_replicated_terms_do_not_shrink_and_sharded_ones_never_vanish(
 
 
 @given(parts, stores, st.integers(0, 100_000))
-def test_growth_is_the_difference_of_one_token(part: Part, store: Store, tokens: int) -> None:
-    for term in part.terms(store):
+def test_growth_is_the_difference_of_one_token(part: Part, store: Store | Library, tokens: int) -> None:
+    for term in terms_of(part, store):
         if term.stride == 1 and term.part is TermPart.ENTRIES:
             assert term.growth_at(tokens) == Fraction(term.bytes_at(tokens + 1) - term.bytes_at(tokens))
 
 
 @given(parts, stores, lengths)
-def test_states_do_not_depend_on_length(part: Part, store: Store, tokens: int) -> None:
-    for term in part.terms(store):
+def test_states_do_not_depend_on_length(part: Part, store: Store | Library, tokens: int) -> None:
+    for term in terms_of(part, store):
         if term.grows is Grows.REQUEST:
             assert term.bytes_at(tokens) == term.bytes_at(0) == term.entry_bytes
 
 
 @given(stores, lengths, lengths)
-def test_cross_attention_grows_with_the_encoder_only(store: Store, tokens: int, encoder_tokens: int) -> None:
+def test_cross_attention_grows_with_the_encoder_only(
+    store: Store | Library, tokens: int, encoder_tokens: int
+) -> None:
     part = CrossAttention(20, 64)
     assert held(part, store, tokens, encoder_tokens) == held(part, store, 0, encoder_tokens)
     assert held(part, store, tokens, 0) == 0
 
 
 @given(parts, stores)
-def test_nothing_is_a_float(part: Part, store: Store) -> None:
-    for term in part.terms(store):
+def test_nothing_is_a_float(part: Part, store: Store | Library) -> None:
+    for term in terms_of(part, store):
         assert type(term.entry_bytes) is int
         assert all(type(factor.value) is int for factor in term.factors)
 
