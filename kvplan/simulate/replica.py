@@ -83,7 +83,7 @@ class Replica:
                     break
                 self.now = max(self.now, self.arrivals[self.coming].at_ns)
                 continue
-            if steady.count and len(self.queue) == depth - 1:
+            if steady.count and not scheduler.loose and len(self.queue) == depth - 1:
                 self.leap()
                 self.arrive()
             if scheduler.unfinished or scheduler.gone:
@@ -129,6 +129,7 @@ class Replica:
             path.append((place, _BEYOND, Run(groups)))
             made.path = made.paths[block] = path
             made.own = place
+            made.known = max(made.known, place * block)
         return made
 
     def wait(self) -> None:

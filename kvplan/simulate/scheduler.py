@@ -55,6 +55,7 @@ class Scheduler:
         self.loose: list[Request] = []
         self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
         self.ranked = engine.policy == PRIORITY
+        self.overlap = engine.overlap
         self.admission = Admission(self)
         self.last = Step()
         self.unfinished = 0
@@ -80,18 +81,23 @@ class Scheduler:
             budget = self._serve(step, budget, threshold)
         if budget and self.waiting and not step.preempted:
             self.admission.admit(step, budget, threshold)
-        for request, tokens in step.parts:
-            request.computed += tokens
-            request.flight += tokens
-            ready = request.computed >= request.tokens + request.ahead
-            step.ready.append(ready)
-            step.tokens += tokens
-            step.context += request.computed
-            if ready and engine.overlap:
-                request.ahead += 1
-        step.count += len(step.parts)
+        if step.parts:
+            taken = context = 0
+            readies, overlap = step.ready, self.overlap
+            for request, tokens in step.parts:
+                computed = request.computed = request.computed + tokens
+                request.flight += tokens
+                ready = computed >= request.tokens + request.ahead
+                readies.append(ready)
+                taken += tokens
+                context += computed
+                if ready and overlap:
+                    request.ahead += 1
+            step.tokens += taken
+            step.context += context
+            step.count += len(readies)
         step.clock = steady.clock
-        if steady.count:
+        if steady.count and steady.ends[0][0] <= steady.clock:
             self._end_steady(step)
         self.last = step
         return step
@@ -136,12 +142,14 @@ class Scheduler:
 
     def _interleaved(self, threshold: int) -> bool:
         """Whether steady requests must be visited: others before them could take their tokens or blocks."""
+        last = next(request for request in reversed(self.running) if request.steady)
+        if not self.ranked and self.loose[0].order > last.order:
+            return False
         wants = [(request, self._wants(request, threshold)) for request in self.loose]
         wants = [(request, tokens) for request, tokens in wants if tokens > 0]
         if not wants and not self.ranked:
             return False
         steady = self.steady
-        last = next(request for request in reversed(self.running) if request.steady)
         before = bool(wants) and wants[0][0].order < last.order
         if not before and not self.ranked:
             return False
@@ -267,12 +275,17 @@ class Scheduler:
     def update(self, step: Step) -> list[tuple[Request, bool]]:
         """The step has ended: visited requests that made a token, and whether they leave with it."""
         made: list[tuple[Request, bool]] = []
-        overlap, memory = self.engine.overlap, self.memory
-        parts = [(request, tokens, ready) for (request, tokens), ready in zip(step.parts, step.ready)]
+        overlap, memory = self.overlap, self.memory
+        parts, readies = step.parts, step.ready
         if step.late:
-            parts += [(request, 1, True) for request in step.late]
-            parts.sort(key=lambda part: part[0].order)
-        for request, tokens, ready in parts:
+            if parts:
+                merged = [*zip(parts, readies), *(((request, 1), True) for request in step.late)]
+                merged.sort(key=lambda part: part[0][0].order)
+                parts, readies = [part for part, _ in merged], [ready for _, ready in merged]
+            else:
+                parts = [(request, 1) for request in sorted(step.late, key=_order)]
+                readies = [True] * len(parts)
+        for (request, tokens), ready in zip(parts, readies):
             if request.steady:
                 continue
             request.flight -= tokens

@@ -83,11 +83,18 @@ class Steady:
         self.count += 1
         self.bases += base
         for block, (_, buckets) in self.takes.items():
-            buckets.setdefault(-base % block, {})[request] = None
+            bucket = buckets.get(-base % block)
+            if bucket is None:
+                buckets[-base % block] = {request: None}
+            else:
+                bucket[request] = None
         for sort in self.sorts:
             sort.buckets.setdefault((sort.offset - base) % sort.period, {})[request] = None
         heappush(self.ends, (request.end - 1 - base, request.order, request))
         stored = request.computed - self.lag
+        if request.known <= stored - stored % self.memory.unit:
+            return
+        request.writes = True
         stored -= stored % self.memory.unit
         for block, path in request.paths.items():
             for _, stop, run in path[:-1]:
@@ -108,16 +115,21 @@ class Steady:
             _drop(buckets, -base % block, request)
         for sort in self.sorts:
             _drop(sort.buckets, (sort.offset - base) % sort.period, request)
-        for path in request.paths.values():
-            for _, _, run in path[:-1]:
-                if request in run.writers:
-                    del run.writers[request]
-                    self.shared -= 1
+        if request.writes:
+            request.writes = False
+            for path in request.paths.values():
+                for _, _, run in path[:-1]:
+                    if request in run.writers:
+                        del run.writers[request]
+                        self.shared -= 1
 
     def refresh(self, request: Request) -> None:
         """Bring the block table up to date."""
-        self._count(request)
-        self._write([request], LAST)
+        if self.shared:
+            self._count(request)
+            self._write([request], LAST)
+        else:
+            self._store(request, 0)
 
     def look(self, request: Request, order: int) -> None:
         """``request`` looks up its runs, or is about to write them: what others up to ``order`` have
@@ -189,13 +201,16 @@ class Steady:
     def needed(self, steps: int) -> int:
         """Blocks that the next ``steps`` steps take."""
         found, clock = 0, self.clock
+        if steps == 1:
+            for block, (times, buckets) in self.takes.items():
+                bucket = buckets.get(clock % block)
+                if bucket:
+                    found += len(bucket) * times
+            return found
         for block, (times, buckets) in self.takes.items():
             whole, rest = divmod(steps, block)
             taken = whole * self.count
-            if rest == 1:
-                bucket = buckets.get(clock % block)
-                taken += len(bucket) if bucket else 0
-            elif rest:
+            if rest:
                 taken += sum(
                     len(bucket) for place, bucket in buckets.items() if (place - clock) % block < rest
                 )
@@ -250,11 +265,13 @@ class Steady:
 
     def ended(self) -> list[Request]:
         """Requests whose last step this one is; they leave."""
-        found = []
-        while self.until_end() == 0:
-            request = heappop(self.ends)[2]
-            self.leave(request)
-            found.append(request)
+        found: list[Request] = []
+        ends, clock = self.ends, self.clock
+        while ends and ends[0][0] <= clock:
+            request = heappop(ends)[2]
+            if request.steady and request.base + clock == request.end - 1:
+                self.leave(request)
+                found.append(request)
         return found
 
 
