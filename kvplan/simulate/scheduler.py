@@ -71,13 +71,21 @@ class Scheduler:
         self.memory.fresh.clear()
         threshold = engine.threshold if len(self.running) + len(self.waiting) > 1 else 0
         budget = engine.batch
+        served = False
         if steady.count:
-            if (self.loose or self.ranked) and self._interleaved(threshold):
+            way = self._interleaved(threshold) if self.loose or self.ranked else 0
+            if way == 2:
                 self._visit_all()
+            elif way:
+                self._take_turns(step, self.loose, budget - steady.count, threshold)
+                self._stepped(step)
+                served = True
+                budget -= sum(part[1] for part in step.parts)
             else:
-                budget -= self._steady_step(step)
+                self._steady_step(step)
+            budget -= steady.count
         steady.stepping = True
-        if self.loose:
+        if self.loose and not served:
             budget = self._serve(step, budget, threshold)
         if budget and self.waiting and not step.preempted:
             self.admission.admit(step, budget, threshold)
@@ -104,63 +112,91 @@ class Scheduler:
 
     # --- requests that only make answers ---
 
-    def _steady_step(self, step: Step) -> int:
-        """One token for each of them; how many that are."""
+    def _steady_step(self, step: Step) -> None:
+        """One token for each of them."""
         steady, pool = self.steady, self.memory.pool
         needed = steady.needed(1)
         if needed > pool.free or (needed and steady.blanks):
-            self._press(step)
+            self._take_turns(step, [], 0, 0)
         else:
             if needed:
                 pool.take(needed)
             if steady.sliding:
                 steady.free_behind()
+        self._stepped(step)
+
+    def _stepped(self, step: Step) -> None:
+        steady = self.steady
         steady.clock += 1
         steady.fresh = None
         step.count, step.tokens, step.context = steady.count, steady.count, steady.context
-        return steady.count
 
-    def _press(self, step: Step) -> None:
-        """Blocks do not suffice, or some that are given back are taken again at once: in the requests' order,
-        preempting the last that runs."""
-        steady, pool = self.steady, self.memory.pool
-        for request, needed, groups in steady.turns():
-            if not request.steady:
-                return
-            for group in groups:
-                steady.let_go(request, group)
-            while needed > pool.free:
-                victim = self.running.pop()
-                if victim.steady:
-                    self._visit(victim)
-                else:
-                    self.loose.remove(victim)
-                self._preempt(victim, step)
-                if victim is request:
+    def _take_turns(self, step: Step, loose: list[Request], budget: int, threshold: int) -> None:
+        """Blocks do not suffice, or some that are given back are taken again at once, or visited requests
+        stand before others: in the requests' order, preempting the last that runs. The budget suffices for
+        all ``loose`` ones."""
+        steady, pool, memory = self.steady, self.memory.pool, self.memory
+        turns: list[tuple[Request, int, list[int]]] = [(request, 0, []) for request in loose]
+        turns += steady.turns()
+        if loose:
+            turns.sort(key=lambda turn: turn[0].order)
+        for request, needed, groups in turns:
+            if not request.running:
+                return  # it was the last, and was preempted
+            if request.steady:
+                for group in groups:
+                    steady.let_go(request, group)
+                while needed > pool.free:
+                    if self._preempt_last(step) is request:
+                        return
+                pool.take(needed)
+                continue
+            tokens = self._share(request, budget, threshold)
+            while tokens:
+                steady.clock += 1  # who stands before it has had its turn
+                steady.stepping = True
+                fits = memory.extend(request, request.computed + tokens)
+                steady.clock -= 1
+                steady.stepping = False
+                if fits:
+                    step.parts.append((request, tokens))
+                    break
+                if self._preempt_last(step) is request:
                     return
-            pool.take(needed)
 
-    def _interleaved(self, threshold: int) -> bool:
-        """Whether steady requests must be visited: others before them could take their tokens or blocks."""
+    def _preempt_last(self, step: Step) -> Request:
+        victim = self.running.pop()
+        if victim.steady:
+            self._visit(victim)
+        else:
+            self.loose.remove(victim)
+        self._preempt(victim, step)
+        return victim
+
+    def _interleaved(self, threshold: int) -> int:
+        """Whether steady requests must be visited, for others before them could take their tokens (2), or
+        only have their turns in order with these, for their blocks (1)."""
         last = next(request for request in reversed(self.running) if request.steady)
         if not self.ranked and self.loose[0].order > last.order:
-            return False
+            return 0
         wants = [(request, self._wants(request, threshold)) for request in self.loose]
         wants = [(request, tokens) for request, tokens in wants if tokens > 0]
-        if not wants and not self.ranked:
-            return False
         steady = self.steady
         before = bool(wants) and wants[0][0].order < last.order
         if not before and not self.ranked:
-            return False
-        if before and (steady.sliding or steady.count + sum(want[1] for want in wants) > self.engine.batch):
-            return True
+            return 0
+        if before and steady.count + sum(want[1] for want in wants) > self.engine.batch:
+            return 2
+        if before and steady.sliding:
+            return 2 if self.ranked else 1
         needed = steady.needed(1)
         for request, tokens in wants:
             for one in request.held:
                 more = -(-(request.computed + tokens) // one.table.block) - one.count
                 needed += max(0, more) * one.table.times
-        return needed > self.memory.pool.free
+        if needed <= self.memory.pool.free:
+            return 0
+        return 2 if self.ranked else 1
 
     def _visit_all(self) -> None:
         for request in self.running:
@@ -225,15 +261,20 @@ class Scheduler:
             tokens = threshold
         return min(tokens, self.engine.length - request.computed - 1)
 
+    def _share(self, request: Request, budget: int, threshold: int) -> int:
+        """Tokens that it computes in this step."""
+        tokens = min(self._wants(request, threshold), budget)
+        if self.admission.splits:
+            tokens = self.admission.split(request, request.computed, tokens)
+        return tokens
+
     def _serve(self, step: Step, budget: int, threshold: int) -> int:
         """Tokens for the loose requests; what is left of the budget."""
         loose, running, memory, place = self.loose, self.running, self.memory, 0
         while place < len(loose) and budget:
             request = loose[place]
             place += 1
-            tokens = min(self._wants(request, threshold), budget)
-            if self.admission.splits:
-                tokens = self.admission.split(request, request.computed, tokens)
+            tokens = self._share(request, budget, threshold)
             if not tokens:
                 continue
             fits = True

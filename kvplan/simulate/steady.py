@@ -126,7 +126,6 @@ class Steady:
     def refresh(self, request: Request) -> None:
         """Bring the block table up to date."""
         if self.shared:
-            self._count(request)
             self._write([request], LAST)
         else:
             self._store(request, 0)
@@ -151,9 +150,9 @@ class Steady:
                     found = min(found, self.clock + size - tokens % size)
         return found
 
-    def _count(self, request: Request) -> None:
-        """The blocks that its table has by now."""
-        computed = request.base + self.clock
+    def _count(self, request: Request, back: int) -> None:
+        """The blocks that its table had ``back`` steps ago."""
+        computed = request.base + self.clock - back
         for one in request.held:
             blocks = -(-computed // one.table.block)
             if blocks > one.count:
@@ -164,7 +163,7 @@ class Steady:
 
     def _store(self, request: Request, back: int) -> None:
         """The identities of its blocks as of ``back`` steps ago."""
-        self._count(request)
+        self._count(request, back)
         computed = request.base + self.clock
         memory, tokens = self.memory, computed - self.lag - back
         if memory.states:  # only what this very step stores is new
@@ -176,27 +175,16 @@ class Steady:
 
     def _write(self, writers: list[Request], order: int) -> None:
         """Store what the requests have written, together with all that write the same runs: the first is
-        found first. order: up to whom requests had their turn in this step."""
+        found first, and who is further ahead stores each block first. order: up to whom requests had their
+        turn in this step."""
         for request in writers if self.shared else ():  # grows
             for path in request.paths.values():
                 for _, _, run in path[:-1]:
                     writers += [other for other in run.writers if other not in writers]
-        if len(writers) == 1:
-            self._store(writers[0], int(writers[0].order > order))
-            return
-        unit = self.memory.unit
-        due = []
+        if len(writers) > 1:
+            writers.sort(key=_ahead)
         for request in writers:
-            upto = request.base + self.clock - self.lag - (request.order > order)
-            for one in request.held:
-                size = max(unit, one.table.block)
-                first = (one.cached * one.table.block // size + 1) * size
-                due += [
-                    (tokens + self.lag - request.base, request.order, tokens, request)
-                    for tokens in range(first, upto + 1, size)
-                ]
-        for _, _, tokens, request in sorted(due, key=lambda entry: entry[:3]):
-            self._store(request, request.base + self.clock - self.lag - tokens)
+            self._store(request, int(request.order > order))
 
     def needed(self, steps: int) -> int:
         """Blocks that the next ``steps`` steps take."""
@@ -273,6 +261,10 @@ class Steady:
                 self.leave(request)
                 found.append(request)
         return found
+
+
+def _ahead(request: Request) -> tuple[int, int]:
+    return -request.base, request.order
 
 
 def _drop(buckets: dict[int, Bucket], place: int, request: Request) -> None:
