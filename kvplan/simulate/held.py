@@ -73,9 +73,24 @@ class Held:
 
     def let_go_before(self, pool: Pool, limit: int) -> None:
         """Give back blocks [gone, limit), the last first."""
-        limit = min(limit, self.count)
+        if limit > self.count:
+            limit = self.count
         if limit <= self.gone:
             return
+        if self.spans and limit - self.gone == 1:
+            span = self.spans[0]
+            piece = span.piece
+            if span.start == self.gone and piece is not None and span.stop > limit:
+                if piece.stop - piece.start > 1:
+                    span.piece = pool.split(piece, piece.start + 1)
+                else:
+                    span.piece = piece.rest
+                span.start = self.gone = limit
+                pool.bundles += 1
+                piece.refs -= 1
+                if not piece.refs:
+                    pool.give_back(piece)
+                return
         blank = max(0, limit - max(self.tail, self.gone))
         freed: list[Piece] = []
         spans = self.spans

@@ -7,6 +7,9 @@ equal rules together, all again and again until none shortens the hit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import attrgetter
+
 from kvplan.simulate.held import Part, Path
 from kvplan.simulate.pool import found
 from kvplan.simulate.settings import CHUNK, FULL
@@ -93,9 +96,8 @@ def _reach(path: Path, group: int, start: int, most: int) -> int:
     return place
 
 
-def _covered(path: Path, tables: list[Table], most: int) -> list[tuple[int, int]]:
+def _covered(path: Path, tables: list[Table], most: int) -> Iterator[tuple[int, int]]:
     """The stretches of the first ``most`` blocks that all the groups have, the last first."""
-    stretches: list[tuple[int, int]] = []
     for first, stop, run in reversed(path):
         if first >= most:
             continue
@@ -103,9 +105,15 @@ def _covered(path: Path, tables: list[Table], most: int) -> list[tuple[int, int]
         ranges = [(0, upto)]
         for table in tables:
             pieces = run.pieces[table.number]
-            ranges = _both(ranges, sorted((piece.start, piece.stop) for piece in pieces)) if pieces else []
-        stretches += [(first + start, first + end) for start, end in reversed(ranges)]
-    return stretches
+            if not pieces:
+                ranges = []
+                break
+            ranges = _both(ranges, sorted(map(_range, pieces)))
+        for start, end in reversed(ranges):
+            yield first + start, first + end
+
+
+_range = attrgetter("start", "stop")
 
 
 def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:

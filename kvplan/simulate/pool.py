@@ -15,6 +15,8 @@ same block of the others answers no look-up any more, and only counts (``dead``)
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -183,7 +185,12 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
             else:
                 break
         return answers
-    for piece in sorted(pieces, key=_start) if len(pieces) > 1 else pieces:
+    place = 0
+    if len(pieces) > 1:
+        pieces = sorted(pieces, key=_start)
+        place = max(0, bisect_right(pieces, start, key=_start) - 1)
+    for place in range(place, len(pieces)):
+        piece = pieces[place]
         if piece.stop <= start:
             continue
         if piece.start > start:
@@ -195,5 +202,4 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
     return answers
 
 
-def _start(piece: Piece) -> int:
-    return piece.start
+_start = attrgetter("start")

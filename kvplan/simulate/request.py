@@ -18,9 +18,9 @@ class Request:
     steady, base, joined: as in `Steady`."""
 
     __slots__ = (
-        "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "known", "most", "number",
-        "order", "own", "path", "paths", "priority", "prompt", "running", "stale", "steady", "tokens",
-        "writes",
+        "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "known", "most",
+        "number", "order", "own", "path", "paths", "priority", "prompt", "running", "stale", "steady",
+        "tokens", "writes",
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:

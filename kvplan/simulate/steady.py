@@ -220,7 +220,8 @@ class Steady:
 
     def let_go(self, request: Request, number: int) -> None:
         one = request.held[number]
-        limit = one.table.behind(request.base + self.clock - self.lag)
+        table, processed = one.table, request.base + self.clock - self.lag
+        limit = table.behind(processed) if table.chunk else (processed - table.span) // table.block
         if limit > one.gone:
             if (one.cached < limit or self.memory.states) and self.fresh is not request:
                 self.refresh(request)
