@@ -15,7 +15,7 @@ same block of the others answers no look-up any more, and only counts (``dead``)
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -171,26 +171,13 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
     if not pieces:
         return []
     answers: list[tuple[Piece, int]] = []
-    if run.doubled:
-        while start < stop:
-            for number, piece in enumerate(pieces):
-                if piece.start <= start < piece.stop:
-                    reach = min(piece.stop, stop)
-                    for earlier in pieces[:number]:
-                        if start < earlier.start < reach:
-                            reach = earlier.start
-                    answers.append((piece, reach))
-                    start = reach
-                    break
-            else:
-                break
-        return answers
-    place = 0
     if len(pieces) > 1:
-        pieces = sorted(pieces, key=_start)
-        place = max(0, bisect_right(pieces, start, key=_start) - 1)
-    for place in range(place, len(pieces)):
-        piece = pieces[place]
+        pieces = [piece for piece in pieces if piece.stop > start and piece.start < stop]
+        by_start = sorted(pieces, key=_start)
+        if run.doubled and any(one.stop > other.start for one, other in pairwise(by_start)):
+            return _first_stored(pieces, start, stop)
+        pieces = by_start
+    for piece in pieces:
         if piece.stop <= start:
             continue
         if piece.start > start:
@@ -198,6 +185,23 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
         start = min(piece.stop, stop)
         answers.append((piece, start))
         if start == stop:
+            break
+    return answers
+
+
+def _first_stored(pieces: list[Piece], start: int, stop: int) -> list[tuple[Piece, int]]:
+    answers: list[tuple[Piece, int]] = []
+    while start < stop:
+        for number, piece in enumerate(pieces):
+            if piece.start <= start < piece.stop:
+                reach = min(piece.stop, stop)
+                for earlier in pieces[:number]:
+                    if start < earlier.start < reach:
+                        reach = earlier.start
+                answers.append((piece, reach))
+                start = reach
+                break
+        else:
             break
     return answers
 

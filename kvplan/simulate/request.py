@@ -13,8 +13,9 @@ class Request:
     tokens of steps that have not ended; ahead: answer tokens that are scheduled and not known yet (async);
     stale: tokens in flight of before a preemption; end: tokens after which it leaves; most: the same without
     max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
-    admission; path: the one of paths where there is one; own: its block from which on nobody else has names; known: the
-    same in tokens, of all paths; writes: whether it is steady and writes runs that others have names in;
+    admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
+    known: the same in tokens, of all paths; writes: whether it is steady and writes runs that others have
+    names in;
     steady, base, joined: as in `Steady`."""
 
     __slots__ = (
