@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from kvplan.readers.plans.traces import read_trace
+from kvplan.readers.traces.lengths import read_lengths
 from tests.recorded import DATA, packed
 
 STATED = "id source engine engine_version model weight_quant gpu tp pp ep".split()
@@ -59,7 +59,7 @@ def trace_lengths(folder: Path) -> Any:
             "source": source,
             "lengths": sorted(
                 [*pair, count]
-                for pair, count in read_trace(folder / "traces" / name, name=name).pairs.items()
+                for pair, count in read_lengths(folder / "traces" / name, name=name).pairs.items()
             ),
         }
         for name, source in TRACES.items()

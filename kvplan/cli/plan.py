@@ -174,9 +174,9 @@ def _workload(values: dict[str, Any]) -> Workload | None:
         if len(loads) != 1:
             raise KvplanError("bad-usage", f"{path} has {len(loads)} workloads, and one is planned for")
         return _carried(loads[0], path, values)
-    from kvplan.readers.plans.traces import read_trace
+    from kvplan.readers.traces.lengths import read_lengths
 
-    shapes = read_trace(Path(path), name=path, columns=columns).shapes()
+    shapes = read_lengths(Path(path), name=path, columns=columns).shapes()
     flying = values.get("requests")
     return Workload(
         shapes, requests_in_flight=flying, trace=_beside(Path(path), values), trace_columns=columns

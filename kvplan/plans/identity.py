@@ -27,7 +27,7 @@ def model_digest(model: Model, terms: Any) -> str:
     return digest_of({"id": model.id, "layers": layers})
 
 
-_TRACE = ("trace", "trace_format", "trace_columns")
+_TRACE = ("trace", "trace_format", "trace_columns", "trace_block")
 """Where the lengths were read: the lengths themselves count."""
 
 

@@ -29,7 +29,8 @@ class Workload:
     requests_in_flight: running at once over the whole plan. requests_per_second with ttft_seconds and
     tpot_seconds (targets) is the other way to say how much. shared_prefix_tokens: tokens at the head of
     every prompt that are the same. samples: parallel samples (or beams) of one prompt. trace: the file that
-    the shapes were read from, in trace_format, with the lengths of prompt and answer in trace_columns.
+    the shapes were read from, in trace_format, with prompt, answer (time and identities) in trace_columns;
+    trace_block: tokens of one identity, 0 where the trace says it.
     """
 
     shapes: tuple[Shape, ...]
@@ -41,7 +42,8 @@ class Workload:
     samples: int = 1
     trace: str | None = None
     trace_format: str = "auto"
-    trace_columns: tuple[str, str] | None = None
+    trace_columns: tuple[str, ...] | None = None
+    trace_block: int = 0
 
     @property
     def longest(self) -> int:

@@ -185,7 +185,10 @@ def _workload(workload: Workload) -> dict[str, Any]:
         if workload.trace_format != "auto":
             entries["trace_format"] = workload.trace_format
         if workload.trace_columns is not None:
-            entries["trace_columns"] = dict(zip(("input", "output"), workload.trace_columns, strict=True))
+            pairs = zip(("input", "output", "time", "ids"), workload.trace_columns)
+            entries["trace_columns"] = {key: column for key, column in pairs if column}
+        if workload.trace_block:
+            entries["trace_block"] = workload.trace_block
     else:
         entries["input_tokens"], entries["output_tokens"] = _sides(workload.shapes)
     if workload.requests_in_flight is not None:

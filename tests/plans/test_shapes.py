@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvplan.errors import KvplanError
 from kvplan.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.traces import read_trace
+from kvplan.readers.traces.lengths import read_lengths
 from tests.plans.helpers import HEAD, SMALL, plan
 from tests.recorded import BESIDE, record
 
@@ -103,7 +103,7 @@ def _file_of(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if name in HERE])
 def test_published_traces(name: str, tmp_path: Path) -> None:
     requests, mean_input, mean_output, most_input, most_output = PUBLISHED[name]
-    trace = read_trace(_file_of(name, tmp_path), name=name)
+    trace = read_lengths(_file_of(name, tmp_path), name=name)
     assert trace.requests == requests
     for axis, mean, most in ((0, mean_input, most_input), (1, mean_output, most_output)):
         total = sum(pair[axis] * count for pair, count in trace.pairs.items())
@@ -126,7 +126,7 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_formats_are_recognised(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(GOOD[name], encoding="utf-8", newline="")
-    assert read_trace(tmp_path / name, name=name).pairs == Counter({(10, 2): 1})
+    assert read_lengths(tmp_path / name, name=name).pairs == Counter({(10, 2): 1})
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_named_columns(name: str, text: str, tmp_path: Path) -> None:
 def test_traces_that_are_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t").write_text(text)
     with pytest.raises(KvplanError) as caught:
-        read_trace(tmp_path / "t", name="t")
+        read_lengths(tmp_path / "t", name="t")
     assert caught.value.code == "bad-trace"
     assert said in caught.value.message
 
@@ -175,4 +175,4 @@ def test_traces_that_are_refused(text: str, said: str, tmp_path: Path) -> None:
 def test_a_trace_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"\xff\xfe\n")
     with pytest.raises(KvplanError, match="not UTF-8"):
-        read_trace(tmp_path / "t", name="t")
+        read_lengths(tmp_path / "t", name="t")

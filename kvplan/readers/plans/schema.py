@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from kvplan.engines import DEFAULT_ENGINE
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, LIKELY, PLAN_FORMAT, QUALITIES, SAFE
-from kvplan.readers.plans.traces import FORMATS
+from kvplan.readers.traces.formats import FORMATS
 from kvplan.readers.plans.values import (
     Age,
     Amount,
@@ -90,10 +90,12 @@ Lengths = Annotated[
 
 
 class ColumnsEntry(Strict):
-    """Which columns (or JSON keys) of a trace hold the lengths."""
+    """Which columns (or JSON keys) of a trace hold the lengths, and for a simulation times and identities."""
 
     input: Text
     output: Text
+    time: Text | None = Field(default=None, description="when a request comes, in seconds")
+    ids: Text | None = Field(default=None, description="identities of its blocks, with trace_block")
 
 
 class WorkloadEntry(Strict):
@@ -103,7 +105,8 @@ class WorkloadEntry(Strict):
     output_tokens: Lengths | None = Field(default=None, description="a number, percentiles, or a histogram")
     trace: Text | None = Field(default=None, description="a file with one request a line, beside the plan")
     trace_format: Literal[tuple(FORMATS)] = "auto"  # type: ignore[valid-type]
-    trace_columns: ColumnsEntry | None = Field(default=None, description="for csv and jsonl")
+    trace_columns: ColumnsEntry | None = Field(default=None, description="for csv, jsonl and parquet")
+    trace_block: Tokens = Field(default=None, description="tokens of one identity, where the trace does not say")
     requests_in_flight: Requests | None = Field(
         default=None, description="running at once, over all replicas"
     )

@@ -7,7 +7,7 @@ from kvplan.plans.joint import combined, from_percentiles
 from kvplan.plans.workload import Shape, Workload
 from kvplan.readers.plans.parts import Parts
 from kvplan.readers.plans.schema import PERCENTILES, HistogramEntry, PercentilesEntry, WorkloadEntry
-from kvplan.readers.plans.traces import read_trace
+from kvplan.readers.traces.lengths import read_lengths
 from kvplan.readers.plans.values import some_tokens, whole
 
 
@@ -42,6 +42,7 @@ class WorkloadParts(Parts):
             trace=entry.trace,
             trace_format=entry.trace_format,
             trace_columns=_columns(entry),
+            trace_block=entry.trace_block or 0,
         )
 
     def trace(self, entry: WorkloadEntry) -> tuple[Shape, ...] | None:
@@ -56,7 +57,7 @@ class WorkloadParts(Parts):
 
         def read() -> tuple[Shape, ...]:
             form, columns = entry.trace_format, _columns(entry)
-            return read_trace(path, name=str(path), form=form, columns=columns).shapes()
+            return read_lengths(path, name=str(path), form=form, columns=columns).shapes()
 
         found: tuple[Shape, ...] | None = self.attempt(read, place)
         return found
@@ -80,9 +81,14 @@ class WorkloadParts(Parts):
         return found
 
 
-def _columns(entry: WorkloadEntry) -> tuple[str, str] | None:
-    columns = entry.trace_columns
-    return None if columns is None else (str(columns.input), str(columns.output))
+def _columns(entry: WorkloadEntry) -> tuple[str, ...] | None:
+    said = entry.trace_columns
+    if said is None:
+        return None
+    named = [str(said.input), str(said.output)]
+    if said.time is not None or said.ids is not None:
+        named.append(str(said.time or ""))
+    return (*named, str(said.ids)) if said.ids is not None else tuple(named)
 
 
 def _bins(given: int | PercentilesEntry | HistogramEntry) -> list[tuple[int, int]]:
