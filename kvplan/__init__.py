@@ -16,6 +16,7 @@ from kvplan.version import __version__
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
     from kvplan.api.planning import plan
+    from kvplan.api_simulate import replicas_for, simulate
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
     from kvplan.plans.plan import Plan
     from kvplan.results import Pool, Refusal, SizeResult
+    from kvplan.simulation.results import SimulationResult
+    from kvplan.sweeps import sweep
 
 # Loaded on first use, so that `import kvplan` costs next to nothing.
 _WHERE = {
@@ -32,6 +35,10 @@ _WHERE = {
     "observe": "kvplan.api",
     "compare": "kvplan.api",
     "plan": "kvplan.api.planning",
+    "simulate": "kvplan.api_simulate",
+    "replicas_for": "kvplan.api_simulate",
+    "sweep": "kvplan.sweeps",
+    "SimulationResult": "kvplan.simulation.results",
     "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",
     "load_plans": "kvplan.api",
@@ -63,6 +70,7 @@ __all__ = [
     "PlanResult",
     "Pool",
     "Refusal",
+    "SimulationResult",
     "SizeResult",
     "__version__",
     "check",
@@ -73,7 +81,10 @@ __all__ = [
     "observe",
     "parse_bytes",
     "plan",
+    "replicas_for",
+    "simulate",
     "size",
+    "sweep",
 ]
 
 

@@ -22,6 +22,8 @@ from kvplan.cli.options import (
     word,
 )
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
+from kvplan.cli.simulate_options import EPILOG as SIMULATE
+from kvplan.cli.simulate_options import SIMULATE_OPTIONS
 from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
 
 Given = Mapping[str, "str | bool | None"]
@@ -196,6 +198,14 @@ COMMANDS: dict[str, Command] = {
             EPILOG,
         ),
         Command(
+            "simulate",
+            "How a deployment serves a trace: vLLM's own scheduler, step by step, with intervals.",
+            "kvplan.cli.simulate:run",
+            Argument("[PLAN|MODEL]", most=1, complete="models"),
+            (*SIMULATE_OPTIONS, *COMMON),
+            SIMULATE,
+        ),
+        Command(
             "check",
             "Hold plan files against what their engines would do.",
             "kvplan.cli.check:run",
@@ -317,7 +327,7 @@ COMMANDS: dict[str, Command] = {
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
-    "size explain compare plan check emit validate receipts models gpus cards doctor schema".split()
+    "size explain compare plan simulate check emit validate receipts models gpus cards doctor schema".split()
 )
 
 

@@ -36,7 +36,9 @@ class Requirements:
     beside them. max_model_len: the engine must serve at least this. max_cost_per_hour: in the currency of
     the fleet's prices. prefix_cache_bytes: room in the pool of one GPU for prompts kept for reuse.
     host_memory_bytes: a tier in host memory, over all GPUs of the plan. pool: which figure of the pool must
-    do, ``likely`` or ``safe``.
+    do, ``likely`` or ``safe``. Simulated on the workload's trace: goodput (share of requests within the
+    workload's ttft and tpot), hit_rate (of prompt tokens), preemptions (at most, share of requests),
+    ttft_seconds and tpot_seconds (99th percentiles at most).
     """
 
     requests: int | None = None
@@ -47,6 +49,17 @@ class Requirements:
     prefix_cache_bytes: int = 0
     host_memory_bytes: int = 0
     pool: str = LIKELY
+    goodput: Fraction | None = None
+    hit_rate: Fraction | None = None
+    preemptions: Fraction | None = None
+    ttft_seconds: Fraction | None = None
+    tpot_seconds: Fraction | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether anything is required that only a simulation of the workload's trace says."""
+        asked = (self.goodput, self.hit_rate, self.preemptions, self.ttft_seconds, self.tpot_seconds)
+        return any(one is not None for one in asked)
 
 
 @record()

@@ -31,6 +31,22 @@ class Chunk:
 NOTHING = Chunk()
 
 
+def matrix_seconds(profile: SpeedProfile, stage: Stage, tokens: float, sampled: float) -> float:
+    """The part of a stage's step that attention does not decide: its own times, matrices, experts, the head
+    for ``sampled`` tokens."""
+    total = stage.fixed_seconds + tokens * stage.token_seconds
+    for part in stage.dense:
+        total += max(part.read_seconds, tokens * part.token_seconds)
+    everyone = tokens * profile.deployment.data_parallel_size
+    for experts in stage.experts:
+        hit = expected_share(experts.count, experts.per_token, everyone)
+        work = everyone * experts.per_token / experts.count * experts.all.token_seconds
+        total += max(experts.all.read_seconds * hit, work)
+    for part in stage.head:
+        total += max(part.read_seconds, sampled * part.token_seconds)
+    return total
+
+
 def stage_seconds(
     profile: SpeedProfile,
     stage: Stage,
@@ -40,18 +56,7 @@ def stage_seconds(
     encoder_tokens: int = 0,
 ) -> float:
     """One stage of a step of one data-parallel rank; without the host and the sends."""
-    tokens = requests + chunk.tokens
-    total = stage.fixed_seconds + tokens * stage.token_seconds
-    for part in stage.dense:
-        total += max(part.read_seconds, tokens * part.token_seconds)
-    everyone = tokens * profile.deployment.data_parallel_size
-    for experts in stage.experts:
-        hit = expected_share(experts.count, experts.per_token, everyone)
-        work = everyone * experts.per_token / experts.count * experts.all.token_seconds
-        total += max(experts.all.read_seconds * hit, work)
-    sampled = requests + chunk.tokens / chunk.prompt
-    for part in stage.head:
-        total += max(part.read_seconds, sampled * part.token_seconds)
+    total = matrix_seconds(profile, stage, requests + chunk.tokens, requests + chunk.tokens / chunk.prompt)
     byte_seconds, flop_seconds = profile.byte_seconds, profile.flop_seconds
     for cache in stage.caches:
         if requests:

@@ -10,7 +10,6 @@ from pydantic_core import PydanticCustomError
 
 from kvplan.engines import DEFAULT_ENGINE
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, LIKELY, PLAN_FORMAT, QUALITIES, SAFE
-from kvplan.readers.traces.formats import FORMATS
 from kvplan.readers.plans.values import (
     Age,
     Amount,
@@ -25,6 +24,7 @@ from kvplan.readers.plans.values import (
     Text,
     Tokens,
 )
+from kvplan.readers.traces.formats import FORMATS
 
 PERCENTILES = {"min": 0, "p25": 25, "p50": 50, "p75": 75, "p90": 90, "p95": 95, "p99": 99, "max": 100}
 
@@ -106,7 +106,9 @@ class WorkloadEntry(Strict):
     trace: Text | None = Field(default=None, description="a file with one request a line, beside the plan")
     trace_format: Literal[tuple(FORMATS)] = "auto"  # type: ignore[valid-type]
     trace_columns: ColumnsEntry | None = Field(default=None, description="for csv, jsonl and parquet")
-    trace_block: Tokens = Field(default=None, description="tokens of one identity, where the trace does not say")
+    trace_block: Tokens = Field(
+        default=None, description="tokens of one identity, where the trace does not say"
+    )
     requests_in_flight: Requests | None = Field(
         default=None, description="running at once, over all replicas"
     )

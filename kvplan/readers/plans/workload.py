@@ -7,8 +7,8 @@ from kvplan.plans.joint import combined, from_percentiles
 from kvplan.plans.workload import Shape, Workload
 from kvplan.readers.plans.parts import Parts
 from kvplan.readers.plans.schema import PERCENTILES, HistogramEntry, PercentilesEntry, WorkloadEntry
-from kvplan.readers.traces.lengths import read_lengths
 from kvplan.readers.plans.values import some_tokens, whole
+from kvplan.readers.traces.lengths import read_lengths
 
 
 class WorkloadParts(Parts):

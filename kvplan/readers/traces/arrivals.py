@@ -85,7 +85,9 @@ class _Checked:
         if self.timed is None:
             self.timed = timed
         elif self.timed != timed:
-            raise bad(self.name, row.line, "has no time, as others have" if self.timed else "alone has a time")
+            raise bad(
+                self.name, row.line, "has no time, as others have" if self.timed else "alone has a time"
+            )
         at_ns = row.at_ns or 0
         if self.form.ordered:
             if self.last is not None and at_ns < self.last:
@@ -98,7 +100,9 @@ class _Checked:
         if not row.ids:
             return ()
         if not row.wide:
-            raise bad(self.name, row.line, "has identities, and of how many tokens is not said: --trace-block 16")
+            raise bad(
+                self.name, row.line, "has identities, and of how many tokens is not said: --trace-block 16"
+            )
         if self.wide not in (0, row.wide):
             raise bad(self.name, row.line, f"has blocks of {row.wide} tokens, lines above of {self.wide}")
         self.wide = row.wide
@@ -121,7 +125,9 @@ class _Checked:
             if known is None:
                 known = chains[identity] = len(chains), parent, depth
             elif known[1] != parent or known[2] != depth:
-                what = f"at block {depth}, before at {known[2]}" if known[2] != depth else "behind another block"
+                what = (
+                    f"at block {depth}, before at {known[2]}" if known[2] != depth else "behind another block"
+                )
                 raise bad(
                     self.name, row.line,
                     f"has identity {str(identity)[:40]} {what}: these are no prefixes",
@@ -156,6 +162,4 @@ class _Checked:
             notes.append(f"{self.empty:,} requests without a prompt are left out")
         if self.silent:
             notes.append(f"{self.silent:,} requests without an answer are served with one token")
-        return Arrivals(
-            tuple(self.arrivals), self.wide or 1, self.form.name, bool(self.timed), tuple(notes)
-        )
+        return Arrivals(tuple(self.arrivals), self.wide or 1, self.form.name, bool(self.timed), tuple(notes))

@@ -1,14 +1,14 @@
 """The formats of traces: by which keys each is known, where lengths, times and identities stand.
 
-    mooncake   kvcache-ai/Mooncake FAST25-release: timestamp (ms), input_length, output_length, hash_ids (512)
-    bailian    alibaba-edu/qwen-bailian-usagetraces-anon: chat_id, parent_chat_id, timestamp (s), hash_ids (16)
-    azure      Azure/AzurePublicDataset: TIMESTAMP (wall clock), ContextTokens, GeneratedTokens
-    burstgpt   HPMLL/BurstGPT: Timestamp (s), Request tokens, Response tokens
-    vidur      microsoft/vidur data/processed_traces: num_prefill_tokens, num_decode_tokens, arrived_at (s)
-    weka       callanjfox/kv-cache-tester: a session an object, requests of t (s), in, out, hash_ids (64)
-    dynamo     ai-dynamo/dynamo dynamo.request.trace.v1: request_end with its replay
-    aiperf     ai-dynamo/aiperf profile_export.jsonl: metadata and metrics of each request
-    csv, jsonl, parquet    any other whose columns are named
+mooncake   kvcache-ai/Mooncake FAST25-release: timestamp (ms), input_length, output_length, hash_ids (512)
+bailian    alibaba-edu/qwen-bailian-usagetraces-anon: chat_id, parent_chat_id, timestamp (s), hash_ids (16)
+azure      Azure/AzurePublicDataset: TIMESTAMP (wall clock), ContextTokens, GeneratedTokens
+burstgpt   HPMLL/BurstGPT: Timestamp (s), Request tokens, Response tokens
+vidur      microsoft/vidur data/processed_traces: num_prefill_tokens, num_decode_tokens, arrived_at (s)
+weka       callanjfox/kv-cache-tester: a session an object, requests of t (s), in, out, hash_ids (64)
+dynamo     ai-dynamo/dynamo dynamo.request.trace.v1: request_end with its replay
+aiperf     ai-dynamo/aiperf profile_export.jsonl: metadata and metrics of each request
+csv, jsonl, parquet    any other whose columns are named
 """
 
 from __future__ import annotations

@@ -84,18 +84,19 @@ def _rows(
     entries: Iterator[tuple[int, Mapping[str, Any]]], form: Form, name: str, *, lengths_only: bool
 ) -> Iterator[Row]:
     columns, flat = form.columns, form.flat
-    for line, entry in entries:
-        try:
+    line = 0
+    try:
+        for line, entry in entries:
             for one in (entry,) if flat is None else flat(entry):
                 prompt, answer = tokens(one, columns.input), tokens(one, columns.output)
                 if lengths_only:
                     yield Row(line, prompt, answer)
                 else:
                     yield _row(line, prompt, answer, one, columns)
-        except KvplanError as error:
-            if error.where is not None:
-                raise
-            raise bad(name, line, error.message) from None
+    except KvplanError as error:
+        if error.where is not None or error.code != "bad-trace" or error.message.startswith(name):
+            raise
+        raise bad(name, line, error.message) from None
 
 
 def tokens(entry: Mapping[str, Any], column: str) -> int:
@@ -131,7 +132,7 @@ def _ids(value: Any) -> Sequence[int | str]:
     if value is None or value == "":
         return ()
     if isinstance(value, str):
-        value = [word for word in value.strip().strip("[]").replace(",", " ").replace(";", " ").split()]
+        value = value.strip().strip("[]").replace(",", " ").replace(";", " ").split()
     if not isinstance(value, list):
         raise KvplanError("bad-trace", f"the identities are {repr(value)[:_SHOWN]}, not a list")
     for one in value:
@@ -168,7 +169,9 @@ def _wall(value: Any) -> int:
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     zone = rest[len(digits) :]
     if not rest and (head.endswith("Z") or "+" in head):
-        head, zone = (head[:-1], "Z") if head.endswith("Z") else (head[: head.index("+")], head[head.index("+") :])
+        head, zone = (
+            (head[:-1], "Z") if head.endswith("Z") else (head[: head.index("+")], head[head.index("+") :])
+        )
     try:
         moment = datetime.fromisoformat(head + ("+00:00" if zone in ("", "Z") else zone))
     except ValueError:

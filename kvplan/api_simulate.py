@@ -1,0 +1,227 @@
+"""The library's `simulate` and `replicas_for`: a model or a plan on a trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from kvplan.api import ModelLike, load_model, make_settings
+from kvplan.arguments import check_type
+from kvplan.engines import check_options, default_engine
+from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.question import start_of
+from kvplan.plans.workload import Workload
+from kvplan.readers.traces.arrivals import read_arrivals
+from kvplan.settings import Settings
+from kvplan.simulate.clock import StepTime
+from kvplan.simulate.names import Arrival
+from kvplan.simulation.answer import AUTO, simulate_load
+from kvplan.simulation.fleet import ROUND_ROBIN
+from kvplan.simulation.load import Load
+from kvplan.simulation.outcome import Target
+from kvplan.simulation.results import ReplicasNeeded, SimulationResult
+from kvplan.simulation.served import LIKELY, Served, Speeds, serve
+
+TraceLike = str | Path | Load | Sequence[Arrival]
+_TERM = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_SECOND = 10**9
+DEFAULT_GOODPUT = Fraction(99, 100)
+
+
+def simulate(
+    model: ModelLike | Plan, *, trace: TraceLike | None = None, replicas: int | str | None = None,
+    rate: Fraction | float | None = None, router: str = ROUND_ROBIN, ttft: Fraction | float | None = None,
+    tpot: Fraction | float | None = None, goodput: Fraction | float | None = None, pool: str | None = None,
+    step_time: str | StepTime | Speeds | None = None, trace_format: str = "auto",
+    trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
+    search: bool = True, helps: bool = True, engine: str | None = None, **options: Any,
+) -> SimulationResult:  # fmt: skip
+    """How a deployment serves a trace: vLLM's own scheduler in virtual time, under the likely and the safe
+    pool and three speeds.
+
+    model: as `size` takes it, with the same keywords (``gpu``, ``tensor_parallel_size`` …), or a plan, which
+    says its own trace, replicas and targets. trace: a file, arrivals, or a `Load`. replicas: a number, or
+    "auto" for as many as the target needs. rate: requests a second in place of the trace's own. ttft, tpot:
+    seconds; goodput: the share of requests that must keep them. step_time: ``6ms+25us*tokens+25ns*context``
+    where you know it. search: also find the rate that one replica sustains; helps: also simulate what else
+    would help. Raises KvplanError.
+    """
+    served, plan = deployment(model, pool=pool, step_time=step_time, engine=engine, **options)
+    load = load_of(
+        trace,
+        plan,
+        trace_format=trace_format,
+        trace_columns=trace_columns,
+        trace_block=trace_block,
+        first=first,
+    )
+    workload = None if plan is None else plan.workload
+    if rate is None and workload is not None:
+        rate = workload.requests_per_second
+    return simulate_load(
+        served, load, replicas=replicas_of(replicas, plan), router=router,
+        target=target_of(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
+        search=search, helps=helps,
+    )  # fmt: skip
+
+
+def replicas_for(model: ModelLike | Plan, *, trace: TraceLike | None = None, **asked: Any) -> ReplicasNeeded:
+    """The least replicas that keep the target, likely and safely. Keywords as of `simulate`."""
+    needed = simulate(model, trace=trace, replicas="auto", helps=False, **asked).needed
+    assert needed is not None
+    return needed
+
+
+def deployment(
+    model: ModelLike | Plan, *, pool: str | None = None, step_time: str | StepTime | Speeds | None = None,
+    engine: str | None = None, **options: Any,
+) -> tuple[Served, Plan | None]:  # fmt: skip
+    """What is simulated, and the plan that says so."""
+    speeds = speeds_given(step_time)
+    if isinstance(model, Plan):
+        if options or engine is not None:
+            wrong = "engine" if engine is not None else next(iter(options))
+            raise KvplanError(
+                "bad-usage", f"{wrong} belongs to a model: a plan says its own",
+                help="beside a plan: trace, rate, replicas, router, ttft, tpot, goodput, pool, step_time",
+            )  # fmt: skip
+        return _of_plan(model, pool, speeds), model
+    loaded = load_model(model, weights_from=options.pop("weights_from", None))
+    choice = choose(engine or default_engine([loaded]))
+    settings = make_settings(**options)
+    check_options((choice.engine,), settings)
+    return serve(loaded, choice, settings, speeds=speeds, pool=pool), None
+
+
+def _of_plan(plan: Plan, pool: str | None, speeds: Speeds | None) -> Served:
+    chosen = pool if pool is not None else (SAFE if plan.require.pool == SAFE else None)
+    model, choice, settings = of_plan(plan)
+    return serve(
+        model, choice, settings, speeds=speeds, pool=chosen, gpus=plan.gpus_per_replica,
+        pools=plan.pools_per_replica,
+    )  # fmt: skip
+
+
+def of_plan(plan: Plan) -> tuple[Model, Choice, Settings]:
+    """The model, the engine and the settings with which the plan's engine starts."""
+    return load_model(plan.model), choose(plan.engine), start_of(plan)
+
+
+def speeds_given(step_time: str | StepTime | Speeds | None) -> Speeds | None:
+    """A step time of the user's own. Raises KvplanError(bad-step-time)."""
+    if step_time is None or isinstance(step_time, Speeds):
+        return step_time
+    clock = step_time if isinstance(step_time, StepTime) else parse_step_time(step_time)
+    return Speeds(
+        ((LIKELY, clock),),
+        f"given: {clock.fixed_ns / 1e6:g} ms + {clock.token_ns / 1e3:g} µs a token"
+        f" + {clock.context_ns:g} ns a token of context",
+    )
+
+
+def parse_step_time(text: str) -> StepTime:
+    """``6ms + 25us*tokens + 25ns*context`` in whole nanoseconds. Raises KvplanError(bad-step-time)."""
+    found = {"": 0, "tokens": 0, "context": 0}
+    for term in text.split("+"):
+        match = _TERM.fullmatch(term.strip())
+        if match is None:
+            raise KvplanError(
+                "bad-step-time", f"{term.strip()!r} is no part of a step time",
+                help="--step-time 6ms+25us*tokens+25ns*context",
+            )  # fmt: skip
+        amount = round(Fraction(match[1]) * _UNITS[match[2]])
+        name = {None: "", "token": "tokens"}.get(match[3], match[3]) or ""
+        found[name] += amount
+    if not any(found.values()) or max(found.values()) > 3600 * _SECOND:
+        raise KvplanError(
+            "bad-step-time", f"{text!r}: a step takes some time, and less than an hour",
+            help="--step-time 6ms+25us*tokens+25ns*context",
+        )  # fmt: skip
+    return StepTime(found[""], found["tokens"], found["context"])
+
+
+def replicas_of(replicas: int | str | None, plan: Plan | None) -> int:
+    """A number, or `AUTO`. Raises KvplanError(bad-replicas)."""
+    if replicas is None:
+        return AUTO if plan is None else max(1, plan.replicas)
+    if isinstance(replicas, str) and replicas.strip().lower() == "auto":
+        return AUTO
+    digits = str(replicas).strip()
+    if (
+        isinstance(replicas, bool)
+        or not (digits.isascii() and digits.isdigit())
+        or not 1 <= int(digits) <= 4096
+    ):
+        raise KvplanError("bad-replicas", f"{replicas!r} replicas", help="--replicas 4, or --replicas auto")
+    return int(digits)
+
+
+def target_of(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
+    """What was asked for, else what the plan says."""
+    workload: Workload | None = None if plan is None else plan.workload
+    if workload is not None:
+        ttft = workload.ttft_seconds if ttft is None else ttft
+        tpot = workload.tpot_seconds if tpot is None else tpot
+    if goodput is None:
+        goodput = DEFAULT_GOODPUT if plan is None else plan.require.goodput or DEFAULT_GOODPUT
+    for name, value in (("ttft", ttft), ("tpot", tpot)):
+        if value is not None:
+            check_type(name, value, (int, float, Fraction))
+            if not 0 < value < 10**6:
+                raise KvplanError("bad-time", f"{name} is {value}: seconds above 0")
+    if not 0 < goodput <= 1:
+        raise KvplanError("bad-setting", f"goodput is {goodput}: a share above 0", help="--goodput 99%")
+    return Target(_ns(ttft), _ns(tpot), float(goodput))
+
+
+def _ns(value: Any) -> int | None:
+    return None if value is None else round(Fraction(value) * _SECOND)
+
+
+def load_of(
+    trace: TraceLike | None, plan: Plan | None, *, trace_format: str = "auto",
+    trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
+) -> Load:  # fmt: skip
+    """The requests of a trace, or of the plan's own. Raises KvplanError(no-trace, bad-trace …)."""
+    if isinstance(trace, Load):
+        return trace if first is None else trace.first(first)
+    if trace is not None and not isinstance(trace, (str, Path)):
+        rows = tuple(trace)
+        if not rows:
+            raise KvplanError("bad-trace", "the trace has no requests")
+        return Load(rows if first is None else rows[:first], trace_block or 1)
+    columns = None if trace_columns is None else tuple(trace_columns)
+    path = trace
+    if path is None:
+        path, trace_format, columns, trace_block = _own_trace(plan)
+    read = read_arrivals(
+        Path(path), name=str(path), form=trace_format, columns=columns, wide=trace_block, most=first
+    )
+    return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes)
+
+
+def _own_trace(plan: Plan | None) -> tuple[str, str, tuple[str, ...] | None, int]:
+    workload = None if plan is None else plan.workload
+    if plan is None or workload is None or workload.trace is None:
+        what = "the plan has no trace" if plan is not None else "no trace is given"
+        raise KvplanError(
+            "no-trace", what,
+            help=("--trace conversation.jsonl", "workload: {trace: conversation.jsonl} in the plan"),
+        )  # fmt: skip
+    name = Path(workload.trace).name
+    path = next((file for file in plan.files if Path(file).name == name), workload.trace)
+    return path, workload.trace_format, workload.trace_columns, workload.trace_block
+
+
+def with_replicas(plan: Plan, replicas: int) -> Plan:
+    """The same plan with so many replicas."""
+    return replace(plan, gpus=replicas * plan.gpus_per_replica)

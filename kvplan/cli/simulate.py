@@ -1,0 +1,203 @@
+"""``kvplan simulate``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from kvplan.api_simulate import deployment, load_of, simulate
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given
+from kvplan.cli.given import gather
+from kvplan.cli.options import values_of
+from kvplan.cli.plan import rate as rate_of
+from kvplan.cli.plan import seconds, share
+from kvplan.cli.plan_word import is_plan_file, only, plan_of
+from kvplan.cli.simulate_options import SIMULATED
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.plans.plan import Plan
+from kvplan.results import SCHEMA_VERSION
+from kvplan.simulation.results import SimulationResult
+from kvplan.units import parse_tokens
+
+_LOAD = ("trace_format", "trace_columns", "trace_block", "first")
+_SWEEP = ("executor", "resume", "csv")
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """The answer on the screen or as JSON; a sweep, or hit rates alone, where they are asked for."""
+    check_color(given)
+    values = _values(given)
+    if "hit_rates" in values:
+        return _hits(values, is_given(given, "json"))
+    if not words:
+        raise KvplanError(
+            "bad-usage", "which model or plan?", help="kvplan simulate qwen3-32b --trace FILE --gpu h100"
+        )
+    plan = plan_of(words[0], given) if is_plan_file(words[0]) else None
+    asked = _asked(words[0], plan, given)
+    generated = values.pop("generate", None)
+    if generated is not None:
+        values["trace"] = _generated(str(generated))
+    calibration = values.pop("calibrate", None)
+    if calibration is not None:
+        values["step_time"] = _calibrated(str(calibration), plan or words[0], values, asked)
+    if "sweep" in values:
+        return _swept(plan or words[0], values, asked, is_given(given, "json"))
+    if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
+        raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
+    quick = bool(values.pop("quick", False))
+    result = simulate(plan or words[0], search=not quick, helps=not quick, **values, **asked)
+    code = EXIT_OK if _good(result, plan) else EXIT_NO
+    if is_given(given, "json"):
+        return Answer(data=result.model_dump(), code=code)
+    from kvplan.report.simulate import simulation_screen
+
+    return Answer(
+        simulation_screen(result, where=_where(plan or words[0], asked), rules=_rules(result)), code=code
+    )
+
+
+def _good(result: SimulationResult, plan: Plan | None) -> bool:
+    if result.needed is not None:
+        return result.needed.likely is not None
+    return result.keeps
+
+
+def _rules(result: SimulationResult) -> str:
+    return f"vLLM {result.release}'s scheduler, step by step (kvplan/simulate/)"
+
+
+def _where(model: Plan | str, asked: dict[str, Any]) -> str:
+    """``2 × h100-sxm-80gb``: the GPUs of one replica."""
+    if isinstance(model, Plan):
+        gpu, count = model.settings.gpu, model.gpus_per_replica
+    else:
+        from kvplan.api import make_settings
+
+        settings = make_settings(
+            **{name: value for name, value in asked.items() if name not in ("engine", "weights_from")}
+        )
+        gpu = settings.gpu
+        count = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    return f"{count} × {gpu.slug if gpu is not None else 'GPU'}"
+
+
+def _values(given: Given) -> dict[str, Any]:
+    """What was given of the command's own options, under the names of `kvplan.simulate`."""
+    values: dict[str, Any] = {}
+    for option in SIMULATED:
+        flag = given.get(option.name)
+        if isinstance(flag, bool):
+            values[option.name] = flag
+        elif flag is not None:
+            values[option.name] = values_of(option, flag, f"{option.flags[0]} {flag}")
+    for name in ("ttft", "tpot"):
+        if name in values:
+            values[name] = seconds(values[name], f"--{name}")
+    if "goodput" in values:
+        values["goodput"] = share(values["goodput"])
+    if "rate" in values:
+        text = str(values["rate"]).strip()
+        values["rate"] = rate_of(text if "/" in text else f"{text}/s")
+    if "trace_columns" in values:
+        values["trace_columns"] = columns_of(str(values["trace_columns"]))
+    return values
+
+
+def columns_of(text: str) -> tuple[str, ...]:
+    """``in,out,t,ids`` as names; an empty one is left out. Raises KvplanError(bad-usage)."""
+    names = [name.strip() for name in text.split(",")]
+    if not 2 <= len(names) <= 4 or not all(names[:2]):
+        raise KvplanError(
+            "bad-usage", f"--trace-columns {text}: prompt, answer, then time and identities if any",
+            help="--trace-columns prompt_tokens,completion_tokens,arrival",
+        )  # fmt: skip
+    return tuple(names)
+
+
+def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
+    """The deployment's settings; beside a plan there are none."""
+    own = {option.name for option in SIMULATED}
+    rest = {key: value for key, value in given.items() if key not in own}
+    if plan is not None:
+        only(rest, (), name)
+        return {}
+    values = gather(rest)
+    for key in ("tokens", "requests", "answer_tokens", "encoder_tokens"):
+        values.pop(key, None)
+    for key in ("engine", "kv_cache_dtype"):
+        if key in values:
+            if len(values[key]) != 1 or values[key] == ["all"]:
+                raise KvplanError("bad-usage", f"one {key} is simulated at a time: --sweep {key}=…")
+            values[key] = values[key][0]
+    return values
+
+
+def _generated(text: str) -> Any:
+    from kvplan.readers.traces.generator import generated
+
+    return generated(text)
+
+
+def _calibrated(path: str, model: Plan | str, values: dict[str, Any], asked: dict[str, Any]) -> Any:
+    from kvplan.simulation.calibrate import calibrated
+
+    if "step_time" in values:
+        raise KvplanError("bad-usage", "give one of --step-time and --calibrate")
+    served, _ = deployment(model, pool=values.get("pool"), **asked)
+    return calibrated(Path(path), served)
+
+
+def _hits(values: dict[str, Any], json: bool) -> Answer:
+    from kvplan.report.simulate import hits_screen
+    from kvplan.simulation.hits import hit_rates
+
+    load = load_of(values.get("trace"), None, **{name: values[name] for name in _LOAD if name in values})
+    sizes: list[int | None] = [parse_tokens(word) for word in str(values["hit_rates"]).split(",")]
+    if any(size is not None and size < 1 for size in sizes):
+        raise KvplanError("bad-usage", "a cache has at least one block", help="--hit-rates 1000,10k")
+    rates = hit_rates(load, [*sizes, None])
+    if json:
+        rows = [
+            {"blocks": one.blocks, "of_identities": one.ids, "of_prompt_tokens": one.tokens} for one in rates
+        ]
+        return Answer(
+            data={"schema_version": SCHEMA_VERSION, "identity_tokens": load.wide, "hit_rates": rows}
+        )
+    return Answer(hits_screen(rates, trace=load.name, wide=load.wide, requests=len(load.arrivals)))
+
+
+def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], json: bool) -> Answer:
+    from kvplan.sweeps import sweep
+    from kvplan.sweeps.tasks import over_of, row_of
+
+    over = over_of(str(values.pop("sweep")))
+    as_csv, executor = bool(values.pop("csv", False)), values.pop("executor", "auto")
+    resume, trace = values.pop("resume", None), values.pop("trace", None)
+    quick = values.pop("quick", True)
+    if json and as_csv:
+        raise KvplanError("bad-usage", "give one of --json and --csv")
+    found = list(
+        sweep(model, trace=trace, over=over, executor=executor, resume=resume, helps=False, search=not quick,
+              **values, **asked)
+    )  # fmt: skip
+    code = EXIT_OK if any("error" not in answer for _, answer in found) else EXIT_NO
+    if json:
+        rows = [{"change": change, "answer": answer} for change, answer in found]
+        return Answer(data={"schema_version": SCHEMA_VERSION, "sweep": rows}, code=code)
+    flat = [({key: str(value) for key, value in change.items()}, row_of(answer)) for change, answer in found]
+    if as_csv:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = list(dict.fromkeys(name for _, row in flat for name in row))
+        writer.writerow([*over, *names])
+        for change, row in flat:
+            writer.writerow([*change.values(), *(row.get(name, "") for name in names)])
+        return Answer(text=text.getvalue(), code=code)
+    from kvplan.report.simulate import sweep_screen
+
+    return Answer(sweep_screen(flat), code=code)

@@ -1,0 +1,221 @@
+"""The screen of ``kvplan simulate``: the answer in a sentence, figures with intervals, what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, plain, shorten, table, wrapped
+from kvplan.report.words import count
+from kvplan.simulation.hits import HitRate
+from kvplan.simulation.outcome import Target
+from kvplan.simulation.results import Interval, SimulationResult
+
+_BARS = "▁▂▃▄▅▆▇█"
+_NAME = 34
+NOT_IN_IT = "speculative decoding, pauses of the host, the network"
+
+
+def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Screen:
+    """The whole answer. where: ``2 × h100-sxm-80gb``, the GPUs of one replica; rules: where they stand."""
+    screen = [*_answer(result, where), BLANK, *_figures(result)]
+    if result.helps:
+        screen += [BLANK, *_helps(result)]
+    screen.append(BLANK)
+    for note in result.notes:
+        screen += wrapped(note, indent=1, style="dim", first="note:   ")
+    screen += wrapped(_trace(result), indent=1, style="dim", first="trace:  ")
+    screen += wrapped(f"{result.step_time}; not in it: {NOT_IN_IT}", indent=1, style="dim", first="step:   ")
+    screen.append(line(Span(f"rules:  {rules}", "dim"), indent=1))
+    return screen
+
+
+def _answer(result: SimulationResult, where: str) -> Screen:
+    target, needed = result.target, result.needed
+    head = f"{shorten(result.model, _NAME)} on {where} a replica: "
+    if needed is not None:
+        said = _needed(result)
+        good = needed.likely is not None
+    else:
+        good = result.keeps
+        many = count(result.replicas, "replica")
+        verb = "keeps" if result.replicas == 1 else "keep"
+        if good:
+            said = f"{many} {verb} {target_words(target)}; " + (
+                "safely too." if result.safely else "not safely."
+            )
+        else:
+            said = f"No: {many} would not {verb.removesuffix('s')} {target_words(target)}."
+    lines = wrapped(head + said, style="" if good else "bad")
+    rates = result.sustainable
+    if rates is not None:
+        lines += wrapped(
+            f"One replica sustains {_rate(rates.value)} requests/s"
+            f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive."
+        )
+    if result.saturated_runs:
+        lines += wrapped(
+            f"Saturated in {result.saturated_runs} of {count(len(result.runs), 'run')}: there the queue only"
+            " grows, and its times say how long the trace is.",
+            style="warn",
+        )
+    return lines
+
+
+def _needed(result: SimulationResult) -> str:
+    needed = result.needed
+    assert needed is not None
+    if needed.likely is None:
+        return f"No: no number of replicas that was tried keeps {target_words(result.target)}."
+    verb = "keeps" if needed.likely == 1 else "keep"
+    safe = "safely none that was tried" if needed.safe is None else f"safely {needed.safe:,}"
+    return f"{count(needed.likely, 'replica')} {verb} {target_words(result.target)}; {safe}."
+
+
+def target_words(target: Target) -> str:
+    """``99 % of requests within TTFT 2 s and TPOT 50 ms``; without a target ``up``."""
+    said = [
+        f"{name} {seconds_words(value / 1e9)}"
+        for name, value in (("TTFT", target.ttft_ns), ("TPOT", target.tpot_ns))
+        if value is not None
+    ]
+    if not said:
+        return "up with the trace"
+    return f"{_share(target.goodput)} of requests within {' and '.join(said)}"
+
+
+def _share(value: float) -> str:
+    return f"{value * 100:.1f}".removesuffix(".0") + " %"
+
+
+def _rate(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def seconds_words(value: float) -> str:
+    """``12.9 ms``, ``1.86 s``, ``418 s``."""
+    if value < 0.1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+def _figures(result: SimulationResult) -> Screen:
+    rows: list[Sequence[Piece]] = [("", Span("likely", "dim"), Span("interval", "dim"))]
+    if result.target.asked:
+        rows.append(_percent("within the target", result.goodput, "of requests"))
+    hits = "of prompt tokens"
+    if result.most_hits:
+        hits += f"; {result.most_hits * 100:.1f} without limit"
+    rows.append(_percent("hit rate", result.hit_rate, hits))
+    for name, of in (("TTFT", result.ttft), ("TPOT", result.tpot)):
+        rows += [_times(f"{name} p{share}", of(share / 100)) for share in (50, 99)]
+    rows.append(_percent("preempted", result.preempted, "of requests"))
+    speed = result.tokens_per_second
+    rows.append((
+        "answer tokens/s", f"{speed.value:,.0f}", f"{speed.low:,.0f} … {speed.high:,.0f}", ""
+    ))  # fmt: skip
+    screen = table(rows, "lrrl")
+    used, blocks, peak = result.kv_in_use(), result.likely.blocks, result.likely.peak
+    mean = sum(used) / len(used) if used else 0.0
+    bars = "".join(_BARS[min(7, int(value * 8))] for value in used)
+    screen += wrapped(
+        f"{mean * 100:.0f} %  {bars}  at most {peak / blocks * 100:.0f} % of {blocks:,} blocks",
+        indent=1, first="KV in use   ",
+    )  # fmt: skip
+    return screen
+
+
+def _percent(name: str, figure: Interval, of: str) -> Sequence[Piece]:
+    return (
+        name, f"{figure.value * 100:.1f} %", f"{figure.low * 100:.1f} … {figure.high * 100:.1f}",
+        Span(of, "dim"),
+    )  # fmt: skip
+
+
+def _times(name: str, figure: Interval) -> Sequence[Piece]:
+    return (
+        name,
+        seconds_words(figure.value),
+        f"{seconds_words(figure.low)} … {seconds_words(figure.high)}",
+        "",
+    )
+
+
+def _helps(result: SimulationResult) -> Screen:
+    rows: list[Sequence[Piece]] = [
+        (
+            Span("each simulated", "dim"),
+            *(Span(name, "dim") for name in ("hit rate", "in target", "TTFT p99")),
+        )
+    ]
+    before = result.likely
+    rows.append(("as asked", *_three(before.hit_rate, before.goodput, result.ttft(0.99).value)))
+    rows += [(one.what, *_three(one.hit_rate, one.goodput, one.ttft_p99_seconds)) for one in result.helps]
+    return table(rows, "lrrr")
+
+
+def _three(hits: float, good: float, ttft: float) -> tuple[str, str, str]:
+    return f"{hits * 100:.1f} %", f"{good * 100:.1f} %", seconds_words(ttft)
+
+
+def _trace(result: SimulationResult) -> str:
+    known = (
+        f", identities of {result.wide} tokens" if result.wide > 1 else ", no identities: nothing is shared"
+    )
+    return (
+        f"{shorten(result.trace, _NAME)} ({result.form}), {count(result.likely.requests, 'request')} in"
+        f" {seconds_words(result.seconds)}{known}"
+    )
+
+
+def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:
+    """What caches of several sizes have of a trace."""
+    rows: list[Sequence[Piece]] = [
+        ("blocks", Span("of trace identities", "dim"), Span("of prompt tokens", "dim"))
+    ]
+    for one in rates:
+        size = "no limit" if one.blocks is None else f"{one.blocks:,}"
+        rows.append((size, f"{one.ids * 100:.2f} %", f"{one.tokens * 100:.2f} %"))
+    last = rates[-1]
+    return [
+        *wrapped(
+            f"A prefix cache {'without limit' if last.blocks is None else f'of {last.blocks:,} blocks'} has"
+            f" {last.tokens * 100:.2f} % of the prompt tokens of {shorten(trace, _NAME)}."
+        ),
+        BLANK,
+        *table(rows, "rrr"),
+        BLANK,
+        *wrapped(
+            f"{requests:,} requests one after another, blocks of {wide} tokens. Identities: a list in order"
+            " of last use, partial blocks counted, as published rates are. Tokens: vLLM's block manager,"
+            " answers included, whole blocks only.",
+            indent=1, style="dim", first="meant:  ",
+        ),
+    ]  # fmt: skip
+
+
+SWEPT = ("hit_rate", "goodput", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "preempted", "saturated")
+
+
+def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:
+    """One line a change: likely figures."""
+    keys = list(rows[0][0]) if rows else []
+    head = [*keys, "hit rate", "in target", "TTFT p50", "TTFT p99", "TPOT p99", "saturated"]
+    lines: list[Sequence[Piece]] = [[Span(name, "dim") for name in head]]
+    for change, found in rows:
+        if "error" in found:
+            lines.append([*change.values(), Span(str(found["error"])[:40], "bad")])
+            continue
+        lines.append([
+            *change.values(), f"{_of(found, 'hit_rate') * 100:.1f} %", f"{_of(found, 'goodput') * 100:.1f} %",
+            seconds_words(_of(found, "ttft_p50")), seconds_words(_of(found, "ttft_p99")),
+            seconds_words(_of(found, "tpot_p99")), f"{found['saturated']} of {found['runs']}",
+        ])  # fmt: skip
+    return table(lines, "l" * len(keys) + "r" * 6, gap="  ")
+
+
+def _of(found: dict[str, object], name: str) -> float:
+    value = found[name]
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+__all__ = ["SWEPT", "hits_screen", "plain", "simulation_screen", "sweep_screen"]

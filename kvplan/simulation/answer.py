@@ -1,0 +1,109 @@
+"""All runs of one question together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from kvplan.errors import KvplanError
+from kvplan.questions import kv_dtypes_to_compare
+from kvplan.simulation.fleet import ROUND_ROBIN, ROUTERS, Dealt
+from kvplan.simulation.hits import most_hits
+from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.outcome import Outcome, Target, percentile
+from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
+from kvplan.simulation.search import replicas_needed, sustainable
+from kvplan.simulation.served import LIKELY, Served, serve
+
+AUTO = 0
+"""Replicas: as many as the load needs."""
+_HALF = "fp8"
+
+
+def simulate_load(
+    served: Served, load: Load, *, replicas: int = 1, router: str = ROUND_ROBIN, target: Target | None = None,
+    rate: Fraction | None = None, search: bool = True, helps: bool = True,
+) -> SimulationResult:  # fmt: skip
+    """The answer. replicas: `AUTO` for as many as are needed; rate: requests/s in place of the trace's own;
+    search: look for the sustainable rate; helps: simulate what else would help.
+
+    Raises KvplanError: no-times where the trace has no times and no rate is given, request-never-fits …
+    """
+    target = Target() if target is None else target
+    if rate is not None:
+        load = load.at_rate(rate)
+    if not load.seconds and len(load.arrivals) > 1:
+        raise KvplanError(
+            "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
+        )
+    rates, sampled = sustainable(served, load, target, router) if search or replicas == AUTO else (None, 0)
+    needed: ReplicasNeeded | None = None
+    count = replicas
+    if replicas == AUTO:
+        assert rates is not None
+        needed = replicas_needed(served, load, target, router, rates)
+        count = needed.likely or 1
+    dealt = Dealt(load, count * served.pools, router)
+    runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
+    engine = served.engine(LIKELY)
+    result = SimulationResult(
+        model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
+        release=engine.release, trace=load.name, form=load.form, wide=load.wide, rate=load.rate,
+        seconds=load.seconds, replicas=count, pools=served.pools, router=router, target=target,
+        step_time=served.speeds.source,
+        pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
+        sustainable=rates, sampled=sampled,
+        most_hits=most_hits(load, engine.hashed) if engine.caching else 0.0,
+        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length)),
+    )  # fmt: skip
+    if not helps:
+        return result
+    return replace(result, helps=tuple(_helps(served, load, result)))
+
+
+def _run(dealt: Dealt, served: Served, case: tuple[str, str], target: Target) -> Outcome:
+    return dealt.run(served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns)
+
+
+def _notes(run: Outcome, length: int) -> Iterator[str]:
+    if run.refused:
+        yield f"{run.refused:,} requests are refused: prompts of {length:,} tokens or more"
+
+
+def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Help]:
+    """Other settings, one at a time, with the likely pool and speed: each simulated."""
+    count, target = result.replicas * served.pools, result.target
+    before = result.likely
+
+    def of(what: str, run: Outcome) -> Help:
+        return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)
+
+    if not before.keeps(target) or before.goodput < 1:
+        more = Dealt(load, count + served.pools, result.router)
+        yield of(f"replicas {result.replicas + 1}", _run(more, served, (LIKELY, LIKELY), target))
+    for router in ROUTERS:
+        if router != result.router and count > 1 and load.has_identities:
+            yield of(f"router {router}", _run(Dealt(load, count, router), served, (LIKELY, LIKELY), target))
+    if before.hit_rate < result.most_hits - 0.01 or before.preempted or not before.keeps(target):
+        run = _with_half(served, Dealt(load, count, result.router), target)
+        if run is not None:
+            yield of(f"kv-cache-dtype {_HALF}", run)
+    if not served.engine(LIKELY).caching and load.has_identities:
+        cached = replace(served.engine(LIKELY), caching=True)
+        dealt = Dealt(load, count, result.router)
+        run = dealt.run(cached, served.speeds.clock(LIKELY), target, served.speeds.frontend_ns)
+        yield of("enable-prefix-caching", run)
+
+
+def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
+    """With a cache of half the width: its own pool, its own step time."""
+    if served.settings.kv_cache_dtype != "auto" or _HALF not in kv_dtypes_to_compare(served.model):
+        return None
+    changed = replace(served.settings, kv_cache_dtype=_HALF)
+    own = served.speeds if served.speeds.source != "kvplan's speed estimate" else None
+    try:
+        other = serve(served.model, served.choice, changed, speeds=own, pool=LIKELY, pools=served.pools)
+        return _run(dealt, other, (LIKELY, LIKELY), target)
+    except KvplanError:
+        return None

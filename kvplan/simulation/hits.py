@@ -1,0 +1,98 @@
+"""What a prefix cache of a size has of a trace, requests one after another: no time, no concurrency.
+
+Two shares are told apart, and which is meant is said:
+
+    of the trace's identities    a list of the identities in order of last use, the first block of a prompt
+                                 used last; a partial last block counts as one: what published rates mean
+    of prompt tokens             vLLM's own block manager with one request at a time, answers included; only
+                                 whole blocks are found, and never a prompt's last token
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.record import record
+from kvplan.simulate.clock import StepTime
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.replica import Trace, simulate
+from kvplan.simulate.settings import Engine, Group
+from kvplan.simulation.load import Load
+
+_LENGTH = 1 << 40
+_ONE = StepTime(1, 0, 0)
+
+
+@record()
+class HitRate:
+    """blocks: of as many tokens as an identity has; None: without limit. ids, tokens: the two shares."""
+
+    blocks: int | None
+    ids: float
+    tokens: float
+
+
+def hit_rates(load: Load, sizes: Sequence[int | None]) -> tuple[HitRate, ...]:
+    """The shares at each size. Raises KvplanError(no-identities) where the trace has none."""
+    if not load.has_identities:
+        raise KvplanError(
+            "no-identities", f"{load.name} does not say which prompts share a prefix",
+            help="traces with hash_ids do: mooncake, bailian, weka, dynamo",
+        )  # fmt: skip
+    chains = [one.ids for one in load.arrivals]
+    distinct = len({identity for chain in chains for identity in chain})
+    needed = sum(-(-(one.prompt + one.answer) // load.wide) for one in load.arrivals)
+    rows = tuple(Arrival(0, one.prompt, one.answer, one.ids) for one in load.arrivals)
+    trace = Trace(rows, load.wide)
+    found = []
+    for size in sizes:
+        engine = Engine(
+            blocks=needed + 1 if size is None else size, groups=(Group(block=load.wide),), block=load.wide,
+            sequences=1, length=_LENGTH,
+        )  # fmt: skip
+        answer = simulate(trace, engine, _ONE)
+        hits = sum(answer.columns["cached_tokens"])
+        share = by_identity(chains, distinct if size is None else size)
+        found.append(HitRate(size, share, hits / load.prompt_tokens))
+    return tuple(found)
+
+
+def by_identity(chains: Sequence[Sequence[int]], size: int) -> float:
+    """The share of identities that a list of the ``size`` last used ones has, as prefixes."""
+    kept: OrderedDict[int, None] = OrderedDict()
+    hits = total = 0
+    for chain in chains:
+        total += len(chain)
+        for identity in chain:
+            if identity not in kept:
+                break
+            hits += 1
+        for identity in reversed(chain):
+            kept[identity] = None
+            kept.move_to_end(identity)
+        while len(kept) > size:
+            kept.popitem(last=False)
+    return hits / total if total else 0.0
+
+
+def most_hits(load: Load, block: int) -> float:
+    """The share of prompt tokens that a cache without limit would have, in whole blocks, requests one after
+    another."""
+    if not load.has_identities:
+        return 0.0
+    seen: set[int] = set()
+    hits = 0
+    for one in load.arrivals:
+        found = 0
+        for identity in one.ids:
+            if identity not in seen:
+                break
+            found += 1
+        hits += min(found * load.wide, one.prompt - 1) // block * block
+        whole = (
+            one.prompt // load.wide if len(one.ids) * load.wide < one.prompt + one.answer else len(one.ids)
+        )
+        seen.update(one.ids[:whole])
+    return hits / load.prompt_tokens

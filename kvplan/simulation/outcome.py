@@ -1,0 +1,187 @@
+"""One run of a fleet, counted: times of requests, hits, preemptions, whether the queue only grew."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import ceil
+
+from kvplan.record import record
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.results import Answer
+
+TENTHS = 10
+SATURATED_SHARE = 50
+"""A queue whose median wait in the last tenth is more than this part of the trace, and more than before."""
+Point = tuple[int, int]
+"""(ns, blocks in use)."""
+
+
+@record()
+class Target:
+    """What a request must keep, in ns, and the share of requests that must. None: not asked for."""
+
+    ttft_ns: int | None = None
+    tpot_ns: int | None = None
+    goodput: float = 0.99
+
+    @property
+    def asked(self) -> bool:
+        return self.ttft_ns is not None or self.tpot_ns is not None
+
+
+@record(eq=False)
+class Outcome:
+    """Times in ns, sorted. hits: prompt tokens found in the cache at first admission; good: requests within
+    the target; refused: prompts of max_model_len or more; used: of the pools' blocks, over time."""
+
+    requests: int
+    refused: int
+    prompt_tokens: int
+    served_prompt_tokens: int
+    hits: int
+    answer_tokens: int
+    ttft: tuple[int, ...]
+    tpot: tuple[int, ...]
+    latency: tuple[int, ...]
+    good: int
+    preempted: int
+    preemptions: int
+    saturated: bool
+    busy_ns: int
+    end_ns: int
+    steps: int
+    blocks: int
+    used: tuple[Point, ...]
+    waits: tuple[int, ...]
+
+    @property
+    def hit_rate(self) -> float:
+        return self.hits / self.served_prompt_tokens if self.served_prompt_tokens else 0.0
+
+    @property
+    def taken(self) -> int:
+        """Requests that the engine takes: shorter than max_model_len."""
+        return self.requests - self.refused
+
+    @property
+    def goodput(self) -> float:
+        return self.good / self.taken if self.taken else 0.0
+
+    @property
+    def preempted_share(self) -> float:
+        return self.preempted / self.taken if self.taken else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.answer_tokens * 1e9 / self.end_ns if self.end_ns else 0.0
+
+    def keeps(self, target: Target) -> bool:
+        """Whether enough requests keep the target; without one: whether the queue does not only grow."""
+        if target.asked:
+            return self.goodput >= target.goodput
+        return not self.saturated
+
+    @property
+    def peak(self) -> int:
+        """The most blocks in use at once."""
+        return max((count for _, count in self.used), default=0)
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    """The smallest value that a share of them does not exceed; 0 of nothing."""
+    if not values:
+        return 0
+    return values[max(0, ceil(share * len(values)) - 1)]
+
+
+def counted(
+    arrivals: Sequence[Arrival], answers: Sequence[tuple[Answer, Sequence[int]]], blocks: int, length: int,
+    target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
+) -> Outcome:  # fmt: skip
+    """What a run says. answers: of each pool, with the places in the trace of its requests; blocks: of all
+    pools together; length: max_model_len."""
+    ttft, tpot, latency, waits = [], [], [], []
+    refused = hits = served = made = good = preempted = preemptions = 0
+    for answer, places in answers:
+        columns = answer.columns
+        firsts, ends = columns["first_token_ns"], columns["finished_ns"]
+        preemptions += answer.preemptions
+        for number, place in enumerate(places):
+            row = arrivals[place]
+            if columns["refused"][number]:
+                refused += 1
+                continue
+            first = firsts[number] - row.at_ns + frontend_ns
+            tokens = min(row.prompt + row.answer, length) - row.prompt
+            each = (ends[number] - firsts[number]) / (tokens - 1) if tokens > 1 else 0
+            served += row.prompt
+            made += tokens
+            hits += columns["cached_tokens"][number]
+            preempted += columns["preemptions"][number] > 0
+            ttft.append(first)
+            latency.append(ends[number] - row.at_ns + frontend_ns)
+            waits.append((row.at_ns, columns["admitted_ns"][number] - row.at_ns))
+            if tokens > 1:
+                tpot.append(round(each))
+            good += (target.ttft_ns is None or first <= target.ttft_ns) and (
+                target.tpot_ns is None or each <= target.tpot_ns
+            )
+    waits.sort()
+    span = waits[-1][0] - waits[0][0] if waits else 0
+    return Outcome(
+        requests=len(arrivals), refused=refused, prompt_tokens=sum(row.prompt for row in arrivals),
+        served_prompt_tokens=served, hits=hits, answer_tokens=made, ttft=tuple(sorted(ttft)),
+        tpot=tuple(sorted(tpot)), latency=tuple(sorted(latency)), good=good, preempted=preempted,
+        preemptions=preemptions, saturated=saturated([wait for _, wait in waits], span),
+        busy_ns=max((answer.busy_ns for answer, _ in answers), default=0),
+        end_ns=max((answer.end_ns for answer, _ in answers), default=0),
+        steps=sum(answer.steps for answer, _ in answers), blocks=blocks, used=together(used),
+        waits=tuple(sorted(wait for _, wait in waits)),
+    )  # fmt: skip
+
+
+def saturated(waits: Sequence[int], span: int) -> bool:
+    """Whether a queue only grew: the median wait of the last tenth of requests is more than a fiftieth of the
+    trace, and more than in any tenth of its first half. waits: until admitted, in order of arrival."""
+    size = len(waits) // TENTHS
+    if not size or not span:
+        return False
+    medians = [sorted(waits[part * size : (part + 1) * size])[size // 2] for part in range(TENTHS)]
+    return medians[-1] * SATURATED_SHARE > span and medians[-1] > max(medians[: TENTHS // 2])
+
+
+def together(series: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
+    """The sum of several series, each constant between its points."""
+    if len(series) == 1:
+        return tuple(series[0])
+    changes: dict[int, int] = {}
+    for one in series:
+        last = 0
+        for at, count in one:
+            changes[at] = changes.get(at, 0) + count - last
+            last = count
+    total, found = 0, []
+    for at in sorted(changes):
+        total += changes[at]
+        found.append((at, total))
+    return tuple(found)
+
+
+def means(series: Sequence[Point], bins: int) -> list[float]:
+    """The mean of a series in so many equal stretches of time."""
+    if not series or series[-1][0] <= series[0][0]:
+        return []
+    start, end = series[0][0], series[-1][0]
+    times = [at for at, _ in series]
+    found = []
+    for number in range(bins):
+        low, high = (start + (end - start) * (number + part) // bins for part in (0, 1))
+        place, total, at = max(0, bisect_right(times, low) - 1), 0, low
+        while at < high:
+            following = times[place + 1] if place + 1 < len(times) else high
+            stop = min(high, following)
+            total += (stop - at) * series[place][1]
+            at, place = stop, place + 1
+        found.append(total / (high - low) if high > low else float(series[place][1]))
+    return found

@@ -1,0 +1,105 @@
+"""How much one replica takes, and how many replicas a load needs: by runs, not by formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+from kvplan.simulation.fleet import Dealt
+from kvplan.simulation.load import Load
+from kvplan.simulation.outcome import Target
+from kvplan.simulation.results import Rates, ReplicasNeeded
+from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
+
+SAMPLE = 2000
+"""Requests by which the sustainable rate is found: the trace's first."""
+CLOSE = 1.08
+"""The search ends where its bounds are nearer than this."""
+_LEAST, _MOST = 1e-4, 1e5
+_TRIES = 12
+MOST_REPLICAS = 1024
+
+
+def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
+    """Requests/s that one replica keeps the target at, and by how many requests that was found."""
+    sample = load.first(SAMPLE)
+    corners = {
+        (LIKELY, LIKELY): (LIKELY, LIKELY),
+        (SAFE, SLOW): (SAFE, SLOW),
+        (LIKELY, FAST): (LIKELY, FAST),
+    }
+    found: dict[tuple[str, str], float] = {}
+    guess = load.rate or 1.0
+    for name, (pool, speed) in corners.items():
+        engine, clock = served.engine(pool), served.speeds.clock(speed)
+
+        def holds(rate: float, engine=engine, clock=clock) -> bool:  # type: ignore[no-untyped-def]
+            run = Dealt(sample.at_rate(rate), 1, router).run(engine, clock, target, served.speeds.frontend_ns)
+            return run.keeps(target)
+
+        guess = found[name] = highest(holds, guess or 1.0)
+    scale = served.pools
+    return Rates(*(found[name] * scale for name in corners)), len(sample.arrivals)
+
+
+def highest(holds: Callable[[float], bool], guess: float) -> float:
+    """The highest rate that holds, by factors of two and then between them; 0 where none does."""
+    low, high = 0.0, 0.0
+    rate = guess
+    if not holds(_LEAST):
+        return 0.0
+    if holds(rate):
+        low = rate
+        while low < _MOST:
+            rate = low * 2
+            if not holds(rate):
+                high = rate
+                break
+            low = rate
+        else:
+            return low
+    else:
+        high = rate
+        while high > _LEAST:
+            rate = high / 2
+            if holds(rate):
+                low = rate
+                break
+            high = rate
+        else:
+            return 0.0
+    while high / low > CLOSE:
+        rate = (low * high) ** 0.5
+        low, high = (rate, high) if holds(rate) else (low, rate)
+    return low
+
+
+def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:
+    """The least replicas of which a run over the whole trace keeps the target."""
+
+    def least(pool: str, speed: str, rate: float) -> int | None:
+        if not rate:
+            return None
+        engine, clock = served.engine(pool), served.speeds.clock(speed)
+
+        def keeps(replicas: int) -> bool:
+            dealt = Dealt(load, replicas * served.pools, router)
+            return dealt.run(engine, clock, target, served.speeds.frontend_ns).keeps(target)
+
+        first = number = min(MOST_REPLICAS, max(1, ceil(load.rate / rate)))
+        if keeps(number):
+            while number > 1 and first - number < _TRIES and keeps(number - 1):
+                number -= 1
+            return number
+        for _ in range(_TRIES):
+            number += max(1, number // 4)
+            if number > min(MOST_REPLICAS, len(load.arrivals)):
+                return None
+            if keeps(number):
+                return number
+        return None
+
+    likely = least(LIKELY, LIKELY, rates.value)
+    if len(served.cases) == 1:
+        return ReplicasNeeded(likely, likely)
+    return ReplicasNeeded(likely, least(SAFE, SLOW, rates.low))

@@ -1,0 +1,186 @@
+"""A deployment as it is simulated: the likely and the safe pool, and three speeds.
+
+Pool and settings are the answer of the same question that ``kvplan size`` asks, so that one deployment has
+one count of blocks; one of them is vLLM's null block and not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.budget import fitted, fitted_safely
+from kvplan.engines.folders import having, part_of, title_of
+from kvplan.engines.scheduling import Scheduling
+from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.model import Model
+from kvplan.planning.speed import deployment_of, speed_profile
+from kvplan.planning.speed.clock import SpeedClock
+from kvplan.planning.speed.estimate import spread
+from kvplan.record import record
+from kvplan.results import SizeResult
+from kvplan.settings import Settings
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.releases import KNOWN
+from kvplan.simulate.settings import Engine, Group
+from kvplan.speed_inputs import speed_inputs
+
+LIKELY, SAFE = "likely", "safe"
+FAST, SLOW = "fast", "slow"
+SPEEDS = (FAST, LIKELY, SLOW)
+
+
+@record(eq=False)
+class Speeds:
+    """A step time and the ends of its interval. source: where it comes from; frontend_ns: what the server
+    adds to each request before its first token."""
+
+    clocks: tuple[tuple[str, Clock], ...]
+    source: str
+    frontend_ns: int = 0
+
+    def clock(self, name: str) -> Clock:
+        return dict(self.clocks).get(name, self.clocks[0][1])
+
+
+@record(eq=False)
+class Served:
+    """engines: of each pool (`LIKELY`, `SAFE`) what the simulated scheduler is set to; pools: schedulers of
+    one replica (data-parallel ranks have one each); gpus: of one replica; notes: what was assumed."""
+
+    model: Model
+    choice: Choice
+    settings: Settings
+    result: SizeResult
+    engines: tuple[tuple[str, Engine], ...]
+    speeds: Speeds
+    pools: int = 1
+    gpus: int = 1
+    notes: tuple[str, ...] = ()
+
+    def engine(self, pool: str) -> Engine:
+        return dict(self.engines).get(pool, self.engines[0][1])
+
+    @property
+    def cases(self) -> tuple[tuple[str, str], ...]:
+        """(pool, speed) of every run that an interval is made of; the likely one first."""
+        pools = [name for name, _ in self.engines]
+        speeds = [name for name, _ in self.speeds.clocks]
+        every = [(pool, speed) for pool in pools for speed in speeds]
+        return tuple(sorted(every, key=lambda case: case != (LIKELY, LIKELY)))
+
+
+def serve(
+    model: Model, choice: Choice, settings: Settings, *, speeds: Speeds | None = None,
+    pool: str | None = None, gpus: int | None = None, pools: int | None = None,
+) -> Served:  # fmt: skip
+    """What is simulated. speeds: a step time of the user's own; pool: only the likely or only the safe one.
+
+    Raises KvplanError: not-simulated, no-pool, and what sizes and speeds raise.
+    """
+    part = part_of(choice.engine.name, "scheduling")
+    if part is None:
+        known = ", ".join(having("scheduling"))
+        raise RefusedError(
+            "not-simulated",
+            f"the scheduler of {title_of(choice.engine.name)} is not known here, step by step",
+            help=f"--engine {known}: the same model, GPU and trace under it",
+        )
+    asked = replace(settings, tokens=None, requests=1)
+    notes: list[str] = []
+    result = _sized(model, replace(choice, fit=fitted), asked, required=True)
+    assert result is not None
+    facts: Scheduling = part.scheduling(model, asked, choice.version)
+    release = release_of(facts.release, notes)
+    engines: list[tuple[str, Engine]] = []
+    if pool != SAFE:
+        engines.append((LIKELY, engine_of(facts, result, release)))
+    if pool != LIKELY and result.budget is not None:
+        safe = _sized(model, replace(choice, fit=fitted_safely), asked, required=pool == SAFE)
+        if safe is not None:
+            engines.append((SAFE, engine_of(facts, safe, release)))
+        else:
+            notes.append("with the safe pool it would not start: only the likely one is simulated")
+    if not engines:
+        engines.append((LIKELY, engine_of(facts, result, release)))
+    notes += [f"warning: {choice.warning}"] if choice.warning else []
+    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    return Served(
+        model, choice, settings, result, tuple(engines),
+        speeds if speeds is not None else speeds_of(model, choice, asked, facts),
+        settings.data_parallel_size if pools is None else pools,
+        ranks if gpus is None else gpus,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _sized(model: Model, choice: Choice, settings: Settings, *, required: bool) -> SizeResult | None:
+    """The answer with a pool. Raises KvplanError(no-pool) where one is required and there is none."""
+    result = choice.size(model, settings)
+    if result.refusal is None and result.pool is not None and result.pool.num_blocks > 1:
+        return result
+    if not required:
+        return None
+    if result.refusal is not None:
+        raise KvplanError(
+            "no-pool", f"{choice.engine.name} would not start: {result.refusal.message}",
+            help=result.refusal.help,
+        )  # fmt: skip
+    raise KvplanError(
+        "no-pool", "how large the pool is is not known", detail=result.warnings,
+        help="name a GPU (--gpu h100), or --kv-cache-memory 40GiB",
+    )  # fmt: skip
+
+
+def release_of(version: str, notes: list[str]) -> str:
+    """The release whose scheduler is simulated: a newer one than is known is taken for the newest, with a
+    note; an older one is refused when the run is checked."""
+    newest = KNOWN[-1]
+    if parse_version(version) > parse_version(newest) and version not in KNOWN:
+        notes.append(f"the scheduler is that of vLLM {newest}: of {version} it was not asked")
+        return newest
+    return version
+
+
+def engine_of(facts: Scheduling, result: SizeResult, release: str) -> Engine:
+    """The simulated scheduler with the answer's pool."""
+    assert result.pool is not None
+    return Engine(
+        blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
+        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
+        block=facts.block_size,
+        batch=facts.max_num_batched_tokens,
+        sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens),
+        length=facts.max_model_len,
+        caching=facts.enable_prefix_caching,
+        chunked=facts.chunked,
+        overlap=facts.overlap,
+        states=facts.states,
+        retention=facts.retention,
+        release=release,
+    )
+
+
+def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Scheduling) -> Speeds:
+    """Step times by kvplan's own roofline. Raises KvplanError where the model or GPU cannot be estimated."""
+    if settings.gpu is None:
+        raise KvplanError(
+            "no-step-time", "how long a step takes is not known without a GPU",
+            help=("--gpu h100", "--step-time 6ms+25us*tokens+25ns*context"),
+        )  # fmt: skip
+    inventory, per_token, table = speed_inputs(model, settings.quantization)
+    sized = replace(settings, max_num_batched_tokens=facts.max_num_batched_tokens)
+    profile = speed_profile(
+        model, settings.gpu, inventory, per_token, deployment_of(sized, choice.engine.name), table
+    )
+    decode, prompt = spread(profile, "decode"), spread(profile, "prefill")
+    return Speeds(
+        (
+            (LIKELY, SpeedClock(profile)),
+            (FAST, SpeedClock(profile, decode.low, prompt.low)),
+            (SLOW, SpeedClock(profile, decode.high, prompt.high)),
+        ),
+        "kvplan's speed estimate",
+        round(profile.frontend_seconds * 1e9),
+    )
