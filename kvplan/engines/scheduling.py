@@ -1,7 +1,7 @@
 """What a scheduler is set to, as an engine says it of itself: what a simulation needs beside the pool.
 
-An engine whose scheduler is simulated has ``scheduling(model, settings, version) → Scheduling`` in its folder's
-part ``scheduling``; it raises RefusedError(not-simulated) for what no simulation here serves.
+An engine whose scheduler is simulated has ``scheduling(model, settings, version) → Scheduling`` in its
+folder's part ``scheduling``; it raises RefusedError(not-simulated) for what no simulation here serves.
 """
 
 from __future__ import annotations
