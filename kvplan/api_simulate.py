@@ -12,18 +12,20 @@ from typing import Any
 from kvplan.api import ModelLike, load_model, make_settings
 from kvplan.arguments import check_type
 from kvplan.engines import check_options, default_engine
-from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
-from kvplan.model import Model
-from kvplan.plans.plan import SAFE, Plan
-from kvplan.plans.question import start_of
-from kvplan.plans.workload import Workload
-from kvplan.readers.traces.arrivals import read_arrivals
-from kvplan.settings import Settings
+from kvplan.plans.plan import Plan
 from kvplan.simulate.clock import StepTime
 from kvplan.simulate.names import Arrival
 from kvplan.simulation.answer import AUTO, simulate_load
+from kvplan.simulation.deployed import (
+    DEFAULT_GOODPUT,
+    in_ns,
+    load_from,
+    served_plan,
+    target_of,
+    trace_of,
+)
 from kvplan.simulation.fleet import ROUND_ROBIN
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target
@@ -34,7 +36,6 @@ TraceLike = str | Path | Load | Sequence[Arrival]
 _TERM = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SECOND = 10**9
-DEFAULT_GOODPUT = Fraction(99, 100)
 
 
 def simulate(
@@ -69,7 +70,7 @@ def simulate(
         rate = workload.requests_per_second
     return simulate_load(
         served, load, replicas=replicas_of(replicas, plan), router=router,
-        target=target_of(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
+        target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
         search=search, helps=helps,
     )  # fmt: skip
 
@@ -94,26 +95,12 @@ def deployment(
                 "bad-usage", f"{wrong} belongs to a model: a plan says its own",
                 help="beside a plan: trace, rate, replicas, router, ttft, tpot, goodput, pool, step_time",
             )  # fmt: skip
-        return _of_plan(model, pool, speeds), model
+        return served_plan(model, load_model(model.model), speeds=speeds, pool=pool), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = choose(engine or default_engine([loaded]))
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
     return serve(loaded, choice, settings, speeds=speeds, pool=pool), None
-
-
-def _of_plan(plan: Plan, pool: str | None, speeds: Speeds | None) -> Served:
-    chosen = pool if pool is not None else (SAFE if plan.require.pool == SAFE else None)
-    model, choice, settings = of_plan(plan)
-    return serve(
-        model, choice, settings, speeds=speeds, pool=chosen, gpus=plan.gpus_per_replica,
-        pools=plan.pools_per_replica,
-    )  # fmt: skip
-
-
-def of_plan(plan: Plan) -> tuple[Model, Choice, Settings]:
-    """The model, the engine and the settings with which the plan's engine starts."""
-    return load_model(plan.model), choose(plan.engine), start_of(plan)
 
 
 def speeds_given(step_time: str | StepTime | Speeds | None) -> Speeds | None:
@@ -165,26 +152,20 @@ def replicas_of(replicas: int | str | None, plan: Plan | None) -> int:
     return int(digits)
 
 
-def target_of(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
-    """What was asked for, else what the plan says."""
-    workload: Workload | None = None if plan is None else plan.workload
-    if workload is not None:
-        ttft = workload.ttft_seconds if ttft is None else ttft
-        tpot = workload.tpot_seconds if tpot is None else tpot
-    if goodput is None:
-        goodput = DEFAULT_GOODPUT if plan is None else plan.require.goodput or DEFAULT_GOODPUT
+def target(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
+    """What was asked for, else what the plan says. Raises KvplanError(bad-time, bad-setting)."""
+    own = Target(goodput=float(DEFAULT_GOODPUT)) if plan is None else target_of(plan)
     for name, value in (("ttft", ttft), ("tpot", tpot)):
         if value is not None:
             check_type(name, value, (int, float, Fraction))
             if not 0 < value < 10**6:
                 raise KvplanError("bad-time", f"{name} is {value}: seconds above 0")
-    if not 0 < goodput <= 1:
+    if goodput is not None and not 0 < goodput <= 1:
         raise KvplanError("bad-setting", f"goodput is {goodput}: a share above 0", help="--goodput 99%")
-    return Target(_ns(ttft), _ns(tpot), float(goodput))
-
-
-def _ns(value: Any) -> int | None:
-    return None if value is None else round(Fraction(value) * _SECOND)
+    return Target(
+        own.ttft_ns if ttft is None else in_ns(ttft), own.tpot_ns if tpot is None else in_ns(tpot),
+        own.goodput if goodput is None else float(goodput),
+    )  # fmt: skip
 
 
 def load_of(
@@ -199,27 +180,10 @@ def load_of(
         if not rows:
             raise KvplanError("bad-trace", "the trace has no requests")
         return Load(rows if first is None else rows[:first], trace_block or 1)
+    if trace is None:
+        return load_from(*trace_of(plan), first)
     columns = None if trace_columns is None else tuple(trace_columns)
-    path = trace
-    if path is None:
-        path, trace_format, columns, trace_block = _own_trace(plan)
-    read = read_arrivals(
-        Path(path), name=str(path), form=trace_format, columns=columns, wide=trace_block, most=first
-    )
-    return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes)
-
-
-def _own_trace(plan: Plan | None) -> tuple[str, str, tuple[str, ...] | None, int]:
-    workload = None if plan is None else plan.workload
-    if plan is None or workload is None or workload.trace is None:
-        what = "the plan has no trace" if plan is not None else "no trace is given"
-        raise KvplanError(
-            "no-trace", what,
-            help=("--trace conversation.jsonl", "workload: {trace: conversation.jsonl} in the plan"),
-        )  # fmt: skip
-    name = Path(workload.trace).name
-    path = next((file for file in plan.files if Path(file).name == name), workload.trace)
-    return path, workload.trace_format, workload.trace_columns, workload.trace_block
+    return load_from(trace, trace_format, columns, trace_block, first)
 
 
 def with_replicas(plan: Plan, replicas: int) -> Plan:

@@ -20,10 +20,12 @@ def schemas() -> dict[str, dict[str, Any]]:
     from kvplan.readers.plans.schema import plan_schema
     from kvplan.report.comparison_schema import comparison_schema
     from kvplan.report.schema import size_schema
+    from kvplan.report.simulation_schema import simulation_schema
 
     return {
         "schemas/size.schema.json": size_schema(),
         "schemas/compare.schema.json": comparison_schema(),
+        "schemas/simulate.schema.json": simulation_schema(),
         "schemas/gpu.schema.json": gpu_spec_schema(),
         "schemas/plan.schema.json": plan_schema(),
         "schemas/fleet.schema.json": fleet_schema(),

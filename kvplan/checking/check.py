@@ -34,6 +34,7 @@ def check_plan(
         wrong = errors_of(case)
         findings = [
             *with_ways(case, wrong),
+            *(_simulated(plan, model) if not wrong else ()),
             *evidence_of(case, receipts, facts, today),
             *mistakes_of(case),
             *_unchecked(plan),
@@ -51,6 +52,15 @@ def check_plan(
         summary_of(case, facts),
         mark=plan.mark(None),
     )
+
+
+def _simulated(plan: Plan, model: Model) -> list[Finding]:
+    """What a simulation finds, where the plan asks for one: loaded only then."""
+    if not plan.require.simulated:
+        return []
+    from kvplan.checking.simulated import simulated
+
+    return simulated(plan, model)
 
 
 def _unchecked(plan: Plan) -> list[Finding]:

@@ -155,6 +155,7 @@ _SCHEMA = """\
 Examples:
   kvplan schema                     what `kvplan size --json` prints
   kvplan schema compare             what `kvplan compare --json` prints
+  kvplan schema simulate            what `kvplan simulate --json` prints
   kvplan schema card                a model card
   kvplan schema gpu                 a GPU file
   kvplan schema plan                a plan file

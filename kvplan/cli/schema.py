@@ -23,6 +23,12 @@ def _compare() -> dict[str, Any]:
     return comparison_schema()
 
 
+def _simulate() -> dict[str, Any]:
+    from kvplan.report.simulation_schema import simulation_schema
+
+    return simulation_schema()
+
+
 def _card() -> dict[str, Any]:
     from kvplan.readers.cards.find import card_json_schema
 
@@ -56,6 +62,7 @@ def _receipt() -> dict[str, Any]:
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "size": _size,
     "compare": _compare,
+    "simulate": _simulate,
     "card": _card,
     "gpu": _gpu,
     "plan": _plan,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
-from kvplan.api_simulate import deployment, load_of, simulate
+from kvplan.api_simulate import load_of, simulate
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
@@ -42,9 +41,6 @@ def run(words: list[str], given: Given) -> Answer:
     generated = values.pop("generate", None)
     if generated is not None:
         values["trace"] = _generated(str(generated))
-    calibration = values.pop("calibrate", None)
-    if calibration is not None:
-        values["step_time"] = _calibrated(str(calibration), plan or words[0], values, asked)
     if "sweep" in values:
         return _swept(plan or words[0], values, asked, is_given(given, "json"))
     if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
@@ -138,18 +134,9 @@ def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
 
 
 def _generated(text: str) -> Any:
-    from kvplan.readers.traces.generator import generated
+    from kvplan.simulation.generate import asked_of, generated
 
-    return generated(text)
-
-
-def _calibrated(path: str, model: Plan | str, values: dict[str, Any], asked: dict[str, Any]) -> Any:
-    from kvplan.simulation.calibrate import calibrated
-
-    if "step_time" in values:
-        raise KvplanError("bad-usage", "give one of --step-time and --calibrate")
-    served, _ = deployment(model, pool=values.get("pool"), **asked)
-    return calibrated(Path(path), served)
+    return generated(asked_of(text))
 
 
 def _hits(values: dict[str, Any], json: bool) -> Answer:

@@ -36,8 +36,6 @@ SIMULATED: tuple[Option, ...] = (
            "Only with this figure of the pool. Default: both.", _TARGET),
     Option("step_time", ("--step-time",), "TERMS", word,
            "What a step takes, where you know: 6ms+25us*tokens+25ns*context.", _TIME),
-    Option("calibrate", ("--calibrate",), "FILE", word,
-           "A benchmark of this deployment, by which step times are fitted.", _TIME),
     Option("quick", ("--quick",), "", switch, "Without the sustainable rate and what would help.", _TIME),
     Option("hit_rates", ("--hit-rates",), "BLOCKS", word,
            "Only hit rates, of caches of so many blocks of the trace's width: 1k,10k,50k. No model needed.",
@@ -65,7 +63,7 @@ EPILOG = """\
 Examples:
   kvplan simulate qwen3-32b --trace conversation.jsonl --gpu h100 --tp 2 \\
       --ttft 2s --tpot 50ms                  how many replicas, safely
-  kvplan simulate plan.yaml                  its own trace, replicas and targets
+  kvplan simulate plan.yaml                  its own trace and targets
   kvplan simulate plan.yaml --trace day.csv --rate 6
   kvplan simulate llama-3.1-8b --trace t.jsonl --gpu h100 --replicas 2 \\
       --router prefix-hash --json

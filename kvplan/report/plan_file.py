@@ -173,6 +173,12 @@ def _require(require: Requirements) -> dict[str, Any]:
             entries[name] = getattr(require, name)
     sizes = {"prefix_cache": require.prefix_cache_bytes, "host_memory": require.host_memory_bytes}
     entries.update({key: amount for key, amount in sizes.items() if amount})
+    for name in ("goodput", "hit_rate", "preemptions"):
+        if getattr(require, name) is not None:
+            entries[name] = share_text(getattr(require, name))
+    for name in ("ttft", "tpot"):
+        if (seconds := getattr(require, f"{name}_seconds")) is not None:
+            entries[name] = f"{decimal_text(seconds * 1000)}ms"
     if require.pool != LIKELY:
         entries["pool"] = require.pool
     return entries

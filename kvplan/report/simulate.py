@@ -102,10 +102,9 @@ def _figures(result: SimulationResult) -> Screen:
     rows: list[Sequence[Piece]] = [("", Span("likely", "dim"), Span("interval", "dim"))]
     if result.target.asked:
         rows.append(_percent("within the target", result.goodput, "of requests"))
-    hits = "of prompt tokens"
-    if result.most_hits:
-        hits += f"; {result.most_hits * 100:.1f} without limit"
-    rows.append(_percent("hit rate", result.hit_rate, hits))
+    if result.wide > 1:
+        hits = f"of tokens, {result.most_hits * 100:.1f} at most"
+        rows.append(_percent("hit rate", result.hit_rate, hits))
     for name, of in (("TTFT", result.ttft), ("TPOT", result.tpot)):
         rows += [_times(f"{name} p{share}", of(share / 100)) for share in (50, 99)]
     rows.append(_percent("preempted", result.preempted, "of requests"))

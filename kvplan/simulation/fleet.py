@@ -15,7 +15,8 @@ from kvplan.simulation.outcome import Outcome, Point, Target, counted
 
 ROUND_ROBIN = "round-robin"
 ROUTERS = (ROUND_ROBIN, "prefix-hash")
-"""prefix-hash: requests with the same first identity go to one pool."""
+"""prefix-hash: requests with the same first `HEAD` tokens go to one pool."""
+HEAD = 1024
 _MOST_POINTS = 100_000
 MOST_POOLS = 4096
 
@@ -52,7 +53,7 @@ class Dealt:
         if not 1 <= pools <= MOST_POOLS:
             raise KvplanError("bad-replicas", f"{pools} pools of requests", help=f"1 to {MOST_POOLS}")
         self.load, self.pools = load, pools
-        self.places = deal(load.arrivals, pools, router)
+        self.places = deal(load.arrivals, pools, router, load.wide)
         self.traces = [
             load.trace() if pools == 1 else Trace([load.arrivals[place] for place in places], load.wide)
             for places in self.places
@@ -84,7 +85,7 @@ class Dealt:
         )
 
 
-def deal(arrivals: Sequence[Arrival], pools: int, router: str) -> list[list[int]]:
+def deal(arrivals: Sequence[Arrival], pools: int, router: str, wide: int = 1) -> list[list[int]]:
     """The places of the requests that each pool gets. Raises KvplanError(unknown-router)."""
     if router not in ROUTERS:
         near = did_you_mean(router, ROUTERS)
@@ -93,11 +94,12 @@ def deal(arrivals: Sequence[Arrival], pools: int, router: str) -> list[list[int]
             help=f"did you mean {near}?" if near else "routers: " + ", ".join(ROUTERS),
         )  # fmt: skip
     found: list[list[int]] = [[] for _ in range(pools)]
+    head = max(1, HEAD // wide)
     for place, one in enumerate(arrivals):
         if router == ROUND_ROBIN or not one.ids:
             found[place % pools].append(place)
         else:
-            found[_mixed(one.ids[:2]) % pools].append(place)
+            found[_mixed(one.ids[:head]) % pools].append(place)
     return found
 
 

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from math import ceil
 
 from kvplan.simulation.fleet import Dealt
-from kvplan.simulation.load import Load
-from kvplan.simulation.outcome import Target
+from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.outcome import Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
 
 SAMPLE = 2000
 """Requests by which the sustainable rate is found: the trace's first."""
+LASTING = 5
+"""A load that lasts less than so many of its requests' median times says nothing of what is sustained."""
 CLOSE = 1.08
 """The search ends where its bounds are nearer than this."""
 _LEAST, _MOST = 1e-4, 1e5
@@ -34,8 +36,10 @@ def sustainable(served: Served, load: Load, target: Target, router: str) -> tupl
         engine, clock = served.engine(pool), served.speeds.clock(speed)
 
         def holds(rate: float, engine=engine, clock=clock) -> bool:  # type: ignore[no-untyped-def]
-            run = Dealt(sample.at_rate(rate), 1, router).run(engine, clock, target, served.speeds.frontend_ns)
-            return run.keeps(target)
+            asked = sample.at_rate(rate)
+            run = Dealt(asked, 1, router).run(engine, clock, target, served.speeds.frontend_ns)
+            lasts = asked.seconds * SECOND >= LASTING * percentile(run.latency, 0.5)
+            return lasts and run.keeps(target)
 
         guess = found[name] = highest(holds, guess or 1.0)
     scale = served.pools

@@ -35,9 +35,9 @@ class State(NamedTuple):
     asked: dict[str, Any]
 
 
-def over_of(text: str) -> dict[str, list[str]]:
+def over_of(text: str) -> dict[str, list[Any]]:
     """``replicas=2,3 max_num_seqs=64,128`` as keys and values. Raises KvplanError(bad-sweep)."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Any]] = {}
     for part in text.replace(";", " ").split():
         key, equals, values = part.partition("=")
         name = key.strip().lstrip("-").replace("-", "_")
@@ -47,10 +47,20 @@ def over_of(text: str) -> dict[str, list[str]]:
                 "bad-sweep", f"{part!r} is no key with values, or one that is given twice",
                 help="--sweep 'replicas=2,3,4 max_num_batched_tokens=2048,8192'",
             )  # fmt: skip
-        found[name] = listed
+        found[name] = [_value(value) for value in listed]
     if not found:
         raise KvplanError("bad-sweep", "there is nothing to sweep over", help="--sweep replicas=2,3,4")
     return found
+
+
+_WORDS = {"true": True, "on": True, "false": False, "off": False}
+
+
+def _value(text: str) -> Any:
+    """A whole number, yes or no, or the word itself."""
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    return _WORDS.get(text.lower(), text)
 
 
 def combinations(over: Mapping[str, Sequence[Any]]) -> list[Change]:

@@ -261,7 +261,10 @@ tolerance: 200%
             "workload: {input_tokens: 10, output_tokens: 1, shared_prefix_tokens: 11}",
             "longer than every prompt",
         ),
-        ("workload: {input_tokens: 10, output_tokens: 1, ttft: 2s}", "requests_per_second is missing"),
+        (
+            "workload: {input_tokens: 10, output_tokens: 1, ttft: 2s}",
+            "or a trace is missing",
+        ),
         ("workload: {input_tokens: {p50: 1}, output_tokens: 1}", "max"),
         ("workload: {input_tokens: {histogram: []}, output_tokens: 1}", "at least 1"),
         ("workload: {input_tokens: {histogram: [[1]]}, output_tokens: 1}", "at least 2"),

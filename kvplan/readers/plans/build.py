@@ -183,6 +183,13 @@ class Builder(WorkloadParts):
             self.missing("require.tokens", ("require", "requests"))
         if entry.tokens is not None and entry.requests is None:
             self.missing("require.requests", ("require", "tokens"))
+        for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
+            traced = workload is not None and workload.trace is not None
+            if getattr(entry, name) is not None and not traced and not self.errors:
+                self.missing("workload.trace", ("require", name))
+        timed = workload is not None and (workload.ttft_seconds or workload.tpot_seconds)
+        if entry.goodput is not None and not timed and not self.errors:
+            self.missing("workload.ttft", ("require", "goodput"), "tpot")
         defaults = Requirements()
         return Requirements(
             requests=entry.requests,
@@ -193,6 +200,11 @@ class Builder(WorkloadParts):
             prefix_cache_bytes=entry.prefix_cache or 0,
             host_memory_bytes=entry.host_memory or 0,
             pool=entry.pool,
+            goodput=entry.goodput,
+            hit_rate=entry.hit_rate,
+            preemptions=entry.preemptions,
+            ttft_seconds=entry.ttft,
+            tpot_seconds=entry.tpot,
         )
 
     def evidence(self) -> tuple[Evidence, ...]:

@@ -131,6 +131,13 @@ class RequireEntry(Strict):
     max_cost_per_hour: Amount = Field(default=None, description="of all GPUs, in the price's currency")
     prefix_cache: Size = Field(default=None, description="room on each GPU for prompts kept for reuse")
     host_memory: Size = Field(default=None, description="host memory for the cache, over all GPUs")
+    goodput: Percent = Field(
+        default=None, description="share of the trace's requests within ttft and tpot (simulated)"
+    )
+    hit_rate: Percent = Field(default=None, description="share of prompt tokens found (simulated)")
+    preemptions: Percent = Field(default=None, description="share preempted at most (simulated)")
+    ttft: Duration = Field(default=None, description="99th percentile at most (simulated)")
+    tpot: Duration = Field(default=None, description="99th percentile at most (simulated)")
     pool: Literal[LIKELY, SAFE] = Field(  # type: ignore[valid-type]
         default=LIKELY, description="which figure of the pool must do"
     )

@@ -24,10 +24,11 @@ class WorkloadParts(Parts):
                 ("workload", "shared_prefix_tokens"),
             )
         for name in ("ttft", "tpot"):
-            if getattr(entry, name) is not None and entry.requests_per_second is None:
+            if getattr(entry, name) is not None and entry.requests_per_second is None and not entry.trace:
                 self.fail(
                     KvplanError(
-                        "invalid-plan", f"{name} is a target under a load: requests_per_second is missing"
+                        "invalid-plan",
+                        f"{name} is a target under a load: requests_per_second or a trace is missing",
                     ),
                     ("workload", name),
                 )

@@ -1,0 +1,100 @@
+"""What only a simulation of the plan's trace says: goodput, hits, preemptions, times.
+
+With ``pool: likely`` the likely pool and speed decide; with ``pool: safe`` the safe pool and slow steps. Ways
+out are more replicas, each simulated before it is proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.plans.findings import Finding, Severity
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.simulation.deployed import own_load, served_plan, target_of
+from kvplan.simulation.fleet import Dealt
+from kvplan.simulation.outcome import Outcome, percentile
+from kvplan.simulation.served import LIKELY, SLOW
+
+_TRIED = (1.25, 1.5, 2, 3, 4)
+"""So many times the plan's replicas are tried as a way out."""
+
+
+def simulated(plan: Plan, model: Model) -> list[Finding]:
+    """Findings of what ``require`` asks of a simulation; none where it asks nothing."""
+    if not plan.require.simulated or not plan.replicas:
+        return []
+    try:
+        return _found(plan, model)
+    except KvplanError as error:
+        field = "workload.trace" if error.code in ("bad-trace", "no-trace", "no-times") else "require"
+        return [Finding("not-simulated", Severity.ERROR, error.message, field, help=error.help)]
+
+
+def _found(plan: Plan, model: Model) -> list[Finding]:
+    served, load, target = served_plan(plan, model), own_load(plan), target_of(plan)
+    case = (SAFE, SLOW) if plan.require.pool == SAFE else (LIKELY, LIKELY)
+
+    def run(replicas: int) -> Outcome:
+        dealt = Dealt(load, replicas * served.pools)
+        return dealt.run(
+            served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns
+        )
+
+    found = list(_wrong(plan, run(plan.replicas)))
+    if not found:
+        return []
+    for replicas in dict.fromkeys(max(plan.replicas + 1, round(plan.replicas * by)) for by in _TRIED):
+        left = {one.code for one in _wrong(plan, run(replicas))}
+        found = [
+            one if one.help or one.code in left else replace(one, help=(f"replicas: {replicas}",))
+            for one in found
+        ]
+        if all(one.help for one in found):
+            break
+    return found
+
+
+def _wrong(plan: Plan, run: Outcome) -> Iterator[Finding]:
+    require = plan.require
+    if require.goodput is not None and run.goodput < require.goodput:
+        yield _finding(
+            "goodput-too-low", "goodput",
+            f"{_share(run.goodput)} of requests keep the workload's times, and"
+            f" {_share(float(require.goodput))} are required",
+        )  # fmt: skip
+    if require.hit_rate is not None and run.hit_rate < require.hit_rate:
+        yield _finding(
+            "hit-rate-too-low", "hit_rate",
+            f"{_share(run.hit_rate)} of prompt tokens are found in the cache, and"
+            f" {_share(float(require.hit_rate))} are required",
+        )  # fmt: skip
+    if require.preemptions is not None and run.preempted_share > require.preemptions:
+        yield _finding(
+            "too-many-preemptions", "preemptions",
+            f"{_share(run.preempted_share)} of requests are preempted, and"
+            f" {_share(float(require.preemptions))} are allowed",
+        )  # fmt: skip
+    for name, most, times in (
+        ("ttft", require.ttft_seconds, run.ttft), ("tpot", require.tpot_seconds, run.tpot)
+    ):  # fmt: skip
+        seconds = percentile(times, 0.99) / 1e9
+        if most is not None and seconds > most:
+            yield _finding(
+                f"{name}-too-long", name,
+                f"the 99th percentile of {name.upper()} is {seconds:.3g} s, and"
+                f" {float(most):.3g} s are allowed",
+            )  # fmt: skip
+
+
+def _finding(code: str, field: str, message: str) -> Finding:
+    return Finding(
+        code, Severity.ERROR, message, f"require.{field}",
+        ("simulated on the workload's trace; times are an estimate: kvplan simulate shows the interval",),
+    )  # fmt: skip
+
+
+def _share(value: float) -> str:
+    return f"{value * 100:.1f}".removesuffix(".0") + " %"

@@ -1,0 +1,71 @@
+"""What a plan says of its own simulation: deployment, trace, targets, rate."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from kvplan.engines.budget import choose
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.plans.plan import SAFE, Plan
+from kvplan.plans.question import start_of
+from kvplan.readers.traces.arrivals import read_arrivals
+from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.outcome import Target
+from kvplan.simulation.served import Served, Speeds, serve
+
+DEFAULT_GOODPUT = Fraction(99, 100)
+
+
+def served_plan(plan: Plan, model: Model, *, speeds: Speeds | None = None, pool: str | None = None) -> Served:
+    """The plan's engine as it starts, with one scheduler for each of its pools of requests."""
+    return serve(
+        model, choose(plan.engine), start_of(plan), speeds=speeds,
+        pool=pool if pool is not None else (SAFE if plan.require.pool == SAFE else None),
+        gpus=plan.gpus_per_replica, pools=plan.pools_per_replica,
+    )  # fmt: skip
+
+
+def trace_of(plan: Plan | None) -> tuple[str, str, tuple[str, ...] | None, int]:
+    """The plan's trace: path, format, columns, tokens of one identity. Raises KvplanError(no-trace)."""
+    workload = None if plan is None else plan.workload
+    if plan is None or workload is None or workload.trace is None:
+        raise KvplanError(
+            "no-trace", "the plan has no trace" if plan is not None else "no trace is given",
+            help=("--trace conversation.jsonl", "workload: {trace: conversation.jsonl} in the plan"),
+        )  # fmt: skip
+    name = Path(workload.trace).name
+    path = next((file for file in plan.files if Path(file).name == name), workload.trace)
+    return path, workload.trace_format, workload.trace_columns, workload.trace_block
+
+
+def load_from(
+    path: str | Path, form: str = "auto", columns: tuple[str, ...] | None = None, wide: int = 0,
+    first: int | None = None,
+) -> Load:  # fmt: skip
+    """The requests of a file. Raises KvplanError(bad-trace …)."""
+    if first is not None and first < 1:
+        raise KvplanError("bad-usage", "a load has at least one request", help="--first 1000")
+    read = read_arrivals(Path(path), name=str(path), form=form, columns=columns, wide=wide, most=first)
+    return Load(read.arrivals, read.wide, Path(path).name, read.form, read.notes)
+
+
+def own_load(plan: Plan) -> Load:
+    """The plan's trace at the plan's rate."""
+    load = load_from(*trace_of(plan))
+    rate = None if plan.workload is None else plan.workload.requests_per_second
+    return load if rate is None else load.at_rate(rate)
+
+
+def target_of(plan: Plan) -> Target:
+    """What a request of the plan must keep, and the share that must."""
+    workload, goodput = plan.workload, plan.require.goodput or DEFAULT_GOODPUT
+    ttft = None if workload is None else workload.ttft_seconds
+    tpot = None if workload is None else workload.tpot_seconds
+    return Target(in_ns(ttft), in_ns(tpot), float(goodput))
+
+
+def in_ns(value: Fraction | float | None) -> int | None:
+    """Seconds in whole nanoseconds."""
+    return None if value is None else round(Fraction(value) * SECOND)

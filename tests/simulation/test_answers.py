@@ -1,0 +1,258 @@
+"""What a simulation answers, by its library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvplan
+import kvplan.simulate.replica  # the room of the same name must not hide the function
+from kvplan.errors import KvplanError
+from kvplan.report.layout import plain
+from kvplan.report.simulate import simulation_screen
+from kvplan.report.simulation_schema import validate_simulation
+from kvplan.simulate import Arrival
+from kvplan.simulation.fleet import ROUTERS, Dealt, deal
+from kvplan.simulation.generate import Asked, asked_of, gaps, generated
+from kvplan.simulation.hits import by_identity, hit_rates, most_hits
+from kvplan.simulation.load import Load
+from kvplan.simulation.outcome import Target, means, percentile, saturated
+from kvplan.simulation.results import SimulationResult
+from kvplan.simulation.served import SPEEDS
+from tests.conftest import BESIDE
+
+LOAD = generated(
+    Asked(requests=120, rate=2.0, input=600, output=40, prefix=320, turns=2, think=5.0, input_cv=0.7)
+)
+DEPLOYED: dict[str, Any] = {"gpu": "h100", "max_model_len": 8192}
+
+
+def _answer(load: Load = LOAD, **asked: Any) -> SimulationResult:
+    quick = {"replicas": 1, "search": False, "helps": False}
+    found = kvplan.simulate("llama-3.1-8b", trace=load, **{**DEPLOYED, **quick, **asked})
+    assert isinstance(found, SimulationResult)
+    return found
+
+
+def test_the_whole_answer_is_the_schema_and_a_short_screen() -> None:
+    found = _answer(replicas="auto", ttft=1, tpot=Fraction(1, 20), search=True, helps=True)
+    data = found.model_dump()
+    validate_simulation(json.loads(json.dumps(data)))
+    assert [run["speed"] for run in data["runs"]] == ["likely", "fast", "slow"] * 2
+    assert found.needed is not None
+    assert found.needed.likely == 1
+    rows = plain(simulation_screen(found, where="1 × h100", rules="vLLM")).splitlines()
+    assert len(rows) <= 26
+    assert max(map(len, rows)) <= 80
+    rates = found.sustainable
+    assert rates is not None
+    assert 0 < rates.low <= rates.value <= rates.high
+
+
+def test_the_interval_encloses_the_likely_figure_and_hits_hardly_move() -> None:
+    found = _answer()
+    for share in (0.5, 0.9, 0.99):
+        for figure in (found.ttft(share), found.tpot(share), found.latency(share)):
+            assert figure.low <= figure.value <= figure.high
+    hits = found.hit_rate
+    assert 0 < hits.low <= hits.high <= found.most_hits + 1e-9
+    assert hits.high - hits.low < 0.02
+
+
+def test_the_pool_is_that_of_size() -> None:
+    found = _answer(kv_cache_memory="20GiB")
+    sized = kvplan.size("llama-3.1-8b", kv_cache_memory="20GiB", **DEPLOYED)
+    assert sized.pool is not None
+    assert dict(found.pool_blocks) == {"likely": sized.pool.num_blocks - 1}
+    assert len(found.runs) == 1 * len(SPEEDS)
+
+
+def test_a_step_time_of_ones_own_has_no_interval_of_speeds() -> None:
+    found = _answer(step_time="4ms + 20us*tokens + 10ns*context")
+    assert [case for case, _ in found.runs] == [("likely", "likely"), ("safe", "likely")]
+    assert "4 ms" in found.step_time
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 3))
+def test_twice_the_replicas_never_serve_worse(replicas: int) -> None:
+    target = {"ttft": Fraction(1, 5), "tpot": Fraction(1, 40), "pool": "likely"}
+    few, many = (_answer(replicas=count, rate=30, **target) for count in (replicas, 2 * replicas))
+    assert many.goodput.value >= few.goodput.value - 0.02
+
+
+def test_a_load_beyond_the_capacity_is_saturated() -> None:
+    load = generated(Asked(requests=800, rate=100.0, input=2000, output=100))
+    found = _answer(load, max_num_seqs=8)
+    assert found.saturated_runs == 6
+    assert not found.keeps
+    assert not _answer(load, max_num_seqs=8, rate=0.2).saturated_runs
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"engine": "sglang"}, "not-simulated"),
+        ({"tensor_parallel_size": 1, "pipeline_parallel_size": 2}, "not-simulated"),
+        ({"num_speculative_tokens": 2, "speculative_method": "ngram"}, "not-simulated"),
+        ({"gpu": None, "kv_cache_memory": "20GiB"}, "no-step-time"),
+        ({"gpu": None, "step_time": "6ms"}, "no-pool"),
+        ({"step_time": "6 minutes"}, "bad-step-time"),
+        ({"step_time": "0ms"}, "bad-step-time"),
+        ({"replicas": 0}, "bad-replicas"),
+        ({"replicas": "many"}, "bad-replicas"),
+        ({"router": "roundrobin"}, "unknown-router"),
+        ({"rate": 0}, "bad-rate"),
+        ({"ttft": -1}, "bad-time"),
+        ({"goodput": 2}, "bad-setting"),
+        ({"engine": "vllm@0.19"}, "not-simulated"),
+    ],
+)
+def test_what_is_refused_has_a_way_out(asked: dict[str, Any], code: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        _answer(**asked)
+    assert caught.value.code == code
+    assert caught.value.exit_code == 2
+
+
+def test_a_pool_that_does_not_hold_one_request_is_refused() -> None:
+    load = Load((Arrival(0, 6000, 10),))
+    with pytest.raises(KvplanError, match="would not start") as caught:
+        _answer(load, kv_cache_memory="20GiB", num_gpu_blocks_override=100, max_model_len=None)
+    assert caught.value.code == "no-pool"
+
+
+def test_a_request_that_never_fits_is_named() -> None:
+    from kvplan.simulate import Engine, StepTime
+
+    with pytest.raises(KvplanError, match=r"mine.*request 0") as caught:
+        Dealt(Load((Arrival(0, 6000, 10),), name="mine"), 1).run(Engine(100), StepTime(), Target())
+    assert caught.value.code == "request-never-fits"
+
+
+def test_a_trace_without_times_needs_a_rate() -> None:
+    load = Load(tuple(Arrival(0, 100, 5) for _ in range(20)))
+    with pytest.raises(KvplanError, match="when requests come"):
+        _answer(load)
+    found = _answer(load, rate=4)
+    assert 1 < found.rate < 12
+
+
+# --- parts ---
+
+
+def test_percentiles_are_values() -> None:
+    assert percentile([], 0.5) == 0
+    assert [percentile(range(1, 101), share) for share in (0.01, 0.5, 0.99, 1)] == [1, 50, 99, 100]
+
+
+def test_saturation_by_hand() -> None:
+    span = 10**12
+    assert not saturated([0] * 100, span)
+    assert saturated([number * 10**9 for number in range(100)], span)
+    assert not saturated([(99 - number) * 10**9 for number in range(100)], span)
+    assert not saturated([5] * 9, span)
+
+
+def test_means_of_a_series() -> None:
+    assert means([(0, 4), (10, 0), (20, 0)], 4) == [4, 4, 0, 0]
+    assert means([(0, 4)], 4) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=30),
+    st.integers(1, 9),
+    st.sampled_from(ROUTERS),
+)
+def test_every_request_is_dealt_once(chains: list[list[int]], pools: int, router: str) -> None:
+    rows = [Arrival(place, 10, 1, ids) for place, ids in enumerate(chains)]
+    dealt = deal(rows, pools, router)
+    assert sorted(place for places in dealt for place in places) == list(range(len(rows)))
+    assert all(places == sorted(places) for places in dealt)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 3), max_size=5), min_size=1, max_size=25), st.integers(1, 30))
+def test_hit_rates_rise_with_the_cache(words: list[list[int]], size: int) -> None:
+    made: dict[tuple[int, ...], int] = {}
+    chains = [[made.setdefault(tuple(one[: at + 1]), len(made)) for at in range(len(one))] for one in words]
+    assert by_identity(chains, size) <= by_identity(chains, size + 1)
+    seen: set[int] = set()
+    best = sum(sum(i in seen or bool(seen.add(i)) for i in chain) for chain in chains)  # type: ignore[func-returns-value]
+    total = sum(map(len, chains))
+    assert by_identity(chains, len(made) + 1) == (best / total if total else 0.0)
+
+
+def test_a_cache_without_limit_is_the_most() -> None:
+    rates = hit_rates(LOAD, [400, 2000, None])
+    assert [one.tokens for one in rates] == sorted(one.tokens for one in rates)
+    assert rates[-1].tokens == pytest.approx(most_hits(LOAD, 16))
+
+
+@pytest.mark.beside
+def test_hit_rates_of_the_conversation_trace() -> None:
+    """The marks that are published for it: of identities, and what vLLM finds of prompt tokens."""
+    path = BESIDE / "traces" / "mooncake_fast25_conversation.jsonl"
+    if not path.is_file():
+        pytest.skip("the collection of traces is not beside the checkout")
+    from kvplan.simulation.deployed import load_from
+
+    rates = hit_rates(load_from(path), [1000, 10_000, 50_000, None])
+    assert [f"{one.ids:.2%}" for one in rates] == ["4.45%", "21.16%", "35.46%", "36.64%"]
+    assert [f"{one.tokens:.2%}" for one in rates] == ["4.55%", "21.65%", "36.15%", "37.34%"]
+
+
+@pytest.mark.parametrize(("kind", "cv"), [("poisson", 1.0), ("gamma", 2.5), ("gamma", 0.4), ("weibull", 2.0)])
+def test_generated_gaps_have_their_mean_and_spread(kind: str, cv: float) -> None:
+    from random import Random
+
+    gap = gaps(kind, cv, Random(3).random)
+    found = [gap() for _ in range(20_000)]
+    mean = sum(found) / len(found)
+    spread = (sum((one - mean) ** 2 for one in found) / len(found)) ** 0.5
+    assert mean == pytest.approx(1, rel=0.07)
+    assert spread / mean == pytest.approx(cv, rel=0.12)
+
+
+def test_generated_sessions_contain_what_was_said() -> None:
+    words = "requests=40,turns=4,prefix=64,input=100,output=50,seed=9,input_cv=0.5"
+    load = generated(asked_of(words))
+    again = generated(asked_of(words)).arrivals
+    assert [(one.at_ns, one.prompt, one.answer) for one in load.arrivals] == [
+        (one.at_ns, one.prompt, one.answer) for one in again
+    ]
+    assert len(load.arrivals) == 40
+    chains = [tuple(one.ids) for one in load.arrivals]
+    longest = max(load.arrivals, key=lambda one: one.prompt)
+    assert any(tuple(longest.ids[: len(chain)]) == chain for chain in chains if chain != tuple(longest.ids))
+    for one in load.arrivals:
+        assert len(one.ids) == (one.prompt + one.answer) // load.wide
+
+
+@pytest.mark.parametrize(
+    "words", ["requests=x", "reqests=4", "rate=0", "requests", "rate=nan", "arrivals=weekly"]
+)
+def test_words_that_say_no_load(words: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        asked_of(words)
+    assert caught.value.code == "bad-load"
+
+
+def test_runs_of_a_fleet_count_every_request() -> None:
+    from kvplan.simulate import Engine, StepTime
+
+    run = Dealt(LOAD, 3).run(Engine(4000, length=8192), StepTime(), Target())
+    assert len(run.ttft) == run.requests == len(LOAD.arrivals)
+    assert run.peak <= run.blocks == 12_000
+    _rising(run.ttft)
+
+
+def _rising(values: Sequence[int]) -> None:
+    assert list(values) == sorted(values)
