@@ -16,7 +16,8 @@ from kvplan.version import __version__
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
     from kvplan.api.planning import plan
-    from kvplan.api_simulate import replicas_for, simulate
+    from kvplan.api.simulating import replicas_for, simulate
+    from kvplan.api.sweeps import sweep
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kvplan.plans.plan import Plan
     from kvplan.results import Pool, Refusal, SizeResult
     from kvplan.simulation.results import SimulationResult
-    from kvplan.sweeps import sweep
 
 # Loaded on first use, so that `import kvplan` costs next to nothing.
 _WHERE = {
@@ -35,9 +35,9 @@ _WHERE = {
     "observe": "kvplan.api",
     "compare": "kvplan.api",
     "plan": "kvplan.api.planning",
-    "simulate": "kvplan.api_simulate",
-    "replicas_for": "kvplan.api_simulate",
-    "sweep": "kvplan.sweeps",
+    "simulate": "kvplan.api.simulating",
+    "replicas_for": "kvplan.api.simulating",
+    "sweep": "kvplan.api.sweeps",
     "SimulationResult": "kvplan.simulation.results",
     "PlanResult": "kvplan.planning.results",
     "check": "kvplan.api",

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kvplan
-from kvplan.api.speed_inputs import speed_inputs
 from kvplan.assumption import Assumptions
 from kvplan.planning.speed import (
     Chunk,
@@ -19,6 +18,7 @@ from kvplan.planning.speed import (
     speed_profile,
     step_seconds,
 )
+from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.readers.yaml.strict import load_yaml_file
 
 FILE = Path(__file__).parent / "speed_rows.yaml"

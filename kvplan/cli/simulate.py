@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from kvplan.api_simulate import load_of, simulate
+from kvplan.api.simulating import load_of, simulate
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
@@ -159,8 +159,8 @@ def _hits(values: dict[str, Any], json: bool) -> Answer:
 
 
 def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], json: bool) -> Answer:
-    from kvplan.sweeps import sweep
-    from kvplan.sweeps.tasks import over_of, row_of
+    from kvplan.api.sweeps import sweep
+    from kvplan.api.sweeps.tasks import over_of, row_of
 
     over = over_of(str(values.pop("sweep")))
     as_csv, executor = bool(values.pop("csv", False)), values.pop("executor", "auto")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, plain, shorten, table, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.simulation.hits import HitRate
 from kvplan.simulation.outcome import Target
@@ -192,13 +192,10 @@ def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: in
     ]  # fmt: skip
 
 
-SWEPT = ("hit_rate", "goodput", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "preempted", "saturated")
-
-
 def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:
     """One line a change: likely figures."""
     keys = list(rows[0][0]) if rows else []
-    head = [*keys, "hit rate", "in target", "TTFT p50", "TTFT p99", "TPOT p99", "saturated"]
+    head = [*keys, "hit rate", "in target", "TTFT p99", "TPOT p99", "saturated"]
     lines: list[Sequence[Piece]] = [[Span(name, "dim") for name in head]]
     for change, found in rows:
         if "error" in found:
@@ -206,15 +203,12 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Sc
             continue
         lines.append([
             *change.values(), f"{_of(found, 'hit_rate') * 100:.1f} %", f"{_of(found, 'goodput') * 100:.1f} %",
-            seconds_words(_of(found, "ttft_p50")), seconds_words(_of(found, "ttft_p99")),
+            seconds_words(_of(found, "ttft_p99")),
             seconds_words(_of(found, "tpot_p99")), f"{found['saturated']} of {found['runs']}",
         ])  # fmt: skip
-    return table(lines, "l" * len(keys) + "r" * 6, gap="  ")
+    return table(lines, "l" * len(keys) + "r" * 5, gap="  ")
 
 
 def _of(found: dict[str, object], name: str) -> float:
     value = found[name]
     return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-__all__ = ["SWEPT", "hits_screen", "plain", "simulation_screen", "sweep_screen"]

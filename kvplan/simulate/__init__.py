@@ -17,7 +17,7 @@ class _Callable(ModuleType):
     loaded last (`kvplan.__getattr__` finds the function, an import of the room puts the room there)."""
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return import_module("kvplan.api_simulate").simulate(*arguments, **keywords)
+        return import_module("kvplan.api.simulating").simulate(*arguments, **keywords)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -18,13 +18,13 @@ from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
+from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.releases import KNOWN
 from kvplan.simulate.settings import Engine, Group
-from kvplan.speed_inputs import speed_inputs
 
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"

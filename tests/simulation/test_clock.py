@@ -13,9 +13,9 @@ from kvplan.errors import KvplanError
 from kvplan.planning.speed import deployment_of, speed_profile, step_seconds
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.profile import SpeedProfile
+from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.simulate import Answer, Arrival, Engine, Group, Trace, simulate
 from kvplan.simulate.scheduler import Step
-from kvplan.speed_inputs import speed_inputs
 
 MODELS = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite")
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.api.speed_inputs import speed_inputs
 from kvplan.assumption import Assumptions
 from kvplan.gpu import Gpu
 from kvplan.planning.speed import Deployment, SpeedProfile, speed_profile
+from kvplan.readers.speed_inputs import speed_inputs
 
 Make = Callable[..., SpeedProfile]
 

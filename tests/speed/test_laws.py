@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.api.speed_inputs import speed_inputs
 from kvplan.planning.speed import (
     Deployment,
     Figure,
@@ -23,6 +22,7 @@ from kvplan.planning.speed import (
     step_seconds,
 )
 from kvplan.readers.speed import speed_assumptions
+from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.settings import Settings
 from tests.speed.conftest import Make
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.api.speed_inputs import speed_inputs
 from kvplan.planning.speed import (
     Chunk,
     Deployment,
@@ -27,6 +26,7 @@ from kvplan.planning.speed.attention import query_key_pairs
 from kvplan.planning.speed.links import Fabric
 from kvplan.planning.speed.peaks import peak_for
 from kvplan.readers.speed import speed_assumptions
+from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
 from tests.speed.conftest import Make
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvplan.api.speed_inputs import speed_inputs
 from kvplan.assumption import Assumptions
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
@@ -21,6 +20,7 @@ from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Workload
 from kvplan.questions import kv_dtypes_to_compare
 from kvplan.readers.speed import speed_assumptions
+from kvplan.readers.speed_inputs import speed_inputs
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")

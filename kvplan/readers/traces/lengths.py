@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.errors import KvplanError
-from kvplan.plans.workload import Shape
 from kvplan.plans.joint import joined
+from kvplan.plans.workload import Shape
 from kvplan.readers.traces.rows import read_rows
 
 MAX_ROWS = 20_000_000

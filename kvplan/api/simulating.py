@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.api import ModelLike, load_model, make_settings
-from kvplan.arguments import check_type
+from kvplan.api.arguments import check_type
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvplan.api import ModelLike, changed_settings
-from kvplan.api_simulate import TraceLike, load_of, simulate, with_replicas
+from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
 from kvplan.simulation.load import Load
@@ -103,7 +103,7 @@ def run_all(
     executor: str, resume: Path | None,
 ) -> Iterator[tuple[Change, Found]]:  # fmt: skip
     """All runs in order. What ``resume`` has is taken from there; each new result is appended at once."""
-    from kvplan.sweeps.executors import executor_of
+    from kvplan.api.sweeps.executors import executor_of
 
     plan = model if isinstance(model, Plan) else None
     load = load_of(trace, plan, **{name: asked.pop(name) for name in _LOAD if name in asked})

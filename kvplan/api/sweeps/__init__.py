@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.api import ModelLike
-from kvplan.api_simulate import TraceLike
+from kvplan.api.simulating import TraceLike
 from kvplan.plans.plan import Plan
 
 
@@ -23,7 +23,7 @@ def sweep(
     file that results are appended to; what it has is not run again. A combination that cannot be answered has
     ``error`` in place of an answer. Raises KvplanError.
     """
-    from kvplan.sweeps.tasks import combinations, run_all
+    from kvplan.api.sweeps.tasks import combinations, run_all
 
     return run_all(
         model, trace, combinations(over), asked, executor, None if resume is None else Path(resume)
