@@ -148,7 +148,7 @@ def normal(chance: Callable[[], float]) -> float:
 def gamma_number(shape: float, chance: Callable[[], float]) -> float:
     """A Gamma number of scale 1 (Marsaglia and Tsang 2000; below shape 1 by the power of a uniform one)."""
     if shape < 1:
-        power = (1 - chance()) ** (1 / shape)
+        power = float((1 - chance()) ** (1 / shape))
         return gamma_number(shape + 1, chance) * power
     reach = shape - 1 / 3
     spread = 1 / sqrt(9 * reach)

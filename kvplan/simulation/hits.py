@@ -91,8 +91,8 @@ def most_hits(load: Load, block: int) -> float:
                 break
             found += 1
         hits += min(found * load.wide, one.prompt - 1) // block * block
-        whole = (
-            one.prompt // load.wide if len(one.ids) * load.wide < one.prompt + one.answer else len(one.ids)
-        )
+        # An answer's last token is not computed; identities that end before the answer say nothing of it.
+        known = len(one.ids) * load.wide >= one.prompt + one.answer
+        whole = (one.prompt + one.answer - 1 if known else one.prompt) // load.wide
         seen.update(one.ids[:whole])
     return hits / load.prompt_tokens

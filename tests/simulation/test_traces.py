@@ -130,7 +130,7 @@ def test_a_weka_session_over_many_lines(tmp_path: Path) -> None:
 
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ONE = {"timestamp": 0, "input_length": 10, "output_length": 1}
-REFUSED = {
+REFUSED: dict[str, tuple[str | bytes, str]] = {
     "falls": (_lines({**ONE, "timestamp": 5}, ONE), "line 2 of trace comes 0.005 s before"),
     "nan": ('{"timestamp": NaN, "input_length": 10, "output_length": 1}\n', "line 1 .*not a number"),
     "infinite": ('{"timestamp": 1e999, "input_length": 10, "output_length": 1}\n', "not a number"),
