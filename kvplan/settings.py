@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from operator import attrgetter
+from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import KeptHash, record
+from kvplan.record import KeptHash, field_names, record
 
 
 @record()
@@ -102,6 +104,32 @@ def expert_width_ways(settings: Settings) -> int:
     if isinstance(size, int):
         return max(1, tensor // size)
     return 1 if settings.enable_expert_parallel else tensor
+
+
+REQUEST = ("tokens", "encoder_tokens", "answer_tokens", "requests", "media", "cache_implementation", "spread")
+"""Settings that say what is asked of an engine that has started: they change no plan of its cache."""
+BUDGET = (
+    *("kv_cache_memory", "num_gpu_blocks_override", "gpu_memory_utilization", "weights"),
+    *("enforce_eager", "cpu_offload_gb"),
+)
+"""Settings that say how much memory there is for the cache, not how it is laid out."""
+NO_FLAG = (
+    *REQUEST,
+    *("gpu", "usage", "weights", "engine_options", "num_speculative_tokens", "speculative_model"),
+)
+"""Settings that no flag of a server says: what is asked, where it runs, and what comes with another one."""
+
+
+class Part:
+    """The settings but for those left out, as a key for a cache, and back again."""
+
+    def __init__(self, *left_out: str) -> None:
+        self.names = tuple(name for name in field_names(Settings) if name not in left_out)
+        self.values = attrgetter(*self.names)
+
+    def settings(self, values: tuple[Any, ...]) -> Settings:
+        """The settings of a key, what was left out at its default."""
+        return Settings(**dict(zip(self.names, values, strict=True)))
 
 
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")

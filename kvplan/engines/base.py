@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, Protocol
 
 from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
@@ -14,7 +13,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Part, Store
 from kvplan.model import EncoderInput, Model
-from kvplan.record import field_names, record
+from kvplan.record import record
 from kvplan.results import (
     EngineRef,
     LayerTerms,
@@ -26,7 +25,8 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import Settings
+from kvplan.settings import REQUEST, Settings
+from kvplan.settings import Part as SettingsPart
 from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
@@ -263,22 +263,6 @@ NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))
 """Of a model that the engine refuses."""
 
 
-# What does not change the plan, only the question asked of it.
-_QUESTION = (
-    "tokens",
-    "encoder_tokens",
-    "answer_tokens",
-    "requests",
-    "kv_cache_memory",
-    "cache_implementation",
-    "media",
-    "spread",
-)
-_PLANNED = tuple(name for name in field_names(Settings) if name not in _QUESTION)
-planned_values = attrgetter(*_PLANNED)
-"""The settings that decide an engine's plan, as a key for its cache."""
-
-
-def planned_settings(values: tuple[Any, ...]) -> Settings:
-    """The settings of a plan, without a question."""
-    return Settings(**dict(zip(_PLANNED, values, strict=True)))
+_PLANNED = SettingsPart(*REQUEST, "kv_cache_memory")
+planned_values, planned_settings = _PLANNED.values, _PLANNED.settings
+"""The settings that decide an engine's plan, as a key for its cache; the settings of such a key."""

@@ -6,13 +6,11 @@ In there: NAMES, flag → setting; SHORT, other spellings; KEPT, flags that chan
 from __future__ import annotations
 
 from kvplan.record import field_names, record
-from kvplan.settings import Settings
+from kvplan.settings import NO_FLAG, Settings
 
-QUESTION = """tokens encoder_tokens answer_tokens requests gpu usage weights engine_options
-cache_implementation speculative_method num_speculative_tokens speculative_model media
-kv_cache_memory spread""".split()
-"""Settings that are no flag of a server, or have a flag of another name."""
-COMMON = [name for name in field_names(Settings) if name not in QUESTION]
+_OTHERWISE = ("speculative_method", "kv_cache_memory")
+"""Settings that have a flag of another name."""
+COMMON = [name for name in field_names(Settings) if name not in (*NO_FLAG, *_OTHERWISE)]
 PLAIN = ("dtype", "kv_cache_dtype", "quantization")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
@@ -21,20 +20,14 @@ from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.record import field_names, record
+from kvplan.record import record
 from kvplan.results import Budget, BudgetLine, ModelWeights
-from kvplan.settings import Settings
+from kvplan.settings import REQUEST, Part, Settings
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel
 
-_QUESTION = frozenset(
-    "tokens encoder_tokens answer_tokens requests kv_cache_memory num_gpu_blocks_override gpu media"
-    " cache_implementation".split()
-)
-"""Settings that do not change the budget."""
-_DECIDES = tuple(name for name in field_names(Settings) if name not in _QUESTION)
-_values = attrgetter(*_DECIDES)
+_DECIDES = Part(*REQUEST, "kv_cache_memory", "num_gpu_blocks_override")
 
 
 @record()
@@ -52,13 +45,14 @@ class Known:
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the stage that decides. Raises KvplanError(bad-setting)."""
-    assert settings.gpu is not None
-    return _fit(model, replace(choice, fit=None), settings.gpu, _values(settings))
+    return _fit(model, replace(choice, fit=None), _DECIDES.values(settings))
 
 
 @lru_cache(maxsize=4096)
-def _fit(model: Model, choice: Choice, gpu: Gpu, values: tuple[Any, ...]) -> Fit:
-    settings = Settings(gpu=gpu, **dict(zip(_DECIDES, values, strict=True)))
+def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
+    settings = _DECIDES.settings(values)
+    gpu = settings.gpu
+    assert gpu is not None
     started = choice.engine.size(model, settings, choice.version)
     if started.refusal is not None:
         return Fit(None, None)

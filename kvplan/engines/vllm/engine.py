@@ -8,9 +8,7 @@ scheduler works with; bytes are those of the fullest stage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import lru_cache
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -49,28 +47,13 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import HEAD_METHODS, Settings
+from kvplan.settings import BUDGET, HEAD_METHODS, REQUEST, Part, Settings
 from kvplan.weights.formats import Kernel
 
-# What does not change the plan, only the question asked of it.
-_QUESTION = (
-    "tokens",
-    "encoder_tokens",
-    "answer_tokens",
-    "requests",
-    "kv_cache_memory",
-    "num_gpu_blocks_override",
-    "cache_implementation",
-    "gpu_memory_utilization",
-    "weights",
-    "enforce_eager",
-    "cpu_offload_gb",
-    "media",
-)
-_PLANNED = tuple(entry.name for entry in fields(Settings) if entry.name not in _QUESTION)
 # Methods whose drafter is a checkpoint of its own.
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
-planned_values = attrgetter(*_PLANNED)
+_PLANNED = Part(*REQUEST, *BUDGET)
+planned_values = _PLANNED.values
 
 
 @record()
@@ -200,7 +183,7 @@ def compiled(model: Model, version: str, settings: Settings) -> Compiled:
 
 @lru_cache(maxsize=256)
 def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
-    settings = Settings(**dict(zip(_PLANNED, values, strict=True)))
+    settings = _PLANNED.settings(values)
     rules = rules_of(version)
     resolved = resolve(model, settings, rules)
     refusal = refusal_of(model, settings, resolved, version)

@@ -14,14 +14,8 @@ from kvplan.engines.command import Argument, Asked, EngineTable, word_of
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
 from kvplan.record import field_names, record
-from kvplan.settings import Settings
+from kvplan.settings import NO_FLAG, Settings
 
-NOT_SERVED = frozenset(
-    "tokens encoder_tokens answer_tokens requests usage weights gpu engine_options cache_implementation"
-    " num_speculative_tokens speculative_model media spread".split()
-)
-"""Settings that say what is asked of the engine or where it runs, and those that come with a speculative
-method: no arguments of their own."""
 _DEFAULTS = Settings()
 
 
@@ -77,7 +71,7 @@ def _values(settings: Settings) -> dict[str, Any]:
     found = {
         name: getattr(settings, name)
         for name in field_names(Settings)
-        if name not in NOT_SERVED and getattr(settings, name) != getattr(_DEFAULTS, name)
+        if name not in NO_FLAG and getattr(settings, name) != getattr(_DEFAULTS, name)
     }
     own = {name: value for name, value in settings.engine_options if value is not None}
     return {**found, **{name: value for name, value in own.items() if OWN_OPTIONS[name].served}}

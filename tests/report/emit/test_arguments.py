@@ -21,9 +21,9 @@ from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.report.emit import emit
-from kvplan.report.emit.arguments import NOT_SERVED, arguments_of
+from kvplan.report.emit.arguments import arguments_of
 from kvplan.report.emit.place import table_of
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import LONGEST, NO_FLAG, Settings
 from tests.report.emit.plans import full, plan
 
 TABLES = {name: part.TABLE for name, part in having("command").items()}
@@ -51,7 +51,7 @@ def test_every_setting_is_an_argument_or_has_a_reason(engine: str) -> None:
     own = {option.name for option in OPTIONS_OF.get(engine, ()) if option.served}
     known = {*table.settings, *table.none}
     assert own <= known
-    missing = set(field_names(Settings)) - NOT_SERVED - known
+    missing = set(field_names(Settings)) - set(NO_FLAG) - known
     assert missing <= {
         "num_gpu_blocks_override", "mamba_cache_dtype", "mamba_ssm_cache_dtype", "attention_backend",
         "async_scheduling", "disable_hybrid_kv_cache_manager", "decode_context_parallel_size",
