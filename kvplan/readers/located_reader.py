@@ -82,5 +82,5 @@ class LocatedReader:
     def wrong(self, path: Path, message: str) -> KvplanError:
         name = ".".join(map(str, path))
         text = self.located.text(path)
-        helps = [f'put it in quotes: "{text}"'] if text and message == "this must be text" else []
+        helps = [f'put it in quotes: "{text}"'] if text and message.startswith("this must be text") else []
         return self.located.error(self.code, f"`{name}`: {message}", path, help=helps)

@@ -155,7 +155,7 @@ def test_a_spec_file_of_ones_own(tmp_path: Path) -> None:
         ("arch: Mine\n", "arch: Mine\narhc: x\n", "unknown-key", "`arhc`"),
         ("source: cudaMemGetInfo", "sorce: x", "unknown-key", "`sorce` in `memory_total_bytes`"),
         (", source: cudaMemGetInfo", "", "missing-key", "`memory_total_bytes.source`"),
-        ("value: 1000000000, ", "", "missing-key", "`value`"),
+        ("value: 1000000000, ", "", "missing-key", "memory_total_bytes.value`"),
         ("value: 1000000000", "value: 1.5", "invalid-gpu-spec", "a whole number"),
         ("value: 1000000000", "value: -1", "invalid-gpu-spec", "greater than 0"),
         ("value: 1000000000", "value: true", "invalid-gpu-spec", "a whole number"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
+from kvplan.readers.located_reader import LocatedReader
 from kvplan.readers.yaml.marks import Key, Located
 
 _TEXTS = ("slug", "name", "vendor", "arch")
@@ -33,15 +33,14 @@ def gpu_from_located(located: Located) -> Gpu:
     Raises:
         KvplanError: ``unknown-key``, ``missing-key`` or ``invalid-gpu-spec``, each with its line.
     """
-    return _Reader(located).gpu()
+    return _Reader(located, "a GPU spec", "invalid-gpu-spec").gpu()
 
 
-class _Reader:
+class _Reader(LocatedReader):
     """Takes the file apart key by key and collects sources and notes on the way."""
 
-    def __init__(self, located: Located) -> None:
-        self.located = located
-        self.data = located.mapping("a GPU spec")
+    def __init__(self, located: Located, what: str, code: str) -> None:
+        super().__init__(located, what, code)
         self.provenance: dict[str, str] = {}
         self.notes: dict[str, str] = {}
 
@@ -50,10 +49,10 @@ class _Reader:
         texts = {key: self.text((key,), required=True) for key in _TEXTS}
         ints = {key: self.whole((key,)) for key in _INT_FIGURES}
         links = {key: self.whole(("interconnect", key)) for key in self.group("interconnect", _LINK_FIGURES)}
-        rates = {key: self.number(("dense_tflops", key)) for key in self.group("dense_tflops", DTYPES)}
+        rates = {key: self.rate(("dense_tflops", key)) for key in self.group("dense_tflops", DTYPES)}
         marketing = self.figure(("memory_marketing",), str, "text such as `80 GB`")
         if marketing is None:
-            raise self.located.error("missing-key", "the key `memory_marketing` is missing", help="add it")
+            raise self.missing("memory_marketing", ())
         mig = self.group("mig", ("parent", "profile"))
         return Gpu(
             slug=texts["slug"] or "",
@@ -76,9 +75,9 @@ class _Reader:
             is_unified_memory=self.typed(("unified_memory",), bool, "true or false", default=False),
             mig_parent=self.text(("mig", "parent"), required=True) if mig else None,
             mig_profile=self.text(("mig", "profile"), required=True) if mig else None,
-            aliases=self.texts("aliases"),
-            nvml_names=self.texts("nvml_names"),
-            default_for=self.texts("default_for"),
+            aliases=self.texts(("aliases",)),
+            nvml_names=self.texts(("nvml_names",)),
+            default_for=self.texts(("default_for",)),
             note=self.text(("note",)),
             provenance=self.provenance,
             notes=self.notes,
@@ -86,7 +85,7 @@ class _Reader:
 
     def figure(self, path: tuple[Key, ...], kind: type[Any], shape: str) -> Any:
         """The value of one figure; its source and note are filed under the path."""
-        entry = self.at(path)
+        entry = self.typed(path, object, "", default=None, any_bool=True)
         if entry is None:
             return None
         if not isinstance(entry, dict):
@@ -99,9 +98,7 @@ class _Reader:
         if note is not None:
             self.notes[name] = note
         if "value" not in entry:
-            raise self.located.error(
-                "missing-key", f"the key `value` of `{name}` is missing", path, help="add it"
-            )
+            raise self.missing("value", path)
         return None if entry["value"] is None else self.typed((*path, "value"), kind, shape)
 
     def whole(self, path: tuple[Key, ...]) -> int | None:
@@ -110,7 +107,7 @@ class _Reader:
             raise self.wrong((*path, "value"), "this must be greater than 0")
         return value
 
-    def number(self, path: tuple[Key, ...]) -> float | None:
+    def rate(self, path: tuple[Key, ...]) -> float | None:
         value: float | None = self.figure(path, int | float, "a number")  # type: ignore[arg-type]
         if value is not None and value <= 0:
             raise self.wrong((*path, "value"), "this must be greater than 0")
@@ -127,56 +124,10 @@ class _Reader:
 
     def group(self, key: str, known: tuple[str, ...]) -> list[str]:
         """The keys present in a group of figures."""
-        entry = self.at((key,))
+        entry = self.typed((key,), object, "", default=None, any_bool=True)
         if entry is None:
             return []
         if not isinstance(entry, dict):
             raise self.wrong((key,), f"`{key}` holds `key: value` lines")
         self.only(entry, set(known), (key,))
         return [name for name in known if name in entry]
-
-    def text(self, path: tuple[Key, ...], *, required: bool = False) -> str | None:
-        value: str | None = self.typed(path, str, "text", default=None)
-        if required and not value:
-            name = ".".join(str(part) for part in path)
-            raise self.located.error(
-                "missing-key", f"the key `{name}` is missing", path[:-1], help=f"add `{path[-1]}:`"
-            )
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        values = self.typed((key,), list, "a list", default=[])
-        return tuple(self.typed((key, index), str, "text") for index in range(len(values)))
-
-    def typed(self, path: tuple[Key, ...], kind: Any, shape: str, *, default: Any = ...) -> Any:
-        value = self.at(path)
-        if value is None and default is not ...:
-            return default
-        # bool is an int to Python, never to a reader of the file.
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.wrong(path, f"this must be {shape}")
-        return value
-
-    def at(self, path: tuple[Key, ...]) -> Any:
-        value: Any = self.data
-        for part in path:
-            if isinstance(value, dict):
-                value = value.get(part)
-            elif isinstance(value, list) and isinstance(part, int):
-                value = value[part]
-            else:
-                return None
-        return value
-
-    def only(self, entry: dict[Key, Any], known: set[str], path: tuple[Key, ...]) -> None:
-        for key in entry:
-            if key not in known:
-                from kvplan.readers.yaml.validation import unknown_key
-
-                raise unknown_key(self.located, (*path, key), known - set(map(str, entry)))
-
-    def wrong(self, path: tuple[Key, ...], message: str) -> KvplanError:
-        name = ".".join(str(part) for part in path)
-        text = self.located.text(path)
-        helps = [f'put it in quotes: "{text}"'] if text and "text" in message else []
-        return self.located.error("invalid-gpu-spec", f"`{name}`: {message}", path, help=helps)
