@@ -148,8 +148,8 @@ def peers_search() -> Figure | None:
 
 def card_rate() -> Figure:
     """Finding and reading one card out of all, nothing remembered, against reading every card."""
-    from kvplan.readers.cards import find as cards
-    from kvplan.readers.datafiles import data_dir
+    from kvplan.files.cards import find as cards
+    from kvplan.files.datafiles import data_dir
 
     files = sorted(data_dir("model_cards").glob("*.yaml"))
     start = perf_counter()

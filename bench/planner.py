@@ -10,6 +10,7 @@ import kvplan
 from kvplan.api.planning import variants_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
+from kvplan.files.gpus.find import list_gpus
 from kvplan.planning.ask import REQUESTS, SEQS, Ask
 from kvplan.planning.asked_law import AskedLaws
 from kvplan.planning.found import Searched
@@ -18,7 +19,6 @@ from kvplan.planning.space import classes
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Shape
 from kvplan.questions import ask as ask_engine
-from kvplan.readers.gpus.find import list_gpus
 from kvplan.settings import Settings
 
 MODEL = "qwen3-32b"

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kvplan.readers.cards.card import Source, Weights
+from kvplan.files.cards.card import Source, Weights
 
 HOW = {
     "verbatim-retyped": "retyped",

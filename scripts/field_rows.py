@@ -14,9 +14,9 @@ import yaml
 
 import kvplan
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import find_slugs, load_gpu
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.readers.gpus.find import find_slugs, load_gpu
 from kvplan.results import SizeResult
 from kvplan.units import GIB
 

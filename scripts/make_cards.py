@@ -30,13 +30,13 @@ from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.media.count import media_keys
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
+from kvplan.files.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
+from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.index import INDEX, build_index, index_text, read_cards
+from kvplan.files.cards.schema import card_json_schema
+from kvplan.files.cards.writer import card_text
+from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
-from kvplan.readers.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
-from kvplan.readers.cards.file import card_from_located
-from kvplan.readers.cards.index import INDEX, build_index, index_text, read_cards
-from kvplan.readers.cards.schema import card_json_schema
-from kvplan.readers.cards.writer import card_text
-from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
 from scripts.card_sources import QUANTISED, Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]

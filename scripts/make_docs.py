@@ -22,7 +22,7 @@ from typing import Any
 
 import kvplan
 from kvplan.families import FAMILIES
-from kvplan.readers.yaml.strict import load_yaml_file
+from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.units import GB, GIB
 from scripts import plan_tables
 
@@ -107,8 +107,8 @@ def versions_table() -> str:
 
 
 def counts_table() -> str:
-    from kvplan.readers.cards.find import list_cards
-    from kvplan.readers.gpus.find import list_slugs
+    from kvplan.files.cards.find import list_cards
+    from kvplan.files.gpus.find import list_slugs
 
     cards = list_cards()
     families = {family for card in cards for family in card.families}

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Path in the repository → schema."""
-    from kvplan.readers.cards.find import card_json_schema
-    from kvplan.readers.gpus.schema import gpu_spec_schema
-    from kvplan.readers.plans.fleet import fleet_schema
-    from kvplan.readers.plans.receipts import receipt_schema
-    from kvplan.readers.plans.schema import plan_schema
+    from kvplan.files.cards.find import card_json_schema
+    from kvplan.files.gpus.schema import gpu_spec_schema
+    from kvplan.files.plans.fleet import fleet_schema
+    from kvplan.files.plans.receipts import receipt_schema
+    from kvplan.files.plans.schema import plan_schema
     from kvplan.report.comparison_schema import comparison_schema
     from kvplan.report.schema import size_schema
     from kvplan.report.simulation_schema import simulation_schema

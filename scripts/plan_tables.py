@@ -6,9 +6,9 @@ from typing import Any
 
 from kvplan.checking.mistakes import MISTAKES
 from kvplan.engines import ENGINES
+from kvplan.files.plans.fleet import fleet_schema
+from kvplan.files.plans.schema import plan_schema
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plans.fleet import fleet_schema
-from kvplan.readers.plans.schema import plan_schema
 
 Rows = list[list[str]]
 

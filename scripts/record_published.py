@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from kvplan.readers.traces.lengths import read_lengths
+from kvplan.files.traces.lengths import read_lengths
 from tests.recorded import DATA, packed
 
 STATED = "id source engine engine_version model weight_quant gpu tp pp ep".split()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.assumption import Assumption
+from kvplan.files.speed import speed_assumptions
 from kvplan.planning.speed.estimate import spread
-from kvplan.readers.speed import speed_assumptions
 from scripts.speed_rows import (
     RATES,
     Row,
@@ -243,7 +243,7 @@ Its default search (`cli default`, Llama-3.1-70B, 8 × H200) took 9.6 to 12.1 s 
 ASSUMPTIONS = """
 ## Assumptions
 
-`kvplan/readers/data/speed.yaml`. Every figure names those that it rests on.
+`kvplan/files/data/speed.yaml`. Every figure names those that it rests on.
 
 | name | value | unit | source |
 | --- | ---: | --- | --- |"""

@@ -17,7 +17,7 @@ import re
 from collections import Counter
 
 from kvplan.assumption import Assumption, Assumptions
-from kvplan.readers.speed import FILE, speed_assumptions
+from kvplan.files.speed import FILE, speed_assumptions
 from scripts.speed_rows import Row, is_fitted, models_of, ratio, read_rows
 
 STEPS = (1.3, 1.1, 1.03)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import kvplan
 from kvplan.assumption import Assumptions
+from kvplan.files.speed_inputs import speed_inputs
+from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.planning.speed import (
     Chunk,
     Deployment,
@@ -18,8 +20,6 @@ from kvplan.planning.speed import (
     speed_profile,
     step_seconds,
 )
-from kvplan.readers.speed_inputs import speed_inputs
-from kvplan.readers.yaml.strict import load_yaml_file
 
 FILE = Path(__file__).parent / "speed_rows.yaml"
 FIGURES = (

@@ -34,7 +34,7 @@ class Blocker(importlib.abc.MetaPathFinder):
 def questions() -> list[tuple[Any, str, dict[str, Any]]]:
     """Every card under every engine, and one config of every model type that has defaults."""
     from kvplan.architectures.config.defaults import known_model_types
-    from kvplan.readers.cards.find import list_cards
+    from kvplan.files.cards.find import list_cards
 
     asked: list[tuple[Any, str, dict[str, Any]]] = []
     for card in list_cards():

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.read import read_config
+from kvplan.files.sources import read_directory
 from kvplan.model import Model
-from kvplan.readers.sources import read_directory
 
 DATA = Path(__file__).resolve().parent / "data"
 BESIDE = Path(__file__).resolve().parents[2] / "shared"

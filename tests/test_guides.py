@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.readers.yaml.strict import load_yaml_file
+from kvplan.files.yaml.strict import load_yaml_file
 from scripts.make_docs import guide_answer
 
 CLAIMS: list[dict[str, Any]] = load_yaml_file(

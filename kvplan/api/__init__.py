@@ -122,10 +122,10 @@ def observe(
         raise KvplanError("bad-usage", "give a log or a url", help="kvplan compare MODEL --log server.log")
     name = engine.partition("@")[0] if engine is not None else None
     if url is not None:
-        from kvplan.readers.servers.metrics import observe as observe_server
+        from kvplan.files.servers.metrics import observe as observe_server
 
         return observe_server(url, token=token)
-    from kvplan.readers.logs import parse_log, read_log
+    from kvplan.files.logs import parse_log, read_log
 
     if isinstance(log, (str, Path)):
         return read_log(log, engine=name)
@@ -164,7 +164,7 @@ def compare(
     are those of `size`; they count before what the engine printed.
     """
     from kvplan.comparison import compare as compare_with
-    from kvplan.readers.servers.sightings import gpu_of, model_named
+    from kvplan.files.servers.sightings import gpu_of, model_named
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)
@@ -227,7 +227,7 @@ def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Pla
     """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
     first plan that is wrong."""
     from kvplan.checking.load import Loader, files_of, known_environment
-    from kvplan.readers.plans.file import together
+    from kvplan.files.plans.file import together
 
     readings = Loader().readings(files_of([path]), environment)
     known_environment(readings, environment)

@@ -27,7 +27,7 @@ def load_model(model: ModelLike, *, revision: str | None = None, weights_from: s
     found = _loaded(model, revision)
     if weights_from is None:
         return found
-    from kvplan.readers.meta_model import counted
+    from kvplan.files.meta_model import counted
 
     return counted(found, weights_from)
 
@@ -41,7 +41,7 @@ def _loaded(model: ModelLike, revision: str | None) -> Model:
         return read_config(
             model, id=str(model.get("_name_or_path") or model.get("model_type", "config")), source="dict"
         )
-    from kvplan.readers.sources import open_model
+    from kvplan.files.sources import open_model
 
     return open_model(str(model), revision=revision)
 
@@ -58,12 +58,12 @@ def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
     """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
     if isinstance(gpu, Gpu):
         return gpu, 1
-    from kvplan.readers.gpus.find import gpu_of_size, parse_gpu_count
-    from kvplan.readers.gpus.find import load_gpu as find
+    from kvplan.files.gpus.find import gpu_of_size, parse_gpu_count
+    from kvplan.files.gpus.find import load_gpu as find
 
     name, count = parse_gpu_count(gpu)
     if name.strip().lower() == "auto":
-        from kvplan.readers.gpus.this import first_gpu
+        from kvplan.files.gpus.this import first_gpu
 
         return first_gpu(), count
     return gpu_of_size(name) or find(name), count

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from kvplan.checking.check import check_plan, placed
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.folders import files_below, is_folder
+from kvplan.files.json_input import regular_size
+from kvplan.files.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
+from kvplan.files.plans.merge import Bring, Files, nothing
+from kvplan.files.plans.receipts import ReadReceipt, read_receipt
+from kvplan.files.sources import open_model
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Mark, Plan
 from kvplan.plans.serve import flags_of
-from kvplan.readers.folders import files_below, is_folder
-from kvplan.readers.json_input import regular_size
-from kvplan.readers.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
-from kvplan.readers.plans.merge import Bring, Files, nothing
-from kvplan.readers.plans.receipts import ReadReceipt, read_receipt
-from kvplan.readers.sources import open_model
 
 SUFFIXES = (".yaml", ".yml")
 STDIN = "-"

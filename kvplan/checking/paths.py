@@ -22,9 +22,9 @@ from kvplan.checking.load import (
     known_environment,
 )
 from kvplan.errors import KvplanError
+from kvplan.files.folders import exists, is_folder
+from kvplan.files.plans.file import Reading
 from kvplan.plans.findings import CheckedPlan, CheckReport
-from kvplan.readers.folders import exists, is_folder
-from kvplan.readers.plans.file import Reading
 
 
 def check_paths(

@@ -9,8 +9,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_NO, EXIT_OK
-from kvplan.readers.cards.find import card_from_config, lint_cards
-from kvplan.readers.writing import write_new
+from kvplan.files.cards.find import card_from_config, lint_cards
+from kvplan.files.writing import write_new
 from kvplan.report.layout import BLANK, Screen, Span, line, wrapped
 from kvplan.report.words import count
 from kvplan.results import SCHEMA_VERSION

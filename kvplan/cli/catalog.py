@@ -10,10 +10,10 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import FAMILIES
+from kvplan.files.cards.find import list_cards, load_card, load_weights
+from kvplan.files.cards.index import CardSummary, key_of
+from kvplan.files.gpus.find import find_slugs, list_gpus, load_gpu
 from kvplan.gpu import Gpu
-from kvplan.readers.cards.find import list_cards, load_card, load_weights
-from kvplan.readers.cards.index import CardSummary, key_of
-from kvplan.readers.gpus.find import find_slugs, list_gpus, load_gpu
 from kvplan.report.catalog import data_of, gpu_screen, gpus_screen, model_screen, models_screen
 from kvplan.results import SCHEMA_VERSION
 

@@ -11,9 +11,9 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.writing import cannot_write, write_whole
 from kvplan.plans.findings import CheckReport
-from kvplan.readers.json_input import read_stream, standard_input
-from kvplan.readers.writing import cannot_write, write_whole
 from kvplan.report.check import REPORTERS, render
 from kvplan.report.check.text import screen
 from kvplan.report.layout import Screen, line

@@ -16,7 +16,7 @@ from kvplan.cli.given import CONFIG_VARIABLE, gather
 from kvplan.cli.options import share_of_hundred, whole_number
 from kvplan.cli.plan_word import is_plan_file, plan_of
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.readers.logs import blocks
+from kvplan.files.logs import blocks
 from kvplan.record import field_names
 from kvplan.report.layout import Screen
 from kvplan.settings import Settings
@@ -63,8 +63,8 @@ def run(words: list[str], given: Given) -> Answer:
 def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:
     from kvplan.api import compare, load_model, observe
     from kvplan.comparison import TOLERANCE, Verdict
-    from kvplan.readers.json_input import standard_input
-    from kvplan.readers.servers.sightings import other_model
+    from kvplan.files.json_input import standard_input
+    from kvplan.files.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
     plan = plan_of(name, given) if name is not None and is_plan_file(name) else None
@@ -137,8 +137,8 @@ def _one_each(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _watch(url: str, seconds: int, samples: int | None, *, json: bool) -> Answer:
-    from kvplan.readers.hub.fetch import parse_endpoint
-    from kvplan.readers.servers.metrics import sample
+    from kvplan.files.hub.fetch import parse_endpoint
+    from kvplan.files.servers.metrics import sample
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     first = sample(url, token=token)
@@ -153,7 +153,7 @@ def _pieces(
     import json as to_json
 
     from kvplan.comparison.watch import Watcher
-    from kvplan.readers.servers.metrics import sample
+    from kvplan.files.servers.metrics import sample
     from kvplan.report.watch import head_screen, lost_screen, moment_screen
 
     gc.enable()  # main turned it off for short commands; this one may run for days

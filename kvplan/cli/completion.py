@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 
 
 def _models() -> Iterable[str]:
-    from kvplan.readers.cards.find import list_names
+    from kvplan.files.cards.find import list_names
 
     return list_names()
 
 
 def _gpus() -> Iterable[str]:
-    from kvplan.readers.gpus.find import list_keys
+    from kvplan.files.gpus.find import list_keys
 
     return list_keys()
 

@@ -64,7 +64,7 @@ def _version(package: str) -> str | None:
 
 
 def _gpus() -> dict[str, Any]:
-    from kvplan.readers.gpus.nvml import read_nvml
+    from kvplan.files.gpus.nvml import read_nvml
 
     try:
         found = read_nvml()
@@ -85,8 +85,8 @@ def _gpus() -> dict[str, Any]:
 
 def _data() -> dict[str, Any]:
     """Cards and GPU specs: how many, and a fingerprint that changes when any of them does."""
-    from kvplan.readers.cards.index import summaries
-    from kvplan.readers.gpus.find import list_slugs
+    from kvplan.files.cards.index import summaries
+    from kvplan.files.gpus.find import list_slugs
 
     return {
         "model_cards": {"count": len(summaries()), "fingerprint": _fingerprint("model_cards")},
@@ -97,7 +97,7 @@ def _data() -> dict[str, Any]:
 def _fingerprint(folder: str) -> str:
     import hashlib
 
-    from kvplan.readers.datafiles import data_dir
+    from kvplan.files.datafiles import data_dir
 
     digest = hashlib.sha256()
     for path in sorted(data_dir(folder).glob("*.yaml")):

@@ -12,11 +12,11 @@ from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.plan_word import plan_of
 from kvplan.engines.budget import choose
 from kvplan.errors import EXIT_NO, KvplanError
+from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
 from kvplan.questions import ask
-from kvplan.readers.writing import write_whole
 from kvplan.report.emit import emit
 from kvplan.report.layout import line
 from kvplan.results import SCHEMA_VERSION

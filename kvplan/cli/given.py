@@ -68,7 +68,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
     Raises KvplanError(bad-config-file | unknown-option) with the place.
     """
-    from kvplan.readers.yaml.strict import load_yaml_file
+    from kvplan.files.yaml.strict import load_yaml_file
 
     located = load_yaml_file(path)
     if located.data is None:

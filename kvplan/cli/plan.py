@@ -20,11 +20,11 @@ from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
 from kvplan.cli.typed import size_command
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.writing import write_new, write_whole
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
@@ -66,7 +66,7 @@ def run(words: list[str], given: Given) -> Answer:
             " then plan model.yaml",
         )
     if values.get("fleet") is not None:
-        from kvplan.readers.plans.fleet import read_fleet
+        from kvplan.files.plans.fleet import read_fleet
 
         values["fleet"] = read_fleet(values["fleet"])
     if file is not None and file.workload is not None and file.workload.trace is not None:
@@ -174,7 +174,7 @@ def _workload(values: dict[str, Any]) -> Workload | None:
         if len(loads) != 1:
             raise KvplanError("bad-usage", f"{path} has {len(loads)} workloads, and one is planned for")
         return _carried(loads[0], path, values)
-    from kvplan.readers.traces.lengths import read_lengths
+    from kvplan.files.traces.lengths import read_lengths
 
     shapes = read_lengths(Path(path), name=path, columns=columns).shapes()
     flying = values.get("requests")

@@ -9,8 +9,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.readers.folders import files_below, is_folder
-from kvplan.readers.plans.receipts import ReadReceipt, counts_against, read_receipt
+from kvplan.files.folders import files_below, is_folder
+from kvplan.files.plans.receipts import ReadReceipt, counts_against, read_receipt
 from kvplan.report.layout import Span, line
 from kvplan.report.words import command
 from kvplan.results import SCHEMA_VERSION
@@ -80,7 +80,7 @@ def add_evidence(words: list[str], given: Given) -> Answer:
     """Append what a receipt measured to a card."""
     check_color(given)
     from kvplan.api import size
-    from kvplan.readers.cards.evidence import add_evidence as add
+    from kvplan.files.cards.evidence import add_evidence as add
 
     card, receipt = Path(words[0]), Path(words[1])
     read = read_receipt(receipt)

@@ -30,31 +30,31 @@ def _simulate() -> dict[str, Any]:
 
 
 def _card() -> dict[str, Any]:
-    from kvplan.readers.cards.find import card_json_schema
+    from kvplan.files.cards.find import card_json_schema
 
     return card_json_schema()
 
 
 def _gpu() -> dict[str, Any]:
-    from kvplan.readers.gpus.schema import gpu_spec_schema
+    from kvplan.files.gpus.schema import gpu_spec_schema
 
     return gpu_spec_schema()
 
 
 def _plan() -> dict[str, Any]:
-    from kvplan.readers.plans.schema import plan_schema
+    from kvplan.files.plans.schema import plan_schema
 
     return plan_schema()
 
 
 def _fleet() -> dict[str, Any]:
-    from kvplan.readers.plans.fleet import fleet_schema
+    from kvplan.files.plans.fleet import fleet_schema
 
     return fleet_schema()
 
 
 def _receipt() -> dict[str, Any]:
-    from kvplan.readers.plans.receipts import receipt_schema
+    from kvplan.files.plans.receipts import receipt_schema
 
     return receipt_schema()
 

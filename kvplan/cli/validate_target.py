@@ -68,7 +68,7 @@ class Asked:
 
 def named_here(index: int) -> Hardware | None:
     """The GPU that NVML names, for a dry run, which does not load torch."""
-    from kvplan.readers.gpus.nvml import read_nvml
+    from kvplan.files.gpus.nvml import read_nvml
 
     try:
         gpus = read_nvml().gpus
@@ -86,7 +86,7 @@ def _spec_of(hardware: Hardware | None) -> tuple[Gpu | None, Gpu | None]:
         return None, None
     from dataclasses import replace
 
-    from kvplan.readers.gpus.find import gpu_of_size, load_gpu
+    from kvplan.files.gpus.find import gpu_of_size, load_gpu
 
     total = hardware.runtime_total or hardware.nvml_total
     try:

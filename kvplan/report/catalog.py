@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from kvplan.files.cards.card import Weights
+from kvplan.files.cards.index import CardSummary
 from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.model import Model
-from kvplan.readers.cards.card import Weights
-from kvplan.readers.cards.index import CardSummary
 from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.size import warning_lines
 from kvplan.report.words import count, of_bytes, size_words

@@ -1,4 +1,4 @@
-"""A plan as the YAML text that `kvplan.readers.plans.file` reads back to the same plan."""
+"""A plan as the YAML text that `kvplan.files.plans.file` reads back to the same plan."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.files.plans.values import decimal_text, share_text
+from kvplan.files.yaml.scalars import read_plain
 from kvplan.plans.joint import combined, exactly
 from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
 from kvplan.plans.serve import draft_word, flags_of, serve_of, unsaid
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.values import decimal_text, share_text
-from kvplan.readers.yaml.scalars import read_plain
 
 SCHEMA_LINE = "# yaml-language-server: $schema={}"
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)

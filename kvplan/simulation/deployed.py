@@ -7,10 +7,10 @@ from pathlib import Path
 
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import start_of
-from kvplan.readers.traces.arrivals import read_arrivals
 from kvplan.simulation.load import SECOND, Load
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve

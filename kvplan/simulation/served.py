@@ -14,11 +14,11 @@ from kvplan.engines.folders import having, part_of, title_of
 from kvplan.engines.scheduling import Scheduling
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
-from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings

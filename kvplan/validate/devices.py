@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from kvplan.errors import CannotRunHere
-from kvplan.readers.gpus.nvml import NvmlGpu, read_nvml
+from kvplan.files.gpus.nvml import NvmlGpu, read_nvml
 from kvplan.record import record
 from kvplan.validate import host
 

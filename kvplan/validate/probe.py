@@ -7,10 +7,10 @@ import platform
 from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.nvml import NvmlGpu, Process, read_nvml
 from kvplan.gpu import Gpu
 from kvplan.plans.findings import Finding, Severity
-from kvplan.readers.gpus.find import load_gpu
-from kvplan.readers.gpus.nvml import NvmlGpu, Process, read_nvml
 from kvplan.record import record
 from kvplan.units import MIB, gib
 from kvplan.validate import host

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.files.writing import write_whole
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Receipt
-from kvplan.readers.writing import write_whole
 from kvplan.validate.target import Target
 from kvplan.version import __version__
 

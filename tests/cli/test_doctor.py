@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvplan.readers.gpus.nvml import read_nvml
+from kvplan.files.gpus.nvml import read_nvml
 from kvplan.version import __version__
 from tests.cli.conftest import Run
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import did_you_mean
-from kvplan.readers.folders import MAX_FILES, files_below
-from kvplan.readers.yaml.strict import MAX_KEYS
-from kvplan.readers.yaml.validation import MAX_MISTAKES
+from kvplan.files.folders import MAX_FILES, files_below
+from kvplan.files.yaml.strict import MAX_KEYS
+from kvplan.files.yaml.validation import MAX_MISTAKES
 from tests.cli.conftest import Run
 
 PLAN = "kvplan: plan/v1\nmodel: llama-3.1-8b\ngpu: h100\n"
@@ -171,7 +171,7 @@ def test_mistakes_are_capped(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(word)
         return did_you_mean(word, candidates)
 
-    monkeypatch.setattr("kvplan.readers.yaml.validation.did_you_mean", near)
+    monkeypatch.setattr("kvplan.files.yaml.validation.did_you_mean", near)
     path = tmp_path / "plan.yaml"
     for count in (100, MAX_KEYS - 10):
         asked.clear()
@@ -213,7 +213,7 @@ def test_folders_are_looked_through_once(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "a" / "self.json").symlink_to(tmp_path / "a" / "self.json")
     assert [path.name for path in files_below(tmp_path, (".json",))] == ["x.json"]
     assert MAX_FILES == 100_000
-    monkeypatch.setattr("kvplan.readers.folders.MAX_FILES", 3)
+    monkeypatch.setattr("kvplan.files.folders.MAX_FILES", 3)
     ran = run("receipts", str(tmp_path))
     assert (ran.code, "too-many-files" in ran.err) == (2, True)
     assert run("check", str(tmp_path)).code == 2

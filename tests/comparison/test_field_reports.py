@@ -16,7 +16,7 @@ from kvplan.comparison import Comparison, Verdict
 from kvplan.engines.observed import Observation, Refusal, Row, Setting, exact_count
 from kvplan.engines.observed.printed import parse_count, parse_ratio
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.index import find_targets
+from kvplan.files.cards.index import find_targets
 from tests.recorded import record
 
 # What a row's numbers cannot be compared for, by its id.

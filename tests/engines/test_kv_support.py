@@ -9,8 +9,8 @@ from kvplan.dtypes import KV_DTYPES, kv_dtype
 from kvplan.engines import ENGINES
 from kvplan.engines.kv_support import ROWS, rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import list_gpus
 from kvplan.gpu import Gpu
-from kvplan.readers.gpus.find import list_gpus
 
 ASKED = (
     ["vllm", *(f"vllm@0.{minor}" for minor in (8, 11, 19, 20, 21, 25, 28, 30, 31, 32)), "sglang", "trtllm"]

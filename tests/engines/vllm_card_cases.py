@@ -13,9 +13,9 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.weights import unquantised
+from kvplan.files.cards.index import read_cards
+from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
-from kvplan.readers.cards.index import read_cards
-from kvplan.readers.datafiles import data_dir
 from tests.engines.vllm_cases import GIB, Case, Options
 
 GPUS = ("h100", "a100", "l40s", "b200")

@@ -14,15 +14,15 @@ from typing import Any
 
 import kvplan
 from kvplan.engines import ENGINES, OWN_OPTIONS
+from kvplan.files.cards.find import list_cards
+from kvplan.files.gguf.file import read_header
+from kvplan.files.gpus.find import list_slugs
+from kvplan.files.logs import parse_log
+from kvplan.files.plans.file import read_plan_text
+from kvplan.files.plans.fleet import read_fleet
+from kvplan.files.safetensors_header import parse_header, parse_index
+from kvplan.files.yaml.strict import load_yaml
 from kvplan.plans.serve import flags_of
-from kvplan.readers.cards.find import list_cards
-from kvplan.readers.gguf.file import read_header
-from kvplan.readers.gpus.find import list_slugs
-from kvplan.readers.logs import parse_log
-from kvplan.readers.plans.file import read_plan_text
-from kvplan.readers.plans.fleet import read_fleet
-from kvplan.readers.safetensors_header import parse_header, parse_index
-from kvplan.readers.yaml.strict import load_yaml
 from kvplan.settings import MEDIA, Settings
 from tests.fuzz.mutate import bent, bent_bytes, bent_lines
 from tests.fuzz.watch import FaultError, asked, command, judged

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.errors import KvplanError
+from kvplan.files.json_input import parse_json, read_limited
 from kvplan.plans.receipt import CONFIRMED, Receipt, digest_of, receipt_from
-from kvplan.readers.json_input import parse_json, read_limited
 
 SLOW_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",

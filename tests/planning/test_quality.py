@@ -9,10 +9,10 @@ from kvplan.engines import ENGINES
 from kvplan.engines.budget import BUDGETS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.files.weight_formats import weight_formats
 from kvplan.planning.quality import KV_FORMATS, WEIGHTS, kv_quality, weight_quality
 from kvplan.planning.search import search
 from kvplan.planning.space import classes
-from kvplan.readers.weight_formats import weight_formats
 from tests.planning.asks import a_gpu, an_ask
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kvplan.files.plans.file import Reading, read_plan_file, read_plan_text, together
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plans.file import Reading, read_plan_file, read_plan_text, together
 
 HEAD = "kvplan: plan/v1\n"
 SMALL = "model: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\n"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvplan.files.plans.file import marks_of, read_plan_text, together
+from kvplan.files.plans.fleet import FleetFile, fleet_schema, read_fleet
+from kvplan.files.plans.schema import PlanFile, plan_schema
+from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plans.file import marks_of, read_plan_text, together
-from kvplan.readers.plans.fleet import FleetFile, fleet_schema, read_fleet
-from kvplan.readers.plans.schema import PlanFile, plan_schema
-from kvplan.readers.yaml.strict import load_yaml_file
 from tests.plans.helpers import HEAD, SMALL
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -313,8 +313,8 @@ def test_what_is_refused(lines: str, said: str) -> None:
 )
 def test_what_is_no_plan(text: str | bytes, code: str) -> None:
     content = text if isinstance(text, str) else text.decode("latin-1").encode("latin-1")
+    from kvplan.files.plans.file import read_plan_text
     from kvplan.plans.serve import flags_of
-    from kvplan.readers.plans.file import read_plan_text
 
     [reading] = read_plan_text(content, engine_of=flags_of)
     assert [error.code for error in reading.errors] == [code]

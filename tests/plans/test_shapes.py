@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
+from kvplan.files.traces.lengths import read_lengths
 from kvplan.plans.joint import MAX_SHAPES, combined, from_percentiles, joined
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.traces.lengths import read_lengths
 from tests.plans.helpers import HEAD, SMALL, plan
 from tests.recorded import BESIDE, record
 

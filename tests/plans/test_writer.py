@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.engines import ENGINES, OPTIONS_OF
 from kvplan.errors import KvplanError
+from kvplan.files.plans.fleet import read_fleet
+from kvplan.files.plans.receipts import read_receipt
 from kvplan.plans.flags import parse_flag
 from kvplan.plans.plan import QUALITIES, Evidence, Plan, Requirements
 from kvplan.plans.receipt import Figure, Receipt
 from kvplan.plans.serve import flags_of, serve_of
 from kvplan.plans.workload import Shape, Workload
-from kvplan.readers.plans.fleet import read_fleet
-from kvplan.readers.plans.receipts import read_receipt
 from kvplan.report.plan_file import plan_text
 from kvplan.settings import Settings
 from tests.plans.helpers import plan

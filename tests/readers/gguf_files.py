@@ -12,7 +12,7 @@ from kvplan.families import (
     Part,
     SlidingWindow,
 )
-from kvplan.readers.gguf.header import read_gguf
+from kvplan.files.gguf.header import read_gguf
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 

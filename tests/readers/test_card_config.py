@@ -12,10 +12,10 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.subset import Watched, size_relevant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.config import CardConfig, changed_keys, config_lines
-from kvplan.readers.cards.index import read_cards
-from kvplan.readers.cards.lint import lint
-from kvplan.readers.datafiles import data_dir
+from kvplan.files.cards.config import CardConfig, changed_keys, config_lines
+from kvplan.files.cards.index import read_cards
+from kvplan.files.cards.lint import lint
+from kvplan.files.datafiles import data_dir
 from tests.recorded import config_names, config_of
 
 CARDS = read_cards(data_dir("model_cards"))

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES, FullAttention, Mamba2, NoCache, SlidingWindow
+from kvplan.files.cards.card import Card, Expectation, Source, Variant, Weights
+from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.pattern import MAX_LAYERS, expand, shorten
+from kvplan.files.cards.schema import card_json_schema, schema_errors
+from kvplan.files.cards.writer import card_text
+from kvplan.files.yaml.strict import load_yaml
 from kvplan.model import Encoder, EncoderInput, Layer, Model, Provenance, runs_of
-from kvplan.readers.cards.card import Card, Expectation, Source, Variant, Weights
-from kvplan.readers.cards.file import card_from_located
-from kvplan.readers.cards.pattern import MAX_LAYERS, expand, shorten
-from kvplan.readers.cards.schema import card_json_schema, schema_errors
-from kvplan.readers.cards.writer import card_text
-from kvplan.readers.yaml.strict import load_yaml
 from kvplan.record import field_names
 
 SMALL = """\

@@ -11,16 +11,16 @@ import pytest
 import kvplan
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES
+from kvplan.files.cards.card import Card
+from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.find import lint_cards, list_cards
+from kvplan.files.cards.index import FOLDER, read_cards
+from kvplan.files.cards.lint import Finding
+from kvplan.files.cards.schema import card_json_schema
+from kvplan.files.cards.writer import card_text
+from kvplan.files.datafiles import data_dir
+from kvplan.files.yaml.strict import load_yaml
 from kvplan.model import Model
-from kvplan.readers.cards.card import Card
-from kvplan.readers.cards.file import card_from_located
-from kvplan.readers.cards.find import lint_cards, list_cards
-from kvplan.readers.cards.index import FOLDER, read_cards
-from kvplan.readers.cards.lint import Finding
-from kvplan.readers.cards.schema import card_json_schema
-from kvplan.readers.cards.writer import card_text
-from kvplan.readers.datafiles import data_dir
-from kvplan.readers.yaml.strict import load_yaml
 from tests.recorded import config_names, model_of
 
 CARDS = read_cards(data_dir(FOLDER))

@@ -11,9 +11,9 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
+from kvplan.files.cards.index import read_cards
+from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
-from kvplan.readers.cards.index import read_cards
-from kvplan.readers.datafiles import data_dir
 from kvplan.weights.facts import WeightSources, weights_per_rank
 from kvplan.weights.ranks import ALONE
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.readers.cards import find as cards
-from kvplan.readers.cards import index as card_index
-from kvplan.readers.cards.find import (
+from kvplan.files.cards import find as cards
+from kvplan.files.cards import index as card_index
+from kvplan.files.cards.find import (
     build_index,
     card_from_config,
     lint_cards,
@@ -22,9 +22,9 @@ from kvplan.readers.cards.find import (
     load_weights,
     read_card_file,
 )
-from kvplan.readers.cards.index import key_of, names_of, squeezed
-from kvplan.readers.datafiles import data_dir
-from kvplan.readers.yaml.strict import load_yaml_file
+from kvplan.files.cards.index import key_of, names_of, squeezed
+from kvplan.files.datafiles import data_dir
+from kvplan.files.yaml.strict import load_yaml_file
 
 
 @pytest.fixture

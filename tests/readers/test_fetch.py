@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.hub.fetch import MAX_BODY_BYTES, get, parse_endpoint
-from kvplan.readers.servers.metrics import observe, sample
+from kvplan.files.hub.fetch import MAX_BODY_BYTES, get, parse_endpoint
+from kvplan.files.servers.metrics import observe, sample
 
 Page = Callable[["Handler"], None]
 

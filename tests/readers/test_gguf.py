@@ -10,8 +10,8 @@ import pytest
 import kvplan
 from kvplan.architectures.gguf.table import NO_CACHE, PLAIN, REFUSED, SPECIAL, known_architectures
 from kvplan.errors import KvplanError
+from kvplan.files.gguf.header import read_gguf
 from kvplan.model import EncoderInput
-from kvplan.readers.gguf.header import read_gguf
 from tests.readers.gguf_files import (
     BASE,
     FULL,

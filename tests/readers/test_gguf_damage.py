@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.readers.gguf.file import read_header
-from kvplan.readers.gguf.header import read_gguf
-from kvplan.readers.gguf.stream import BLOCK, Stream
-from kvplan.readers.gguf.weights import tensor_bytes
-from kvplan.readers.sources import open_model
+from kvplan.files.gguf.file import read_header
+from kvplan.files.gguf.header import read_gguf
+from kvplan.files.gguf.stream import BLOCK, Stream
+from kvplan.files.gguf.weights import tensor_bytes
+from kvplan.files.sources import open_model
 from tests.readers.gguf_files import FULL, GQA, LISTED, parts_of, write
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
@@ -179,7 +179,7 @@ def test_long_texts_of_a_sparse_file_do_not_make_it_read_for_ever(tmp_path: Path
         for index in range(texts):
             stream.seek(start + index * (8 + length))
             stream.write(struct.pack("<Q", length))
-    with patch("kvplan.readers.gguf.stream.MOST_READ", 20 * BLOCK), at_most(21 * BLOCK):  # noqa: SIM117
+    with patch("kvplan.files.gguf.stream.MOST_READ", 20 * BLOCK), at_most(21 * BLOCK):  # noqa: SIM117
         with pytest.raises(KvplanError, match="its header has more than"):
             read_gguf(path)
 
@@ -285,8 +285,8 @@ def test_nothing_has_to_be_installed(tmp_path: Path) -> None:
     path = write(tmp_path, "llama", GQA, tokens=30)
     script = (
         "import sys; sys.modules['gguf'] = sys.modules['numpy'] = None\n"
-        "from kvplan.readers.gguf.file import read_header\n"
-        "from kvplan.readers.sources import open_model\n"
+        "from kvplan.files.gguf.file import read_header\n"
+        "from kvplan.files.sources import open_model\n"
         "from pathlib import Path\n"
         "header = read_header(Path(sys.argv[1]), tensors=True)\n"
         "print(open_model(sys.argv[1]).num_layers, dict(header.tensors))"

@@ -26,7 +26,7 @@ from kvplan.families import (
     SlidingWindow,
     SparseIndexer,
 )
-from kvplan.readers.gguf.header import read_gguf
+from kvplan.files.gguf.header import read_gguf
 from tests.readers.gguf_files import (
     BASE,
     FULL,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvplan.architectures.gguf.types import BLOCKS, FILE_TYPES, GUESSED, SCALARS
-from kvplan.readers.gguf.file import read_header
+from kvplan.files.gguf.file import read_header
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 

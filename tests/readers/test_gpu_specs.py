@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.gpu import UNVERIFIED, Gpu
-from kvplan.readers.gpus.file import gpu_from_located
-from kvplan.readers.gpus.find import (
+from kvplan.files.gpus.file import gpu_from_located
+from kvplan.files.gpus.find import (
     build_index,
     index_text,
     list_gpus,
     load_gpu,
     load_gpu_file,
 )
-from kvplan.readers.gpus.schema import gpu_spec_schema, lint_gpu_spec
-from kvplan.readers.yaml.strict import load_yaml, load_yaml_file
+from kvplan.files.gpus.schema import gpu_spec_schema, lint_gpu_spec
+from kvplan.files.yaml.strict import load_yaml, load_yaml_file
+from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.units import GB, GIB, MIB
 from scripts.gpu_spec_tables import CARDS
 from tests.recorded import record

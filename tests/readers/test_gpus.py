@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.datafiles import data_dir
-from kvplan.readers.gpus import find as gpus
-from kvplan.readers.gpus.find import (
+from kvplan.files.datafiles import data_dir
+from kvplan.files.gpus import find as gpus
+from kvplan.files.gpus.find import (
     find_slugs,
     key_of,
     list_keys,

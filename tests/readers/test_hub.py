@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.hub import model as hub
+from kvplan.files.hub.errors import Repository
+from kvplan.files.hub.model import CONFIG, QUANT, open_hub_model
+from kvplan.files.sources import open_model
 from kvplan.model import Model
-from kvplan.readers.hub import model as hub
-from kvplan.readers.hub.errors import Repository
-from kvplan.readers.hub.model import CONFIG, QUANT, open_hub_model
-from kvplan.readers.sources import open_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_test"
@@ -332,7 +332,7 @@ def test_the_prefix_leads_here(stand_in: StandIn, monkeypatch: pytest.MonkeyPatc
 def test_no_extra_is_needed(stand_in: StandIn, tmp_path: Path) -> None:
     script = (
         "import sys; sys.modules['huggingface_hub'] = None\n"
-        "from kvplan.readers.sources import open_model\n"
+        "from kvplan.files.sources import open_model\n"
         "print(open_model('hf:org/small').num_layers)\n"
     )
     environment = {**os.environ, "HF_ENDPOINT": stand_in.endpoint, "HF_HOME": str(tmp_path / "home")}
@@ -343,7 +343,7 @@ def test_no_extra_is_needed(stand_in: StandIn, tmp_path: Path) -> None:
 
 def test_the_environment_decides_where_to_ask(stand_in: StandIn, tmp_path: Path) -> None:
     script = (
-        "from kvplan.readers.sources import open_model\n"
+        "from kvplan.files.sources import open_model\n"
         "model = open_model('hf:org/small')\n"
         "print(model.source, model.num_layers)\n"
     )

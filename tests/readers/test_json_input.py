@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.readers.json_input import (
+from kvplan.files.json_input import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_VALUES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.engines.observed import Count, Observation, Pool
-from kvplan.readers.logs import parse_log
+from kvplan.files.logs import parse_log
 
 
 def read(text: str) -> Observation:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from kvplan.engines.observed import Observation, Pool
-from kvplan.readers.logs import parse_log
+from kvplan.files.logs import parse_log
 
 P = "[2026-03-01 09:10:11 TP0] "
 

@@ -19,7 +19,7 @@ from kvplan.engines.observed.dialect import Dialect
 from kvplan.engines.observed.literals import items, value_of
 from kvplan.engines.observed.stream import CHUNK, LINE_LIMIT
 from kvplan.errors import KvplanError
-from kvplan.readers.logs import DIALECTS, parse_log, read_log
+from kvplan.files.logs import DIALECTS, parse_log, read_log
 
 START = (
     b"(EngineCore pid=3) INFO 03-01 [x.py:1] Available KV cache memory: 19.53 GiB\n"

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from kvplan.engines.observed import Observation
-from kvplan.readers.logs import parse_log
+from kvplan.files.logs import parse_log
 
 CPP, PY = "[TensorRT-LLM][INFO] ", "[03/01/2026-09:10:11] [TRT-LLM] [RANK 0] [I] "
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.engines.observed import Count, Observation, Ratio
 from kvplan.errors import KvplanError
-from kvplan.readers.logs import parse_log
+from kvplan.files.logs import parse_log
 from kvplan.units import GIB
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.engines.observed import Observation
-from kvplan.readers.logs import parse_log
+from kvplan.files.logs import parse_log
 
 
 def read(text: str) -> Observation:

@@ -10,9 +10,9 @@ import pytest
 from kvplan.engines.observed import Observation, Row, Setting
 from kvplan.engines.observed.printed import parse_count
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.find import load_card
-from kvplan.readers.logs import parse_log
-from kvplan.readers.servers.sightings import gpu_of, model_named, other_model
+from kvplan.files.cards.find import load_card
+from kvplan.files.logs import parse_log
+from kvplan.files.servers.sightings import gpu_of, model_named, other_model
 
 
 def _named(name: str | None, key: str = "model") -> Observation:

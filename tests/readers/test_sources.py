@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kvplan.errors import KvplanError
-from kvplan.readers.cards import find as cards
-from kvplan.readers.sources import open_model, read_directory
+from kvplan.files.cards import find as cards
+from kvplan.files.sources import open_model, read_directory
 
 LLAMA = {
     "model_type": "llama",

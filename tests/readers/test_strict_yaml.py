@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
-from kvplan.readers.yaml import strict as strict_yaml
-from kvplan.readers.yaml.marks import Located, path_text
-from kvplan.readers.yaml.strict import MAX_BYTES, MAX_DEPTH, load_yaml, load_yaml_file
+from kvplan.files.yaml import strict as strict_yaml
+from kvplan.files.yaml.marks import Located, path_text
+from kvplan.files.yaml.strict import MAX_BYTES, MAX_DEPTH, load_yaml, load_yaml_file
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
@@ -316,6 +316,6 @@ def _timed(card: str) -> float:
 
 
 def test_pydantic_is_not_imported() -> None:
-    modules = "kvplan.readers.yaml.strict, kvplan.readers.gpus.find"
+    modules = "kvplan.files.yaml.strict, kvplan.files.gpus.find"
     code = f"import sys, {modules}; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,7 +13,7 @@ import pytest
 
 from kvplan.cli import main
 from kvplan.errors import KvplanError
-from kvplan.readers.writing import write_new, write_whole
+from kvplan.files.writing import write_new, write_whole
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="links, pipes and devices of a Unix")
 PLAN = Path(__file__).resolve().parents[2] / "examples" / "plans"
@@ -83,7 +83,7 @@ def test_a_device_stays_a_device(tmp_path: Path) -> None:
 def test_a_stream_is_written_in_its_turn(tmp_path: Path, stream: str, append: str) -> None:
     """Opened by its name, a file behind it would be cut off, or replaced under the shell's feet."""
     code = (
-        "from kvplan.readers.writing import write_whole; from pathlib import Path\n"
+        "from kvplan.files.writing import write_whole; from pathlib import Path\n"
         f"write_whole(Path({stream!r}), 'b\\n'); print('c')"
     )
     log = tmp_path / "log"
@@ -128,7 +128,7 @@ def test_a_new_file_that_fails_is_not_left(tmp_path: Path, monkeypatch: pytest.M
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvplan.readers.writing.os.fsync", full)
+    monkeypatch.setattr("kvplan.files.writing.os.fsync", full)
     with pytest.raises(KvplanError, match="No space left on device"):
         write_new(tmp_path / "a", "one")
     assert kinds(tmp_path) == {}

@@ -6,9 +6,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kvplan.errors import KvplanError
-from kvplan.readers.yaml.marks import Located
-from kvplan.readers.yaml.strict import load_yaml
-from kvplan.readers.yaml.validation import combine, explain_validation
+from kvplan.files.yaml.marks import Located
+from kvplan.files.yaml.strict import load_yaml
+from kvplan.files.yaml.validation import combine, explain_validation
 
 
 class Layer(BaseModel):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.traces.arrivals import Arrivals, read_arrivals
-from kvplan.readers.traces.rows import nanoseconds
+from kvplan.files.traces.arrivals import Arrivals, read_arrivals
+from kvplan.files.traces.rows import nanoseconds
 from tests.conftest import BESIDE
 
 S = 10**9

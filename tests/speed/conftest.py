@@ -9,9 +9,9 @@ import pytest
 
 import kvplan
 from kvplan.assumption import Assumptions
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.planning.speed import Deployment, SpeedProfile, speed_profile
-from kvplan.readers.speed_inputs import speed_inputs
 
 Make = Callable[..., SpeedProfile]
 

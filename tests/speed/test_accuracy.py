@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kvplan.readers.speed import FILE, speed_assumptions
+from kvplan.files.speed import FILE, speed_assumptions
 from scripts import speed_accuracy, speed_fit
 from scripts.speed_accuracy import Judged
 from scripts.speed_rows import models_of, read_rows, read_sources

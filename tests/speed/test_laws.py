@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.files.speed import speed_assumptions
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.planning.speed import (
     Deployment,
     Figure,
@@ -21,8 +23,6 @@ from kvplan.planning.speed import (
     speed_profile,
     step_seconds,
 )
-from kvplan.readers.speed import speed_assumptions
-from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.settings import Settings
 from tests.speed.conftest import Make
 

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.files.speed import speed_assumptions
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.planning.speed import (
     Chunk,
     Deployment,
@@ -25,8 +27,6 @@ from kvplan.planning.speed import (
 from kvplan.planning.speed.attention import query_key_pairs
 from kvplan.planning.speed.links import Fabric
 from kvplan.planning.speed.peaks import peak_for
-from kvplan.readers.speed import speed_assumptions
-from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.weights.formats import MXFP4, NVFP4, fp8_block, grouped
 from tests.speed.conftest import Make
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kvplan
-from kvplan.readers.speed import read_assumptions, speed_assumptions
-from kvplan.readers.yaml.strict import load_yaml_file
+from kvplan.files.speed import read_assumptions, speed_assumptions
+from kvplan.files.yaml.strict import load_yaml_file
 
 
 def test_every_packaged_assumption_has_a_source() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvplan.errors import KvplanError
-from kvplan.readers.plans.receipts import read_receipt
+from kvplan.files.plans.receipts import read_receipt
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "KVPLAN_KILL_TEST"

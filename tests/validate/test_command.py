@@ -12,7 +12,7 @@ import pytest
 
 from kvplan.api import load_gpu
 from kvplan.cli import main
-from kvplan.readers.plans.receipts import read_receipt
+from kvplan.files.plans.receipts import read_receipt
 from tests.validate.fake_cuda import FakeCuda, fake_cuda
 
 __all__ = ["fake_cuda"]

@@ -372,7 +372,7 @@ def test_what_differs_from_the_spec_file() -> None:
 
 
 def test_refusing_others_names_their_memory() -> None:
-    from kvplan.readers.gpus.nvml import NvmlGpu, Process
+    from kvplan.files.gpus.nvml import NvmlGpu, Process
 
     gpu = NvmlGpu("G", 80 * GIB, used_bytes=GIB, processes=(Process(7, None), Process(8, 5 * MIB)))
     with pytest.raises(CannotRunHere) as caught:

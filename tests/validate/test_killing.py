@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.readers.plans.receipts import read_receipt
+from kvplan.files.plans.receipts import read_receipt
 from tests.validate.kill import ROOT, SIGNALS, arguments, kill_many
 
 pytestmark = [

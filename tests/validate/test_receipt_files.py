@@ -13,12 +13,12 @@ from kvplan.api import load_model, make_settings
 from kvplan.cli import main
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.files.cards.evidence import add_evidence, appended, evidence_of
+from kvplan.files.datafiles import data_dir
+from kvplan.files.plans.receipts import read_receipt
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Figure, Receipt
-from kvplan.readers.cards.evidence import add_evidence, appended, evidence_of
-from kvplan.readers.datafiles import data_dir
-from kvplan.readers.plans.receipts import read_receipt
 from kvplan.validate.probe import Hardware
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.validate.session import Outcome
@@ -118,9 +118,9 @@ def test_a_write_that_fails_leaves_the_old_receipt(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvplan.readers.writing.os.fsync", full)
+    monkeypatch.setattr("kvplan.files.writing.os.fsync", full)
     if not nameless:
-        monkeypatch.delattr("kvplan.readers.writing.os.O_TMPFILE", raising=False)
+        monkeypatch.delattr("kvplan.files.writing.os.O_TMPFILE", raising=False)
     with pytest.raises(KvplanError, match="No space left on device"):
         write_receipt(_receipt(Figure("a", "bytes", 1, 2, 0)), path)
     assert path.read_bytes() == before

@@ -11,9 +11,9 @@ from kvplan.checking.case import Case
 from kvplan.checking.facts import facts_of
 from kvplan.engines.budget import choose
 from kvplan.engines.tensors import Rank
+from kvplan.files.plans.file import read_plan_file
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
-from kvplan.readers.plans.file import read_plan_file
 from kvplan.validate.dry import dry_run
 from kvplan.validate.stages.ballast import ballast_of
 from kvplan.validate.target import Target, bare_plan, target_of

@@ -58,7 +58,7 @@ def __getattr__(name):
 ASKS = """
 import json, sys
 from kvplan.errors import KvplanError
-from kvplan.readers.meta_model import tensors_on_meta
+from kvplan.files.meta_model import tensors_on_meta
 for config in json.load(sys.stdin):
     try:
         print(len(tensors_on_meta(config).tensors))
@@ -139,7 +139,7 @@ def test_no_kernel_is_asked_for_and_nothing_of_another_library_is_built(tmp_path
 def test_sizes_are_bounded_before_anything_is_built(change: dict[str, Any]) -> None:
     pytest.importorskip("torch", reason="the extra gpu is not installed")
     pytest.importorskip("transformers", reason="the extra hf is not installed")
-    from kvplan.readers.meta_model import tensors_on_meta
+    from kvplan.files.meta_model import tensors_on_meta
 
     with pytest.raises(KvplanError) as caught:
         tensors_on_meta({**TINY_LLAMA, **change})
@@ -150,7 +150,7 @@ def test_nothing_is_built_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch
     """A question about a model without tensor rules leaves alone what happens to be installed."""
     from kvplan.architectures import inventory
     from kvplan.architectures.weights import sources_of
-    from kvplan.readers import meta_model
+    from kvplan.files import meta_model
 
     def refuse(raw: object) -> None:
         raise AssertionError("a model was built")

@@ -13,7 +13,7 @@ from kvplan.architectures.config.read import read_config
 from kvplan.architectures.weights import sources_of, sources_of_config
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.readers.safetensors_header import (
+from kvplan.files.safetensors_header import (
     MAX_HEADER,
     MAX_TENSORS,
     parse_header,
@@ -21,7 +21,7 @@ from kvplan.readers.safetensors_header import (
     read_checkpoint,
     read_file_header,
 )
-from kvplan.readers.sources import open_model
+from kvplan.files.sources import open_model
 from kvplan.weights import ALONE, Checkpoint, Index, Parallel, Stored, WeightSources, weights_per_rank
 from tests.weights.checkpoints import TINY_LLAMA, header_of, llama_tensors, write_checkpoint, write_file
 
@@ -235,7 +235,7 @@ def test_files_are_bounded_together(
 ) -> None:
     write_checkpoint(tmp_path, TINY_LLAMA, llama_tensors(TINY_LLAMA), shards=3)
     assert read_checkpoint(tmp_path) is not None
-    monkeypatch.setattr(f"kvplan.readers.safetensors_header.{limit}", value)
-    monkeypatch.setattr("kvplan.readers.safetensors_header.read_limited", lambda path, _: path.read_bytes())
+    monkeypatch.setattr(f"kvplan.files.safetensors_header.{limit}", value)
+    monkeypatch.setattr("kvplan.files.safetensors_header.read_limited", lambda path, _: path.read_bytes())
     with pytest.raises(KvplanError, match="its files"):
         read_checkpoint(tmp_path)

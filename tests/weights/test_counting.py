@@ -10,8 +10,8 @@ import pytest
 
 from kvplan import KvplanError, load_model, plan, size
 from kvplan.cli import main
-from kvplan.readers.cards.find import card_from_config, lint_cards
-from kvplan.readers.cards.tensors import checkpoint_of, tensor_lines
+from kvplan.files.cards.find import card_from_config, lint_cards
+from kvplan.files.cards.tensors import checkpoint_of, tensor_lines
 from kvplan.weights.stored import Stored
 
 CONFIG: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_a_counted_card_answers_without_the_libraries(
     plain = size(str(config), **FITS)
     card = tmp_path / "counted.yaml"
     card.write_text(card_from_config(str(config), count=True))
-    from kvplan.readers import meta_model
+    from kvplan.files import meta_model
 
     monkeypatch.setattr(meta_model, "tensors_on_meta", None)
     assert not [one for one in lint_cards([card]) if one.code not in ("duplicate-model-name",)]

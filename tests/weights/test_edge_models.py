@@ -14,7 +14,7 @@ import pytest
 
 from kvplan.architectures.inventory import inventory_of
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.find import load_card
+from kvplan.files.cards.find import load_card
 
 T5 = {
     "model_type": "t5", "d_model": 64, "d_kv": 24, "d_ff": 96, "num_layers": 2, "num_decoder_layers": 3,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.readers.hub.deadline import each
-from kvplan.readers.hub.ranged import read_range
-from kvplan.readers.hub.weights import hub_checkpoint
+from kvplan.files.hub.deadline import each
+from kvplan.files.hub.ranged import read_range
+from kvplan.files.hub.weights import hub_checkpoint
 from tests.weights.checkpoints import TINY_LLAMA, llama_tensors, write_checkpoint
 
 
@@ -157,7 +157,7 @@ def test_a_hub_that_drips_is_not_waited_for(stand_in: StandIn, monkeypatch: pyte
     """A byte now and then: every read is in time, the whole never ends. No thread of ours outlives it."""
     write_checkpoint(stand_in.folder, TINY_LLAMA, llama_tensors(TINY_LLAMA), shards=3)
     assert hub_checkpoint("org/name", endpoint=stand_in.endpoint) is not None
-    monkeypatch.setattr("kvplan.readers.hub.weights.TOTAL_SECONDS", 0.5)
+    monkeypatch.setattr("kvplan.files.hub.weights.TOTAL_SECONDS", 0.5)
     stand_in.drip = True
     before = set(threading.enumerate())
     with pytest.raises(CannotRunHere) as caught:
@@ -171,8 +171,8 @@ def test_the_process_ends_before_its_workers() -> None:
     """Eight workers that never come back: the interpreter does not wait for them."""
     script = (
         "import threading\n"
-        "from kvplan.readers.hub.deadline import each\n"
-        "from kvplan.readers.hub.model import within\n"
+        "from kvplan.files.hub.deadline import each\n"
+        "from kvplan.files.hub.model import within\n"
         "for_ever = threading.Event()\n"
         "try: within(0.1, lambda: each(lambda _: for_ever.wait(), range(8), workers=8))\n"
         "except Exception as error: print(error.code)\n"

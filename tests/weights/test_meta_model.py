@@ -10,7 +10,7 @@ from kvplan.architectures.config.read import read_config
 from kvplan.architectures.weights import sources_of_config
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.readers.meta_model import tensors_on_meta
+from kvplan.files.meta_model import tensors_on_meta
 from kvplan.weights import ALONE, Parallel, weights_per_rank
 from tests.weights.checkpoints import TINY_LLAMA, llama_tensors
 

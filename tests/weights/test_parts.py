@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
-from kvplan.readers.cards.find import load_card
+from kvplan.files.cards.find import load_card
 from kvplan.weights import Checkpoint, Inventory, Parallel, Stored, bytes_by_stage
 from kvplan.weights.by_name import Shape, bytes_by_name
 from kvplan.weights.inventory import Dim, Role, Split

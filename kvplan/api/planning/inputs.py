@@ -109,7 +109,7 @@ def variants_of(model: Model, base: Settings, *, own_only: bool = False) -> tupl
     own_only: no other checkpoint than the model itself.
     """
     from kvplan.architectures.config.activation_shape import num_experts
-    from kvplan.readers.weight_formats import weight_formats
+    from kvplan.files.weight_formats import weight_formats
 
     formats = weight_formats(model)
     if own_only or base.weights is not None or base.quantization is not None:
@@ -169,14 +169,14 @@ def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
     if asked:
         counts = [count if _is_counted(one) else None for one, (_, count) in zip(named, asked, strict=True)]
         return tuple(Offer(found, available=count) for (found, _), count in zip(asked, counts, strict=True))
-    from kvplan.readers.gpus.find import list_gpus
+    from kvplan.files.gpus.find import list_gpus
 
     return tuple(Offer(one) for one in list_gpus() if not one.is_mig_slice)
 
 
 def _is_counted(one: Gpu | str) -> bool:
     """Whether a text says how many there are: ``8xh100``, ``1xh100``, not ``h100`` nor ``mi300x``."""
-    from kvplan.readers.gpus.find import parse_gpu_count
+    from kvplan.files.gpus.find import parse_gpu_count
 
     return isinstance(one, str) and parse_gpu_count(one)[0] != one.strip()
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from kvplan.assumption import Assumptions
 from kvplan.engines.base import Choice
 from kvplan.errors import KvplanError
+from kvplan.files.speed import speed_assumptions
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.levers import Lever, Link, PrefillTime, Seconds, Situation, levers
@@ -19,8 +21,6 @@ from kvplan.planning.speed.profile import deployment_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Workload
 from kvplan.questions import kv_dtypes_to_compare
-from kvplan.readers.speed import speed_assumptions
-from kvplan.readers.speed_inputs import speed_inputs
 
 _C2C = "nvlink-c2c"
 _GRACE = ("gh200", "gb200", "gb300")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.engines.budget.law import Fell
 from kvplan.errors import KvplanError
+from kvplan.files.speed_inputs import speed_inputs
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.ask import Running, Speed, SpeedOf
@@ -11,7 +12,6 @@ from kvplan.planning.speed.build import speed_profile
 from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.planning.speed.figures import Figure
 from kvplan.planning.speed.profile import deployment_of
-from kvplan.readers.speed_inputs import speed_inputs
 from kvplan.settings import Settings
 
 SWITCHES = ("enable_dp_attention", "enable_attention_dp")

@@ -165,7 +165,7 @@ def read_lines(path: Path) -> dict[str, bytes]:
     """The lines of a file by their runs; a last line that was cut off is left out. Raises KvplanError."""
     if not path.exists():
         return {}
-    from kvplan.readers.json_input import read_limited
+    from kvplan.files.json_input import read_limited
     from kvplan.units import GIB
 
     found: dict[str, bytes] = {}

@@ -35,7 +35,7 @@ from kvplan.weights.inventory import Place, Placed
 
 
 def hunyuan_layers(view: ConfigView) -> list[Layer]:
-    """Hunyuan-Large: full attention; readers/overlays.py takes away what cla_share_factor shares.
+    """Hunyuan-Large: full attention; files/overlays.py takes away what cla_share_factor shares.
 
     Source: tencent/Tencent-Hunyuan-Large modeling_hunyuan.py.
     """

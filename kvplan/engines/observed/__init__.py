@@ -6,7 +6,7 @@ hundredth of a GiB around. A `Count` keeps the nearest whole number together wit
 print the same, so a comparison never calls rounding a difference. Every figure knows the line it was read
 from.
 
-Pure values: the readers (``readers.logs``, ``readers.servers``) make them, ``compare`` asks them.
+Pure values: the readers (``files.logs``, ``files.servers``) make them, ``compare`` asks them.
 """
 
 from __future__ import annotations

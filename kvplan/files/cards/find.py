@@ -1,0 +1,217 @@
+"""Model cards: finding one by name, listing, writing and checking them.
+
+``model_cards/<slug>.yaml`` holds one model and the variants that share its layers; ``index.json`` beside them
+maps every name to its file, so that one model costs one JSON and one YAML file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvplan.errors import KvplanError
+from kvplan.files.cards import index as card_index
+from kvplan.files.cards.card import Card, Expectation, Source, Weights
+from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.index import CardSummary, Target, build_index
+from kvplan.files.cards.near import near_card
+from kvplan.files.datafiles import data_dir
+from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.model import Model
+
+if TYPE_CHECKING:
+    from kvplan.files.cards.lint import Finding, SizeOf
+
+__all__ = [
+    "Card",
+    "CardSummary",
+    "build_index",
+    "card_from_config",
+    "card_json_schema",
+    "lint_cards",
+    "list_cards",
+    "list_names",
+    "load_card",
+    "load_weights",
+    "read_card",
+    "read_card_file",
+    "weight_variants",
+]
+
+_SHOWN = 12
+_NOT_IN_AN_ID = re.compile(r"[^\w./-]+", re.ASCII)
+
+
+def load_card(name: str) -> Model:
+    """The model that a name means: Hugging Face id (with or without the organisation), slug, alias or a
+    prefix that only one card has. Case does not matter. ``model.id`` is the id of the card or variant found.
+
+    Raises:
+        KvplanError: ``unknown-model`` (with the nearest name) or ``ambiguous-model`` (with the candidates).
+    """
+    target = _find(name)
+    return _model(target.slug, target.variant)
+
+
+def load_weights(name: str) -> Weights:
+    """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
+    target = _find(name)
+    return _packaged(target.slug).weights_of(target.variant)
+
+
+def weight_variants(name: str) -> list[Model]:
+    """The models of a card that store its weights in a format of their own, in the card's order.
+
+    Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
+    `load_card`.
+    """
+    target = _find(name)
+    card = _packaged(target.slug)
+    if target.variant is not None and "quantization" in card.variants[target.variant].changes:
+        return []
+    return [
+        _model(target.slug, place)
+        for place, variant in enumerate(card.variants)
+        if variant.changes.get("quantization")
+    ]
+
+
+def read_card(path: Path | str) -> Card:
+    """The card in a file, which need not be a packaged one."""
+    return card_from_located(load_yaml_file(path))
+
+
+def read_card_file(path: Path | str) -> Model:
+    """The model of the card in a file; its source is the path."""
+    return replace(read_card(path).model, source=str(path))
+
+
+def list_cards() -> list[CardSummary]:
+    """All packaged cards by slug; reads the index only."""
+    return card_index.summaries()
+
+
+def list_names() -> list[str]:
+    """Every name that `load_card` takes in full, for completion."""
+    return list(card_index.packaged_index()["names"])
+
+
+EXPECTED = (1000, "generic", "total.kv_bytes_per_request")
+"""The golden number that a new card gets: tokens, engine and field."""
+
+
+def card_from_config(source: str, *, count: bool = False, size: SizeOf | None = None) -> str:
+    """The text of a card for a path, a directory, ``-`` (standard input), ``hf:org/name`` or a GGUF file.
+
+    count: its tensors too, counted by building the model's class (extras hf and gpu). size: a function like
+    ``kvplan.size``, which gives the golden number. Only what came from the hub is verified: a file may be
+    anybody's.
+
+    Raises:
+        KvplanError: ``has-card`` for the name of a model that has one; what `open_model` of
+            `kvplan.files.sources` raises.
+    """
+    from kvplan.files.cards.writer import card_text
+    from kvplan.files.sources import open_model
+
+    model = open_model(source)
+    if source.endswith((".yaml", ".yml")) or model.source.startswith("card:"):
+        raise KvplanError(
+            "has-card",
+            f"{source} is a card already",
+            help="give the path of a config.json, or hf:org/name",
+        )
+    is_hub = source.startswith("hf:")
+    is_folder = is_hub or Path(source).is_dir()
+    path = "standard input" if source == "-" else "config.json" if is_folder else Path(source).name
+    origin = Source(
+        how="converted" if source.endswith(".gguf") else "verbatim",
+        verified=is_hub,
+        repository=source.removeprefix("hf:") if is_hub else None,
+        revision=model.provenance.revision,
+        path=path,
+    )
+    name = _NOT_IN_AN_ID.sub("-", model.id).strip("-/") or "unnamed"
+    weights = None
+    if count:
+        from kvplan.files.cards.tensors import tensor_lines
+        from kvplan.files.meta_model import counted
+
+        found = counted(model).counted
+        assert found is not None
+        number = sum(tensor.elements for tensor in found.tensors)
+        lines = tensor_lines(found.tensors)
+        weights = Weights("parameter count", number, found.bytes_by_dtype(), found.where, lines)
+    named = replace(model, id=name)
+    expect = () if size is None else (_expected(named, size),)
+    return card_text(named, source=origin, weights=weights, expect=expect)
+
+
+def _expected(model: Model, size: SizeOf) -> Expectation:
+    tokens, engine, field = EXPECTED
+    value: Any = size(model, engine=engine, tokens=tokens).model_dump()
+    for key in field.split("."):
+        value = value[key]
+    return Expectation(engine, field, value, {"tokens": tokens})
+
+
+def lint_cards(paths: Iterable[Path | str] | None = None, *, size: SizeOf | None = None) -> list[Finding]:
+    """Everything that is wrong with card files (default: all packaged ones); empty when nothing is.
+
+    ``size`` recomputes the golden numbers: a function like ``kvplan.size``. Without it they are not checked.
+    """
+    from kvplan.files.cards.lint import lint
+
+    return lint(paths, size=size)
+
+
+def card_json_schema() -> dict[str, Any]:
+    """The JSON Schema of a card."""
+    from kvplan.files.cards.schema import card_json_schema as schema
+
+    return schema()
+
+
+@lru_cache(maxsize=512)
+def _packaged(slug: str) -> Card:
+    path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
+    return card_from_located(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"))
+
+
+@lru_cache(maxsize=1024)
+def _model(slug: str, variant: int | None) -> Model:
+    # One object for one model: what engines remember about a model, they remember by identity.
+    return _packaged(slug).model_of(variant)
+
+
+def _find(name: str) -> Target:
+    targets = card_index.find_targets(name)
+    if len(targets) == 1:
+        return targets[0]
+    if targets:
+        candidates = [card_index.target_id(target) for target in targets]
+        raise KvplanError(
+            "ambiguous-model",
+            f"`{name}` could be any of {len(candidates)} models",
+            detail=_columns(candidates),
+            help=f"write more of the name, for example {card_index.key_of(candidates[0]).rpartition('/')[2]}",
+        )
+    raise _unknown(name)
+
+
+def _columns(names: list[str]) -> list[str]:
+    return [*names[:_SHOWN], f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else names
+
+
+def _unknown(name: str) -> KvplanError:
+    near = near_card(card_index.key_of(name), list_names())
+    helps = [f"did you mean {near}?"] if near else []
+    helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")
+    family = re.match(r"[a-z]+", card_index.key_of(name).rpartition("/")[2], re.ASCII)
+    known = family is not None and any(family[0] in one for one in list_names())
+    helps.append(f"`kvplan models {family[0] if family and known else ''}".rstrip() + "` lists the cards")
+    return KvplanError("unknown-model", f"unknown model `{name}`", help=helps)

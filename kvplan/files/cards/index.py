@@ -1,0 +1,195 @@
+"""``model_cards/index.json``: every name of every card, and what a list of the cards shows.
+
+One lookup costs this file and one card. Names are in a normal form (`key_of`): lower case, with blanks and
+underscores as hyphens. A name points at ``slug`` or, for a variant, at ``slug#position``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.files.cards.card import Card
+from kvplan.files.cards.file import card_from_located
+from kvplan.files.datafiles import data_dir
+from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.record import record
+
+FOLDER = "model_cards"
+INDEX = "index.json"
+_BLANKS = re.compile(r"[\s_]+")
+_SQUEEZED = re.compile(r"[\s_.:-]+")
+
+
+@record()
+class CardSummary:
+    """One line of ``kvplan models``. families: family → number of layers that have it."""
+
+    id: str
+    slug: str
+    model_type: str
+    families: Mapping[str, int]
+    num_layers: int
+    max_model_len: int | None
+    parameters: int | None
+    weight_bytes: int | None
+    how: str
+    verified: bool
+    variants: tuple[str, ...]
+    aliases: tuple[str, ...]
+
+
+@record()
+class Target:
+    """What a name means: a card, or one of its variants."""
+
+    slug: str
+    variant: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        slug, _, number = text.partition("#")
+        return cls(slug, int(number) if number else None)
+
+    def __str__(self) -> str:
+        return self.slug if self.variant is None else f"{self.slug}#{self.variant}"
+
+
+def key_of(text: str) -> str:
+    """The normal form of a name: ``meta-llama/Llama-3.1-8B`` is ``meta-llama/llama-3.1-8b``."""
+    return _BLANKS.sub("-", text.strip().lower())
+
+
+def squeezed(key: str) -> str:
+    """A name without its separators: ``llama3.1:8b`` and ``llama-3.1-8b`` are both ``llama318b``."""
+    return _SQUEEZED.sub("", key)
+
+
+def names_of(name: str, aliases: Iterable[str]) -> list[str]:
+    """The keys of an id and its aliases, each with and without the organisation."""
+    keys: dict[str, None] = {}
+    for one in (name, *aliases):
+        key = key_of(one)
+        keys[key] = None
+        keys[key.rpartition("/")[2]] = None
+    return list(keys)
+
+
+def claims_of(card: Card) -> dict[str, Target]:
+    """Every key that a card claims. Its own names come before those of its variants."""
+    claims: dict[str, Target] = {}
+    for key in (key_of(card.slug), *names_of(card.model.id, card.aliases)):
+        claims.setdefault(key, Target(card.slug))
+    for position, variant in enumerate(card.variants):
+        for key in names_of(variant.id, variant.aliases):
+            claims.setdefault(key, Target(card.slug, position))
+    return claims
+
+
+def summary_of(card: Card) -> dict[str, Any]:
+    """The card's line of the index."""
+    model = card.model
+    families: dict[str, int] = {}
+    for layer, count in model.distinct().items():
+        for part in dict.fromkeys(part.family for part in layer.parts):
+            families[part] = families.get(part, 0) + count
+    return {
+        "id": model.id,
+        "model_type": model.model_type,
+        "families": families,
+        "num_layers": model.num_layers,
+        "max_model_len": model.max_model_len,
+        "parameters": card.weights.parameters,
+        "weight_bytes": card.weights.total_bytes,
+        "how": card.source.how,
+        "verified": card.source.verified,
+        "variants": [variant.id for variant in card.variants],
+        "aliases": list(card.aliases),
+    }
+
+
+def read_cards(folder: Path) -> list[Card]:
+    """All cards of a folder, by slug. Raises what `card_from_located` raises."""
+    return [card_from_located(load_yaml_file(path)) for path in sorted(folder.glob("*.yaml"))]
+
+
+def build_index(folder: Path | None = None) -> dict[str, Any]:
+    """The index of a folder of cards.
+
+    Raises:
+        KvplanError: ``duplicate-model-name`` where two cards claim one name; any error of a card.
+    """
+    names: dict[str, str] = {}
+    summaries: dict[str, Any] = {}
+    for card in read_cards(folder or data_dir(FOLDER)):
+        summaries[card.slug] = summary_of(card)
+        for key, target in claims_of(card).items():
+            other = names.setdefault(key, str(target))
+            if other != str(target):
+                raise KvplanError(
+                    "duplicate-model-name",
+                    f"`{key}` means both {other} and {target}",
+                    help="remove the name from one of the two cards",
+                )
+    return {"format": "kvplan card index 1", "cards": summaries, "names": dict(sorted(names.items()))}
+
+
+def index_text(index: Mapping[str, Any]) -> str:
+    """The content of ``index.json``, one card and one name a line; the same index gives the same bytes."""
+    parts = [f'"format": {json.dumps(index["format"])}']
+    for section in ("cards", "names"):
+        lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in index[section].items()]
+        parts.append(f'"{section}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+@cache
+def packaged_index() -> dict[str, Any]:
+    """The index as it lies beside the packaged cards."""
+    index: dict[str, Any] = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
+    return index
+
+
+def find_targets(query: str) -> list[Target]:
+    """What a name may mean: one target for a full name, several for a prefix that is not unique.
+
+    In this order: a full name; a full name but for its separators (``llama3.1:8b``); a prefix. A prefix that
+    only one card has means that card, or the one variant that has it.
+    """
+    key = key_of(query)
+    names: dict[str, str] = packaged_index()["names"]
+    if key in names:
+        return [Target.parse(names[key])]
+    bare = squeezed(key)
+    if not bare:
+        return []
+    loosely = {text for known, text in names.items() if squeezed(known) == bare}
+    if len(loosely) == 1:
+        return [Target.parse(loosely.pop())]
+    found = {text for known, text in names.items() if known.startswith(key)} | loosely
+    targets = sorted((Target.parse(text) for text in found), key=lambda one: (one.slug, one.variant or -1))
+    # Where a card itself has the prefix, its variants need not be told apart.
+    own = {target.slug for target in targets if target.variant is None}
+    return [target for target in targets if target.variant is None or target.slug not in own]
+
+
+def summaries() -> list[CardSummary]:
+    """The packaged cards by slug, from the index alone."""
+    return [
+        CardSummary(
+            slug=slug, **{**entry, "variants": tuple(entry["variants"]), "aliases": tuple(entry["aliases"])}
+        )
+        for slug, entry in packaged_index()["cards"].items()
+    ]
+
+
+def target_id(target: Target) -> str:
+    """The model id that a target stands for."""
+    entry = packaged_index()["cards"][target.slug]
+    name: str = entry["id"] if target.variant is None else entry["variants"][target.variant]
+    return name

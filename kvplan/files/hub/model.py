@@ -1,0 +1,220 @@
+"""``hf:org/name``: the config of a model on the Hugging Face hub, or of one in its local cache.
+
+Only config.json and hf_quant_config.json are fetched, never code and never weights, and the config is read as
+JSON: code that a repository carries is not run. HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and
+HF_HUB_OFFLINE mean what they mean to huggingface_hub, whose cache is used and filled; nothing that a hub
+sends but a commit of forty hexadecimal digits becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from kvplan.architectures.config.read import read_config
+from kvplan.errors import EXIT_CANNOT_RUN, CannotRunHere, KvplanError
+from kvplan.files.hub.cache import RepositoryCache, cache_of, is_commit
+from kvplan.files.hub.deadline import Deadline
+from kvplan.files.hub.errors import Repository, no_hub, no_network, refusal
+from kvplan.files.hub.place import Hub, hub_of
+from kvplan.files.hub.ranged import ask
+from kvplan.files.json_input import MAX_BYTES, parse_json
+from kvplan.files.weight_sources import OnHub
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.units import MIB
+
+CONFIG, QUANT = "config.json", "hf_quant_config.json"
+TOTAL_SECONDS = 60
+_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+_REVISION = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)*", re.ASCII)
+_LONGEST_REVISION = 200
+
+Answer = TypeVar("Answer")
+
+
+def open_hub_model(name: str, revision: str | None = None, *, endpoint: str | None = None) -> Model:
+    """The model ``org/name`` or ``org/name@revision``; ``source`` names the commit that was read.
+
+    Raises:
+        KvplanError: bad-model-id, bad-url, bad-token, unknown-model, unknown-revision, no-config,
+            file-too-large, bad-json, and what `read_config` raises.
+        CannotRunHere: offline, no-network, gated-model, hub-refused, hub-unavailable.
+    """
+    repository, raw, quant, fetched = _open(name, revision, endpoint)
+    source = f"hf:{repository.id}@{fetched.commit}"
+    model = read_config(raw, id=repository.id, source=source, hf_quant_config=quant)
+    model = replace(model, weights=OnHub(source.removeprefix("hf:")))
+    return replace(
+        model,
+        provenance=replace(model.provenance, revision=fetched.commit),
+        warnings=(*model.warnings, *fetched.warnings),
+    )
+
+
+def open_hub_config(
+    name: str, revision: str | None = None, *, endpoint: str | None = None
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """config.json, hf_quant_config.json where there is one, and the commit they are of.
+
+    Raises what `open_hub_model` raises before it reads the config.
+    """
+    _, raw, quant, fetched = _open(name, revision, endpoint)
+    return raw, quant, fetched.commit
+
+
+def _open(
+    name: str, revision: str | None, endpoint: str | None
+) -> tuple[Repository, dict[str, Any], dict[str, Any] | None, _Fetched]:
+    repository = _parse(name, revision, endpoint)
+    hub = hub_of(os.environ, endpoint=repository.endpoint)
+    fetched = within(TOTAL_SECONDS, lambda: _fetch(hub, repository))
+    raw = parse_json(fetched.config, name=f"{repository.id}/{CONFIG}")
+    quant = None
+    if fetched.quant is not None:
+        quant = parse_json(fetched.quant, name=f"{repository.id}/{QUANT}")
+    return repository, raw, quant, fetched
+
+
+def _parse(name: str, revision: str | None, endpoint: str | None) -> Repository:
+    repository, at, written = name.partition("@")
+    if at and revision is not None and revision != written:
+        raise KvplanError("bad-model-id", f"two revisions are given: {written!r} and {revision!r}")
+    revision = written if at else revision
+    if len(repository) > 96 or not _ID.fullmatch(repository) or "--" in repository or ".." in repository:
+        raise KvplanError(
+            "bad-model-id",
+            f"{repository[:120]!r} is not the id of a model on the hub",
+            help="write hf:org/name, for example hf:Qwen/Qwen3-8B",
+        )
+    if revision is not None and (
+        len(revision) > _LONGEST_REVISION or not _REVISION.fullmatch(revision) or ".." in revision
+    ):
+        raise KvplanError(
+            "bad-model-id", f"{revision[:120]!r} is not a revision: a branch, a tag or a commit"
+        )
+    return Repository(repository, revision, endpoint)
+
+
+@record()
+class _Fetched:
+    config: bytes
+    quant: bytes | None
+    commit: str
+    warnings: tuple[str, ...]
+
+
+def _fetch(hub: Hub, repository: Repository) -> _Fetched:
+    """Both files, from the hub where it answers, else from the cache."""
+    cache, deadline = cache_of(hub.cache, repository.id), Deadline(TOTAL_SECONDS)
+    warnings: list[str] = []
+    problem: KvplanError | None = CannotRunHere(
+        "offline",
+        f"{repository.id} is not in the local cache, and HF_HUB_OFFLINE keeps kvplan off the network",
+        help="unset HF_HUB_OFFLINE, or copy the model's config.json here and give its path",
+    )
+    if not hub.offline:
+        try:
+            commit, config = _get(hub, repository, CONFIG, deadline)
+            problem = None
+        except KvplanError as error:
+            if error.code == "file-too-large":
+                raise
+            problem = error
+    if problem is None:
+        cache.keep(repository.revision, commit, CONFIG, config)
+    else:
+        commit, config = _kept(hub, repository, cache, problem)
+        if not hub.offline:
+            warnings.append(f"read from the local cache, because: {problem.message}")
+    at_commit = replace(repository, revision=commit)
+    quant = _quant(hub, at_commit, cache, warnings, None if problem else deadline)
+    return _Fetched(config, quant, commit, tuple(warnings))
+
+
+def _kept(
+    hub: Hub, repository: Repository, cache: RepositoryCache, problem: KvplanError
+) -> tuple[str, bytes]:
+    """The commit and its config in the cache. Raises the problem where there is none."""
+    commit = cache.commit(repository.revision)
+    config = cache.read(commit, CONFIG) if commit is not None else None
+    if commit is None or config is None:
+        if problem.exit_code == EXIT_CANNOT_RUN and not hub.offline:
+            problem.detail = (*problem.detail, f"the local cache has no {CONFIG} of {repository.id}")
+        raise problem
+    return commit, config
+
+
+def _quant(
+    hub: Hub, repository: Repository, cache: RepositoryCache, warnings: list[str], deadline: Deadline | None
+) -> bytes | None:
+    """hf_quant_config.json of the same commit, where the repository has one. deadline None: ask nobody."""
+    commit = str(repository.revision)
+    known = cache.read(commit, QUANT)
+    if known is not None or cache.lacks(commit, QUANT):
+        return known
+    if deadline is not None:
+        try:
+            _, content = _get(hub, repository, QUANT, deadline)
+        except KvplanError as error:
+            if error.code == "no-config":
+                cache.keep(commit, commit, QUANT, None)
+                return None
+        else:
+            cache.keep(commit, commit, QUANT, content)
+            return content
+    warnings.append(f"{QUANT} could not be looked for: a KV-cache dtype that it may ask for is not counted")
+    return None
+
+
+def _get(hub: Hub, repository: Repository, file: str, deadline: Deadline) -> tuple[str, bytes]:
+    """A small file and the commit it is of. One request without retries. Raises KvplanError."""
+    url = hub.url(repository.id, file, repository.revision)
+    try:
+        reply = ask(url, MAX_BYTES + 1, deadline, token=hub.token)
+    except CannotRunHere as error:
+        raise no_network(hub, repository, error) from error
+    problem = refusal(hub, repository, file, reply)
+    if problem is not None:
+        raise problem
+    if not is_commit(reply.commit) or (
+        is_commit(repository.revision) and reply.commit != repository.revision
+    ):
+        raise no_hub(hub, repository)
+    if len(reply.body) > MAX_BYTES or (reply.length or 0) > MAX_BYTES:
+        raise KvplanError(
+            "file-too-large",
+            f"{repository.id}/{file} is larger than {MAX_BYTES // MIB} MiB: it is not a config",
+        )
+    return str(reply.commit), reply.body
+
+
+def within(seconds: float, call: Callable[[], Answer]) -> Answer:
+    """The call's answer, or CannotRunHere(no-network) when it takes longer.
+
+    Requests have a deadline of their own; a name that nobody resolves has none. The thread is left behind,
+    which ends with the process.
+    """
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # handed to the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name="kvplan-hub")
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise CannotRunHere(
+            "no-network", f"the hub has not answered within {seconds:g} seconds", help="try again later"
+        )
+    return answers[0]

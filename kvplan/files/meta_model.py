@@ -1,0 +1,155 @@
+"""The tensors of a model that transformers builds without memory, on torch's meta device.
+
+Only where it is asked for: ``kvplan cards new --count`` and ``--weights-from transformers``. Names and shapes
+are those of the class, in the config's dtype. Needs the extras ``hf`` and ``gpu``; no weights are read, no
+code of a repository is run, no kernel is fetched: the class gets an allow-list of keys (build_keys), eager
+attention, and a hub that is switched off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.build_keys import allowed_values
+from kvplan.model import Model
+from kvplan.weights.facts import COUNT
+from kvplan.weights.stored import Checkpoint, Stored
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+TRANSFORMERS = "transformers"
+_NAMES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+_AUTOS = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForSeq2SeqLM", "AutoModel")
+
+
+def tensors_on_meta(raw: Mapping[str, Any]) -> Checkpoint:
+    """Every parameter of the class that the config's architecture (or model type) names.
+
+    Raises CannotRunHere(missing-extra), KvplanError(no-weights | bad-config).
+    """
+    with _offline():
+        try:
+            import torch
+            import transformers
+        except ImportError as error:
+            raise CannotRunHere(
+                "missing-extra",
+                "counting parameters by building the model needs transformers and torch",
+                help="pip install 'kvplan[hf,gpu]'",
+            ) from error
+        model_type = str(raw.get("model_type"))
+        try:
+            with _no_kernels(), torch.device("meta"):
+                model = _build(transformers, model_type, raw)
+        except KvplanError:
+            raise
+        except Exception as error:  # the library's classes raise whatever they like
+            text = " ".join(str(error).split())[:160]
+            raise KvplanError(
+                "no-weights",
+                f"transformers {transformers.__version__} cannot build {model_type[:80]!r}",
+                detail=f"{type(error).__name__}: {text}",
+                help="give the weights of one GPU yourself: --weights 15GiB",
+            ) from error
+    tensors = tuple(
+        Stored(name, _NAMES.get(str(entry.dtype), "F32"), tuple(entry.shape))
+        for name, entry in model.named_parameters()
+    )
+    return Checkpoint(tensors, f"built by transformers {transformers.__version__}", COUNT)
+
+
+def _build(transformers: Any, model_type: str, raw: Mapping[str, Any]) -> Any:
+    classes = transformers.CONFIG_MAPPING
+    if model_type not in classes:
+        raise ValueError("the library does not know the model type")
+    config_class = classes[model_type]
+    values = allowed_values(raw, config_class, classes)
+    dtype = raw.get("dtype") or raw.get("torch_dtype")
+    config = config_class(**{**values, "dtype": dtype if dtype in _DTYPES else "float32"})
+    build = _class(transformers, raw, config)
+    if build is None:
+        raise ValueError(f"no automatic class for {type(config).__name__}")
+    return build._from_config(config, attn_implementation="eager")
+
+
+def _class(transformers: Any, raw: Mapping[str, Any], config: Any) -> Any:
+    """The class that ``architectures`` names, made for this config, else the first automatic one."""
+    names = raw.get("architectures")
+    first = names[0] if isinstance(names, list) and names else None
+    found = getattr(transformers, first, None) if isinstance(first, str) and first.isidentifier() else None
+    is_own = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if is_own and getattr(found, "config_class", None) is type(config):
+        return found
+    for name in _AUTOS:
+        mapping = getattr(transformers, name)._model_mapping
+        if type(config) in mapping:
+            chosen = mapping[type(config)]
+            return chosen[0] if isinstance(chosen, tuple) else chosen
+    return None
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """No connection while the class is made: the environment for what is imported now, the constants for
+    what was imported before."""
+    before = {name: os.environ.get(name) for name in _OFFLINE}
+    os.environ.update(_OFFLINE)
+    try:
+        with _set("huggingface_hub.constants", "HF_HUB_OFFLINE", value=True):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _no_kernels() -> Iterator[None]:
+    with _set("transformers.integrations.hub_kernels", "_kernels_enabled", value=False):
+        yield
+
+
+@contextmanager
+def _set(module: str, name: str, *, value: object) -> Iterator[None]:
+    """An attribute of another library's module for a while; nothing where there is no such module."""
+    from importlib import import_module
+
+    try:
+        found = import_module(module)
+    except ImportError:
+        yield
+        return
+    before = getattr(found, name, None)
+    setattr(found, name, value)
+    try:
+        yield
+    finally:
+        setattr(found, name, before)
+
+
+def counted(model: Model, how: str = TRANSFORMERS) -> Model:
+    """The model with its tensors counted by building its class. Nothing is counted unless somebody asks.
+
+    Raises KvplanError(bad-setting) for another way, CannotRunHere(missing-extra), KvplanError(no-weights).
+    """
+    if how != TRANSFORMERS:
+        raise KvplanError(
+            "bad-setting", f"weights_from is {how!r}", help=f"the one way to count is {TRANSFORMERS}"
+        )
+    if not model.config:
+        raise KvplanError("no-weights", f"{model.id} has no config to build a class from")
+    if model.quantization:
+        raise KvplanError(
+            "no-weights",
+            f"{model.id} is stored as {model.quantization}: its tensors are not those of the class",
+            help="give the directory of the checkpoint, or hf:org/name: the safetensors headers are read",
+        )
+    return replace(model, counted=tensors_on_meta(split_quant(model.config)[0]))

@@ -1,0 +1,229 @@
+"""From a validated plan file to a `Plan`: flags to settings, lengths to shapes, paths to files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvplan.architectures.config.drafts import method_of
+from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
+from kvplan.files.plans.schema import (
+    EvidenceEntry,
+    RequireEntry,
+)
+from kvplan.files.plans.values import MOST_GPUS
+from kvplan.files.plans.workload import WorkloadParts
+from kvplan.files.sources import open_model
+from kvplan.files.yaml.marks import Path as Place
+from kvplan.gpu import Gpu
+from kvplan.plans.flags import EngineFlags, kept, parse_flag
+from kvplan.plans.plan import (
+    DEFAULT_MAX_AGE_DAYS,
+    DEFAULT_TOLERANCE,
+    Evidence,
+    Mark,
+    Plan,
+    Requirements,
+)
+from kvplan.plans.workload import Workload
+from kvplan.settings import Settings
+
+_FILES = (".json", ".yaml", ".yml", ".gguf", ".safetensors")
+_SPECULATIVE = "speculative"
+
+
+class Builder(WorkloadParts):
+    """Builds one plan and collects what is wrong with it."""
+
+    def build(
+        self, *, name: str, path: str, environment: str | None, environments: tuple[str, ...],
+        files: tuple[str, ...], marks: Mapping[str, Mark],
+    ) -> tuple[Plan | None, list[KvplanError], tuple[str, ...]]:  # fmt: skip
+        """(plan, errors, further files); no plan where there are errors."""
+        file = self.file
+        flags = self.attempt(lambda: self.engine_of(file.engine), ("engine",))
+        gpu = self.attempt(self.gpu, ("gpu",))
+        settings = self.settings(flags, gpu) if flags is not None else None
+        workload = self.workload(file.workload) if file.workload is not None else None
+        require = self.require(file.require, workload)
+        evidence = self.evidence()
+        model = self.model()
+        if self.errors and model != "-" and not model.startswith("hf:"):
+            self.attempt(lambda: open_model(model), ("model",))  # every mistake is said at once
+        if self.errors or flags is None or settings is None:
+            return None, self.errors, tuple(self.used)
+        if flags.note is not None:
+            self.notes.append(flags.note)
+        plan = Plan(
+            name=name,
+            model=model,
+            engine=flags.spec,
+            gpus=1,
+            settings=settings,
+            serve=tuple((flag, kept(value)) for flag, value in file.serve.items()),
+            workload=workload,
+            require=require,
+            quality=file.quality,
+            tolerance=DEFAULT_TOLERANCE if file.tolerance is None else file.tolerance,
+            price_per_gpu_hour=file.price_per_gpu_hour,
+            evidence=evidence,
+            environment=environment,
+            path=path,
+            marks=marks,
+            environments=environments,
+            notes=tuple(self.notes),
+        )
+        plan = self.counted(plan, flags)
+        used = (*files, *self.used)
+        return (
+            (None, self.errors, tuple(self.used))
+            if self.errors
+            else (replace(plan, files=used), [], tuple(self.used))
+        )
+
+    def gpu(self) -> Gpu:
+        text = str(self.file.gpu)
+        if text.strip().lower() == "auto":
+            raise KvplanError(
+                "bad-gpu", "a plan names its GPU: `auto` is another one on every machine",
+                help="kvplan gpus lists the names",
+            )  # fmt: skip
+        if text.lower().endswith((".yaml", ".yml")):
+            path = self.beside(text, ("gpu",))
+            self.used.append(str(path))
+            return load_gpu_file(path)
+        name, count = parse_gpu_count(text)
+        if count != 1:
+            raise KvplanError("bad-gpu", f"`{text}` has a number in it", help=f"gpu: {name}\ngpus: {count}")
+        return gpu_of_size(name) or load_gpu(name)
+
+    def settings(self, flags: EngineFlags, gpu: Gpu | None) -> Settings | None:
+        values: dict[str, Any] = {}
+        own: dict[str, object] = {}
+        before = len(self.errors)
+        for name, value in self.file.serve.items():
+            place = ("serve", name)
+            flag = self.attempt(lambda name=name: flags.flag(str(name)), place, at_key=True)  # type: ignore[misc]
+            if flag is None:
+                continue
+            parsed = self.attempt(lambda flag=flag, value=value: parse_flag(flag, value), place)  # type: ignore[misc]
+            if parsed is None or flag.setting is None:
+                continue
+            found = {flag.setting: parsed}
+            if flag.setting == _SPECULATIVE:
+                speculation = self.attempt(lambda parsed=parsed: self.speculation(*parsed), place)  # type: ignore[misc]
+                if speculation is None:
+                    continue
+                found = speculation
+            if flag.setting in values or flag.setting in own:
+                self.fail(
+                    KvplanError("bad-flag", f"`{name}` sets what another flag sets"), place, at_key=True
+                )
+            elif flag.own is not None:
+                own.update(found)
+            elif self.attempt(lambda found=found: Settings(**found), place) is not None:  # type: ignore[misc]
+                values.update(found)
+        if len(self.errors) > before:
+            return None
+        if self.file.weights is not None:
+            values["weights"] = self.file.weights
+        return Settings(gpu=gpu, engine_options=tuple(sorted(own.items())), **values)
+
+    def speculation(self, method: str | None, tokens: int, model: str | None) -> dict[str, Any]:
+        """The settings of ``speculative_config``; a draft model is read as the plan's model is."""
+        found: dict[str, Any] = {"speculative_method": method, "num_speculative_tokens": tokens}
+        if model is not None:
+            path = self.beside(model, ("serve",))
+            draft = open_model(str(path) if _exists(path) else model)
+            found |= {"speculative_model": draft, "speculative_method": method or method_of(draft)}
+        return found
+
+    def counted(self, plan: Plan, flags: EngineFlags) -> Plan:
+        """The plan with all its GPUs; an engine that spreads over what it sees gets a replica's share."""
+        gpus, replicas = self.file.gpus, self.file.replicas
+        if flags.spread is not None and gpus is not None:
+            share = max(gpus // (replicas or 1), 1)
+            plan = replace(plan, settings=replace(plan.settings, **{flags.spread: share}))
+        each = plan.gpus_per_replica
+        total = gpus if gpus is not None else (replicas or 1) * each
+        if gpus is not None and replicas is not None and replicas * each != gpus:
+            wrong = f"{replicas} replicas of {each} GPUs are {replicas * each} GPUs, not {gpus}"
+            self.fail(KvplanError("bad-gpus", wrong, help="leave one of gpus and replicas out"), ("gpus",))
+        elif total > MOST_GPUS:
+            self.fail(KvplanError("bad-gpus", f"{total:,} GPUs are more than {MOST_GPUS:,}"), ("replicas",))
+        return replace(plan, gpus=total)
+
+    def model(self) -> str:
+        """A card's name or ``hf:…`` as it is; a path from the folder of the file that it stands in."""
+        text = str(self.file.model)
+        if text.startswith("hf:") or text == "-":
+            if text == "-":
+                self.fail(
+                    KvplanError("bad-model", "a plan cannot take its model from standard input"), ("model",)
+                )
+            return text
+        path = self.beside(text, ("model",))
+        rooted = text.startswith((".", "/", "~")) or text.lower().endswith(_FILES)
+        if not rooted and not _exists(path):
+            return text
+        config = path / "config.json"
+        if _exists(path) and path.is_dir():
+            self.used += [str(config), str(path / "hf_quant_config.json")]
+        self.used.append(str(path))
+        return str(path)
+
+    def require(self, entry: RequireEntry, workload: Workload | None) -> Requirements:
+        tokens = entry.tokens
+        if entry.requests is not None and tokens is None:
+            tokens = workload.longest if workload is not None else None
+        if entry.requests is not None and tokens is None and not self.errors:
+            self.missing("require.tokens", ("require", "requests"))
+        if entry.tokens is not None and entry.requests is None:
+            self.missing("require.requests", ("require", "tokens"))
+        for name in ("goodput", "hit_rate", "preemptions", "ttft", "tpot"):
+            traced = workload is not None and workload.trace is not None
+            if getattr(entry, name) is not None and not traced and not self.errors:
+                self.missing("workload.trace", ("require", name))
+        timed = workload is not None and (workload.ttft_seconds or workload.tpot_seconds)
+        if entry.goodput is not None and not timed and not self.errors:
+            self.missing("workload.ttft", ("require", "goodput"), "tpot")
+        defaults = Requirements()
+        return Requirements(
+            requests=entry.requests,
+            tokens=tokens,
+            headroom=defaults.headroom if entry.headroom is None else entry.headroom,
+            max_model_len=entry.max_model_len,
+            max_cost_per_hour=entry.max_cost_per_hour,
+            prefix_cache_bytes=entry.prefix_cache or 0,
+            host_memory_bytes=entry.host_memory or 0,
+            pool=entry.pool,
+            goodput=entry.goodput,
+            hit_rate=entry.hit_rate,
+            preemptions=entry.preemptions,
+            ttft_seconds=entry.ttft,
+            tpot_seconds=entry.tpot,
+        )
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        given: Any = self.file.evidence
+        if given is None:
+            return ()
+        listed = isinstance(given, list)
+        found = []
+        for index, one in enumerate(given if listed else [given]):
+            place: Place = ("evidence", index) if listed else ("evidence",)
+            entry = one if isinstance(one, EvidenceEntry) else EvidenceEntry(path=one)
+            path = self.beside(str(entry.path), (*place, "path") if isinstance(one, EvidenceEntry) else place)
+            self.used.append(str(path))
+            found.append(Evidence(str(path), entry.max_age or DEFAULT_MAX_AGE_DAYS))
+        return tuple(found)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

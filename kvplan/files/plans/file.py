@@ -1,0 +1,246 @@
+"""Plan files: strict YAML to `Plan` values, with the place of every value and every mistake at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.plans.build import Builder
+from kvplan.files.plans.merge import Files, PlacedSpan, documents_of, merge, without_nulls
+from kvplan.files.plans.schema import PlanFile
+from kvplan.files.yaml.marks import Located, Node
+from kvplan.files.yaml.validation import explain_validation
+from kvplan.plans.flags import EngineFlags
+from kvplan.plans.plan import PLAN_FORMAT, Mark, Plan
+
+ALL = "all"
+_SHOWN = 20
+EngineOf = Callable[[str], EngineFlags]
+
+
+class Reading(NamedTuple):
+    """One document of a plan file in one environment: a plan, or everything that is wrong with it."""
+
+    name: str
+    path: str
+    environment: str | None
+    plan: Plan | None
+    errors: tuple[KvplanError, ...] = ()
+    files: tuple[str, ...] = ()
+    environments: tuple[str, ...] = ()
+
+
+def read_plan_file(
+    path: Path, *, engine_of: EngineOf, shown: str | None = None, environment: str | None = None,
+    files: Files | None = None,
+) -> list[Reading]:  # fmt: skip
+    """Every plan of a file.
+
+    engine_of: the flags of ``vllm@0.32`` (`kvplan.plans.serve.flags_of`). shown: what messages call the file.
+    environment: None for the plan as it stands, a name for that overlay (plans that have no overlays at all
+    stay as they are), ``all`` for each overlay of each plan. Does not raise KvplanError.
+    """
+    files = files or Files()
+    shown = shown if shown is not None else str(path)
+    try:
+        documents = files.documents(path, shown)
+    except KvplanError as error:
+        return [Reading(path.stem, shown, None, None, (error,), (str(path),))]
+    return _readings(documents, path, shown, engine_of, environment, files)
+
+
+def read_plan_text(
+    content: bytes | str, *, engine_of: EngineOf, shown: str = "<stdin>", environment: str | None = None
+) -> list[Reading]:
+    """As `read_plan_file`, from a text; paths in it are meant from the current folder."""
+    try:
+        documents = documents_of(content, shown, Path())
+    except KvplanError as error:
+        return [Reading("plan", shown, None, None, (error,))]
+    return _readings(documents, Path("plan.yaml"), shown, engine_of, environment, Files())
+
+
+def _readings(
+    documents: Sequence[Located], path: Path, shown: str, engine_of: EngineOf, environment: str | None,
+    files: Files,
+) -> list[Reading]:  # fmt: skip
+    if not documents:
+        error = KvplanError("not-a-plan", f"{shown} is empty", help=f"begin it with kvplan: {PLAN_FORMAT}")
+        return [Reading(path.stem, shown, None, None, (error,), (str(path),))]
+    found: list[Reading] = []
+    names: dict[str, int] = {}
+    for index, document in enumerate(documents):
+        several = _Document(document, path, shown, engine_of, files, alone=len(documents) == 1)
+        for reading in several.readings(environment):
+            first = names.setdefault(reading.name, index)
+            if first != index and reading.plan is not None:
+                mark = document.error(
+                    "duplicate-plan",
+                    f"two plans of {shown} are called {reading.name}",
+                    ("name",),
+                    help="give each document a name: of its own",
+                )
+                reading = reading._replace(plan=None, errors=(mark,))
+            found.append(reading)
+    return found
+
+
+class _Document:
+    """One document: merged with its bases, validated, and built once for each environment."""
+
+    def __init__(
+        self, document: Located, path: Path, shown: str, engine_of: EngineOf, files: Files, *, alone: bool
+    ) -> None:
+        self.document, self.path, self.shown, self.alone = document, path, shown, alone
+        self.engine_of, self.files = engine_of, files
+
+    def readings(self, environment: str | None) -> list[Reading]:
+        name = self.path.stem
+        try:
+            self._check_head()
+            merged, bases = self.files.merged(self.document, self.path)
+        except KvplanError as error:
+            return [Reading(name, self.shown, None, None, (error,), (str(self.path),))]
+        used = tuple(str(one) for one in (self.path, *bases))
+        entries = merged.data.get("environments")
+        declared = tuple(str(key) for key in entries) if isinstance(entries, dict) else ()
+        given = merged.data.get("name")
+        name = given if isinstance(given, str) else name
+        if given is None and not self.alone:
+            lacks = merged.error("missing-key", "a plan among several needs a name", help="add `name:`")
+            return [Reading(name, self.shown, None, None, (lacks,), used)]
+        if environment is None or not declared:
+            wanted: tuple[str | None, ...] = (None,)
+        elif environment == ALL:
+            wanted = declared
+        elif environment in declared:
+            wanted = (environment,)
+        else:
+            near = did_you_mean(environment, declared)
+            unknown = merged.error(
+                "unknown-environment",
+                f"{name} has no environment {environment}",
+                ("environments",),
+                at_key=True,
+                help=f"did you mean {near}?" if near else "it has " + ", ".join(declared),
+            )
+            return [Reading(name, self.shown, environment, None, (unknown,), used, declared)]
+        overlays = {one: self._overlaid(merged, one) for one in (None, *declared)}
+        found = []
+        for one in wanted:
+            errors: dict[tuple[str, str, str | None], KvplanError] = {}
+            others = () if one is not None else declared
+            plan, built_files, whole = None, used, False
+            for which in (one, *others):
+                file, right, wrong = _validated(overlays[which])
+                errors.update({(error.code, error.message, error.where): error for error in wrong})
+                if which == one and right is not None:
+                    whole = file is not None
+                    plan, wrong, more = Builder(overlays[one], right, self.engine_of, self.files).build(
+                        name=name, path=self.shown, environment=one, environments=declared, files=used,
+                        marks=marks_of(overlays[one]),
+                    )  # fmt: skip
+                    built_files = (*used, *more)
+                    errors.update({(error.code, error.message, error.where): error for error in wrong})
+            kept = plan if whole and not errors else None
+            found.append(Reading(name, self.shown, one, kept, tuple(errors.values()), built_files, declared))
+        return found
+
+    def _check_head(self) -> None:
+        data = self.document.mapping("a plan")
+        head = data.get("kvplan")
+        if head == PLAN_FORMAT:
+            return
+        if isinstance(head, str) and head.startswith("plan/"):
+            raise self.document.error(
+                "unknown-plan-format", f"`{head}` is not a form of plans that this kvplan reads", ("kvplan",),
+                help=f"write kvplan: {PLAN_FORMAT}, or use a newer kvplan",
+            )  # fmt: skip
+        raise self.document.error(
+            "not-a-plan",
+            f"{self.shown} is not a plan" if head is None else f"`kvplan: {head}` is not a plan",
+            ("kvplan",),
+            help=f"a plan begins with kvplan: {PLAN_FORMAT}",
+        )
+
+    def _overlaid(self, merged: Located, environment: str | None) -> Located:
+        if environment is None:
+            return merged
+        over = merged.data["environments"][environment]
+        node = merged.root.children["environments"].children[environment]
+        if not isinstance(over, dict):
+            return merged
+        data, root = merge(merged.data, merged.root, over, node)
+        # What the plan as a whole stands at is still its own beginning.
+        return Located(
+            without_nulls(data), Node(merged.root.span, None, root.keys, root.children), merged.source
+        )
+
+
+def _validated(located: Located) -> tuple[PlanFile | None, PlanFile | None, list[KvplanError]]:
+    """(the file, or what of it is right, errors). What is right is built too, for the mistakes in it."""
+    try:
+        file = PlanFile.model_validate(located.data)
+    except ValidationError as error:
+        wrong = {entry["loc"][0] for entry in error.errors(include_url=False) if entry["loc"]}
+        right = {key: value for key, value in located.data.items() if key not in wrong}
+        stand_ins = {"kvplan": PLAN_FORMAT, "model": "unknown", "gpu": "1GiB"}
+        rest = PlanFile.model_validate({**stand_ins, **right})
+        return None, rest, explain_validation(error, located, model=PlanFile, code="invalid-plan")
+    return file, file, []
+
+
+def marks_of(located: Located) -> dict[str, Mark]:
+    """Dotted path → where the value stands; a mapping or list stands at its key. ``""``: the plan."""
+    found: dict[str, Mark] = {}
+    lines: dict[int, list[str]] = {}
+
+    def mark(span: Any) -> Mark | None:
+        if not isinstance(span, PlacedSpan):
+            return None
+        key = id(span.source)
+        if key not in lines:
+            lines[key] = span.source.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        line = lines[key][span.line] if span.line < len(lines[key]) else ""
+        end = span.end_column if span.end_line == span.line else len(line)
+        return Mark(span.source.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
+
+    def walk(node: Node, path: str) -> None:
+        for key, child in node.children.items():
+            name = f"{path}.{key}" if path else str(key)
+            span = node.keys.get(key, child.span) if child.text is None else child.span
+            made = mark(span)
+            if made is not None:
+                found[name] = made
+            walk(child, name)
+
+    walk(located.root, "")
+    begin = found.get("name") or found.get("kvplan") or mark(located.root.span)
+    if begin is not None:
+        found[""] = begin
+    return found
+
+
+def together(errors: Sequence[KvplanError]) -> KvplanError:
+    """The errors of one plan as one: the first as it is, each of the others with its line and caret."""
+    first, *others = errors
+    if not others:
+        return first
+    blocks = []
+    for other in others[: _SHOWN - 1]:
+        lines = [f"also: {other.message}", *([other.where] if other.where else []), *other.detail]
+        blocks.append("\n".join((*lines, *(f"help: {line}" for line in other.help))))
+    if len(others) >= _SHOWN:
+        blocks.append(f"and {len(others) - _SHOWN + 1} more")
+    helps = [f"help: {line}" for line in first.help]
+    return KvplanError(
+        first.code,
+        first.message,
+        where=first.where,
+        detail=(*first.detail, *helps, *blocks),
+        exit_code=first.exit_code,
+    )

@@ -1,0 +1,169 @@
+"""Receipt files: the JSON that a validation wrote, held against its layout and its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kvplan.errors import KvplanError
+from kvplan.files.json_input import parse_json, read_limited
+from kvplan.plans.receipt import (
+    CONFIRMED,
+    PROOF,
+    RECEIPT_FORMAT,
+    REFUTED,
+    REHEARSAL,
+    STOPPED,
+    Receipt,
+    digest_of,
+    receipt_from,
+)
+from kvplan.units import MIB
+
+MAX_BYTES = 4 * MIB
+_Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+_Number = Annotated[int, Field(ge=-(10**18), le=10**18)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class FigureEntry(_Strict):
+    """One figure, predicted and measured."""
+
+    name: str
+    unit: Literal["bytes", "blocks", "requests", "tokens", "bytes_per_second", "count"]
+    predicted: _Number | None
+    measured: _Number | None
+    allowed_ppm: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        description="how far the measurement may be off, in millionths of the prediction"
+    )
+    stage: str
+    rank: Annotated[int, Field(ge=0)] | None = Field(description="null: of the whole plan")
+
+
+class ReceiptModel(_Strict):
+    """The model that was served."""
+
+    id: str
+    digest: _Digest
+
+
+class ReceiptEngine(_Strict):
+    """The engine that served it."""
+
+    name: str
+    version: str
+
+
+class AttentionEntry(_Strict):
+    """One layer's attention over the pages under one kernel."""
+
+    kind: str
+    dtype: str
+    kernel: str
+    layer: Annotated[int, Field(ge=0)]
+    tokens: Annotated[int, Field(ge=0)]
+    queries: Annotated[int, Field(ge=0)]
+    error: float | None = Field(description="largest absolute error; null: not run, or no number")
+    tolerance: float | None
+    note: str = Field(description="why it was not run")
+    decides: bool = Field(description="false: a kernel that no engine uses")
+
+
+class ReceiptFile(_Strict):
+    """One validation of one plan."""
+
+    kvplan: Literal[RECEIPT_FORMAT]  # type: ignore[valid-type]
+    plan_hash: _Digest
+    plan_name: str
+    model: ReceiptModel
+    engine: ReceiptEngine
+    kvplan_version: str
+    kind: Literal[PROOF, REHEARSAL] = Field(  # type: ignore[valid-type]
+        description="a rehearsal ran in host memory and proves no capacity"
+    )
+    created: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?Z$", description="UTC")
+
+    @field_validator("created")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        datetime.fromisoformat(text[:19])
+        return text
+
+    hardware: dict[str, Any]
+    settings: dict[str, Any]
+    figures: list[FigureEntry]
+    verdict: Literal[CONFIRMED, REFUTED, STOPPED]  # type: ignore[valid-type]
+    stopped_at: str | None
+    notes: list[str]
+    stopped_by: Literal["time", "memory", "signal", "fault"] | None = Field(
+        default=None, description="what ended it early"
+    )
+    attention: list[AttentionEntry] = Field(default=[], description="attention over pages, check by check")
+    digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
+
+
+class ReadReceipt(NamedTuple):
+    """A receipt, and whether its digest is that of its content."""
+
+    receipt: Receipt
+    intact: bool
+
+
+def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
+    """The receipt in a file. Raises KvplanError(no-such-file | not-a-file | bad-json | bad-receipt …)."""
+    shown = name if name is not None else str(path)
+    data = parse_json(read_limited(path, MAX_BYTES), name=shown)
+    try:
+        file = ReceiptFile.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise KvplanError(
+            "bad-receipt", f"{shown} is not a receipt: {place or 'the file'}: {first['msg']}"
+        ) from None
+    try:
+        digest = digest_of(data)
+    except ValueError:
+        raise KvplanError("bad-receipt", f"{shown} is not a receipt: it has a number that is none") from None
+    return ReadReceipt(receipt_from(data), digest == file.digest)
+
+
+def receipt_schema() -> dict[str, Any]:
+    """The JSON Schema of a receipt file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **ReceiptFile.model_json_schema(),
+        "title": "kvplan receipt",
+    }
+
+
+def counts_against(one: ReadReceipt, others: Sequence[ReadReceipt]) -> bool:
+    """Whether the receipt is edited, refuted, or stopped while none of the others counts for its plan.
+
+    A validation that was stopped proves nothing either way. It is passed over where the same validation (of
+    the same kind) was confirmed: of the very same plan, or of a plan of that name, model and engine since.
+    """
+    receipt = one.receipt
+    if one.intact and receipt.verdict == STOPPED:
+        return not any(
+            other.intact
+            and other.receipt.verdict == CONFIRMED
+            and other.receipt.kind in (receipt.kind, PROOF)
+            and (
+                other.receipt.plan_hash == receipt.plan_hash
+                or (_of(other.receipt) == _of(receipt) and other.receipt.created >= receipt.created)
+            )
+            for other in others
+        )
+    return not one.intact or receipt.verdict != CONFIRMED
+
+
+def _of(receipt: Receipt) -> tuple[str, str, str]:
+    return receipt.plan_name, receipt.model_digest, receipt.engine

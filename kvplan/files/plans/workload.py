@@ -1,0 +1,105 @@
+"""The workload of a plan file: lengths, percentiles, histograms and traces as request shapes."""
+
+from __future__ import annotations
+
+from kvplan.errors import KvplanError
+from kvplan.files.plans.parts import Parts
+from kvplan.files.plans.schema import PERCENTILES, HistogramEntry, PercentilesEntry, WorkloadEntry
+from kvplan.files.plans.values import some_tokens, whole
+from kvplan.files.traces.lengths import read_lengths
+from kvplan.plans.joint import combined, from_percentiles
+from kvplan.plans.workload import Shape, Workload
+
+
+class WorkloadParts(Parts):
+    """Builds the workload of one plan."""
+
+    def workload(self, entry: WorkloadEntry) -> Workload | None:
+        shapes = self.trace(entry) if entry.trace is not None else self.lengths(entry)
+        if shapes is None:
+            return None
+        if entry.shared_prefix_tokens > max(shape.input_tokens for shape in shapes):
+            self.fail(
+                KvplanError("invalid-plan", "the shared prefix is longer than every prompt"),
+                ("workload", "shared_prefix_tokens"),
+            )
+        for name in ("ttft", "tpot"):
+            if getattr(entry, name) is not None and entry.requests_per_second is None and not entry.trace:
+                self.fail(
+                    KvplanError(
+                        "invalid-plan",
+                        f"{name} is a target under a load: requests_per_second or a trace is missing",
+                    ),
+                    ("workload", name),
+                )
+        return Workload(
+            shapes=shapes,
+            requests_in_flight=entry.requests_in_flight,
+            requests_per_second=entry.requests_per_second,
+            ttft_seconds=entry.ttft,
+            tpot_seconds=entry.tpot,
+            shared_prefix_tokens=entry.shared_prefix_tokens,
+            samples=entry.samples,
+            trace=entry.trace,
+            trace_format=entry.trace_format,
+            trace_columns=_columns(entry),
+            trace_block=entry.trace_block or 0,
+        )
+
+    def trace(self, entry: WorkloadEntry) -> tuple[Shape, ...] | None:
+        place = ("workload", "trace")
+        for other in ("input_tokens", "output_tokens"):
+            if getattr(entry, other) is not None:
+                self.fail(
+                    KvplanError("invalid-plan", f"a trace and {other}: one of them"), ("workload", other)
+                )
+        path = self.beside(str(entry.trace), place)
+        self.used.append(str(path))
+
+        def read() -> tuple[Shape, ...]:
+            form, columns = entry.trace_format, _columns(entry)
+            return read_lengths(path, name=str(path), form=form, columns=columns).shapes()
+
+        found: tuple[Shape, ...] | None = self.attempt(read, place)
+        return found
+
+    def lengths(self, entry: WorkloadEntry) -> tuple[Shape, ...] | None:
+        inputs, outputs = (self.side(entry, name) for name in ("input_tokens", "output_tokens"))
+        if inputs is None or outputs is None:
+            return None
+        shapes = combined(inputs, outputs)
+        if not any(shape.tokens for shape in shapes):
+            self.fail(KvplanError("invalid-plan", "no request has a token"), ("workload",), at_key=True)
+            return None
+        return shapes
+
+    def side(self, entry: WorkloadEntry, name: str) -> list[tuple[int, int]] | None:
+        given = getattr(entry, name)
+        if given is None:
+            self.missing(f"workload.{name}", ("workload",), "trace")
+            return None
+        found: list[tuple[int, int]] | None = self.attempt(lambda: _bins(given), ("workload", name))
+        return found
+
+
+def _columns(entry: WorkloadEntry) -> tuple[str, ...] | None:
+    said = entry.trace_columns
+    if said is None:
+        return None
+    named = [str(said.input), str(said.output)]
+    if said.time is not None or said.ids is not None:
+        named.append(str(said.time or ""))
+    return (*named, str(said.ids)) if said.ids is not None else tuple(named)
+
+
+def _bins(given: int | PercentilesEntry | HistogramEntry) -> list[tuple[int, int]]:
+    """(tokens, weight) of one side of the workload."""
+    if isinstance(given, int):
+        return [(given, 1)]
+    if isinstance(given, PercentilesEntry):
+        return from_percentiles([(PERCENTILES[name], value) for name, value in given.points()])
+    found: dict[int, int] = {}
+    for entry in given.histogram:
+        length = some_tokens(entry[0])
+        found[length] = found.get(length, 0) + whole(1, 10**12)(entry[1])
+    return sorted(found.items())

@@ -1,0 +1,234 @@
+"""Where a model comes from: a card, a file or directory, standard input, the hub, a GGUF header."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+
+_CONFIG, _QUANT = "config.json", "hf_quant_config.json"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9]", re.ASCII)
+_HUB_URL = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", re.ASCII)
+_CACHED = re.compile(r"models--(.+?)--(.+)")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx", ".msgpack")
+
+
+def open_model(name: str, *, revision: str | None = None) -> Model:
+    """The model behind a name as a user types it.
+
+    ``-`` reads a config from standard input; ``hf:org/name`` asks the hub; a path that exists is a
+    config.json, a directory that has one, a model card (.yaml) or a GGUF file; anything else is looked up
+    among the cards.
+
+    Raises KvplanError: unknown-model, no-such-file, not-a-file, bad-json, bad-config, missing-key …
+    """
+    if name.startswith("hf:"):
+        from kvplan.files.hub.model import open_hub_model
+
+        return open_hub_model(name.removeprefix("hf:"), revision=revision)
+    if revision is not None:
+        raise KvplanError(
+            "bad-setting",
+            f"a revision is asked for, but {name} is not read from the hub",
+            help="write hf:org/name@revision",
+        )
+    if name == "-":
+        return _from_stdin()
+    if not name.strip():
+        raise KvplanError(
+            "unknown-model", "the model's name is empty", help="`kvplan models` lists the cards"
+        )
+    path = _as_path(name)
+    kind = _kind(path)
+    if stat.S_ISDIR(kind):
+        return _from_directory(path, name)
+    suffix = path.suffix.lower()
+    if kind or suffix in (".json", ".yaml", ".yml", ".gguf", *_WEIGHTS) or _looks_like_path(name):
+        return _from_file(path, suffix)
+    return _from_cards(name)
+
+
+def read_directory(path: Path) -> Model:
+    """config.json in a directory (or the file itself), with hf_quant_config.json beside it where present.
+
+    Raises KvplanError(no-such-file), naming what was looked for.
+    """
+    if stat.S_ISDIR(_kind(path)):
+        file = path / _CONFIG
+        if not os.path.lexists(file):
+            raise _no_config(path)
+        return _from_config(file)
+    return _from_config(path)
+
+
+def _from_stdin() -> Model:
+    from kvplan.architectures.config.read import read_config
+    from kvplan.files.json_input import parse_json, read_stream, standard_input
+
+    raw = parse_json(read_stream(standard_input(), name="standard input"), name="standard input")
+    _check_native(raw, "standard input")
+    return read_config(raw, id="stdin", source="-")
+
+
+def _from_directory(path: Path, name: str) -> Model:
+    if not _kind(path / _CONFIG) and not _looks_like_path(name):
+        # A folder of results may well be called like the model: the card is meant then.
+        try:
+            return _from_cards(name)
+        except KvplanError as error:
+            if error.code not in ("unknown-model", "ambiguous-model"):
+                raise
+    return read_directory(path)
+
+
+def _from_file(path: Path, suffix: str) -> Model:
+    if suffix in (".yaml", ".yml"):
+        from kvplan.files.cards.find import read_card_file
+
+        return read_card_file(path)
+    if suffix in _WEIGHTS:
+        raise KvplanError(
+            "not-a-config",
+            f"{path} holds weights, which do not say how the layers are built",
+            help=f"give the {_CONFIG} that lies beside it, or its directory",
+        )
+    if suffix == ".gguf" or _starts_as_gguf(path):
+        from kvplan.files.gguf.header import read_gguf
+
+        return read_gguf(path)
+    return _from_config(path)
+
+
+def _starts_as_gguf(path: Path) -> bool:
+    if not stat.S_ISREG(_kind(path)):
+        return False
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
+def _from_config(file: Path) -> Model:
+    from kvplan.architectures.config.read import read_config
+    from kvplan.files.json_input import parse_json, read_limited
+    from kvplan.files.weight_sources import Beside
+
+    raw = parse_json(read_limited(file), name=str(file))
+    _check_native(raw, str(file))
+    beside = file.parent / _QUANT
+    quant = None
+    if file.name == _CONFIG and _kind(beside):
+        quant = parse_json(read_limited(beside), name=str(beside))
+    model = read_config(raw, id=_id_of(file), source=str(file), hf_quant_config=quant)
+    return replace(model, weights=Beside(file.parent)) if file.name == _CONFIG else model
+
+
+def _check_native(raw: dict[str, Any], name: str) -> None:
+    """Other JSON files that lie beside a config.json are told apart by their keys."""
+    if "model_type" in raw or "architectures" in raw:
+        return
+    what = None
+    if {"dim", "n_layers", "head_dim"} <= raw.keys() or {"dim", "n_layers", "n_heads"} <= raw.keys():
+        what = "a params.json in the native format of its publisher"
+    elif "weight_map" in raw:
+        what = "the index of a checkpoint's files"
+    elif "quantization" in raw and "producer" in raw:
+        what = f"an {_QUANT}"
+    if what:
+        raise KvplanError(
+            "not-a-config",
+            f"{name} is {what}, not a Hugging Face {_CONFIG}",
+            help=f"give the {_CONFIG} of the model, or hf:org/name",
+        )
+
+
+def _from_cards(name: str) -> Model:
+    from kvplan.files.cards.find import load_card
+
+    url = _HUB_URL.fullmatch(name)
+    if url:
+        raise KvplanError("unknown-model", f"{name} is an address", help=f"write hf:{url[1]}")
+    try:
+        return load_card(name)
+    except KvplanError as error:
+        if error.code == "unknown-model" and _HUB_ID.fullmatch(name):
+            hint = f"hf:{name} reads its config.json from the Hugging Face hub"
+            others = [line for line in error.help if "hf:org/name" not in line]
+            near = [line for line in others if line.startswith("did you mean")]
+            rest = [line for line in others if line not in near]
+            error.help = (*near, hint, *rest)
+        raise
+
+
+def _no_config(path: Path) -> KvplanError:
+    """The error for a directory without config.json, with what lies there instead."""
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except OSError as error:
+        return KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror or error}")
+    gguf = [name for name in names if name.lower().endswith(".gguf")]
+    helps = []
+    if gguf:
+        first = next((name for name in gguf if "-00001-of-" in name), gguf[0])
+        helps.append(f"the directory has a GGUF file: give {path / first}")
+    if "params.json" in names:
+        helps.append(f"params.json is its publisher's native format: get the {_CONFIG} of the model")
+    if "adapter_config.json" in names:
+        helps.append("this is an adapter: give the model that it adapts")
+    cards = [name for name in names if name.endswith((".yaml", ".yml"))]
+    if cards and not helps:
+        helps.append(f"a model card is given as a file, for example {path / cards[0]}")
+    return KvplanError(
+        "no-such-file",
+        f"{path} has no {_CONFIG}",
+        help=helps or (f"a model directory has a {_CONFIG}; a file or hf:org/name can be given instead",),
+    )
+
+
+def _id_of(file: Path) -> str:
+    """``org/name`` from the directory: ``org__name``, a hub snapshot, or the directory's own name."""
+    if file.name != _CONFIG:
+        return file.stem
+    try:
+        parent = file.parent.resolve()
+    except (OSError, RuntimeError):
+        parent = file.parent
+    for part in reversed(parent.parts):
+        cached = _CACHED.fullmatch(part)
+        if cached:
+            return f"{cached[1]}/{cached[2]}"
+    return parent.name.replace("__", "/") or "config"
+
+
+def _as_path(name: str) -> Path:
+    path = Path(name)
+    if name.startswith("~"):
+        try:
+            return path.expanduser()
+        except RuntimeError:
+            return path
+    return path
+
+
+def _kind(path: Path) -> int:
+    """The st_mode of what a path leads to, 0 where there is nothing. Raises KvplanError(unreadable-file)."""
+    try:
+        return path.stat().st_mode
+    except PermissionError as error:
+        raise KvplanError("unreadable-file", f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError):
+        # Not there, too long a name, a NUL in it, a circle of links: said where the file is opened.
+        return 0
+
+
+def _looks_like_path(name: str) -> bool:
+    return (
+        name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name in (".", "..") or name.endswith("/")
+    )

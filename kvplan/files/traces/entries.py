@@ -1,0 +1,159 @@
+"""A trace file as entries: (line, keys and values), bounded in time and memory, gzip opened by the way.
+
+JSON lines, CSV, Parquet (pyarrow, an extra), and one JSON object that fills the whole file. A file is read
+once, line by line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.files.json_input import regular_size
+from kvplan.units import GIB, MIB
+
+MAX_BYTES = 4 * GIB
+MAX_LINE = MIB
+MAX_OBJECT = 64 * MIB
+"""A line that holds a whole session."""
+_GZIP = b"\x1f\x8b"
+_PARQUET = b"PAR1"
+_SHOWN = 40
+
+Entry = tuple[int, Mapping[str, Any]]
+
+
+class Opened(NamedTuple):
+    """head: the keys of the first entry, by which its format is known; entries: all of them."""
+
+    kind: str
+    head: frozenset[str]
+    entries: Iterator[Entry]
+
+
+def bad(name: str, number: int, what: str) -> KvplanError:
+    """The error of one line of a trace."""
+    return KvplanError("bad-trace", f"line {number} of {name} {what}", where=f"{name}:{number}:1")
+
+
+def opened(path: Path, name: str) -> Opened:
+    """The entries of a file. Raises KvplanError: bad-trace with the line, no-such-file, not-a-file,
+    unreadable-file; CannotRunHere(missing-extra) for Parquet without pyarrow."""
+    if regular_size(path) > MAX_BYTES:
+        raise KvplanError("bad-trace", f"{name} is larger than {MAX_BYTES // GIB} GiB")
+    with path.open("rb") as raw:
+        magic = raw.read(4)
+    if magic == _PARQUET:
+        return _parquet(path, name)
+    lines = _lines(path, name, packed=magic[:2] == _GZIP)
+    first = next(lines, None)
+    if first is None:
+        raise KvplanError("bad-trace", f"{name} has no requests")
+    if not first[1].lstrip().startswith("{"):
+        return _csv(first, lines, name)
+    if first[1].strip() == "{":  # an object over many lines
+        entry = _object("".join(text for _, text in chain([first], lines)))
+        if entry is None:
+            raise KvplanError("bad-trace", f"{name} is neither JSON lines nor one JSON object")
+        return Opened("jsonl", frozenset(entry), iter([(1, entry)]))
+    entry = _object(first[1])
+    head = frozenset() if entry is None else frozenset(entry)
+    return Opened("jsonl", head, _json(chain([first], lines), name))
+
+
+def _lines(path: Path, name: str, *, packed: bool) -> Iterator[tuple[int, str]]:
+    number = read = 0
+    try:
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            while raw := stream.readline(MAX_OBJECT + 1):
+                number += 1
+                read += len(raw)
+                if len(raw) > MAX_OBJECT or (len(raw) > MAX_LINE and not _session(raw)):
+                    raise bad(name, number, f"is longer than {MAX_LINE // MIB} MiB")
+                if read > MAX_BYTES:
+                    raise KvplanError("bad-trace", f"{name} unpacks to more than {MAX_BYTES // GIB} GiB")
+                try:
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+                except UnicodeDecodeError:
+                    raise bad(name, number, "is not UTF-8") from None
+                if text.strip():
+                    yield number, text
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise KvplanError("bad-trace", f"{name} is a broken gzip file: {error}") from None
+    except OSError as error:
+        raise KvplanError("unreadable-file", f"{name} cannot be read: {error.strerror or error}") from None
+
+
+def _session(raw: bytes) -> bool:
+    """Whether a long line is a session with all its requests."""
+    return b'"requests"' in raw[:MAX_LINE] and b'"block_size"' in raw[:MAX_LINE]
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _json(lines: Iterator[tuple[int, str]], name: str) -> Iterator[Entry]:
+    for number, text in lines:
+        entry = _object(text)
+        if entry is None:
+            raise bad(name, number, "is no JSON object")
+        yield number, entry
+
+
+def _cells(text: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([text]), [])]
+    except csv.Error:
+        return []
+
+
+def _csv(first: tuple[int, str], lines: Iterator[tuple[int, str]], name: str) -> Opened:
+    titles = _cells(first[1])
+    twice = next((title for title in titles if title and titles.count(title) > 1), None)
+
+    def rows() -> Iterator[Entry]:
+        if twice is not None:
+            raise bad(name, first[0], f"names {twice[:_SHOWN]} twice")
+        for number, text in lines:
+            cells = text.split(",") if '"' not in text else _cells(text)
+            if len(cells) != len(titles):
+                raise bad(name, number, f"has {len(cells)} columns, the first line {len(titles)}")
+            yield number, dict(zip(titles, cells))
+
+    return Opened("csv", frozenset(titles), rows())
+
+
+def _parquet(path: Path, name: str) -> Opened:
+    try:
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise CannotRunHere(
+            "missing-extra", f"{name} is a Parquet file, and pyarrow is not installed",
+            help=("pip install 'kvplan[trace]'", "write the trace as CSV or JSON lines"),
+        ) from None  # fmt: skip
+    try:
+        file = parquet.ParquetFile(path)
+        titles = frozenset(str(title) for title in file.schema_arrow.names)
+    except Exception as error:
+        raise KvplanError("bad-trace", f"{name} is a broken Parquet file: {str(error)[:80]}") from None
+
+    def rows() -> Iterator[Entry]:
+        number = 0
+        for batch in file.iter_batches(batch_size=10_000):
+            for entry in batch.to_pylist():
+                number += 1
+                yield number, entry
+
+    return Opened("parquet", titles, rows())

@@ -1,0 +1,164 @@
+"""From a pydantic `ValidationError` to errors that point into the YAML file.
+
+pydantic is not imported here: its error and model classes arrive as arguments.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union
+
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.yaml.marks import Key, Located, Node, Path, path_text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+_SHOWN = 8
+MAX_MISTAKES = 19
+
+
+def explain_validation(
+    error: ValidationError,
+    located: Located,
+    *,
+    model: type[BaseModel] | None = None,
+    code: str = "invalid-field",
+) -> list[KvplanError]:
+    """One `KvplanError` for each of the first things that pydantic found, in file order.
+
+    Args:
+        error: what `model_validate(located.data)` raised.
+        located: the data that was validated, with its positions.
+        model: the class that was validated; gives "did you mean" its candidates.
+        code: the code of errors about values; unknown keys have ``unknown-key``, absent ones ``missing-key``.
+    """
+    found: list[tuple[tuple[int, int], Path, Path, Mapping[str, Any]]] = []
+    for item in error.errors(include_url=False):
+        path, rest = _walk(located, item["loc"])
+        node = located.node(path)
+        span = node.span if node is not None else located.root.span
+        found.append(((span.line, span.column), path, rest, item))
+    found.sort(key=lambda entry: entry[0])
+    # To explain one costs a look at its neighbours: of thousands of mistakes nobody reads the last.
+    shown = [_explain(item, path, rest, located, model, code) for _, path, rest, item in found[:MAX_MISTAKES]]
+    if len(found) > MAX_MISTAKES:
+        more = f"{len(found) - MAX_MISTAKES:,} more mistakes follow"
+        shown.append(located.error("more-mistakes", more, found[MAX_MISTAKES][1], help="mend these first"))
+    return shown
+
+
+def combine(errors: Sequence[KvplanError]) -> KvplanError:
+    """The errors as one: the first in full, the others as lines under it."""
+    first, *others = errors
+    if not others:
+        return first
+    lines = [f"also: {other.message}" + _place(other) for other in others[:_SHOWN]]
+    if len(others) > _SHOWN:
+        lines.append(f"and {len(others) - _SHOWN} more")
+    return KvplanError(
+        first.code, first.message, where=first.where, detail=(*first.detail, *lines), help=first.help
+    )
+
+
+def unknown_key(located: Located, path: Path, known: Iterable[str]) -> KvplanError:
+    """The error for a key that nobody reads, with the nearest known one."""
+    candidates = sorted(known)
+    near = did_you_mean(str(path[-1]), candidates)
+    helps = [f"did you mean `{near}`?"] if near else []
+    if candidates and not near:
+        helps.append("known keys here: " + ", ".join(candidates))
+    inside = f" in `{path_text(path[:-1])}`" if len(path) > 1 else ""
+    return located.error(
+        "unknown-key",
+        f"unknown key `{path[-1]}`{inside}",
+        path,
+        at_key=True,
+        help=helps or ["remove the key"],
+    )
+
+
+def _explain(
+    item: Mapping[str, Any],
+    path: Path,
+    rest: Path,
+    located: Located,
+    model: type[BaseModel] | None,
+    code: str,
+) -> KvplanError:
+    kind = item["type"]
+    if kind == "missing":
+        name = path_text((*path, *rest[-1:]))
+        wanted = (*path, *rest)[-1]  # a key that stands there without a value is missing too
+        return located.error("missing-key", f"the key `{name}` is missing", path, help=f"add `{wanted}:`")
+    if kind == "extra_forbidden":
+        node = located.node(path[:-1])
+        present = set(node.children) if node is not None else set()
+        known = _fields_at(model, item["loc"][:-1]) - {k for k in present if isinstance(k, str)}
+        return unknown_key(located, path, known)
+    name = path_text(path)
+    text = located.text(path)
+    message = str(item["msg"])
+    message = message[:1].lower() + message[1:]
+    helps: list[str] = [str(line) for line in (item.get("ctx") or {}).get("help", ())]
+    if kind == "string_type" and text is not None and isinstance(item.get("input"), int | float):
+        helps.append(f'put it in quotes: "{text}"')
+    if kind in {"literal_error", "enum"} and isinstance(text, str):
+        near = did_you_mean(text, _quoted_words(message))
+        if near:
+            helps.append(f"did you mean `{near}`?")
+    at_key = bool(rest) and rest[-1] == "[key]"
+    subject = f"`{name}`: " if name else ""
+    return located.error(code, f"{subject}{message}", path, at_key=at_key, help=helps)
+
+
+def _walk(located: Located, loc: Sequence[Key]) -> tuple[Path, Path]:
+    """Split a pydantic `loc` into the path that exists in the file and what is left of it.
+
+    Parts that name no value (the tag of a union, ``[key]``) are passed over.
+    """
+    node: Node = located.root
+    path: list[Key] = []
+    rest: list[Key] = []
+    for part in loc:
+        child = node.children.get(part)
+        if child is None:
+            rest.append(part)
+        else:
+            path.append(part)
+            rest.clear()
+            node = child
+    return tuple(path), tuple(rest)
+
+
+def _fields_at(model: type[BaseModel] | None, loc: Sequence[Key]) -> set[str]:
+    """The keys that the models standing at `loc` take; all members of a union count."""
+    models = {model} if model is not None else set()
+    for part in loc:
+        deeper: set[type[BaseModel]] = set()
+        for one in models:
+            for name, info in one.model_fields.items():
+                if part in {name, info.alias}:
+                    deeper |= _models_in(info.annotation)
+        models = deeper or models
+    return {info.alias or name for one in models for name, info in one.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> set[type[BaseModel]]:
+    if hasattr(annotation, "model_fields"):
+        return {annotation}
+    origin = typing.get_origin(annotation)
+    if origin is None and not isinstance(annotation, UnionType) and annotation is not Union:
+        return set()
+    return set().union(*(_models_in(arg) for arg in typing.get_args(annotation)))
+
+
+def _quoted_words(message: str) -> list[str]:
+    """The words between single quotes in pydantic's "Input should be 'a', 'b' or 'c'"."""
+    return message.split("'")[1::2]
+
+
+def _place(error: KvplanError) -> str:
+    return f" ({error.where.splitlines()[0]})" if error.where else ""
