@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
-from kvplan.api.simulating import load_of, simulate
+from kvplan.api.simulating import deployment, load_of, simulate
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
@@ -41,6 +42,14 @@ def run(words: list[str], given: Given) -> Answer:
     generated = values.pop("generate", None)
     if generated is not None:
         values["trace"] = _generated(str(generated))
+    calibration = values.pop("calibrate", None)
+    if calibration is not None:
+        if "step_time" in values:
+            raise KvplanError("bad-usage", "give one of --step-time and --calibrate")
+        from kvplan.simulation.calibrate import calibrated
+
+        served, _ = deployment(plan or words[0], pool=values.get("pool"), **asked)
+        values["step_time"] = calibrated(Path(str(calibration)), served)
     if "sweep" in values:
         return _swept(plan or words[0], values, asked, is_given(given, "json"))
     if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):

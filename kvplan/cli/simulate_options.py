@@ -36,6 +36,9 @@ SIMULATED: tuple[Option, ...] = (
            "Only with this figure of the pool. Default: both.", _TARGET),
     Option("step_time", ("--step-time",), "TERMS", word,
            "What a step takes, where you know: 6ms+25us*tokens+25ns*context.", _TIME),
+    Option("calibrate", ("--calibrate",), "FILE", word,
+           "Results of a benchmark of this deployment (vllm bench serve, AIPerf, GuideLLM, inference-perf,"
+           " /metrics), by which step times are scaled.", _TIME),
     Option("quick", ("--quick",), "", switch, "Without the sustainable rate and what would help.", _TIME),
     Option("hit_rates", ("--hit-rates",), "BLOCKS", word,
            "Only hit rates, of caches of so many blocks of the trace's width: 1k,10k,50k. No model needed.",

@@ -14,7 +14,7 @@ from kvplan.simulation.load import SECOND, Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import replicas_needed, sustainable
-from kvplan.simulation.served import LIKELY, Served, serve
+from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 
 AUTO = 0
 """Replicas: as many as the load needs."""
@@ -101,9 +101,10 @@ def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
     if served.settings.kv_cache_dtype != "auto" or _HALF not in kv_dtypes_to_compare(served.model):
         return None
     changed = replace(served.settings, kv_cache_dtype=_HALF)
-    own = served.speeds if served.speeds.source != "kvplan's speed estimate" else None
+    if served.speeds.source != ESTIMATE:  # how long its steps would take is not known
+        return None
     try:
-        other = serve(served.model, served.choice, changed, speeds=own, pool=LIKELY, pools=served.pools)
+        other = serve(served.model, served.choice, changed, pool=LIKELY, pools=served.pools)
         return _run(dealt, other, (LIKELY, LIKELY), target)
     except KvplanError:
         return None

@@ -28,6 +28,7 @@ from kvplan.simulate.settings import Engine, Group
 
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"
+ESTIMATE = "kvplan's speed estimate"
 SPEEDS = (FAST, LIKELY, SLOW)
 
 
@@ -181,6 +182,6 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Schedulin
             (FAST, SpeedClock(profile, decode.low, prompt.low)),
             (SLOW, SpeedClock(profile, decode.high, prompt.high)),
         ),
-        "kvplan's speed estimate",
+        ESTIMATE,
         round(profile.frontend_seconds * 1e9),
     )

@@ -1,0 +1,136 @@
+"""Sweeps: the same results from every executor, a file that is taken up, workers that are lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.api.sweeps.executors import Items, executor_of, processes, serial
+from kvplan.api.sweeps.tasks import combinations, over_of, read_done
+from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.simulation.generate import Asked, generated
+
+LOAD = generated(Asked(requests=40, rate=20.0, input=500, output=30, prefix=160))
+OVER = {"replicas": [1, 2], "max_num_seqs": [4, "x", 64]}
+ASKED: dict[str, Any] = {
+    "gpu": "h100", "max_model_len": 4096, "pool": "likely", "search": False, "helps": False,
+    "step_time": "6ms+25us*tokens",
+}  # fmt: skip
+
+
+def _swept(executor: str, **more: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return list(kvplan.sweep("llama-3.1-8b", trace=LOAD, over=OVER, executor=executor, **ASKED, **more))
+
+
+def test_processes_give_the_bytes_of_serial_in_order(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("serial", "processes")]
+    found = [_swept(file.name, resume=file) for file in files]
+    assert json.dumps(found[0]) == json.dumps(found[1])
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert [change for change, _ in found[0]] == combinations(OVER)
+    assert ["error" in answer for _, answer in found[0]] == [False, True, False] * 2
+    assert found[0][0][1] != found[0][3][1]
+
+
+def test_a_file_is_taken_up_where_it_was_left(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    whole = _swept("serial", resume=file)
+    data = file.read_bytes()
+    lines = data.splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:2]) + lines[2][:-30])  # Ctrl-C in the middle of the third
+    assert len(read_done(file)) == 2
+    running = kvplan.sweep("llama-3.1-8b", trace=LOAD, over=OVER, executor="serial", resume=file, **ASKED)
+    for _ in range(3):
+        next(running)
+    running.close()  # type: ignore[attr-defined]
+    assert len(read_done(file)) == 3
+    assert _swept("serial", resume=file) == whole
+    assert file.read_bytes() == data
+
+
+def test_a_run_that_is_done_is_not_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "runs"
+    _swept("serial", resume=file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        line["answer"] = {"error": {"message": "as it was"}}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert all(answer["error"]["message"] == "as it was" for _, answer in _swept("serial", resume=file))
+
+
+def test_a_file_that_is_none_of_a_sweep_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("my notes\nmore\n")
+    with pytest.raises(KvplanError, match="line 1"):
+        _swept("serial", resume=file)
+    assert file.read_text() == "my notes\nmore\n"
+
+
+def _dies_once(state: str, item: int) -> int:
+    """The worker of item 2 is lost the first time; that of item 3 every time."""
+    mark = Path(state) / str(item)
+    if item == 3 or (item == 2 and not mark.exists()):
+        mark.touch()
+        os._exit(1)
+    return item * 10
+
+
+def test_a_lost_worker_costs_one_run(tmp_path: Path) -> None:
+    items: Items = [(number, number) for number in range(5)]
+    found = dict(processes(_dies_once, str(tmp_path), items, workers=2))
+    assert {number: value for number, value in found.items() if number != 3} == {0: 0, 1: 10, 2: 20, 4: 40}
+    assert found[3]["error"]["code"] == "worker-lost"
+
+
+def test_auto_is_serial_for_few_runs() -> None:
+    assert executor_of("auto", 19) is serial
+    assert executor_of("auto", 20) is (processes if (os.cpu_count() or 1) > 1 else serial)
+
+
+@pytest.mark.parametrize("spec", ["", "threads", "serial://here", "process", "dsk"])
+def test_executors_that_there_are_not(spec: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        executor_of(spec, 1)
+    assert caught.value.code == "unknown-executor"
+
+
+@pytest.mark.parametrize(("name", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_cluster_of_two_workers_gives_the_same(name: str, package: str) -> None:
+    try:
+        __import__(package)
+    except ImportError:
+        with pytest.raises(CannotRunHere, match=f"needs the package {name}"):
+            _swept(name)
+        pytest.skip(f"{package} is not installed")
+    assert _swept(name) == _swept("serial")
+
+
+@pytest.mark.parametrize("text", ["", "replicas", "replicas=", "=2", "a=1 a=2", "a=1,,2"])
+def test_words_that_are_no_sweep(text: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        over_of(text)
+    assert caught.value.code == "bad-sweep"
+
+
+def test_values_of_a_sweep() -> None:
+    said = over_of("--max-num-seqs=16,64; enable_prefix_caching=on,off kv_cache_dtype=fp8 rate=2.5")
+    assert said == {
+        "max_num_seqs": [16, 64], "enable_prefix_caching": [True, False], "kv_cache_dtype": ["fp8"],
+        "rate": ["2.5"],
+    }  # fmt: skip
+
+
+def test_a_sweep_of_a_plan_changes_its_settings() -> None:
+    path = Path(__file__).parents[2] / "examples" / "plans" / "chat-llama-3.1-8b-trace-h100.yaml"
+    (plan,) = kvplan.load_plans(path)
+    over = {"serve.max_num_seqs": [2, 64], "rate": ["4"]}
+    few, many = kvplan.sweep(
+        plan, over=over, executor="serial", first=60, step_time="6ms", search=False, helps=False
+    )
+    assert few[0] == {"serve.max_num_seqs": 2, "rate": "4"}
+    assert few[1]["latency_seconds"]["p99"]["value"] > many[1]["latency_seconds"]["p99"]["value"]
