@@ -48,8 +48,9 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     lines = wrapped(head + said, style="" if good else "bad")
     rates = result.sustainable
     if rates is not None:
+        least = "at least " if rates.at_least else ""
         lines += wrapped(
-            f"One replica sustains {_rate(rates.value)} requests/s"
+            f"One replica sustains {least}{_rate(rates.value)} requests/s"
             f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive."
         )
     if result.saturated_runs:

@@ -56,6 +56,7 @@ class IntervalEntry(_Strict):
 
 
 class SustainableEntry(IntervalEntry):
+    at_least: bool = Field(description="the sampled requests are too few to say more")
     sampled_requests: int = Field(description="the trace's first, by which it was found")
 
 

@@ -13,7 +13,7 @@ from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import SECOND, Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
-from kvplan.simulation.search import replicas_needed, sustainable
+from kvplan.simulation.search import alone, replicas_needed, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 
 AUTO = 0
@@ -44,6 +44,12 @@ def simulate_load(
         assert rates is not None
         needed = replicas_needed(served, load, target, router, rates)
         count = needed.likely or 1
+    beyond = []
+    if rates is not None and not rates.value:
+        share = alone(served, load, target) * 100
+        beyond.append(
+            f"even one at a time only {share:.1f} % of requests keep the target: prompts are too long"
+        )
     dealt = Dealt(load, count * served.pools, router)
     runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
     engine = served.engine(LIKELY)
@@ -55,7 +61,7 @@ def simulate_load(
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled,
         most_hits=most_hits(load, engine.hashed) if engine.caching else 0.0,
-        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length)),
+        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length), *beyond),
     )  # fmt: skip
     if not helps:
         return result

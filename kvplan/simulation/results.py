@@ -29,14 +29,15 @@ class Interval:
 @record()
 class Rates:
     """Requests a second that one replica keeps the target at; high: the likely pool with fast steps; low: the
-    safe pool with slow ones."""
+    safe pool with slow ones. at_least: a load that is so short says no more of the likely one."""
 
     value: float
     low: float
     high: float
+    at_least: bool = False
 
-    def dump(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def dump(self) -> dict[str, float | bool]:
+        return {"value": self.value, "low": self.low, "high": self.high, "at_least": self.at_least}
 
 
 @record()

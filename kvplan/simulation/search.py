@@ -25,25 +25,43 @@ MOST_REPLICAS = 1024
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
     """Requests/s that one replica keeps the target at, and by how many requests that was found."""
     sample = load.first(SAMPLE)
-    corners = {
-        (LIKELY, LIKELY): (LIKELY, LIKELY),
-        (SAFE, SLOW): (SAFE, SLOW),
-        (LIKELY, FAST): (LIKELY, FAST),
-    }
-    found: dict[tuple[str, str], float] = {}
+    found, short = [], False
     guess = load.rate or 1.0
-    for name, (pool, speed) in corners.items():
-        engine, clock = served.engine(pool), served.speeds.clock(speed)
+    for pool, speed in ((LIKELY, LIKELY), (SAFE, SLOW), (LIKELY, FAST)):
+        tried = _Tried(served, sample, target, router, pool, speed)
+        rate = highest(tried.holds, guess)
+        short = short or (not found and tried.short_at is not None and tried.short_at <= rate * 2)
+        found.append(rate * served.pools)
+        guess = rate or guess
+    return Rates(found[0], min(found), max(found), short), len(sample.arrivals)
 
-        def holds(rate: float, engine=engine, clock=clock) -> bool:  # type: ignore[no-untyped-def]
-            asked = sample.at_rate(rate)
-            run = Dealt(asked, 1, router).run(engine, clock, target, served.speeds.frontend_ns)
-            lasts = asked.seconds * SECOND >= LASTING * percentile(run.latency, 0.5)
-            return lasts and run.keeps(target)
 
-        guess = found[name] = highest(holds, guess or 1.0)
-    scale = served.pools
-    return Rates(*(found[name] * scale for name in corners)), len(sample.arrivals)
+class _Tried:
+    """Runs of a sample at several rates. short_at: the lowest that was so short as to say nothing."""
+
+    def __init__(
+        self, served: Served, sample: Load, target: Target, router: str, pool: str, speed: str
+    ) -> None:
+        self.served, self.sample, self.target, self.router = served, sample, target, router
+        self.engine, self.clock = served.engine(pool), served.speeds.clock(speed)
+        self.short_at: float | None = None
+
+    def holds(self, rate: float) -> bool:
+        asked = self.sample.at_rate(rate)
+        dealt = Dealt(asked, 1, self.router)
+        run = dealt.run(self.engine, self.clock, self.target, self.served.speeds.frontend_ns)
+        keeps = run.keeps(self.target)
+        if keeps and asked.seconds * SECOND < LASTING * percentile(run.latency, 0.5):
+            self.short_at = rate if self.short_at is None else min(rate, self.short_at)
+            return False
+        return keeps
+
+
+def alone(served: Served, load: Load, target: Target) -> float:
+    """The share of requests that keep the target one at a time, with the likely pool and speed."""
+    sample = load.first(SAMPLE).at_rate(_LEAST)
+    engine, clock = served.engine(LIKELY), served.speeds.clock(LIKELY)
+    return Dealt(sample, 1).run(engine, clock, target, served.speeds.frontend_ns).goodput
 
 
 def highest(holds: Callable[[float], bool], guess: float) -> float:

@@ -16,7 +16,7 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.simulation.generate import Asked, generated
 
 LOAD = generated(Asked(requests=40, rate=20.0, input=500, output=30, prefix=160))
-OVER = {"replicas": [1, 2], "max_num_seqs": [4, "x", 64]}
+OVER: dict[str, list[Any]] = {"replicas": [1, 2], "max_num_seqs": [4, "x", 64]}
 ASKED: dict[str, Any] = {
     "gpu": "h100", "max_model_len": 4096, "pool": "likely", "search": False, "helps": False,
     "step_time": "6ms+25us*tokens",
@@ -128,7 +128,7 @@ def test_values_of_a_sweep() -> None:
 def test_a_sweep_of_a_plan_changes_its_settings() -> None:
     path = Path(__file__).parents[2] / "examples" / "plans" / "chat-llama-3.1-8b-trace-h100.yaml"
     (plan,) = kvplan.load_plans(path)
-    over = {"serve.max_num_seqs": [2, 64], "rate": ["4"]}
+    over: dict[str, list[Any]] = {"serve.max_num_seqs": [2, 64], "rate": ["4"]}
     few, many = kvplan.sweep(
         plan, over=over, executor="serial", first=60, step_time="6ms", search=False, helps=False
     )
