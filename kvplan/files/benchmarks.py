@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
-from kvplan.readers.json_input import parse_json, read_limited
+from kvplan.files.json_input import parse_json, read_limited
 from kvplan.record import record
 from kvplan.units import MIB
 

@@ -12,7 +12,7 @@ from kvplan.simulation.results import Interval, SimulationResult
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NAME = 34
-NOT_IN_IT = "speculative decoding, pauses of the host, the network"
+NOT_IN_IT = "drafts, pauses of the host"
 
 
 def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Screen:

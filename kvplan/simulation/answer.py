@@ -47,9 +47,7 @@ def simulate_load(
     beyond = []
     if rates is not None and not rates.value:
         share = alone(served, load, target) * 100
-        beyond.append(
-            f"even one at a time only {share:.1f} % of requests keep the target: prompts are too long"
-        )
+        beyond.append(f"even one at a time only {share:.1f} % of requests keep the target")
     dealt = Dealt(load, count * served.pools, router)
     runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
     engine = served.engine(LIKELY)

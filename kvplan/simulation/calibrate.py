@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 
 from kvplan.errors import KvplanError
+from kvplan.files.benchmarks import Measured, read_benchmark
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import Load, estimate
-from kvplan.readers.benchmarks import Measured, read_benchmark
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds
 
 DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25

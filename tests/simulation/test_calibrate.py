@@ -11,7 +11,7 @@ import pytest
 import kvplan
 from kvplan.api.simulating import deployment
 from kvplan.errors import KvplanError
-from kvplan.readers.benchmarks import read_benchmark
+from kvplan.files.benchmarks import read_benchmark
 from kvplan.simulation.calibrate import calibrated, interval
 from kvplan.simulation.generate import Asked, generated
 from kvplan.simulation.served import FAST, LIKELY, SLOW
