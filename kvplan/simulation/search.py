@@ -25,7 +25,8 @@ MOST_REPLICAS = 1024
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
     """Requests/s that one replica keeps the target at, and by how many requests that was found."""
     sample = load.first(SAMPLE)
-    found, short = [], False
+    found: list[float] = []
+    short = False
     guess = load.rate or 1.0
     for pool, speed in ((LIKELY, LIKELY), (SAFE, SLOW), (LIKELY, FAST)):
         tried = _Tried(served, sample, target, router, pool, speed)
