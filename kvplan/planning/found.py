@@ -113,6 +113,13 @@ def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
     return share + excess <= ask.free(room)
 
 
+def most_dealt(ask: Ask, room: Room, most: int) -> int:
+    """The largest number of whole requests of the mix, up to ``most``, that fit."""
+    while most and not dealt_fits(ask, room, most):
+        most -= 1
+    return most
+
+
 def also_fits(ask: Ask, room: Room, pools: int) -> bool:
     """Whether one of so many pools holds what is asked of it beside the mix, each by itself."""
     return all(dealt_fits(ask.alone(one), room, ceil_div(one.requests, pools)) for one in ask.also)

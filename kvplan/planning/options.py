@@ -16,7 +16,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
-from kvplan.planning.found import Found, also_fits, dealt_fits, fitting
+from kvplan.planning.found import Found, also_fits, dealt_fits, fitting, most_dealt
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
@@ -118,11 +118,11 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
     amounts = []
     for safe in (False, True):
         most = min(found.capacity, seqs // ask.samples)
+        room = law.room(found.offer.gpu, seqs * one.limit_ways, found.max_model_len, safe=safe)
         if safe != ask.safe:
-            room = law.room(found.offer.gpu, seqs * one.limit_ways, found.max_model_len, safe=safe)
             held = 0 if isinstance(room, Fell) else min(seqs // ask.samples, fitting(ask, room))
             most = min(most, held) if paced else held
-        amounts.append(most * found.engines)
+        amounts.append(0 if isinstance(room, Fell) else most_dealt(ask, room, most) * found.engines)
     return amounts[0], amounts[1]
 
 

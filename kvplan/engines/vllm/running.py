@@ -173,27 +173,49 @@ def running_blocks(
     if not settled or left < settled:
         return settled
     most = min(left // settled, limit)
-    more = more_in_flight(tables_of(plan, encoder_tokens), _steps(plan, encoder_tokens), prompt)
-    stays = answer > plan.steps.depth + 1  # one that ends sooner is not scheduled again, and frees nothing
-    if stays and more is not None and most * settled + more <= left:
-        return settled
+    steps = _steps(plan, encoder_tokens)
+    more = more_in_flight(tables_of(plan, encoder_tokens), steps, prompt)
+    # One that ends sooner is not scheduled again, and frees nothing.
+    if more is not None and answer > (steps.depth + 1) * (1 + steps.drafts):
+        # Where all drafts are accepted, a step begins before the end is sure.
+        beyond = steps.flight - 1 if steps.drafts else 0
+        each = decode_blocks(plan, prompt, answer + beyond, encoder_tokens)
+        if most * each + more <= left:
+            return settled
+        sure = ceil_div(each * left, left - more) if left > more else 0
+        if more and sure and (sure - settled) * LITTLE <= settled:
+            return sure
     runs = max_running(plan, usable, prompt, answer, encoder_tokens, limit=most)
     if runs >= most:
         return settled
     return ceil_div(left, runs) if runs else usable + 1
 
 
+LITTLE = 32
+"""Where what `more_in_flight` may take adds no more than one block in so many to a request, it is set aside:
+such bursts are long, and a mix has some hundred shapes to replay."""
+
+
 def more_in_flight(tables: tuple[Table, ...], steps: Steps, prompt: int) -> int | None:
-    """Blocks that a burst's prompts under way hold at most beyond what their requests settle at: tokens in
-    flight, and two blocks begun for each prompt. None: left to the replay (states, drafts, pipelines)."""
-    if steps.drafts or steps.stride > 1 or steps.encoder or any(table.rule == STATE for table in tables):
+    """Blocks that a burst's prompts under way hold at most beyond what their requests settle at.
+
+    Of windows and chunks tokens in flight, and two blocks begun for each prompt; of states the blocks that
+    its parts under way end in, and their checkpoints. None: left to the replay (encoders).
+    """
+    if steps.encoder:
         return None
-    prompts = steps.depth * (steps.batch // max(1, prompt) + 2)
-    return sum(
-        (ceil_div(steps.depth * max(steps.batch, prompt), table.block) + 2 * prompts) * table.groups
-        for table in tables
-        if table.rule not in GROWING
-    )
+    under_way = steps.depth + steps.stride - 1  # blocks are given back when a request's turn comes
+    tokens = under_way * (steps.batch if steps.chunked else max(steps.batch, prompt))
+    prompts = tokens // max(1, prompt) + 2
+    found = 0
+    for table in tables:
+        if table.rule == STATE:
+            ends = (1 + int(table.checkpoint)) * (under_way + 1)
+            begun = ceil_div(prompt + under_way, table.block)
+            found += prompts * (min(begun, ends) - min(begun, 2)) * table.groups
+        elif table.rule not in GROWING:
+            found += (ceil_div(tokens, table.block) + 2 * prompts) * table.groups
+    return found
 
 
 def most_settled(table: Table, steps: Steps, done: int) -> int:
@@ -201,7 +223,10 @@ def most_settled(table: Table, steps: Steps, done: int) -> int:
         return table.span
     drafts = steps.drafts * steps.flight
     if table.rule == STATE:
-        return min(ceil_div(done + drafts, table.block), 2) + table.spare
+        return (
+            min(ceil_div(done + drafts, table.block), ceil_div(steps.flight + drafts, table.block) + 1)
+            + table.spare
+        )
     most = max(steps.longest, done + 1) if steps.longest else done + drafts + steps.ahead
     whole = ceil_div(min(done + drafts + steps.ahead, most), table.block)
     if table.rule == FULL:
