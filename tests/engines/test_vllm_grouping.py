@@ -12,11 +12,15 @@ import pytest
 
 from kvplan.engines.vllm.grouping import CannotGroupError, Group, make_groups
 from kvplan.engines.vllm.specs import Spec, SpecKind
+from kvplan.engines.vllm.versions import rules_of
 
 FULL, MLA, SLIDING, CHUNKED, MAMBA = (
     SpecKind.FULL, SpecKind.MLA, SpecKind.SLIDING, SpecKind.CHUNKED, SpecKind.MAMBA,
 )  # fmt: skip
 CROSS, SLIDING_MLA = SpecKind.CROSS, SpecKind.SLIDING_MLA
+
+
+RULES = rules_of("0.32")
 
 
 def layer(kind: SpecKind, page: int, *, block: int = 16, **more: object) -> Spec:
@@ -28,7 +32,9 @@ def layer(kind: SpecKind, page: int, *, block: int = 16, **more: object) -> Spec
 
 
 def groups(*specs: Spec, disable_hybrid: bool = False, block_outermost: bool = False) -> list[Group]:
-    return make_groups(dict(enumerate(specs)), disable_hybrid=disable_hybrid, block_outermost=block_outermost)
+    return make_groups(
+        dict(enumerate(specs)), RULES, disable_hybrid=disable_hybrid, block_outermost=block_outermost
+    )
 
 
 def layers_of(made: list[Group]) -> list[tuple[int, ...]]:

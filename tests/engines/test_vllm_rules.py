@@ -22,8 +22,8 @@ def pool_of(name: str, version: str, **options: Any) -> Any:
     return result.pool
 
 
-def test_tokens_are_printed_from_concurrency_since_0_25() -> None:
-    new, old = pool_of("gemma3", "0.25"), pool_of("gemma3", "0.20")
+def test_tokens_are_printed_from_concurrency_since_0_20() -> None:
+    new, old = pool_of("gemma3", "0.20"), pool_of("gemma3", "0.19")
     assert new.kv_tokens == int(new.max_concurrency * 16384)
     assert old.kv_tokens == old.num_blocks // len(old.groups) * 16
 
@@ -45,6 +45,32 @@ def test_the_null_block_is_counted_since_0_29() -> None:
 def test_a_delta_net_reserves_a_checkpoint_since_0_33() -> None:
     assert [group.blocks_per_request for group in pool_of("qwen3-next", "0.32").groups][:3] == [2, 2, 2]
     assert [group.blocks_per_request for group in pool_of("qwen3-next", "0.33").groups][:3] == [3, 3, 3]
+
+
+def test_states_are_cached_by_default_since_0_28() -> None:
+    """Before, prefix caching beside states was asked for; Mamba's classes then kept a state a block."""
+    new, old = pool_of("jamba", "0.28"), pool_of("jamba", "0.27")
+    assert [group.blocks_per_request for group in new.groups][:2] == [2, 2]
+    assert [group.blocks_per_request for group in old.groups][:2] == [1, 1]
+    every = pool_of("jamba", "0.27", enable_prefix_caching=True)
+    assert {group.blocks_per_request for group in every.groups} == {16384 // 2048}
+
+
+def test_yarn_multiplies_the_original_length_before_0_30() -> None:
+    """A file of 32,768 with a factor of 4 was served with 131,072 until then."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    config = {**LLAMA, "max_position_embeddings": 32768, "rope_scaling": yarn}
+    new, old = (kvplan.size(config, engine=f"vllm@{version}") for version in ("0.30", "0.29"))
+    assert (new.settings["max_model_len"], old.settings["max_model_len"]) == (32768, 131072)
+
+
+def test_deepseek_v4_has_to_be_asked_for_fp8_before_0_30() -> None:
+    model = kvplan.load_model("deepseek-v4-flash")
+    old = kvplan.size(model, engine="vllm@0.29")
+    assert old.refusal is not None
+    assert old.refusal.code == "kv-cache-dtype"
+    assert kvplan.size(model, engine="vllm@0.29", kv_cache_dtype="fp8").ok
+    assert kvplan.size(model, engine="vllm@0.30").ok
 
 
 def test_no_hybrid_groups_in_0_8() -> None:

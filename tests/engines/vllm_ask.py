@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,9 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
         current_platform.update_block_size_for_backend(config)
         runner = types.SimpleNamespace(vllm_config=config, shared_kv_cache_layers={})
         specs = GPUModelRunner.get_kv_cache_spec(runner)
-        layouts = WorkerBase.get_supported_kv_cache_layouts(types.SimpleNamespace(vllm_config=config))
+        layouts = []
+        if hasattr(WorkerBase, "get_supported_kv_cache_layouts"):  # 0.29 and later
+            layouts = WorkerBase.get_supported_kv_cache_layouts(types.SimpleNamespace(vllm_config=config))
     own = list(kept[0].parameters())
     sizes = [sum(one.numel() for one in own), sum(one.numel() * one.element_size() for one in own)]
     return specs, layouts, sizes
@@ -253,14 +255,12 @@ def _prediction_tensors(config: Any) -> dict[str, list[Any]]:
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """vLLM's own figures for one case."""
-    import vllm.v1.core.kv_cache_utils as planner
     from vllm.engine.arg_utils import EngineArgs
     from vllm.usage.usage_lib import UsageContext
-    from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
-    from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 
     folder = Path(tempfile.mkdtemp(prefix="stage-"))
-    (folder / "config.json").write_text(json.dumps(case["config"]))
+    for name, body in {**case.get("files", {}), "config.json": case["config"]}.items():
+        (folder / name).write_text(json.dumps(body))
     if "like" in case:
         _register(case["config"]["model_type"], case["like"])
     args = dict(case.get("args", {}))
@@ -300,11 +300,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         if args.get("enable_lora"):
             adapters.append(_adapter_bytes(configs[-1]))
     config = max(configs, key=lambda one: one.cache_config.block_size)
-    register_all_kvcache_specs(config)
-    resolve_kv_cache_layout(config, [layouts] * pp, [spec for one in stages for spec in one.values()])
-    plans = planner.get_kv_cache_configs(config, stages, [case["memory"]] * pp)
-    scheduled = planner.generate_scheduler_kv_cache_config(plans)
-    tokens, concurrency = planner.get_kv_cache_capacity(config, scheduled)
+    plans, scheduled, tokens, concurrency = _planned(config, stages, layouts, case["memory"])
     groups = [
         [
             len(own.layer_names),
@@ -314,7 +310,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         ]
         for own, shown in zip(plans[0].kv_cache_groups, scheduled.kv_cache_groups, strict=True)
     ]
-    largest = max((tensor.size for plan in plans for tensor in plan.kv_cache_tensors), default=0)
+    largest = max((_allocated(plan, one_block=bool(layouts)) for plan in plans), default=0)
     return {
         "num_blocks": scheduled.num_blocks,
         "bytes_per_block": largest // scheduled.num_blocks,
@@ -329,6 +325,56 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         **({"adapters": adapters} if adapters else {}),
         **({"weights": weights} if case.get("weights") else {}),
     }
+
+
+def _allocated(plan: Any, *, one_block: bool) -> int:
+    """Bytes of a worker's cache. From 0.29 its tensors are views of one allocation, before that only those of
+    packed blocks, which have a stride."""
+    sizes = [tensor.size for tensor in plan.kv_cache_tensors]
+    strides = [getattr(tensor, "block_stride", None) for tensor in plan.kv_cache_tensors]
+    return max(sizes, default=0) if one_block or any(strides) else sum(sizes)
+
+
+def _planned(
+    config: Any, stages: list[dict[str, Any]], layouts: list[str], memory: int
+) -> tuple[list[Any], Any, int, float]:
+    """The plan of every stage, the scheduler's, and the figures of the start-up log, by whichever of its
+    planners this release has (0.20 to 0.33)."""
+    import vllm.v1.core.kv_cache_utils as planner
+
+    for place in ("vllm.v1.kv_cache_spec_registry", "vllm.v1.core.single_type_kv_cache_manager"):
+        with suppress(ImportError):
+            register = getattr(importlib.import_module(place), "register_all_kvcache_specs", None)
+            if register is not None:  # 0.23 and later
+                register(config)
+                break
+    memories = [memory] * len(stages)
+    if layouts:
+        from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
+
+        specs = [spec for one in stages for spec in one.values()]
+        resolve_kv_cache_layout(config, [layouts] * len(stages), specs)
+    try:  # 0.33 moved the planner
+        grouping = importlib.import_module("vllm.v1.core.kv_cache_planning")
+    except ImportError:
+        plans = planner.get_kv_cache_configs(config, stages, memories)
+    else:
+        groups = grouping.get_global_kv_cache_groups(config, stages)
+        plans = grouping.get_kv_cache_configs(config, stages, memories, groups)
+    scheduled = planner.generate_scheduler_kv_cache_config(plans)
+    if hasattr(planner, "get_kv_cache_capacity"):  # 0.24 and later
+        return plans, scheduled, *planner.get_kv_cache_capacity(config, scheduled)
+    # Before, the figures are worked out where they are logged.
+    printed: list[tuple[Any, ...]] = []
+    listener = types.SimpleNamespace(
+        info=lambda *words: printed.append(words), info_once=lambda *words, **_: printed.append(words)
+    )
+    own, planner.logger = planner.logger, listener
+    planner._report_kv_cache_config(config, scheduled)
+    planner.logger = own
+    tokens = next(words[1] for words in printed if "KV cache size" in words[0])
+    concurrency = planner.get_max_concurrency_for_kv_cache_config(config, scheduled)
+    return plans, scheduled, int(str(tokens).replace(",", "")), concurrency
 
 
 def placed(config: Any, plan: Any) -> list[Any]:
@@ -352,9 +398,8 @@ def placed(config: Any, plan: Any) -> list[Any]:
     return found
 
 
-def ask_all(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def ask_all(cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Every case in a fork of its own, on the stage that this process has set."""
-    answers = []
     for case in cases:
         reader, writer = os.pipe()
         child = os.fork()
@@ -369,9 +414,9 @@ def ask_all(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as pipe:
-            answers.append(json.loads(pipe.read() or '{"refused": "the process ended"}'))
+            found = json.loads(pipe.read() or '{"refused": "the process ended"}')
         os.waitpid(child, 0)
-    return answers
+        yield found
 
 
 def main() -> int:
@@ -389,6 +434,7 @@ def main() -> int:
     with os.fdopen(out, "w") as stream:
         for found in ask_all(cases):
             stream.write(json.dumps(found) + "\n")
+            stream.flush()
     return 0
 
 

@@ -12,6 +12,7 @@ from tests.engines.vllm_stage import CARDS
 
 ENGINE = "vllm@0.32"
 FROM_SETTINGS = ("block_size", "max_model_len", "max_num_seqs", "max_num_batched_tokens")
+GROUP_FIELDS = ("layers", "block_size", "page_bytes", "blocks_per_request")
 FROM_POOL = ("num_blocks", "bytes_per_block", "kv_tokens", "max_concurrency")
 
 
@@ -43,9 +44,7 @@ def figures(result: SizeResult) -> dict[str, Any]:
     assert pool is not None, result.refusal
     found: dict[str, Any] = {name: getattr(pool, name) for name in FROM_POOL}
     found.update({name: result.settings[name] for name in FROM_SETTINGS})
-    found["groups"] = [
-        [group.layers, group.block_size, group.page_bytes, group.blocks_per_request] for group in pool.groups
-    ]
+    found["groups"] = [[getattr(group, name) for name in GROUP_FIELDS] for group in pool.groups]
     return found
 
 

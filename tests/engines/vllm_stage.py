@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -42,7 +44,7 @@ COMPILED = (
     "vllm._flashmla_extension_C",
     "vllm.third_party.flashmla.flash_mla_interface",
 )
-CUDA_ONLY = ("cutlass", "cuda", "quack")
+CUDA_ONLY = ("cutlass", "cuda", "quack", "tilelang")
 
 
 class _PropType(type):
@@ -237,15 +239,29 @@ def _triton_driver(card: Card) -> None:
     driver.set_active(stand_in)
 
 
+def _named_vllm() -> None:
+    """The CPU wheel's metadata is called otherwise; releases before 0.31 take that for a want of Triton."""
+    real = importlib.metadata.version
+
+    def version(distribution_name: str) -> str:
+        return "0" if distribution_name == "vllm" else real(distribution_name)
+
+    importlib.metadata.version = version
+
+
 def set_stage(card_name: str) -> None:
     """Before anything else of vLLM is imported."""
     card = CARDS[card_name]
+    _named_vllm()
     _quiet_operators()
     _put_modules(card)
     import vllm.platforms as platforms
 
     platforms.vllm_version_matches_substr = lambda text: False
     _triton_driver(card)
+    for name in ("_C", "_moe_C"):  # older platform files import them
+        if importlib.util.find_spec(f"vllm.{name}") is None:
+            sys.modules[f"vllm.{name}"] = types.ModuleType(f"vllm.{name}")
     from vllm.platforms.cuda import CudaPlatformBase
     from vllm.platforms.interface import DeviceCapability
 

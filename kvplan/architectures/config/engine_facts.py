@@ -2,7 +2,8 @@
 
 serving_model_len, serving_longest_model_len: vllm-project/vllm 0.32 vllm/config/model.py
 (_get_and_verify_max_len) and vllm/transformers_utils/model_arch_config_convertor.py
-(derive_max_model_len_and_key). A fact that says nothing new is left out.
+(derive_max_model_len_and_key). serving_yarn_model_len: the same of releases before 0.30. mamba_chunk_size:
+vllm/config/model.py (get_mamba_chunk_size). A fact that says nothing new is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepse
 
 # Config classes of vLLM's own whose defaults differ (vllm/transformers_utils/configs/kimi_linear.py).
 OWN_LENGTHS = {"kimi_linear": 4096}
+# The original length and the factor of classes that stretch where the file says nothing of it.
+CLASS_YARN = {"gpt_oss": (4096, 32)}
 SOFTCAPPED = frozenset({"gemma2"})
 """Types whose class caps attention logits unless the file says otherwise."""
 _MODELOPT_WORDS = {"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}
@@ -47,6 +50,12 @@ def engine_facts(
         facts["serving_model_len"] = default
     if longest != (max_model_len or 0):
         facts["serving_longest_model_len"] = longest
+    stretched = yarn_length(view)
+    if stretched is not None and stretched != default:
+        facts["serving_yarn_model_len"] = stretched
+    chunk = view.get("mamba_chunk_size", "chunk_size")
+    if isinstance(chunk, int) and not isinstance(chunk, bool) and 0 < chunk < 10**6:
+        facts["mamba_chunk_size"] = chunk
     softcap = view.get("attn_logit_softcapping")
     if softcap or (view.model_type in SOFTCAPPED and not view.given("attn_logit_softcapping")):
         facts["attn_logit_softcapping"] = True
@@ -104,6 +113,24 @@ def serving_lengths(view: ConfigView) -> tuple[int | None, int]:
     if _is_length(ceiling):
         longest = max(longest, int(ceiling))
     return default, longest
+
+
+def yarn_length(view: ConfigView) -> int | None:
+    """The original length times the factor: a YaRN model's length before vLLM 0.30 (None: no YaRN)."""
+    ropes = rope_entries(view)
+    original = factor = None
+    if not ropes and view.model_type in CLASS_YARN and not view.given("rope_parameters", "rope_scaling"):
+        length, times = CLASS_YARN[view.model_type]
+        return length * times
+    for kind, entry in ropes:
+        if kind not in ("longrope", "llama3"):
+            factor = entry.get("factor", factor)
+        if kind == "yarn":
+            original = entry.get("original_max_position_embeddings", view.get("max_position_embeddings"))
+    if original is None or not _is_length(original) or "gemma3" in view.model_type:
+        return None
+    stretch = factor if isinstance(factor, (int, float)) and 0 < factor < 10**6 else 1.0
+    return int(original * stretch)
 
 
 def _is_length(value: Any) -> bool:

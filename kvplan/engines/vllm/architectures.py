@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
 from kvplan.engines.supported import classes
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.families import CrossAttention, FullAttention, Part, SlidingWindow
+from kvplan.model import EncoderInput, Model
 
 GENERATING = classes("vllm", "generates")
 """Classes that generate text, with and without other inputs, and the releases that have them."""
@@ -12,3 +19,39 @@ NO_PIPELINE = frozenset(classes("vllm", "one_stage"))
 """Generating classes without SupportsPP."""
 THROUGH_TRANSFORMERS = frozenset(classes("vllm", "through_transformers"))
 """transformers 5.23 classes that vLLM runs itself where every layer is attention (is_backend_compatible)."""
+
+
+@lru_cache(maxsize=64)
+def as_run(model: Model, version: str) -> Model:
+    """The model as the release builds it, where its class knows less of it than the config says.
+
+    vllm/model_executor/models/transformers/base.py (create_attention_instances): a text model without an
+    encoder of its own gets one attention a layer, layers that read images too (Mllama, whose own class was
+    given up after 0.10). vllm/model_executor/models/commandr.py: before 0.29 Cohere2's heads are as wide as
+    the hidden size divided by their number, whatever head_dim says.
+    """
+    rules = rules_of(version)
+    reads_images = model.encoder is not None and model.encoder.input is EncoderInput.IMAGE
+    if rules.image_layers_full and reads_images and model.architecture in THROUGH_TRANSFORMERS:
+        return _with_parts(replace(model, encoder=None), _plain)
+    heads = model.num_attention_heads
+    if not rules.head_dim_stated and model.model_type == "cohere2" and heads:
+        width = model.hidden_size // heads
+        return _with_parts(model, lambda part: _of_width(part, width))
+    return model
+
+
+def _plain(part: Part) -> Part:
+    return FullAttention(part.num_kv_heads, part.head_dim) if isinstance(part, CrossAttention) else part
+
+
+def _of_width(part: Part, width: int) -> Part:
+    return replace(part, head_dim=width) if isinstance(part, (FullAttention, SlidingWindow)) else part
+
+
+def _with_parts(model: Model, change: Callable[[Part], Part]) -> Model:
+    runs = tuple(
+        replace(run, layer=replace(run.layer, parts=tuple(change(part) for part in run.layer.parts)))
+        for run in model.runs
+    )
+    return replace(model, runs=runs)

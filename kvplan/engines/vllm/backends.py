@@ -15,6 +15,7 @@ from itertools import product
 from math import lcm
 
 from kvplan.engines.vllm.defaults import Device
+from kvplan.engines.vllm.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import KeptHash, record
 
@@ -50,7 +51,10 @@ class Backend(KeptHash):
         return DEFAULT_BLOCK_SIZE if self.accepts(DEFAULT_BLOCK_SIZE) else self.smallest
 
     def window_block_size(self, token_bytes: int, page_budget: int) -> int:
-        """The largest kernel block whose page fits (attention.py, _largest_kernel_block_within)."""
+        """The largest kernel block whose page fits (attention.py, _largest_kernel_block_within); without a
+        budget the smallest of the sizes that are listed one by one, else of the bases."""
+        if not page_budget:
+            return min(self.exact or self.multiples)
         longest = page_budget // token_bytes
         sizes = [*self.exact, *(max(base, longest // base * base) for base in self.multiples)]
         fitting = [size for size in sizes if size * token_bytes <= page_budget]
@@ -117,6 +121,7 @@ class Ask:
     chosen: str | None = None
     num_heads: int = 0
     windowed: bool = False
+    rules: Rules = rules_of(VERSIONS[-1])
 
     @property
     def quantized(self) -> bool:
@@ -144,6 +149,7 @@ def attention_backend(ask: Ask) -> Backend:
     major = ask.device.major
     if (
         ask.mm_prefix
+        and ask.rules.prefix_triton
         and major == 9
         and ask.head_dim in (256, 512)
         and not ask.sinks
@@ -173,7 +179,8 @@ def _nvfp4(ask: Ask) -> Backend:
 
 
 def triton_takes_fp8(ask: Ask, which: str) -> None:
-    if ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
+    checks = ask.rules.latent_checks_fp8 if "MLA" in which else ask.rules.triton_checks_fp8
+    if checks and ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
         raise NoBackendError(
             f"FP8 KV cache is not supported by the {which} backend on {ask.device.name} "
             f"(compute capability {ask.device.capability[0]}.{ask.device.capability[1]}; 8.9 is needed)"
@@ -224,7 +231,7 @@ def flash_version(ask: Ask) -> int:
 
 def _hd256(ask: Ask, head_dim: int, block_size: int | None) -> bool:
     """FlashAttention 4's head-256 kernel runs: Blackwell, 16-bit cache, no sinks, soft cap, prefix or DCP."""
-    if head_dim != 256 or ask.device.major != 10:
+    if head_dim != 256 or ask.device.major != 10 or not ask.rules.wide_pages:
         return False
     if ask.softcap or ask.quantized or ask.mm_prefix or ask.dcp or ask.sinks:
         return False

@@ -77,11 +77,12 @@ class Lengths:
     longest: int | None
 
 
-def lengths_of(model: Model, settings: Settings) -> Lengths:
+def lengths_of(model: Model, settings: Settings, rules: Rules) -> Lengths:
     """As given; else the length derived from the config.
 
     Facts: serving_model_len (the default: rope scaling applied, the original length for longrope) and
-    serving_longest_model_len, where they differ from the model's own length; 0 means that no key states one.
+    serving_longest_model_len, where they differ from the model's own length; 0 means that no key states one;
+    serving_yarn_model_len, both before 0.30 where a YaRN factor stretches another length.
     """
     longest = _fact(model, "serving_longest_model_len")
     if longest is None:
@@ -89,6 +90,15 @@ def lengths_of(model: Model, settings: Settings) -> Lengths:
     own = _fact(model, "serving_model_len")
     if own is None:
         own = model.max_model_len
+    if (
+        model.model_type == "kimi_linear"
+        and not rules.own_kimi_length
+        and own == _fact(model, "serving_model_len")
+    ):
+        own, longest = None, None
+    stretched = None if rules.scaled_yarn else _fact(model, "serving_yarn_model_len")
+    if stretched is not None:
+        own, longest = stretched, max(stretched, longest or 0)
     return Lengths(settings.max_model_len or own or NO_LENGTH_DEFAULT, longest or None)
 
 

@@ -7,6 +7,7 @@ Function by function in the original's order. Layers are numbers in the order in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from kvplan.engines.vllm.specs import (
     Spec,
     SpecKind,
 )
+from kvplan.engines.vllm.versions import Rules
 from kvplan.record import record
 from kvplan.units import ceil_div
 
@@ -49,26 +51,49 @@ class Group:
         return sum(spec.page_bytes for spec in self.specs)
 
 
-def make_groups(specs: Specs, *, disable_hybrid: bool, block_outermost: bool) -> list[Group]:
+def block_bytes(groups: Sequence[Group], rules: Rules) -> int:
+    """One block of the pool: the group with most bytes, or what `Rules.latent_blocks` says."""
+    largest = max((group.bytes_per_block for group in groups), default=0)
+    if rules.latent_blocks == "largest" or len(groups) < 2 or not all(one.uniform_type for one in groups):
+        return largest
+    pages = [Counter(spec.page_bytes for spec in group.specs) for group in groups]
+    if rules.latent_blocks == "tuples":
+        return sum(pages[0]) * max(max(counts.values(), default=0) for counts in pages)
+    most: Counter[int] = Counter()
+    for counts in pages:
+        most |= counts
+    return sum(page * count for page, count in most.items())
+
+
+def make_groups(
+    specs: Specs,
+    rules: Rules,
+    *,
+    disable_hybrid: bool,
+    block_outermost: bool,
+    promoted_merge: bool = True,
+) -> list[Group]:
     """The groups of the whole model. Raises CannotGroupError."""
     if disable_hybrid:
-        specs = _unify_hybrid(specs)
+        specs = _unify_hybrid(specs, rules, promoted_merge=promoted_merge)
     if not specs:
         return []
     if _mergeable(list(specs.values())):
         return [_group(specs, list(specs))]
     if _is_uniform_type(list(specs.values())):
         return [_group(specs, list(specs), uniform_type=True)]
-    packed = _packed_groups(specs) if block_outermost else None
+    if not rules.packed_blocks and any(spec.kind is SpecKind.SLIDING_MLA for spec in specs.values()):
+        return _tuple_groups(specs, rules)
+    packed = _packed_groups(specs) if block_outermost and rules.packed_blocks else None
     if packed:
         return packed
-    unified = _unify_pages(specs)
+    unified = _unify_pages(specs, rules)
     if unified is None:
-        fallback = _full_allocation(specs)
+        fallback = _full_allocation(specs, rules) if rules.full_fallback else None
         if fallback is None:
-            raise CannotGroupError("page sizes of MLA and other layers cannot be made equal")
+            raise CannotGroupError("the page sizes of the layers cannot be made equal")
         return fallback
-    return _uniform_page_groups(unified)
+    return _uniform_page_groups(unified, rules)
 
 
 def _group(specs: Specs, layers: Sequence[int], *, uniform_type: bool = False) -> Group:
@@ -102,7 +127,7 @@ def _is_uniform_type(specs: list[Spec]) -> bool:
     return all(spec.kind is first.kind and spec.window == first.window for spec in specs)
 
 
-def _unify_hybrid(specs: Specs) -> Specs:
+def _unify_hybrid(specs: Specs, rules: Rules, *, promoted_merge: bool) -> Specs:
     """disable_hybrid_kv_cache_manager: windows and chunks are allocated like full attention."""
     promoted = dict(specs)
     for sharded in (True, False):
@@ -113,11 +138,11 @@ def _unify_hybrid(specs: Specs) -> Specs:
             if (spec.kind is SpecKind.MAMBA or spec.dcp_sharded) is sharded
         }
         if part:
-            promoted.update(_promote(part))
+            promoted.update(_promote(part, rules, promoted_merge=promoted_merge))
     return promoted
 
 
-def _promote(specs: Specs) -> Specs:
+def _promote(specs: Specs, rules: Rules, *, promoted_merge: bool = True) -> Specs:
     """_promote_local_kv_cache_specs. Raises CannotGroupError."""
     listed = list(specs.values())
     if _mergeable(listed) or _is_uniform_type(listed):
@@ -128,7 +153,10 @@ def _promote(specs: Specs) -> Specs:
         sizes = {spec.block_size for spec in listed if spec.kind in FULL_KINDS}
         for layer, spec in specs.items():
             if spec.kind in LOCAL_KINDS:
-                promoted[layer] = _as_full(spec, next(iter(sizes)) if len(sizes) == 1 else spec.block_size)
+                one = len(sizes) == 1 and rules.promoted_blocks
+                whole = one or spec.kind is SpecKind.SLIDING_MLA
+                full = _as_full(spec, next(iter(sizes)) if whole else spec.block_size, rules)
+                promoted[layer] = replace(full, promoted=not promoted_merge)
     windows = {spec.kept_window for spec in promoted.values() if spec.kept_window is not None}
     listed = list(promoted.values())
     if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _is_one_shape(listed)):
@@ -140,19 +168,19 @@ def _is_one_shape(specs: list[Spec]) -> bool:
     return len({(spec.kind, spec.attention) for spec in specs}) == 1
 
 
-def _as_full(spec: Spec, block_size: int) -> Spec:
-    if spec.kind is SpecKind.SLIDING_MLA:
+def _as_full(spec: Spec, block_size: int, rules: Rules) -> Spec:
+    latent = spec.kind is SpecKind.SLIDING_MLA
+    if latent and rules.packed_blocks:
         # 0.32 passes a field to MLAAttentionSpec that it does not have.
         raise CannotGroupError("windows over latents cannot be allocated like full attention")
     padded = spec.padded
     if padded is not None:
         padded = max(padded, spec.real_page_bytes * block_size // spec.block_size)
-    return replace(
-        spec, kind=SpecKind.FULL, block_size=block_size, padded=padded, window=None, kept_window=spec.window
-    )
+    kind, kept = (SpecKind.MLA, None) if latent else (SpecKind.FULL, spec.window)
+    return replace(spec, kind=kind, block_size=block_size, padded=padded, window=None, kept_window=kept)
 
 
-def _unify_pages(specs: Specs) -> Specs | None:
+def _unify_pages(specs: Specs, rules: Rules) -> Specs | None:
     """unify_kv_cache_spec_page_size; None where vLLM raises NotImplementedError."""
     largest = max(spec.page_bytes for spec in specs.values())
     unified: Specs = {}
@@ -161,23 +189,25 @@ def _unify_pages(specs: Specs) -> Specs | None:
         if page == largest:
             unified[layer] = spec
         elif spec.kind is SpecKind.MAMBA:
+            if not rules.pads_states:
+                return None
             unified[layer] = replace(spec, padded=largest)
         elif largest % page == 0 and spec.padded is None:
             unified[layer] = spec.with_block_size(spec.block_size * (largest // page))
-        elif spec.kind is not SpecKind.MLA:
+        elif rules.pads == "attention" or (rules.pads != "none" and spec.kind is not SpecKind.MLA):
             unified[layer] = replace(spec, padded=largest)
         else:
             return None
     return unified
 
 
-def _full_allocation(specs: Specs) -> list[Group] | None:
+def _full_allocation(specs: Specs, rules: Rules) -> list[Group] | None:
     """_try_get_full_allocation_fallback_groups: MLA beside windows whose pages do not fit."""
     kinds = {spec.kind for spec in specs.values()}
     if kinds & {SpecKind.SLIDING_MLA, SpecKind.CHUNKED} or not {SpecKind.MLA, SpecKind.SLIDING} <= kinds:
         return None
     try:
-        promoted = _promote(specs)
+        promoted = _promote(specs, rules)
     except CannotGroupError:
         return None
     if not _is_uniform_type(list(promoted.values())):
@@ -185,7 +215,7 @@ def _full_allocation(specs: Specs) -> list[Group] | None:
     return [_group(promoted, list(promoted), uniform_type=True)]
 
 
-def _uniform_page_groups(specs: Specs) -> list[Group]:
+def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
     """_get_kv_cache_groups_uniform_page_size: as many layers a group as the rarest type has."""
     same: dict[Spec, list[int]] = {}
     for layer, spec in specs.items():
@@ -193,7 +223,7 @@ def _uniform_page_groups(specs: Specs) -> list[Group]:
     buckets: list[tuple[list[int], list[Spec]]] = []
     for spec, layers in same.items():
         for names, members in buckets:
-            if members[0].kind is spec.kind and _mergeable([*members, spec]):
+            if rules.merged_kinds and members[0].kind is spec.kind and _mergeable([*members, spec]):
                 names.extend(layers)
                 members.append(spec)
                 break
@@ -208,6 +238,37 @@ def _uniform_page_groups(specs: Specs) -> list[Group]:
     for names, _ in buckets:
         parts = ceil_div(len(names), group_size)
         groups += [_group(specs, names[part::parts]) for part in range(parts)]
+    return groups
+
+
+def _tuple_groups(specs: Specs, rules: Rules) -> list[Group]:
+    """Before 0.29, DeepSeek-V4: the full latents in one group, of each window as many layers (of every page
+    size) as leave least unused beside them (_get_kv_cache_groups_uniform_groups)."""
+    full = {layer: spec for layer, spec in specs.items() if spec.kind is SpecKind.MLA}
+    if not full or not _is_uniform_type(list(full.values())):
+        raise CannotGroupError("windows over latents need full latents of one block size beside them")
+    pages = sorted({spec.page_bytes for spec in full.values()})
+    windows: dict[tuple[int, int | None], Specs] = {}
+    for layer, spec in specs.items():
+        if spec.kind is SpecKind.SLIDING_MLA:
+            windows.setdefault((spec.block_size, spec.window), {})[layer] = spec
+    buckets = [_bucket(part, list(part)) for part in (full, *windows.values())]
+    size = _approximate_gcd([bucket.repeats for bucket in buckets], buckets[0].repeats)
+    groups = [_group(full, list(full), uniform_type=True)]
+    for part in windows.values():
+        if rules.latent_blocks != "largest":
+            part = {
+                layer: replace(spec, padded=next(page for page in pages if page >= spec.page_bytes))
+                for layer, spec in part.items()
+            }
+        bucket = _bucket(part, list(part))
+        if not bucket.balanced:
+            raise CannotGroupError("a window's layers have pages of several sizes, not as many of each")
+        parts = ceil_div(bucket.repeats, size)
+        pattern = list(zip(*bucket.by_page.values(), strict=True))
+        for first in range(parts):
+            layers = [layer for repeat in pattern[first::parts] for layer in repeat]
+            groups.append(_group(part, layers, uniform_type=True))
     return groups
 
 

@@ -64,7 +64,7 @@ def _sparse_latent(ask: Ask) -> list[str]:
     # FlashMLA's sparse kernels take bfloat16 queries only.
     flashmla = ask.dtype == "bfloat16"
     if major == 9:
-        if not ask.quantized and not ask.dcp:
+        if ask.rules.sparse_flash and not ask.quantized and not ask.dcp:
             names.append("FLASH_ATTN_MLA_SPARSE")
         if flashmla and ask.kv in _FLASHMLA_SPARSE:
             names.append("FLASHMLA_SPARSE")

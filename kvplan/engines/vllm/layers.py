@@ -99,18 +99,25 @@ def build(served: Served) -> Built:
 def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
     """The user's block size or the backends', grown where states or unquantized layers share the pool."""
     resolved = served.resolved
-    block = resolved.block_size or (common_block_size(backends) if backends else DEFAULT_BLOCK_SIZE)
+    block = resolved.block_size or _backends_size(served, backends)
     states = served.state_parts()
     page: int | None = None
     if states and backends:
         largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in states)
         block, shared = _aligned(served, block, backends, largest)
         page = shared if shared != largest else None
-    if served.skipped and backends:
+    if served.skipped and backends and served.rules.unquantized_layers:
         block = _heterogeneous(served, block, backends)
     if not states:
         return Sizes(block)
-    return Sizes(block, block if resolved.mamba_mode == "align" else resolved.lengths.max_model_len, page)
+    return Sizes(block, block if resolved.mamba_mode != "none" else resolved.lengths.max_model_len, page)
+
+
+def _backends_size(served: Served, backends: list[Backend]) -> int:
+    """The block size where the user gives none; before 0.31 the first backend's."""
+    if not backends:
+        return DEFAULT_BLOCK_SIZE
+    return common_block_size(backends if served.rules.common_block else backends[:1])
 
 
 def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: int) -> tuple[int, int]:
@@ -122,15 +129,28 @@ def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: i
         lead = FullAttention(getattr(lead, "num_kv_heads", 0), head_width(lead))
     per_token = served.token_bytes(lead, served.resolved.kv)
     step = max(backends[0].smallest, block)
-    if latent:
+    if latent and served.rules.latent_step:
         step = max(step, MLA_HYBRID_STEP)
+    if served.resolved.mamba_mode == "all":
+        # Before 0.28: whole chunks of the state's kernel.
+        chunk = lcm(mamba_chunk(served), step)
+        size = max(block, chunk * ceil_div(ceil_div(state_bytes, per_token), chunk))
+        return size, size * per_token
     gdn = any(isinstance(part, GatedDeltaNet) for part in served.state_parts())
     if gdn and served.rules.gdn_checkpoint and served.resolved.mamba_mode == "align":
         step = lcm(step, GDN_CHECKPOINT_STEP)
     size = step * ceil_div(state_bytes, step * per_token)
-    common = lcm(*(backend.smallest for backend in backends))
-    size = max(block, common * ceil_div(size, common))
+    if served.rules.aligned_kernels:
+        common = lcm(*(backend.smallest for backend in backends))
+        size = common * ceil_div(size, common)
+    size = max(block, size)
     return size, size * per_token
+
+
+def mamba_chunk(served: Served) -> int:
+    """Tokens that a state's kernel takes at once (vllm/config/model.py, get_mamba_chunk_size)."""
+    stated = served.model.facts.get("mamba_chunk_size")
+    return stated if isinstance(stated, int) else 2048
 
 
 def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
@@ -187,7 +207,10 @@ def _attention_spec(
     if isinstance(part, CrossAttention):
         return Spec(SpecKind.CROSS, block, token_bytes, shape)
     if isinstance(part, SlidingWindow):
-        own = layer_flash(served.ask(part, word)) if backend.name == "FLASH_ATTN" else backend
-        size = own.window_block_size(token_bytes, token_bytes * block)
+        size = block
+        if served.rules.window_blocks != "shared":
+            own = layer_flash(served.ask(part, word)) if backend.name == "FLASH_ATTN" else backend
+            budget = token_bytes * block if served.rules.window_blocks == "largest" else 0
+            size = own.window_block_size(token_bytes, budget)
         return Spec(SpecKind.SLIDING, size, token_bytes, shape, window=part.sliding_window)
     raise unknown_to_vllm(part)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import field
 from fractions import Fraction
 
-from kvplan.engines.vllm.grouping import Group, make_groups
+from kvplan.dtypes import SCALARS
+from kvplan.engines.vllm.grouping import Group, block_bytes, make_groups
 from kvplan.engines.vllm.holding import Steps
 from kvplan.engines.vllm.layers import Built
 from kvplan.engines.vllm.resolve import Resolved
@@ -25,7 +26,7 @@ class PlanGroup:
     """One group as the scheduler sees it: the layers of the first pipeline stage.
 
     window: `kvplan.engines.vllm.running.kept_below`; aligned: a state of every block that a step ends in;
-    drafts: states of draft tokens.
+    drafts: states of draft tokens; first_page: bytes of its first layer's page.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class PlanGroup:
     window: int | None = None
     aligned: bool = False
     drafts: int = 0
+    first_page: int = 1
 
 
 @record()
@@ -142,6 +144,9 @@ class Plan:
     def printed(self, num_blocks: int) -> tuple[int, float]:
         """("KV cache size" tokens, maximum concurrency) as this release prints them."""
         per_request = self.full_request
+        if self.rules.latent_blocks != "largest" and self.groups:
+            pages = sum(g.charge.blocks(self.max_model_len) * g.first_page for g in self.groups)
+            per_request = -(-pages // self.groups[0].first_page)
         concurrency = num_blocks / per_request if per_request else 0.0
         if self.rules.tokens_from_concurrency:
             return int(concurrency * self.max_model_len), concurrency
@@ -152,16 +157,14 @@ class Plan:
 
 def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
-    groups, stages = groups_of(resolved, built), stages_of(built, resolved.pp)
+    groups, stages = groups_of(resolved, rules, built), stages_of(built, resolved.pp)
     scheduling = Scheduling(
         in_flight=resolved.in_flight,
         retained=resolved.retained,
         encoder_budget=resolved.batch.tokens,
         shards=resolved.dcp,
     )
-    per_stage = tuple(
-        max((group.on(stage).bytes_per_block for group in groups), default=0) for stage in stages
-    )
+    per_stage = tuple(block_bytes([group.on(stage) for group in groups], rules) for stage in stages)
     return Plan(
         groups=tuple(_plan_group(group, stages[0], scheduling, resolved) for group in groups),
         bytes_per_block=per_stage,
@@ -175,12 +178,19 @@ def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     )
 
 
-def groups_of(resolved: Resolved, built: Built) -> list[Group]:
+def groups_of(resolved: Resolved, rules: Rules, built: Built) -> list[Group]:
     """The groups of the whole model; their layers are numbers of built.specs. Raises CannotGroupError."""
     specs: dict[int, Spec] = {}
     for number, entry in enumerate(built.specs):
         specs[number] = entry.spec
-    return make_groups(specs, disable_hybrid=resolved.disable_hybrid, block_outermost=built.block_outermost)
+    quantized = resolved.kv_format.name not in SCALARS
+    return make_groups(
+        specs,
+        rules,
+        disable_hybrid=resolved.disable_hybrid,
+        block_outermost=built.block_outermost,
+        promoted_merge=rules.promoted_merge and (rules.promoted_quantized or not quantized),
+    )
 
 
 def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling, resolved: Resolved) -> PlanGroup:
@@ -199,10 +209,11 @@ def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling, res
         page_bytes=page,
         charge=charge,
         cross=first.kind is SpecKind.CROSS,
-        state=first.kind is SpecKind.MAMBA,
+        state=first.kind is SpecKind.MAMBA and not first.every_block,
         window=kept_below(first.kind, charge.limit, resolved.in_flight),
         aligned=resolved.mamba_mode == "align",
         drafts=resolved.spec_tokens,
+        first_page=first.page_bytes,
     )
 
 

@@ -13,6 +13,7 @@ from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
@@ -147,6 +148,17 @@ STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
     device = resolved.device
+    asked = settings.kv_cache_dtype
+    if (
+        has_kind(model, Kind.COMPRESSED)
+        and asked in ("auto", "bfloat16")
+        and not rules_of(version).latent_words
+    ):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
+            help=("--kv-cache-dtype fp8",),
+        )
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
     own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
@@ -188,8 +200,15 @@ def _length(settings: Settings, resolved: Resolved) -> Refusal | None:
     return None
 
 
+UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
+"""Classes that vLLM runs through transformers, which says nothing of how they are divided."""
+
+
 def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
+    if model.architecture in UNDIVIDED and tp * resolved.pp > 1:
+        what = "tensor" if tp > 1 else "pipeline"
+        return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     if tp > 1 and heads % tp:
         return Refusal(
             "tensor-parallel",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.defaults import (
@@ -35,6 +36,8 @@ LATENT_TYPES = frozenset(
 )
 # FalconAttention is built without the cache's settings: its layers always store the model's dtype.
 NATIVE_CACHE = frozenset({"falcon", "RefinedWeb", "RefinedWebModel"})
+# The same of MiMo-V2 before 0.32 (vllm/model_executor/models/mimo_v2.py).
+OWN_CACHE = frozenset({"mimo_v2", "mimo_v2_flash"})
 # Layers with attention sinks (a learned logit beside the scores): some backends cannot take them.
 # Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
@@ -110,8 +113,10 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
     attends = bool(kinds - {Kind.STATE, Kind.NONE})
     hybrid, state_only = Kind.STATE in kinds and attends, Kind.STATE in kinds and not attends
     encoder_decoder = model.encoder is not None and Kind.CROSS in kinds
-    caching = _prefix_caching(settings, pooling, state_only, encoder_decoder)
-    lengths = lengths_of(model, settings)
+    draft = settings.num_speculative_tokens if settings.speculative_method else 0
+    by_default = not (state_only or encoder_decoder) and (rules.hybrid_caching or not hybrid)
+    caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
+    lengths = lengths_of(model, settings, rules)
     prefix = _mm_prefix(model)
     batch = batch_of(
         settings,
@@ -121,16 +126,13 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         chunked_prefill=not encoder_decoder,
         floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
     )
-    kv = cache_dtype(model, settings, device)
-    draft = settings.num_speculative_tokens if settings.speculative_method else 0
+    ignored = model.model_type in OWN_CACHE and not rules.mimo_cache_dtype
+    kv = "auto" if ignored else cache_dtype(model, settings, device)
     asynchronous = not pooling and (
         not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
     )
     if settings.async_scheduling is not None:
         asynchronous = settings.async_scheduling
-    batches = settings.pipeline_parallel_size
-    if asynchronous:
-        batches += 1
     lookahead, slots = _beyond(settings.speculative_method, draft)
     conv = dtype if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype)
     return Resolved(
@@ -142,10 +144,11 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         ssm_dtype=_ssm_dtype(model, settings),
         lengths=lengths,
         batch=batch,
-        in_flight=batch.tokens * (batches if rules.in_flight_batches else 1),
+        in_flight=batch.tokens
+        * _batches_at_once(model, settings, rules, asynchronous=asynchronous, states=Kind.STATE in kinds),
         async_scheduling=asynchronous,
         prefix_caching=caching,
-        mamba_mode="align" if caching and (hybrid or state_only) else "none",
+        mamba_mode=_mamba_mode(model, rules, draft) if caching and (hybrid or state_only) else "none",
         hybrid=hybrid,
         state_only=state_only,
         pooling=pooling,
@@ -225,11 +228,45 @@ def _is_pooling(model: Model) -> bool:
     return name.endswith("Model") and not name.endswith(("LMHeadModel", "ChatModel"))
 
 
-def _prefix_caching(settings: Settings, pooling: bool, state_only: bool, encoder_decoder: bool) -> bool:
-    """On for generating decoders and hybrids; off for state-space-only and encoder-decoder models."""
-    if settings.enable_prefix_caching is not None:
-        return settings.enable_prefix_caching
-    return not (state_only or encoder_decoder)
+EVERY_STATE = frozenset(
+    "BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM GraniteMoeHybridForCausalLM "
+    "JambaForCausalLM JambaForSequenceClassification Mamba2ForCausalLM MambaForCausalLM NemotronHForCausalLM "
+    "NemotronHPuzzleForCausalLM Zamba2ForCausalLM".split()
+)
+"""Classes with SupportsMambaPrefixCaching (vllm/model_executor/models/interfaces.py)."""
+
+
+def _mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
+    """What prefix caching keeps: a state of every block, or those of the last two."""
+    every = rules.every_state and (model.architecture or "") in EVERY_STATE
+    return "all" if every and (rules.every_state_with_drafts or not drafts) else "align"
+
+
+SECOND_RUNNER = frozenset(
+    "DeepseekV2ForCausalLM GraniteMoeForCausalLM KimiK3ForConditionalGeneration Qwen2MoeForCausalLM "
+    "LongcatFlashNgramForCausalLM".split()
+)
+"""Mixtures of experts that the V2 runner served before it served all."""
+_V2_METHODS = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+
+
+def _batches_at_once(
+    model: Model, settings: Settings, rules: Rules, *, asynchronous: bool, states: bool
+) -> int:
+    """Batches that are scheduled and not settled (vllm/config/vllm.py, max_concurrent_batches): one of every
+    pipeline stage, and with asynchronous scheduling one more, under the V1 runner only without a pipeline."""
+    if not rules.in_flight_batches:
+        return 1
+    stages = settings.pipeline_parallel_size
+    if not asynchronous:
+        return stages
+    second = rules.second_runner == "all"
+    if rules.second_runner == "dense":
+        plain = not states and not num_experts(model)
+        drafted = settings.speculative_method if settings.num_speculative_tokens else None
+        second = plain or (model.architecture or "") in SECOND_RUNNER
+        second = second and (drafted is None or drafted in _V2_METHODS)
+    return stages + 1 if second or stages == 1 else stages
 
 
 def _hybrid_disabled(model: Model, settings: Settings, rules: Rules, kinds: set[Kind]) -> bool:

@@ -42,6 +42,8 @@ def steps_of(resolved: Resolved, rules: Rules, states: set[int]) -> Steps:
     gone through all stages. Before 0.26 blocks were given back as soon as a step was scheduled.
     """
     under_way = resolved.pp + int(resolved.async_scheduling)
+    if rules.in_flight_batches:
+        under_way = resolved.in_flight // resolved.batch.tokens
     align = max(states, default=0) if resolved.mamba_mode == "align" else 0
     return Steps(
         batch=resolved.batch.tokens,

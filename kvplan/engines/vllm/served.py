@@ -136,6 +136,7 @@ class Served:
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
             windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
+            rules=self.rules,
         )
 
     def backend(self, part: Part, layer: Layer, word: str) -> Backend | None:

@@ -40,7 +40,8 @@ class Spec(KeptHash):
 
     shape: what must be equal for two layers to be the same kind of layer (heads, widths, element types);
     window: a sliding window's or a chunk's length; kept_window: the window that a layer promoted to full
-    attention still computes with; slots: states that one request holds (state layers only).
+    attention still computes with; slots: states that one request holds (state layers only), with every_block
+    beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`).
     """
 
     kind: SpecKind
@@ -53,6 +54,8 @@ class Spec(KeptHash):
     window: int | None = None
     kept_window: int | None = None
     slots: int | None = None
+    every_block: bool = False
+    promoted: bool = False
     dcp_sharded: bool = True
 
     @property
@@ -72,7 +75,8 @@ class Spec(KeptHash):
     @property
     def attention(self) -> Shape:
         """What two attention layers of one group must share (AttentionSpec's fields)."""
-        return (self.block_size, self.dcp_sharded, self.shape, self.page_bytes, self.tokens_per_state)
+        own = (self.block_size, self.dcp_sharded, self.shape, self.page_bytes, self.tokens_per_state)
+        return (*own, self.promoted)
 
     def with_block_size(self, block_size: int) -> Spec:
         return replace(self, block_size=block_size)
@@ -121,6 +125,8 @@ def charge_of(spec: Spec, scheduling: Scheduling) -> Charge:
     of a block (+ 1); a chunk begins at a block.
     """
     if spec.kind is SpecKind.MAMBA:
+        if spec.every_block:
+            return Charge(spec.block_size, extra=spec.slots or 0)
         return Charge(spec.block_size, fixed=spec.slots)
     if spec.kind is SpecKind.CROSS:
         return Charge(spec.block_size, fixed=ceil_div(scheduling.encoder_budget, spec.block_size))

@@ -43,7 +43,19 @@ def state_spec(served: Served, part: Part, block_size: int, padded: int | None) 
         slots += 1 + _checkpoints(served, part)
     state = state_bytes_of(terms)
     shape = (part.family, *shape_of(terms))
-    return Spec(SpecKind.MAMBA, block_size, state, shape, padded=padded, slots=slots, dcp_sharded=False)
+    every = resolved.mamba_mode == "all"
+    if every:
+        slots = resolved.spec_tokens
+    return Spec(
+        SpecKind.MAMBA,
+        block_size,
+        state,
+        shape,
+        padded=padded,
+        slots=slots,
+        every_block=every,
+        dcp_sharded=False,
+    )
 
 
 def flash_kda(served: Served, part: KimiDeltaAttention) -> bool:
@@ -60,9 +72,10 @@ def flash_kda(served: Served, part: KimiDeltaAttention) -> bool:
 
 
 def _checkpoints(served: Served, part: Part) -> int:
-    """States reserved for a prefill checkpoint (MambaMixer2, Kimi-K3's KDA; GDN since 0.33)."""
+    """States reserved for a prefill checkpoint (MambaMixer2, Kimi-K3's KDA, GDN), each since a release."""
     if isinstance(part, Mamba2):
-        return 1
+        return int(served.rules.mamba2_checkpoint)
     if isinstance(part, KimiDeltaAttention):
-        return int((served.model.architecture or "").startswith("KimiK3") and flash_kda(served, part))
+        k3 = (served.model.architecture or "").startswith("KimiK3")
+        return int(served.rules.kda_checkpoint and k3 and flash_kda(served, part))
     return int(isinstance(part, GatedDeltaNet) and served.rules.gdn_checkpoint)

@@ -79,7 +79,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     if rank.stage >= resolved.pp:
         raise KvplanError("bad-rank", f"there are {resolved.pp} pipeline stages, no stage {rank.stage}")
     stage = stages_of(built, resolved.pp)[rank.stage]
-    groups = [group.on(stage) for group in groups_of(resolved, built)]
+    groups = [group.on(stage) for group in groups_of(resolved, rules, built)]
     heads_outside = built.block_outermost or (
         resolved.device.major == 10 and bool(HEADS_OUTSIDE.intersection(built.backends))
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from kvplan.engines.base import Version, parse_version
+from kvplan.engines.base import parse_version
 from kvplan.record import record
 
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
@@ -22,9 +22,41 @@ class Rules:
     tokens_from_concurrency: "KV cache size" is int(concurrency * max_model_len), else blocks // groups *
     smallest block size; tokens_times_dcp: that figure times the DCP size; null_block_checked: the start-up
     check plans without block 0; in_flight_batches: windows are charged for every batch in flight, not one;
-    hybrid_groups: windows and full attention have tables of their own; gdn_checkpoint: a gated delta net
-    reserves a state for its prefill checkpoint; large_gpu_row: the batch defaults of GPUs of 160 GiB;
-    mamba_blocks: state-space layers live in the paged pool; default_utilization_percent: of GPU memory.
+    hybrid_groups: windows and full attention have tables of their own; large_gpu_row: the batch defaults of
+    GPUs of 160 GiB; mamba_blocks: state-space layers live in the paged pool; default_utilization_percent: of
+    GPU memory; scaled_yarn: max_position_embeddings of a YaRN config is its length, else the original times
+    the factor (config/model.py, _get_and_verify_max_len).
+
+    States: hybrid_caching, prefix caching is on by default where attention and states meet
+    (engine/arg_utils.py); every_state, with it a class that supports it keeps a state a block
+    (models/config.py, MambaModelConfig); mamba2_checkpoint, kda_checkpoint, gdn_checkpoint: such layers
+    reserve a state for their prefill checkpoint; latent_step: blocks of latents beside states are whole 128s
+    (platforms/interface.py).
+
+    Blocks: common_block, of a size that all backends take, else the first one's; aligned_kernels, beside
+    states a multiple of every backend's; unquantized_layers, quantized pages grow over those left in 16 bit;
+    window_blocks, what a windowed layer takes: the model's block size, the smallest of its kernel, or the
+    largest that fits (layers/attention/attention.py).
+
+    Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none, those of
+    every attention layer, or all but latents; pads_states, those of states; full_fallback, latents beside
+    windows are allocated in full where pages cannot be equal; merged_kinds, kinds that one spec can stand for
+    share a group; promoted_merge, a window allocated in full is the same as a full layer; promoted_quantized,
+    a quantized one too; promoted_blocks, it takes the full layers' block size; packed_blocks, pages of many
+    sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that: as many
+    of each page as the group with most layers has ("tuples"), as any group has of that page ("pages"), or the
+    largest group; until it was that, pages of windows were padded to those of the full layers, and
+    concurrency counted bytes in pages of the first layer.
+
+    Classes: image_layers_full, transformers' Mllama is run with its own layers for text only, every one of
+    them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
+    MiMo-V2 heeds the cache's dtype; latent_words: DeepSeek-V4 keeps records
+    without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own.
+
+    Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; wide_pages: FlashAttention 4's pages for heads of 256;
+    prefix_triton: TRITON_FLASH_ATTN; triton_checks_fp8, latent_checks_fp8: Triton refuses fp8 on GPUs before
+    8.9, for K and V and for latents. second_runner: what the V2 model runner serves (config/vllm.py,
+    use_v2_model_runner): "none", "dense" models, "all".
     """
 
     tokens_from_concurrency: bool = False
@@ -32,32 +64,105 @@ class Rules:
     null_block_checked: bool = False
     in_flight_batches: bool = False
     hybrid_groups: bool = False
-    gdn_checkpoint: bool = False
     large_gpu_row: bool = False
     mamba_blocks: bool = False
     default_utilization_percent: int = 90
+    scaled_yarn: bool = False
+    hybrid_caching: bool = False
+    every_state: bool = False
+    every_state_with_drafts: bool = False
+    mamba2_checkpoint: bool = False
+    kda_checkpoint: bool = False
+    gdn_checkpoint: bool = False
+    latent_step: bool = False
+    common_block: bool = False
+    aligned_kernels: bool = False
+    unquantized_layers: bool = False
+    window_blocks: str = "shared"
+    pads: str = "none"
+    pads_states: bool = False
+    full_fallback: bool = False
+    merged_kinds: bool = False
+    promoted_merge: bool = True
+    promoted_quantized: bool = False
+    promoted_blocks: bool = False
+    packed_blocks: bool = False
+    latent_blocks: str = "tuples"
+    sparse_flash: bool = False
+    prefix_triton: bool = False
+    triton_checks_fp8: bool = False
+    latent_checks_fp8: bool = False
+    second_runner: str = "none"
+    image_layers_full: bool = False
+    head_dim_stated: bool = False
+    mimo_cache_dtype: bool = False
+    wide_pages: bool = False
+    latent_words: bool = False
+    own_kimi_length: bool = False
 
 
-_CHANGES: tuple[tuple[str, dict[str, bool | int]], ...] = (
-    ("0.10", {"hybrid_groups": True, "mamba_blocks": True, "tokens_times_dcp": True}),
-    ("0.20", {"default_utilization_percent": 92}),
-    ("0.21", {"tokens_from_concurrency": True, "tokens_times_dcp": False}),
-    ("0.26", {"in_flight_batches": True}),
-    ("0.28", {"large_gpu_row": True}),
-    ("0.29", {"null_block_checked": True}),
+_CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
+    ("0.10", {"hybrid_groups": True, "mamba_blocks": True, "tokens_times_dcp": True, "every_state": True}),
+    ("0.11", {"image_layers_full": True}),
+    (
+        "0.20",
+        {"default_utilization_percent": 92, "tokens_from_concurrency": True, "tokens_times_dcp": False},
+    ),
+    ("0.21", {"promoted_quantized": True}),
+    ("0.22", {"every_state_with_drafts": True}),
+    ("0.23", {"latent_blocks": "pages"}),
+    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks_fp8": True}),
+    ("0.25", {"sparse_flash": True, "unquantized_layers": True, "window_blocks": "smallest"}),
+    (
+        "0.26",
+        {
+            "in_flight_batches": True,
+            "pads_states": True,
+            "latent_checks_fp8": True,
+            "second_runner": "dense",
+        },
+    ),
+    (
+        "0.27",
+        {
+            "latent_step": True,
+            "full_fallback": True,
+            "merged_kinds": True,
+            "promoted_blocks": True,
+            "latent_blocks": "largest",
+            "image_layers_full": False,
+            "own_kimi_length": True,
+        },
+    ),
+    ("0.28", {"large_gpu_row": True, "hybrid_caching": True, "every_state": False}),
+    (
+        "0.29",
+        {
+            "null_block_checked": True,
+            "pads": "not latents",
+            "promoted_merge": True,
+            "packed_blocks": True,
+            "kda_checkpoint": True,
+            "second_runner": "all",
+            "head_dim_stated": True,
+            "wide_pages": True,
+        },
+    ),
+    (
+        "0.30",
+        {"window_blocks": "largest", "prefix_triton": True, "scaled_yarn": True, "latent_words": True},
+    ),
+    ("0.31", {"common_block": True}),
+    ("0.32", {"aligned_kernels": True, "mamba2_checkpoint": True, "mimo_cache_dtype": True}),
     ("0.33", {"gdn_checkpoint": True}),
 )
 
 
 @lru_cache(maxsize=64)
 def rules_of(version: str) -> Rules:
-    """The rules in force in a release."""
-    rules, asked = Rules(), _minor(version)
+    """The rules in force in a release: those of its newest patch."""
+    rules, asked = Rules(), parse_version(version)[:2]
     for since, changes in _CHANGES:
-        if asked >= _minor(since):
+        if asked >= parse_version(since):
             rules = replace(rules, **changes)  # type: ignore[arg-type]
     return rules
-
-
-def _minor(version: str) -> Version:
-    return parse_version(version)[:2]
