@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from kvplan.readers.cards.index import read_cards
-from kvplan.readers.datafiles import data_dir
+from kvplan.files.cards.index import read_cards
+from kvplan.files.datafiles import data_dir
 from tests.engines.vllm_card_cases import asked, plain
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options
 

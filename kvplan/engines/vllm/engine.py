@@ -21,6 +21,7 @@ from kvplan.engines.base import (
     parse_version,
 )
 from kvplan.engines.options import EngineOption
+from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
 from kvplan.engines.vllm.defaults import device_of
 from kvplan.engines.vllm.expert_kernels import kernels_of
@@ -84,6 +85,7 @@ class Vllm:
         A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
         attention: the blocks of its own encoder tokens).
         """
+        model = as_run(model, version)
         compiled = _compile(model, version, planned_values(settings))
         tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
@@ -178,7 +180,7 @@ def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kern
 
 def compiled(model: Model, version: str, settings: Settings) -> Compiled:
     """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
-    return _compile(model, version, planned_values(settings))
+    return _compile(as_run(model, version), version, planned_values(settings))
 
 
 @lru_cache(maxsize=256)
