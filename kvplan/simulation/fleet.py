@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
+from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Replica, Trace
 from kvplan.simulate.results import Answer
 from kvplan.simulate.settings import Engine, check
@@ -24,8 +25,8 @@ MOST_POOLS = 4096
 class Watched(Replica):
     """A replica that notes how many blocks are in use, at every step that is scheduled by itself."""
 
-    def __init__(self, trace: Trace, engine: Engine, time: Clock) -> None:
-        super().__init__(trace, engine, time, jump=True, rows=False)
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, merged: bool = True) -> None:
+        super().__init__(trace, engine, time, jump=True, rows=False, merged=merged)
         self.used: list[Point] = [(0, 0)]
         self.every = 1
         self.seen = 0
@@ -44,6 +45,16 @@ class Watched(Replica):
 
     def series(self) -> list[Point]:
         return [*self.used, (self.now, 0)]
+
+
+def watched(trace: Trace, engine: Engine, clock: Clock) -> tuple[Answer, list[Point]]:
+    """`kvplan.simulate.simulate`, and the blocks in use over time."""
+    try:
+        replica = Watched(trace, engine, clock)
+        return replica.run(), replica.series()
+    except ApartError:
+        replica = Watched(trace, engine, clock, merged=False)
+        return replica.run(), replica.series()
 
 
 class Dealt:
@@ -65,12 +76,12 @@ class Dealt:
         answers: list[tuple[Answer, Sequence[int]]] = []
         used = []
         for trace, places in zip(self.traces, self.places):
-            replica = Watched(trace, engine, clock)
             try:
-                answers.append((replica.run(), places))
+                answer, series = watched(trace, engine, clock)
             except KvplanError as error:
                 raise self._never(error, places) from None
-            used.append(replica.series())
+            answers.append((answer, places))
+            used.append(series)
         return counted(
             self.load.arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used
         )

@@ -259,3 +259,51 @@ def test_runs_of_a_fleet_count_every_request() -> None:
 
 def _rising(values: Sequence[int]) -> None:
     assert list(values) == sorted(values)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**9))
+def test_a_watched_run_is_the_run(seed: int) -> None:
+    """Whatever the groups and their rules: the same columns, and no more blocks in use than there are."""
+    from pathlib import Path
+
+    from kvplan.simulate import StepTime, simulate
+    from kvplan.simulation.fleet import watched
+    from scripts.check_scheduler import engine_of, trace_of
+    from scripts.scheduler_scenarios import scenario
+
+    asked = scenario(seed)
+    trace, engine, time = (
+        trace_of(asked["trace"], Path()),
+        engine_of(asked["engine"]),
+        StepTime(**asked["step"]),
+    )
+    try:
+        plain_run = simulate(trace, engine, time)
+    except KvplanError:
+        return
+    run, used = watched(trace, engine, time)
+    assert run.columns == plain_run.columns
+    assert run.end_ns == plain_run.end_ns
+    assert all(0 <= count <= engine.blocks for _, count in used)
+    assert [at for at, _ in used] == sorted(at for at, _ in used)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 400), st.integers(2, 200), st.integers(60, 400), st.booleans())
+def test_a_closed_load_keeps_as_many_under_way(
+    flight: int, prompt: int, answer: int, blocks: int, overlap: bool
+) -> None:
+    from kvplan.simulate import Engine, StepTime
+    from kvplan.simulate.closed import simulate_closed
+
+    rows = [Arrival(0, prompt, answer) for _ in range(flight + 60)]
+    engine = Engine(blocks, batch=2048, sequences=64, length=4096, overlap=overlap)
+    run = simulate_closed(rows, 1, engine, StepTime(), flight)
+    finished, admitted = run.columns["finished_ns"], run.columns["admitted_ns"]
+    assert min(finished) > 0
+    ends = sorted(finished)
+    for number in range(flight, len(rows)):  # nobody comes before so many have gone
+        assert admitted[number] >= ends[number - flight]
+    if flight * -(-(prompt + answer) // 16) <= blocks:
+        assert run.preemptions == 0

@@ -5,6 +5,8 @@ no block preempts the newest one (blocks freed, computed from nothing later, at 
 waiting one is admitted while its whole prompt fits, unless the step preempted. Replayed here with a closed
 load: as soon as one request ends the next arrives. Lengths come in the mix's proportions, in an order
 without chance (multiples of the golden ratio), so the same plan gives the same answer.
+
+Where the engine's own scheduler is simulated (`kvplan.planning.levers.served`), it answers in its place.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from itertools import accumulate
 from kvplan.engines.budget.sharing import block_of
 from kvplan.engines.traits import traits_of
 from kvplan.planning.levers.results import Effect, Lever
+from kvplan.planning.levers.served import FINISHED, Served, engine_of, served
 from kvplan.planning.levers.situation import SEVERAL_POOLS, Situation
 from kvplan.plans.workload import Shape
 
@@ -60,27 +63,53 @@ def preemption(seen: Situation) -> Lever:
     if not seen.is_one_pool:
         return Lever("preemption", SEVERAL_POOLS, applies=False)
     wanted = min(seen.requests, seen.pool.max_num_seqs)
-    tallies = [_replayed(seen, max(1, wanted * part // 10)) for part in (10, 9, 11)]
-    now = tallies[0]
-    if now.finished == 0:
-        return Lever("preemption", "not one request of the mix fits the pool", applies=False)
-    shares = sorted(one.share for one in tallies)
-    again = sorted(one.again / max(1, one.tokens) for one in tallies)
+    loads = [max(1, wanted * part // 10) for part in (10, 9, 11)]
+    simulated = _simulated(seen, loads)
+    if simulated is None:
+        tallies = [_replayed(seen, load) for load in loads]
+        if tallies[0].finished == 0:
+            return Lever("preemption", "not one request of the mix fits the pool", applies=False)
+        simulated = [Served(one.share, one.again / max(1, one.tokens)) for one in tallies]
+        assumed = _ASSUMED
+    else:
+        assumed = _SIMULATED
+    now, shares = simulated[0], sorted(one.share for one in simulated)
+    again = sorted(one.again for one in simulated)
     effects = (
         Effect("requests preempted", now.share, "share", shares[0], shares[-1]),
-        Effect("tokens computed again", now.again / max(1, now.tokens), "share", again[0], again[-1]),
+        Effect("tokens computed again", now.again, "share", again[0], again[-1]),
     )
     what = "none" if not now.share else f"about {now.share:.0%}"
     summary = f"{what} of the requests {'is' if not now.share else 'are'} preempted with {wanted:,} in flight"
     if shares[-1] > now.share:
         summary += f"; about {shares[-1]:.0%} with a tenth more"
-    return Lever("preemption", summary, effects, (_ASSUMED,), now.preempted > 0 or shares[-1] > 0)
+    return Lever("preemption", summary, effects, (assumed,), shares[-1] > 0)
 
 
 _ASSUMED = (
     "a closed load; prompts take no time; no prompt but the shared prefix is found in the cache; ± 10 % of"
     " the load"
 )
+
+
+_SIMULATED = (
+    "a closed load on the engine's own scheduler, a step of 6 ms and 25 µs a token; no prompt but the shared"
+    " prefix is found in the cache; ± 10 % of the load"
+)
+
+
+def _simulated(seen: Situation, loads: Sequence[int]) -> list[Served] | None:
+    """The loads on the engine's own scheduler; None where that is not simulated, or would take too long."""
+    engine = engine_of(seen)
+    steps = (2 + FINISHED / max(loads)) * seen.typical.output_tokens
+    if engine is None or max(loads) > _MOST_IN_FLIGHT or steps > _MOST_STEPS:
+        return None
+    found = [served(seen, engine, load, arrivals(seen.workload.shapes)) for load in loads]
+    known = [one for one in found if one is not None]
+    return known if len(known) == len(found) else None
+
+
+_MOST_IN_FLIGHT = 2000
 
 
 def _replayed(seen: Situation, in_flight: int) -> Tally:

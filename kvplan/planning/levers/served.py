@@ -1,0 +1,74 @@
+"""A closed load on the engine's own scheduler: who is preempted, what is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvplan.engines.folders import part_of
+from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
+from kvplan.planning.levers.situation import Situation
+from kvplan.plans.workload import Shape
+from kvplan.record import record
+from kvplan.simulate.clock import StepTime
+from kvplan.simulate.closed import simulate_closed
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.releases import KNOWN
+from kvplan.simulate.settings import Engine, Group
+
+FINISHED = 600
+"""Requests that are counted; those before them fill the pool, those after them keep it full."""
+
+
+@record()
+class Served:
+    """share: of the counted requests, how many were preempted; again: of all computed tokens, how many were
+    computed before."""
+
+    share: float
+    again: float
+
+
+def engine_of(seen: Situation) -> Engine | None:
+    """The scheduler of one pool; None where it is not simulated."""
+    part = part_of(seen.choice.engine.name, "scheduling")
+    if part is None:
+        return None
+    try:
+        facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
+    except KvplanError:
+        return None
+    return Engine(
+        blocks=seen.pool.num_blocks - traits_of(seen.choice.engine.name).null_blocks,
+        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
+        block=facts.block_size, batch=facts.max_num_batched_tokens,
+        sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens), length=facts.max_model_len,
+        caching=facts.enable_prefix_caching, chunked=facts.chunked, overlap=facts.overlap,
+        states=facts.states, retention=facts.retention, release=KNOWN[-1],
+    )  # fmt: skip
+
+
+def served(seen: Situation, engine: Engine, in_flight: int, coming: Iterator[Shape]) -> Served | None:
+    """The load of the plan's mix with so many under way; None where a request of it is never admitted.
+
+    The first requests stand at places spread over their lives, as in a server that has been running.
+    """
+    wide = engine.unit
+    prefix = tuple(range(seen.workload.shared_prefix_tokens // wide)) if engine.caching else ()
+    rows = [_row(next(coming), number, in_flight, prefix, wide) for number in range(2 * in_flight + FINISHED)]
+    try:
+        answer = simulate_closed(rows, wide, engine, StepTime(), in_flight)
+    except KvplanError:
+        return None
+    counted = answer.columns["preemptions"][in_flight : in_flight + FINISHED]
+    found = answer.columns["cached_tokens"]
+    once = sum(row.prompt + row.answer - 1 - max(0, hit) for row, hit in zip(rows, found))
+    again = max(0, answer.tokens - once)
+    return Served(sum(one > 0 for one in counted) / FINISHED, again / max(1, answer.tokens))
+
+
+def _row(shape: Shape, number: int, in_flight: int, prefix: Sequence[int], wide: int) -> Arrival:
+    answer = max(1, shape.output_tokens)
+    done = answer * number // in_flight if number < in_flight else 0
+    prompt = max(1, shape.input_tokens)
+    return Arrival(0, prompt + done, answer - done, prefix[: prompt // wide])

@@ -1,0 +1,62 @@
+"""A closed load: as soon as one request ends the next one comes, so that as many are always under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.pool import ApartError
+from kvplan.simulate.replica import Replica, Trace
+from kvplan.simulate.results import Answer
+from kvplan.simulate.scheduler import Step
+from kvplan.simulate.settings import Engine, check
+
+_NEVER = 1 << 61
+
+
+class _Closed(Replica):
+    """coming requests have no time yet; each that ends brings the next one."""
+
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, in_flight: int, *, merged: bool) -> None:
+        super().__init__(trace, engine, time, jump=True, rows=False, merged=merged)
+        self.rows_due = [
+            row if place < in_flight else Arrival(_NEVER, row.prompt, row.answer, row.ids, row.priority)
+            for place, row in enumerate(trace.arrivals)
+        ]
+        self.arrivals = self.rows_due  # type: ignore[assignment]
+        self.released = in_flight
+
+    def end(self, step: Step) -> None:
+        before = self.scheduler.unfinished
+        super().end(step)
+        for _ in range(before - self.scheduler.unfinished):
+            if self.released < len(self.rows_due):
+                row = self.trace.arrivals[self.released]
+                self.rows_due[self.released] = Arrival(
+                    self.now, row.prompt, row.answer, row.ids, row.priority
+                )
+                self.released += 1
+
+
+def simulate_closed(
+    rows: Sequence[Arrival], wide: int, engine: Engine, time: Clock, in_flight: int
+) -> Answer:
+    """Serve requests of which ``in_flight`` are always under way (their own times do not count).
+
+    Raises KvplanError where one can never be admitted, or is refused by max_model_len.
+    """
+    check(engine)
+    long = next((row for row in rows if row.prompt >= engine.length), None)
+    if long is not None:
+        raise KvplanError(
+            "request-never-fits",
+            f"a prompt of {long.prompt:,} tokens is refused by max_model_len {engine.length:,}",
+            help="give a larger max_model_len",
+        )
+    trace = Trace([Arrival(0, row.prompt, row.answer, row.ids, row.priority) for row in rows], wide)
+    try:
+        return _Closed(trace, engine, time, in_flight, merged=True).run()
+    except ApartError:
+        return _Closed(trace, engine, time, in_flight, merged=False).run()
