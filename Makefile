@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance vllm live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance vllm sglang live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz         100,000 bent inputs (under 3 minutes on 2 cores); FUZZ_SEED=1 for others"
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
+	@echo "make sglang       ask SGLang 0.5.23's own planner on the CPU (own venv, about 2 GB)"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
@@ -50,7 +51,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not sglang and not gpu" $(PYTEST_ARGS)
 
 test: lint unit
 
@@ -70,7 +71,7 @@ COVERED := tests/core tests/engines tests/budget tests/test_known_cases.py tests
 	tests/test_api.py tests/comparison/test_sglang_pools.py tests/plans/test_worked_plans.py
 
 coverage: $(VENV)/.test
-	$(BIN)/python -m coverage run -m pytest -q -m "not vllm and not llamacpp and not gpu" $(COVERED)
+	$(BIN)/python -m coverage run -m pytest -q -m "not vllm and not llamacpp and not sglang and not gpu" $(COVERED)
 	$(BIN)/python -m scripts.coverage_ratchet
 
 mutants: $(VENV)/.test
@@ -96,6 +97,24 @@ conformance: $(VENV)/.test
 
 vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests $(PYTEST_ARGS)
+
+# What SGLang imports while it plans; its kernel packages are props of the test (tests/engines/sglang_stage.py).
+# torchvision must not be there: its wheel is built for CUDA and breaks the import of transformers.
+SGLANG_IMPORTS := torch==2.13.0 transformers==5.19.0 compressed-tensors==0.18.0 openai==2.8.0 numpy pydantic \
+	fastapi pillow psutil orjson msgspec einops requests packaging tqdm pybase64 pyzmq uvicorn uvloop aiohttp \
+	scipy numba sentencepiece triton partial_json_parser setproctitle prometheus-client python-multipart xxhash \
+	zstandard interegular tiktoken regex gguf torch_memory_saver IPython dill nvidia-ml-py distro easydict \
+	watchfiles
+
+.venv-sglang/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-sglang
+	.venv-sglang/bin/python -m pip install --quiet --no-deps sglang==0.5.23
+	.venv-sglang/bin/python -m pip install --quiet $(SGLANG_IMPORTS)
+	.venv-sglang/bin/python -m pip install --quiet pytest hypothesis --editable .
+	@touch $@
+
+sglang: .venv-sglang/.ready
+	.venv-sglang/bin/python -m pytest -m sglang tests/engines $(PYTEST_ARGS)
 
 live: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/live $(PYTEST_ARGS)
@@ -136,4 +155,4 @@ golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cli --update-golden
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

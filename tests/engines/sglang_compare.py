@@ -14,7 +14,8 @@ from typing import Any
 
 from kvplan.api import load_gpu, make_settings
 from kvplan.engines.base import has_kind
-from kvplan.engines.sglang.engine import Sglang, allocations
+from kvplan.engines.sglang.engine import Sglang, allocations, pools_of
+from kvplan.engines.sglang.shown import image_reserve
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu
@@ -65,6 +66,8 @@ def ours(model: Model, case: Mapping[str, Any]) -> dict[str, Any]:
         if result.refusal is not None:
             return {"refused": f"{result.refusal.code}: {result.refusal.message}"}
         shown = result.settings
+        made = pools_of(model, settings, Sglang.versions[-1])
+        assert made is not None
         pools = {one.name: one for one in allocations(model, settings)[0]}
     except KvplanError as error:
         return {"refused": f"{error.code}: {error.message}"}
@@ -87,6 +90,7 @@ def ours(model: Model, case: Mapping[str, Any]) -> dict[str, Any]:
             )
         ),
         "fraction": shown["mem_fraction_static"],
+        "images": image_reserve(model, made.arguments),
         "slots": shown.get("max_mamba_cache_size"),
         "per_request": shown.get("state_slots_per_request"),
         "table_bytes": shown["req_to_token_bytes"],
@@ -99,6 +103,7 @@ def ours(model: Model, case: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+_KV_WORDS = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _KV = ("k_buffer", "v_buffer", "kv_buffer")
 _STATE = ("mamba_cache.conv", "mamba_cache.temporal")
 
@@ -120,17 +125,23 @@ def theirs(answer: Mapping[str, Any]) -> dict[str, Any]:
         "chunk": said["chunked_prefill_size"],
         "graph": said["cuda_graph_max_bs"],
         "dtype": said["dtype"],
-        "kv": {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}.get(
-            answer["kv_dtype"], answer["kv_dtype"]
-        ),
+        "kv": _KV_WORDS.get(answer["kv_dtype"], answer["kv_dtype"]),
         "backend": "+".join(backends),
         "fraction": said["mem_fraction_static"],
+        "images": answer["mm_reserved_bytes"],
         "slots": states.get("max_mamba_cache_size"),
         "per_request": states.get("slots_per_request"),
         "table_bytes": _bytes(tensors["req_to_token"], ("req_to_token",), exact=True),
         "kv_bytes": _bytes(tensors["token_to_kv"], _KV),
         "state_bytes": _bytes(tensors["req_to_token"], _STATE),
     }
+
+
+def recorded(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of `sglang_ask`, with kvplan's words for element types."""
+    if "refused" in answer:
+        return dict(answer)
+    return {**answer, "kv": _KV_WORDS.get(answer["kv"], answer["kv"])}
 
 
 def _bytes(pool: tuple[str, list[list[Any]]], names: tuple[str, ...], *, exact: bool = False) -> int:

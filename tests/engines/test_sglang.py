@@ -108,6 +108,12 @@ def test_automatic_fraction(memory: int | None, tp: int, fraction: str) -> None:
     assert automatic_mem_fraction_static(memory, tp) == Fraction(fraction)
 
 
+def test_the_fraction_is_rounded_as_floating_point_is() -> None:
+    """64,512 of 81,920 MiB are 0.7875, which is a little less in binary."""
+    serving = Serving(tp=16, mla=True, graph_batch=512)
+    assert automatic_mem_fraction_static(81_920, serving=serving) == Fraction("0.787")
+
+
 def test_automatic_fraction_of_other_servings() -> None:
     memory = 81_559
     base = automatic_mem_fraction_static(memory)
@@ -446,7 +452,9 @@ def test_settings_that_do_not_start() -> None:
         ("lfm2-1.2b", {"block_size": 16, "disable_overlap_schedule": True}, "pages of 1"),
         ("lfm2-1.2b", {"mamba_radix_cache_strategy": "extra_buffer"}, "no extra_buffer"),
         ("llama-3.1-8b", {"mamba_radix_cache_strategy": "extra_buffer"}, "needs states"),
+        ("mamba-2.8b", {"mamba_radix_cache_strategy": "extra_buffer"}, "needs states"),
         ("deepseek-v4-flash", {"disable_hybrid_swa_memory": True}, "disable-hybrid-swa-memory"),
+        ("falcon-h1-7b", {"tp": 16}, "state heads"),
     )
     for card, options, words in refused:
         found = ask(card, tokens=100, **options).refusal

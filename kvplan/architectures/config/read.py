@@ -24,7 +24,6 @@ from kvplan.architectures.config.overlays import with_overlays
 from kvplan.architectures.config.quant_file import QUANT_KEY
 from kvplan.architectures.config.roles import Role, layer_count, role_of, shaped
 from kvplan.architectures.config.sanity import assumed, check_sizes
-from kvplan.architectures.config.sglang_facts import sglang_facts
 from kvplan.architectures.config.text_part import TextPart, find_text_part, unknown_type
 from kvplan.architectures.config.view import ConfigView, Sourced
 from kvplan.architectures.lineages import lineage_of
@@ -78,7 +77,6 @@ def read_config(
         facts={
             **other_facts(part),
             **engine_facts(part.view, length, quant_object(part, hf_quant_config), scheme),
-            **sglang_facts(part, length, scheme, len(drafts), (quant_object(part, None), hf_quant_config)),
         },
         provenance=Provenance(how="config", keys=keys),
         warnings=(*reason, *part.warnings, *warnings, *assumed(part, len(layers), keys), *quant_warnings),

@@ -19,6 +19,7 @@ from kvplan.engines.sglang.backends import (
     page_size_of,
 )
 from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
 from kvplan.engines.sglang.models import (
@@ -238,8 +239,8 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     given = options.count("draft_layers")
     draft = settings.speculative_model
     own = len(model.draft_layers) if draft is None else draft.num_layers
-    charged = own if draft is not None else model.facts.get("sglang_draft_layers", own)
-    layers = given if given is not None else int(charged or 0)
+    charged = own if draft is not None else facts_of(model).drafts
+    layers = given if given is not None else charged
     if not own and not given:
         raise KvplanError(
             "no-draft",

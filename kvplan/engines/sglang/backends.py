@@ -10,6 +10,7 @@ from __future__ import annotations
 from kvplan.dtypes import KvDtype
 from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
 from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
@@ -60,7 +61,7 @@ def backend_of(
         return "dsv4"
     found = settings.attention_backend.lower() if settings.attention_backend is not None else None
     if found is None:
-        found = _own(model, settings, device, strategy, options) or _default(model, settings, device, kv)
+        found = _own(model, settings, device, kv, strategy, options) or _default(model, settings, device, kv)
     _check(model, device, kv, found)
     return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
 
@@ -87,7 +88,9 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
     )
 
 
-def _own(model: Model, settings: Settings, device: Device, strategy: str, options: Options) -> str | None:
+def _own(
+    model: Model, settings: Settings, device: Device, kv: KvDtype, strategy: str, options: Options
+) -> str | None:
     """What the class's own override says (arg_groups/model_overrides); None: nothing."""
     name = class_of(model)
     hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
@@ -95,7 +98,9 @@ def _own(model: Model, settings: Settings, device: Device, strategy: str, option
     if is_sparse_latent(model):
         return "dsa"
     if has_kind(model, Kind.INDEXER):
-        return "fa4" if sm100 else "fa3" if hopper else None
+        if sm100:
+            return "trtllm_mha" if kv.name == "fp8_e4m3" else "fa4"
+        return "fa3" if hopper else None
     if sm100:
         return _own_sm100(model, settings, strategy, options)
     if is_large_hopper_vl(model, device):
@@ -121,7 +126,7 @@ def _own(model: Model, settings: Settings, device: Device, strategy: str, option
 
 
 def _windowed_exaone(model: Model) -> bool:
-    return class_of(model) in _EXAONE and bool(model.facts.get("sglang_window_pattern"))
+    return class_of(model) in _EXAONE and facts_of(model).windowed
 
 
 def _own_sm100(model: Model, settings: Settings, strategy: str, options: Options) -> str | None:
@@ -173,7 +178,7 @@ def _default(model: Model, settings: Settings, device: Device, kv: KvDtype) -> s
 
 def has_sinks(model: Model) -> bool:
     """ModelConfig._detect_attention_sinks: FlashInfer has no attention with sinks."""
-    return class_of(model) in SINKS or bool(model.facts.get("sglang_sinks"))
+    return class_of(model) in SINKS or facts_of(model).sinks
 
 
 def _check(model: Model, device: Device, kv: KvDtype, backend: str) -> None:

@@ -103,7 +103,8 @@ def automatic_mem_fraction_static(
         fraction = Fraction(95, 100)
     else:
         reserved = reserved_mib(gpu_mem_mib, asked)
-        fraction = Fraction(round(1000 * (gpu_mem_mib - reserved) / gpu_mem_mib), 1000)
+        # In floating point, as the engine rounds: 0.7875 is a little less there, and becomes 0.787.
+        fraction = Fraction(str(round((gpu_mem_mib - float(reserved)) / gpu_mem_mib, 3)))
     if asked.vision is not None:
         layers, hidden = asked.vision
         ratio = Fraction(layers * hidden * hidden, 24 * KIB * KIB)

@@ -13,6 +13,7 @@ from math import prod
 from kvplan.dtypes import scalar
 from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.arguments import Arguments
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import STATES
 from kvplan.errors import KvplanError
 from kvplan.families import (
@@ -78,7 +79,7 @@ def _with_encoder(model: Model, layers: list[Layer]) -> list[Layer]:
     """
     if not has_kind(model, Kind.CROSS):
         return layers
-    encoder = model.facts.get("sglang_encoder_rows")
+    encoder = facts_of(model).encoder
     if model.model_type == "whisper" and not encoder:
         raise KvplanError("unknown-rule", f"{model.id}: how many layers the encoder has is not known")
     found: list[Layer] = []

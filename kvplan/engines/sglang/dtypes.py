@@ -10,6 +10,7 @@ from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind, served_dtype
 from kvplan.engines.kv_support import unsupported
 from kvplan.engines.options import Options
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.models import class_of
 from kvplan.errors import KvplanError
@@ -20,7 +21,7 @@ from kvplan.settings import Settings
 VERSION = "0.5.23"
 _FP8_BY_CLASS = frozenset(("MuseSparkForConditionalGeneration",))
 _BF16_BY_CLASS = frozenset(("MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"))
-"""Classes that are served in one dtype whatever is asked (MODEL_OVERRIDES)."""
+"""Classes that are served in one dtype whatever is asked (MODEL_OVERRIDES); gpt-oss in mxfp4 is as well."""
 FP4 = ("nvfp4", "fp4_mx_block16")
 
 
@@ -37,6 +38,13 @@ def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing
         if found.name == "nvfp4" and device.nvidia:
             ways = ("use fp8_e4m3", "use fp4_mx_block16 with --attention-backend triton")
         raise KvplanError("unsupported-dtype", none.message, help=ways)
+    if has_kind(model, Kind.COMPRESSED) and device.nvidia and found.name != "fp8_e4m3":
+        # mem_cache/deepseek_v4_memory_pool.py: the rows of its pools are records of fp8, whatever is asked.
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang keeps DeepSeek-V4's cache in fp8_e4m3, not in {word}",
+            help="use fp8_e4m3",
+        )
     sparse = has_kind(model, Kind.COMPRESSED) or is_sparse_latent(model)
     if sparse and found.name not in ("bfloat16", "fp8_e4m3"):
         raise KvplanError(
@@ -52,15 +60,9 @@ def _automatic(model: Model, device: Device, dtype: Packing) -> str:
         return "fp8_e4m3"
     if is_sparse_latent(model):
         return "fp8_e4m3" if device.nvidia and device.major >= 10 else "bfloat16"
-    if class_of(model) in _FP8_BY_CLASS or kv_scheme_of(model) == "fp8":
+    if class_of(model) in _FP8_BY_CLASS or facts_of(model).fp8:
         return "fp8_e4m3"
     return dtype.name
-
-
-def kv_scheme_of(model: Model) -> str | None:
-    """``fp8`` where the checkpoint's quantisation makes ``auto`` an fp8 cache (configure_kv_cache_dtype)."""
-    found = model.facts.get("sglang_kv_scheme", model.kv_cache_scheme)
-    return found if isinstance(found, str) else None
 
 
 def is_sparse_latent(model: Model) -> bool:
@@ -109,7 +111,8 @@ def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: 
 
 def model_dtype(model: Model, settings: Settings) -> Packing:
     """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
-    if class_of(model) in _BF16_BY_CLASS:
+    mxfp4 = class_of(model) == "GptOssForCausalLM" and model.quantization == "mxfp4"
+    if mxfp4 or class_of(model) in _BF16_BY_CLASS:
         return scalar("bfloat16")
     if settings.dtype != "auto":
         return scalar(settings.dtype)

@@ -8,6 +8,7 @@ arg_groups/model_overrides/*.py, resolve_transformers_arch in model_loader/utils
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
 from kvplan.model import Model
@@ -127,9 +128,9 @@ def is_multimodal(model: Model) -> bool:
     name = class_of(model)
     if name in _TEXT_ONLY:
         return False
-    if name in _BOTH_ENCODERS and not model.facts.get("sglang_vision"):
+    if name in _BOTH_ENCODERS and facts_of(model).vision is None:
         return False
-    return name in MULTIMODAL or bool(model.facts.get("sglang_text_part"))
+    return name in MULTIMODAL or facts_of(model).text_part
 
 
 def has_prefill_graphs(model: Model) -> bool:
@@ -171,7 +172,7 @@ def refusal_of(model: Model) -> Refusal | None:
         if name and name not in SERVED and own:
             return Refusal("unsupported-model", f"SGLang 0.5.23 has no class for {name}")
         return None
-    if model.facts.get("sglang_remote_model"):
+    if facts_of(model).remote:
         return None  # the repository's own code may run through the transformers backend
     why = (
         "transformers' is not compatible with its backend"

@@ -7,9 +7,11 @@ ernie45_vl}.py.
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind, too_many_stages
+from kvplan.engines.base import has_kind, part_terms, too_many_stages
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
+from kvplan.engines.sglang.cells import store_of
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -26,8 +28,7 @@ _NO_ATTENTION_GROUPS = frozenset(
 
 def own_context(model: Model) -> int | None:
     """The longest context that the config states, by SGLang's keys; None for a model without a config."""
-    found = model.facts.get("sglang_model_len", model.max_model_len)
-    return found if isinstance(found, int) and found > 0 else None
+    return facts_of(model).length or None
 
 
 def refusal_of_settings(
@@ -54,18 +55,48 @@ def refusal_of_settings(
             f"SGLang does not start {name} with --disable-hybrid-swa-memory",
             help=("leave out --disable-hybrid-swa-memory",),
         )
-    return _strategy_refusal(model, settings, arguments) or too_many_stages(model, settings)
+    return (
+        _states_refusal(model, arguments)
+        or _strategy_refusal(model, settings, options, arguments)
+        or too_many_stages(model, settings)
+    )
 
 
-def _strategy_refusal(model: Model, settings: Settings, arguments: Arguments) -> Refusal | None:
+def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:
+    """Heads of a state are divided evenly, or not at all (configs/mamba_utils.py, divide)."""
+    ranks = arguments.state_tp
+    for run in model.runs:
+        for part in run.layer.parts:
+            if part.kind is not Kind.STATE or ranks == 1:
+                continue
+            terms = part_terms(part, store_of(arguments, part))
+            own = [term for term in terms if not term.name.startswith("conv")] or terms
+            uneven = [
+                factor.value
+                for term in own
+                for factor in term.factors
+                if factor.sharded and factor.value % ranks
+            ]
+            if uneven:
+                return Refusal(
+                    "unsupported-setting",
+                    f"SGLang does not divide the {uneven[0]:,} state heads of {model.id} over {ranks} ranks",
+                    help=("choose a --tp that divides them",),
+                )
+    return None
+
+
+def _strategy_refusal(
+    model: Model, settings: Settings, options: Options, arguments: Arguments
+) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
-    if not arguments.radix:
+    if options.flag("disable_radix_cache"):
         return None
     strategy, name = arguments.strategy, model.architecture or model.model_type
     extra = strategy in ("extra_buffer", "extra_buffer_lazy")
     if not uses_state_radix(model):
-        if extra and not has_kind(model, Kind.STATE):
-            why = f"--mamba-radix-cache-strategy {strategy} needs states, and {name} has none"
+        if extra:
+            why = f"--mamba-radix-cache-strategy {strategy} needs states that SGLang reuses: {name} has none"
             return Refusal("unsupported-setting", why, help=("leave out --mamba-radix-cache-strategy",))
         return None
     page = settings.block_size
@@ -74,6 +105,8 @@ def _strategy_refusal(model: Model, settings: Settings, arguments: Arguments) ->
             return _no_strategy(f"SGLang has no {strategy} for {name}")
         if page is not None and TRACK_INTERVAL % page:
             return _no_strategy(f"{TRACK_INTERVAL}, the interval of state tracking, is no multiple of {page}")
+        if strategy == "extra_buffer_lazy" and not arguments.overlap:
+            return _no_strategy("extra_buffer_lazy needs overlapped scheduling")
         return None
     if strategy != "no_buffer":
         return None

@@ -10,6 +10,7 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import is_large_hopper_vl
 from kvplan.engines.sglang.capacity import Serving, automatic_mem_fraction_static
 from kvplan.engines.sglang.cells import state_words
+from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import SERVED, class_of, has_prefill_graphs, has_window_pool, is_multimodal
 from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
@@ -111,7 +112,7 @@ def _automatic(model: Model, arguments: Arguments) -> Fraction:
         mla=has_kind(model, Kind.MLA),
         attn_dp=arguments.attn_dp if arguments.attn_dp > 1 else 0,
         deepep=arguments.moe_a2a_backend == "deepep",
-        vision=vision_of(model) if multimodal else None,
+        vision=facts_of(model).vision if multimodal else None,
     )
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)
 
@@ -128,15 +129,6 @@ def _prefill_limit(model: Model) -> int | None:
     if class_of(model).startswith("MuseGlimmerFor"):
         return 512
     return 4096 if "llama-2" in model.id.lower() else None
-
-
-def vision_of(model: Model) -> tuple[int, int] | None:
-    """Layers and width of the image encoder by which the automatic fraction is reduced; None without one."""
-    stated = model.facts.get("sglang_vision")
-    if not isinstance(stated, str):
-        return None
-    layers, _, width = stated.partition("x")
-    return int(layers), int(width)
 
 
 def image_reserve(model: Model, arguments: Arguments) -> int:

@@ -1,22 +1,27 @@
-"""What SGLang reads of a config and the layers do not carry, named ``sglang_*`` in ``Model.facts``.
+"""What SGLang reads of a config and the layers do not carry.
 
 sgl-project/sglang 0.5.23 utils/hf_transformers/common.py (get_context_length, get_hf_text_config, the
 registry of config classes), arg_groups/memory_hook.py (adjust_mem_fraction_for_vlm),
 layers/quantization/{modelopt_quant,compressed_tensors/compressed_tensors,fp8}.py and
-model_loader/weight_utils.py (get_quant_config). A fact that says nothing new is left out.
+model_loader/weight_utils.py (get_quant_config), model_runner_components/spec_aux_hidden_state.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kvplan.architectures.config.defaults import class_facts
 from kvplan.architectures.config.engine_facts import rope_entries
-from kvplan.architectures.config.text_part import TextPart
+from kvplan.architectures.config.facts import quant_object
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
 
-Facts = dict[str, int | str | bool | None]
 LENGTH_KEYS = (
     "max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings",
 )  # fmt: skip
@@ -61,46 +66,66 @@ _NO_VISION = frozenset(
 """Without a vision_config of their own these have none; other classes build the default one."""
 
 
-def sglang_facts(
-    part: TextPart,
-    max_model_len: int | None,
-    scheme: str | None,
-    drafts: int,
-    quantization: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
-) -> Facts:
-    """The facts of a config. max_model_len, scheme and drafts (layers that predict) are the model's own, as
-    the reader has them; quantization is config.json's object and ModelOpt's file beside it, None where
-    there is none."""
-    facts: Facts = {}
-    length = context_length(part.view)
-    if length != max_model_len:
-        facts["sglang_model_len"] = length
-    own = kv_scheme(*quantization)
-    if own != scheme:
-        facts["sglang_kv_scheme"] = own
-    vision = image_encoder(part.top.raw, part.top.model_type)
-    if part.top.model_type.startswith("mimo_v2") and "audio_config" not in part.top.raw:
+@record()
+class ConfigFacts:
+    """What SGLang reads of a config.
+
+    length: its context. fp8: ``auto`` is an fp8 cache. vision: layers and width of the image encoder. drafts:
+    prediction layers that are charged without a draft model. text_part: the text model is a part of the
+    config. remote: the repository brings a model class. windowed: Exaone's sliding_window_pattern is set.
+    encoder: Whisper's encoder layers. sinks: attention has sinks.
+    """
+
+    length: int | None
+    fp8: bool
+    vision: tuple[int, int] | None = None
+    drafts: int = 0
+    text_part: bool = False
+    remote: bool = False
+    windowed: bool = False
+    encoder: int | None = None
+    sinks: bool = False
+
+
+@lru_cache(maxsize=512)
+def facts_of(model: Model) -> ConfigFacts:
+    """The facts of a model's config. A card keeps the keys of the config that decide sizes: its own fields
+    say the length, the KV format and the prediction layers."""
+    drafts, fp8 = len(model.draft_layers), _field_says_fp8(model)
+    raw, quant = split_quant(model.config or {})
+    try:
+        part = find_text_part(raw)
+    except KvplanError:  # no config, or a GGUF file's keys
+        seen = VISION if "ForConditionalGeneration" in (model.architecture or "") else None
+        return ConfigFacts(model.max_model_len, fp8, seen, drafts)
+    whole = model.provenance.how == "config"
+    view, top = part.view, part.top.raw
+    vision = image_encoder(top, part.top.model_type)
+    if part.top.model_type.startswith("mimo_v2") and "audio_config" not in top:
         vision = None  # multimodal only with both encoders (configs/model_config.py)
-    if vision is not None:
-        facts["sglang_vision"] = f"{vision[0]}x{vision[1]}"
-    if len(part.levels) > 1:
-        facts["sglang_text_part"] = True
-    stated = part.view.get("num_nextn_predict_layers")
-    stated = stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else 0
-    if drafts and stated != drafts:
-        # Without a draft model's path the target's config counts, as it stands (spec_aux_hidden_state.py).
-        facts["sglang_draft_layers"] = stated
-    auto_map = part.top.raw.get("auto_map")
-    if isinstance(auto_map, Mapping) and "AutoModel" in auto_map:
-        facts["sglang_remote_model"] = True
-    if part.view.model_type.startswith("exaone") and part.view.get("sliding_window_pattern") is not None:
-        facts["sglang_window_pattern"] = True
-    encoder = part.view.get("encoder_layers") if part.view.model_type == "whisper" else None
-    if isinstance(encoder, int) and 0 < encoder < 10_000:
-        facts["sglang_encoder_rows"] = encoder
-    if _has_sinks(part.view):
-        facts["sglang_sinks"] = True
-    return facts
+    auto_map = top.get("auto_map")
+    return ConfigFacts(
+        length=context_length(view) if whole else model.max_model_len or context_length(view),
+        fp8=kv_scheme(quant_object(part, None), quant) == "fp8" if whole else fp8,
+        vision=vision,
+        drafts=_whole_number(view.get("num_nextn_predict_layers")) if whole else drafts,
+        text_part=len(part.levels) > 1,
+        remote=isinstance(auto_map, Mapping) and "AutoModel" in auto_map,
+        windowed=view.model_type.startswith("exaone") and view.get("sliding_window_pattern") is not None,
+        encoder=_whole_number(view.get("encoder_layers")) or None if view.model_type == "whisper" else None,
+        sinks=_has_sinks(view),
+    )
+
+
+def _field_says_fp8(model: Model) -> bool:
+    method = model.quantization or ""
+    scaled = method.startswith(("modelopt", "compressed", "fp8", "mxfp8"))
+    return scaled and (model.kv_cache_scheme or "").startswith("fp8")
+
+
+def _whole_number(value: Any) -> int:
+    usable = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10_000
+    return int(value) if usable else 0
 
 
 def context_length(view: ConfigView) -> int:

@@ -1,0 +1,234 @@
+"""Ask the installed SGLang how it sizes its pools: run as a program, cases in, answers out (JSON lines).
+
+    python tests/engines/sglang_ask.py h100 < CASES
+
+Each case is one line: {"name", "gpu", "config", "quant", "args": fields of ServerArgs, "rest_memory": bytes
+left for the cache}. All GPUs of a call have one compute capability. A case runs in a fork of a process on the
+stage of `sglang_stage`, so that nothing of one case is left for the next. SGLang's own code resolves the
+arguments, reads the config and sizes the pools; no formula is written again. The answer has the figures that
+kvplan gives, or "refused" with SGLang's own words and the step in which it said so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import types
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+OPTIONAL = ("custom code", "does not recognize this architecture")
+"""What transformers says of a config whose class is in its repository."""
+
+
+def _loaded(config: Any) -> Any:
+    """What pool sizing asks of the loaded model: its class's own window, and its quantisation."""
+    from sglang.srt.configs.load_config import LoadConfig
+    from sglang.srt.model_loader.loader import _get_quantization_config
+    from sglang.srt.model_loader.utils import get_model_architecture
+
+    found, _ = get_model_architecture(config)
+    model = types.SimpleNamespace()
+    ask = getattr(found, "get_attention_sliding_window_size", None)
+    if ask is not None:
+        window = _window(ask, found, config)
+        model.get_attention_sliding_window_size = lambda: window
+    if config.quantization is not None:
+        model.quant_config = _get_quantization_config(config, LoadConfig())
+    return model
+
+
+def _window(ask: Any, found: Any, config: Any) -> Any:
+    """The method is asked of something that has the config in the places where classes look for it."""
+    inside = [
+        one
+        for one in vars(sys.modules[found.__module__]).values()
+        if isinstance(one, type) and one is not found and hasattr(one, ask.__name__)
+    ]
+    for own in (config.hf_config, config.hf_text_config):
+        shell = types.SimpleNamespace(config=own, text_config=config.hf_text_config)
+        shell.model = shell.language_model = shell
+        if inside:  # a wrapper asks its language model
+            text = types.SimpleNamespace(config=config.hf_text_config)
+            method = getattr(inside[0], ask.__name__)
+            setattr(text, ask.__name__, lambda method=method, text=text: method(text))
+            shell.language_model = text
+        with suppress(AttributeError, TypeError):
+            return ask(shell)
+    return None
+
+
+def _generic(folder: Path) -> None:
+    """A config class of the file's own keys, where the class lies in the model's repository."""
+    from transformers import AutoConfig, PretrainedConfig
+
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    AutoConfig.register(kind, type("Generic", (PretrainedConfig,), {"model_type": kind}), exist_ok=True)
+
+
+def _arguments(folder: Path, args: dict[str, Any]) -> Any:
+    from sglang.srt.server_args import ServerArgs
+
+    made = ServerArgs(model_path=str(folder), **args)
+    try:
+        made.resolve_once()
+    except ValueError as error:
+        if not any(words in str(error) for words in OPTIONAL):
+            raise
+        _generic(folder)
+        made = ServerArgs(model_path=str(folder), **args)
+        made.resolve_once()
+    return made
+
+
+def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any]:
+    from sglang.srt.configs.model_config import AttentionArch, ModelConfig
+    from sglang.srt.mem_cache import kv_cache_configurator as sizing
+    from sglang.srt.mem_cache.kv_cache_dtype import configure_kv_cache_dtype
+    from sglang.srt.model_executor.model_runner_components.layer_setup import resolve_layer_indices
+    from sglang.srt.model_executor.model_runner_components.load_model_utils import (
+        resolve_sliding_window_size,
+    )
+    from sglang.srt.model_executor.model_runner_components.spec_aux_hidden_state import (
+        resolve_spec_aux_hidden_state_config,
+    )
+    from sglang.srt.runtime_context import (
+        SpawnRanks,
+        get_exec,
+        get_mm,
+        get_model,
+        get_parallel,
+        get_schedule,
+        get_spec,
+        publish,
+    )
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+    from sglang_stage import Ranks, make_prop
+
+    args = _arguments(folder, case["args"])
+    publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
+    config = ModelConfig.from_server_args(args)
+    step[0] = "model"
+    model = _loaded(config)
+    parallel, schedule = get_parallel(), get_schedule()
+    spec = SpeculativeAlgorithm.from_string(get_spec().speculative_algorithm)
+    step[0] = "pools"
+    layers = resolve_layer_indices(model=model, model_config=config, is_draft_worker=False)
+    window = resolve_sliding_window_size(model, config)
+    word, kv = configure_kv_cache_dtype(
+        server_args_kv_cache_dtype=get_model().kv_cache_dtype, model=model, model_dtype=config.dtype,
+        is_draft_worker=False, is_dflash=spec.is_dflash_family(), speculative_draft_attention_backend=None,
+    )  # fmt: skip
+    drafts = resolve_spec_aux_hidden_state_config(
+        server_args=args, model_config=config, spec_algorithm=spec, is_draft_worker=False
+    )
+    pools = sizing.KVCacheConfigurator(
+        device="cuda", gpu_id=0, attn_dp_size=parallel.attn_dp_size, pp_size=1, pp_group=Ranks(), model=model,
+        model_config=config, server_args=args, kv_cache_dtype=kv, model_dtype=config.dtype,
+        kv_cache_dtype_str=get_model().kv_cache_dtype if word is None else word,
+        page_size=schedule.page_size,
+        sliding_window_size=None if isinstance(window, int) and window < 0 else window,
+        spec_algorithm=spec, is_draft_worker=False, post_capture_kv_active=False, spec_aux_config=drafts,
+        is_hybrid_swa=config.is_hybrid_swa, is_hybrid_swa_compress=config.is_hybrid_swa_compress,
+        use_mla_backend=config.attention_arch == AttentionArch.MLA, layer_info=layers,
+        forward_stream=make_prop("Stream")(), req_to_token_pool=None, token_to_kv_pool_allocator=None,
+        memory_pool_config=None,
+    )  # fmt: skip
+    images = sizing.mm_runtime_reservation_gb(
+        is_multimodal=config.is_multimodal, mm_feature_transport=get_mm().mm_feature_transport
+    )
+    free = case["rest_memory"] / (1 << 30) + images
+    sizing.get_available_gpu_memory = lambda *_args, **_kwargs: free
+    with parallel.override(world_group=Ranks(parallel.launch_world_size)):
+        found = pools._resolve_memory_pool_config(0)
+    states = pools.mambaish_config is not None
+    backends = [str(backend) for backend in sizing.attention_backends()]
+    return {
+        "tokens": found.max_total_num_tokens,
+        "window": found.swa_max_total_num_tokens or None,
+        "requests": found.max_running_requests,
+        "page": schedule.page_size,
+        "context": config.context_len,
+        "chunk": schedule.chunked_prefill_size,
+        "graph": get_exec().graph.cuda_graph_config.decode.max_bs,
+        "dtype": str(config.dtype).removeprefix("torch."),
+        "kv": str(kv).removeprefix("torch."),
+        "backend": "+".join(dict.fromkeys(backends)),
+        "fraction": schedule.mem_fraction_static,
+        "images": round(images * (1 << 30)),
+        "slots": schedule.max_mamba_cache_size if states else None,
+        "per_request": pools._calculate_mamba_ratio() if states else None,
+    }
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's figures for one case, or its refusal."""
+    step = ["arguments"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="case-") as name:
+            # The folder's name is the model's path, which one of SGLang's rules looks at.
+            folder = Path(name) / case["name"].replace("/", "__")
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
+            if case.get("quant"):
+                (folder / "hf_quant_config.json").write_text(json.dumps(case["quant"]), encoding="utf-8")
+            return _sized(case, folder, step)
+    except ZeroDivisionError:
+        return {"refused": "pools: no memory is left for the cache"}  # its message divides by what is 0 here
+    except BaseException as error:
+        return {"refused": f"{step[0]}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+
+
+def _forked(case: dict[str, Any]) -> str:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(json.dumps(answer(case)))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said or json.dumps({"refused": "the process died"})
+
+
+def main() -> int:
+    """Import once, fork a case."""
+    import gc
+
+    os.environ.update(QUIET)
+    from sglang_stage import CARDS, Stage
+
+    stage = Stage(sys.argv[1])
+    logging.disable(logging.WARNING)
+    import sglang.srt.mem_cache.kv_cache_configurator
+    import sglang.srt.model_executor.model_runner
+    import sglang.srt.server_args  # noqa: F401
+    from sglang.srt.models.registry import ModelRegistry
+
+    ModelRegistry.resolve_model_cls(["LlamaForCausalLM"])
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        case = json.loads(line)
+        card = CARDS[case["gpu"]]
+        if card.capability != stage.card.capability:
+            raise SystemExit(f"{case['gpu']} has another compute capability than {sys.argv[1]}")
+        stage.card = card
+        sys.__stdout__.write(_forked(case) + "\n")  # type: ignore[union-attr]
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

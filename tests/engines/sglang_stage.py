@@ -1,0 +1,143 @@
+"""A stage set on which SGLang 0.5.23 believes that it runs on an NVIDIA GPU: no driver, kernels or weights.
+
+Only for asking its planner (`sglang_ask`): arguments are resolved and pools sized, nothing is launched.
+Kernel packages are props of version 99.0, so backends are chosen as where all of them are installed. SGLang
+keeps the compute capability while it is imported: a process asks about one.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from vllm_stage import make_prop
+
+
+@dataclass(frozen=True)
+class Card:
+    """What SGLang asks of a device; memory as nvidia-smi says it."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_mib: int
+    processors: int
+
+
+CARDS = {
+    "h100": Card("NVIDIA H100 80GB HBM3", (9, 0), 81559, 132),
+    "h200": Card("NVIDIA H200", (9, 0), 143771, 132),
+    "a100": Card("NVIDIA A100-SXM4-80GB", (8, 0), 81920, 108),
+    "l40s": Card("NVIDIA L40S", (8, 9), 46068, 142),
+    "l4": Card("NVIDIA L4", (8, 9), 23034, 58),
+    "b200": Card("NVIDIA B200", (10, 0), 183359, 148),
+}
+KERNELS = frozenset("sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi".split())
+"""Packages that are built for CUDA: props here, installed or not."""
+
+
+class _Prop(types.ModuleType):
+    """A module in which everything is to be found, and nothing does anything."""
+
+    __version__ = "99.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        prop = make_prop(name)
+        setattr(self, name, prop)
+        return prop
+
+
+class _Props:
+    """Finds every module of KERNELS."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        if name.partition(".")[0] not in KERNELS:
+            return None
+        return importlib.machinery.ModuleSpec(name, _Props, is_package=True)  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: Any) -> types.ModuleType:
+        module = _Prop(spec.name)
+        module.__path__ = []
+        return module
+
+    @staticmethod
+    def exec_module(module: types.ModuleType) -> None:
+        """Nothing is in a prop."""
+
+
+class Ranks:
+    """A process group of which this process is the first rank; collectives give back what they were given."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.world_size, self.rank, self.rank_in_group, self.local_rank = size, 0, 0, 0
+        self.ranks = list(range(size))
+        self.first_rank, self.last_rank = 0, size - 1
+        self.is_first_rank, self.is_last_rank = True, size == 1
+        self.cpu_group = self.device_group = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda value=None, *args, **kwargs: value
+
+
+class Stage:
+    """torch and nvidia-smi say that this machine has the card."""
+
+    def __init__(self, gpu: str) -> None:
+        self.card = CARDS[gpu]
+        import torch
+        import transformers.models.auto.processing_auto  # noqa: F401  before torchvision is a prop
+
+        sys.meta_path.append(_Props)  # type: ignore[arg-type]
+        torch.version.cuda = "13.0"
+        cuda: Any = torch.cuda
+        answers = {
+            "is_available": True, "is_initialized": True, "device_count": 64, "current_device": 0,
+            "memory_allocated": 0, "memory_reserved": 0, "max_memory_allocated": 0, "set_device": None,
+            "empty_cache": None, "synchronize": None, "_lazy_init": None,
+        }  # fmt: skip
+        for name, value in answers.items():
+            setattr(cuda, name, lambda *_args, _value=value, **_kwargs: _value)
+        cuda.get_device_properties = lambda *_args, **_kwargs: self._properties()
+        cuda.get_device_capability = lambda *_args, **_kwargs: self.card.capability
+        cuda.get_device_name = lambda *_args, **_kwargs: self.card.name
+        cuda.mem_get_info = lambda *_args, **_kwargs: (self.card.memory_mib << 20,) * 2
+        cuda.Stream = cuda.Event = make_prop("Stream")
+        cuda.current_stream = cuda.default_stream = lambda *_args, **_kwargs: make_prop("Stream")()
+        cuda.stream = lambda *_args, **_kwargs: nullcontext()
+        run = subprocess.run
+        subprocess.run = lambda command, *args, **kwargs: (  # type: ignore[assignment]
+            self._smi(command) if _is_smi(command) else run(command, *args, **kwargs)
+        )
+
+    def _properties(self) -> Any:
+        major, minor = self.card.capability
+        return types.SimpleNamespace(
+            name=self.card.name, major=major, minor=minor, total_memory=self.card.memory_mib << 20,
+            multi_processor_count=self.card.processors, is_integrated=False, warp_size=32, gcnArchName="",
+            shared_memory_per_block_optin=232_448, shared_memory_per_multiprocessor=233_472, uuid="GPU-0",
+            L2_cache_size=50 << 20, regs_per_multiprocessor=65_536, max_threads_per_multi_processor=2_048,
+        )  # fmt: skip
+
+    def _smi(self, command: Sequence[str]) -> Any:
+        words = " ".join(command)
+        said = "580.65\n"
+        if "memory.total" in words:
+            said = f"{self.card.memory_mib}\n" * 8
+        elif "compute_cap" in words:
+            said = ".".join(str(part) for part in self.card.capability) + "\n"
+        return types.SimpleNamespace(returncode=0, stdout=said, stderr="")
+
+
+def _is_smi(command: Any) -> bool:
+    return isinstance(command, (list, tuple)) and bool(command) and command[0] == "nvidia-smi"
