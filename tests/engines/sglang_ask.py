@@ -11,6 +11,7 @@ kvplan gives, or "refused" with SGLang's own words and the step in which it said
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -108,8 +109,9 @@ def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any
         publish,
     )
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-    from sglang_stage import Ranks, make_prop
 
+    stage = importlib.import_module("sglang_stage")
+    ranks, prop = stage.Ranks, stage.make_prop
     args = _arguments(folder, case["args"])
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
     config = ModelConfig.from_server_args(args)
@@ -128,7 +130,7 @@ def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any
         server_args=args, model_config=config, spec_algorithm=spec, is_draft_worker=False
     )
     pools = sizing.KVCacheConfigurator(
-        device="cuda", gpu_id=0, attn_dp_size=parallel.attn_dp_size, pp_size=1, pp_group=Ranks(), model=model,
+        device="cuda", gpu_id=0, attn_dp_size=parallel.attn_dp_size, pp_size=1, pp_group=ranks(), model=model,
         model_config=config, server_args=args, kv_cache_dtype=kv, model_dtype=config.dtype,
         kv_cache_dtype_str=get_model().kv_cache_dtype if word is None else word,
         page_size=schedule.page_size,
@@ -136,7 +138,7 @@ def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any
         spec_algorithm=spec, is_draft_worker=False, post_capture_kv_active=False, spec_aux_config=drafts,
         is_hybrid_swa=config.is_hybrid_swa, is_hybrid_swa_compress=config.is_hybrid_swa_compress,
         use_mla_backend=config.attention_arch == AttentionArch.MLA, layer_info=layers,
-        forward_stream=make_prop("Stream")(), req_to_token_pool=None, token_to_kv_pool_allocator=None,
+        forward_stream=prop("Stream")(), req_to_token_pool=None, token_to_kv_pool_allocator=None,
         memory_pool_config=None,
     )  # fmt: skip
     images = sizing.mm_runtime_reservation_gb(
@@ -144,7 +146,7 @@ def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any
     )
     free = case["rest_memory"] / (1 << 30) + images
     sizing.get_available_gpu_memory = lambda *_args, **_kwargs: free
-    with parallel.override(world_group=Ranks(parallel.launch_world_size)):
+    with parallel.override(world_group=ranks(parallel.launch_world_size)):
         found = pools._resolve_memory_pool_config(0)
     states = pools.mambaish_config is not None
     backends = [str(backend) for backend in sizing.attention_backends()]
@@ -207,9 +209,8 @@ def main() -> int:
     import gc
 
     os.environ.update(QUIET)
-    from sglang_stage import CARDS, Stage
-
-    stage = Stage(sys.argv[1])
+    set_up = importlib.import_module("sglang_stage")
+    stage = set_up.Stage(sys.argv[1])
     logging.disable(logging.WARNING)
     import sglang.srt.mem_cache.kv_cache_configurator
     import sglang.srt.model_executor.model_runner
@@ -221,7 +222,7 @@ def main() -> int:
     gc.freeze()
     for line in sys.stdin:
         case = json.loads(line)
-        card = CARDS[case["gpu"]]
+        card = set_up.CARDS[case["gpu"]]
         if card.capability != stage.card.capability:
             raise SystemExit(f"{case['gpu']} has another compute capability than {sys.argv[1]}")
         stage.card = card

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
-from kvplan.readers.cards.index import read_cards
-from kvplan.readers.datafiles import data_dir
+from kvplan.files.cards.index import read_cards
+from kvplan.files.datafiles import data_dir
 from tests.recorded import record
 
 GIB = 2**30

