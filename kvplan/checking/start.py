@@ -17,7 +17,7 @@ from kvplan.engines.budget.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
-from kvplan.plans.question import caches_in_host, pools_of, requests_of, start_of
+from kvplan.plans.question import caches_in_host, generated_of, pools_of, requests_of, start_of
 from kvplan.plans.serve import host_tiers
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import Budget, Refusal, SizeResult
@@ -171,8 +171,7 @@ class Started:
 
     def generated(self, tokens: int) -> int | None:
         """Of a request of this length those tokens that the workload says are generated."""
-        shapes = self.plan.workload.shapes if self.plan.workload is not None else ()
-        return next((shape.output_tokens for shape in shapes if shape.tokens == tokens), None)
+        return generated_of(self.plan, tokens)
 
     def share(self, tokens: int, *, safe: bool | None = None) -> Fraction | None:
         """The share of one pool that is reserved for so many tokens; None where the engine takes none."""

@@ -19,6 +19,7 @@ from kvplan.cli.options import PLAN_CHOICE, values_of
 from kvplan.cli.plan_options import PLANNED, SHARED
 from kvplan.cli.plan_word import NO_DEFAULTS, is_plan_file, plan_of
 from kvplan.cli.typed import size_command
+from kvplan.engines.base import generated
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_new, write_whole
 from kvplan.planning.results import PlanResult
@@ -95,7 +96,10 @@ def look_of(result: PlanResult) -> list[str]:
         return []
     plan = result.best
     longest = max(shape.tokens for shape in result.shapes)
-    return size_command(plan.model, plan.engine, replace(settings_of(plan), tokens=longest, requests=1))
+    asked = replace(settings_of(plan), tokens=longest, requests=1)
+    if asked.answer_tokens == generated(longest, None):
+        asked = replace(asked, answer_tokens=None)
+    return size_command(plan.model, plan.engine, asked)
 
 
 def _values(given: Given, environment: Mapping[str, str] | None) -> dict[str, Any]:

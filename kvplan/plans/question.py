@@ -35,12 +35,19 @@ def requests_of(plan: Plan) -> int:
     return ceil_div(max(plan.require.requests or 0, flying), max(pools_of(plan), 1))
 
 
+def generated_of(plan: Plan, tokens: int | None) -> int | None:
+    """Of a request of this length the tokens generated, as the workload says; None: it says nothing."""
+    shapes = plan.workload.shapes if plan.workload is not None else ()
+    return next((max(1, shape.output_tokens) for shape in shapes if shape.tokens == tokens), None)
+
+
 def settings_of(plan: Plan) -> Settings:
     """The plan's settings with its question: so many requests of such a length on one pool."""
     tokens = tokens_of(plan)
     settings = replace(
         plan.settings,
         tokens=plan.settings.tokens if tokens is None else tokens,
+        answer_tokens=plan.settings.answer_tokens or generated_of(plan, tokens),
         requests=requests_of(plan) or plan.settings.requests,
     )
     host = plan.require.host_memory_bytes

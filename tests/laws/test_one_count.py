@@ -202,6 +202,19 @@ def random_plans(seed: int, count: int, folder: Path) -> Iterator[Plan]:
         yield from kvplan.load_plans(path)
 
 
+def test_the_answer_is_the_workloads(tmp_path: Path) -> None:
+    """4,000 + 64 tokens, not the eighth that is taken where nobody says it."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "kvplan: plan/v1\nmodel: deepseek-v2-lite\nengine: vllm\ngpu: h100-sxm-80gb\n"
+        "serve: {max_model_len: 8192}\n"
+        "workload: {input_tokens: 4000, output_tokens: 64, requests_in_flight: 1}\n"
+    )
+    (plan,) = kvplan.load_plans(path)
+    assert kvplan.size(plan).request.answer_tokens == 64
+    assert_one_count(plan)
+
+
 def test_random_plans(tmp_path: Path) -> None:
     started = 0
     for plan in random_plans(20261122, COUNT, tmp_path):
