@@ -20,7 +20,7 @@ from kvplan.api.options import (
 )
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import choose, fitted, fitted_safely
+from kvplan.engines.budget import choose, fitted
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask
@@ -53,7 +53,7 @@ def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
 
     choice = choose(plan.engine)
     if plan.require.pool == SAFE:
-        choice = replace(choice, fit=fitted_safely)
+        choice = replace(choice, pool=SAFE)
     return load_model(plan.model), choice, settings_of(plan)
 
 
@@ -210,7 +210,7 @@ def check(
     What is wrong with a plan is in the report (`CheckReport.exit_code`); a wrong question raises
     KvplanError(no-plans | unknown-environment | unknown-revision | bad-usage).
     """
-    from kvplan.checking import check_paths
+    from kvplan.api.checking.paths import check_paths
 
     if today is not None:
         from datetime import date
@@ -226,7 +226,7 @@ def check(
 def load_plans(path: str | Path, *, environment: str | None = None) -> tuple[Plan, ...]:
     """The plans of one file, or of all plan files in a folder. Raises KvplanError with every mistake of the
     first plan that is wrong."""
-    from kvplan.checking.load import Loader, files_of, known_environment
+    from kvplan.api.checking.load import Loader, files_of, known_environment
     from kvplan.files.plans.file import together
 
     readings = Loader().readings(files_of([path]), environment)

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from kvplan.checking.check import check_plan
-from kvplan.checking.paths import check_paths
 
-__all__ = ["check_paths", "check_plan"]
+__all__ = ["check_plan"]

@@ -8,11 +8,10 @@ from fractions import Fraction
 
 from kvplan.checking.case import Case
 from kvplan.errors import KvplanError
-from kvplan.files.plans.receipts import ReadReceipt
 from kvplan.plans.findings import Fact, Finding, Severity
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Evidence
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Figure, Receipt
+from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Figure, ReadReceipt, Receipt
 
 Found = Iterator[Finding]
 _NEAR = 50

@@ -29,7 +29,7 @@ def run(words: list[str], given: Given) -> Answer:
     if words.count(STDIN) > 1:
         raise KvplanError("bad-usage", "standard input can be read once only")
     form = _form(given)
-    from kvplan.checking import check_paths
+    from kvplan.api.checking.paths import check_paths
 
     report = check_paths(
         words,

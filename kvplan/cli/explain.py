@@ -18,7 +18,7 @@ def run(words: list[str], given: Given) -> Answer:
     asked = question(words, given)
     if len(asked.choices) * len(asked.variants) > 1:
         raise KvplanError("bad-usage", "explain answers one question: one engine, length, number and dtype")
-    model, choice = asked.models[0], replace(asked.choices[0], fit=None)
+    model, choice = asked.models[0], replace(asked.choices[0], pool=None)
     result = ask(model, choice, asked.variants[0])
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):

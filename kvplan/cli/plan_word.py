@@ -20,7 +20,7 @@ def is_plan_file(word: str) -> bool:
     """Whether a word names a plan file and no model card."""
     if not word.lower().endswith((".yaml", ".yml")):
         return False
-    from kvplan.checking.load import is_plan
+    from kvplan.api.checking.load import is_plan
 
     return is_plan(Path(word))
 

@@ -10,7 +10,8 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.folders import files_below, is_folder
-from kvplan.files.plans.receipts import ReadReceipt, counts_against, read_receipt
+from kvplan.files.plans.receipts import counts_against, read_receipt
+from kvplan.plans.receipt import ReadReceipt
 from kvplan.report.layout import Span, line
 from kvplan.report.words import command
 from kvplan.results import SCHEMA_VERSION

@@ -47,24 +47,30 @@ class Engine(Protocol):
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult: ...
 
 
+LIKELY, SAFE = "likely", "safe"
+"""The figures of a budget's pool."""
+
+
 @record()
 class Choice:
     """An engine and the version whose rules apply; ``warning`` when that is not the one asked for.
 
-    asked: the version as written, which may name a patch release. fit: answers in the engine's place, with
-    what a named GPU leaves for the cache.
+    asked: the version as written, which may name a patch release. pool: LIKELY or SAFE, where answers have
+    the pool that a named GPU leaves for the cache.
     """
 
     engine: Engine
     version: str
     warning: str | None = None
     asked: str | None = None
-    fit: Callable[[Model, Choice, Settings], SizeResult] | None = None
+    pool: str | None = None
 
     def size(self, model: Model, settings: Settings) -> SizeResult:
         """The engine's answer, fitted to a GPU where it can be."""
-        if self.fit is not None:
-            return self.fit(model, self, settings)
+        if self.pool is not None:
+            from kvplan.engines.budget import with_pool
+
+            return with_pool(model, self, settings)
         return self.engine.size(model, settings, self.version)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvplan.record import record
 
@@ -125,3 +125,10 @@ def digest_of(body: Mapping[str, Any]) -> str:
     plain = {key: value for key, value in body.items() if key != "digest"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class ReadReceipt(NamedTuple):
+    """A receipt, and whether its digest is that of its content."""
+
+    receipt: Receipt
+    intact: bool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
-from kvplan.files.plans.receipts import ReadReceipt, counts_against
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Receipt
+from kvplan.files.plans.receipts import counts_against
+from kvplan.plans.receipt import CONFIRMED, REHEARSAL, ReadReceipt, Receipt
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB

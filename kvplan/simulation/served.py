@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.budget import fitted, fitted_safely
 from kvplan.engines.folders import having, part_of, title_of
 from kvplan.engines.scheduling import Scheduling
 from kvplan.engines.traits import traits_of
@@ -90,7 +89,7 @@ def serve(
         )
     asked = replace(settings, tokens=None, requests=1)
     notes: list[str] = []
-    result = _sized(model, replace(choice, fit=fitted), asked, required=True)
+    result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Scheduling = part.scheduling(model, asked, choice.version)
     release = release_of(facts.release, notes)
@@ -98,7 +97,7 @@ def serve(
     if pool != SAFE:
         engines.append((LIKELY, engine_of(facts, result, release)))
     if pool != LIKELY and result.budget is not None:
-        safe = _sized(model, replace(choice, fit=fitted_safely), asked, required=pool == SAFE)
+        safe = _sized(model, replace(choice, pool=SAFE), asked, required=pool == SAFE)
         if safe is not None:
             engines.append((SAFE, engine_of(facts, safe, release)))
         else:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kvplan
-from kvplan.checking.load import find_plans
+from kvplan.api.checking.load import find_plans
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckReport
 from tests.plans.helpers import HEAD

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 from kvplan.engines import choose_engine
-from kvplan.engines.base import Choice
+from kvplan.engines.base import LIKELY, SAFE, Choice
 from kvplan.engines.folders import FOLDERS, part_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
@@ -48,7 +48,12 @@ class _Module(Protocol):
 
 def choose(spec: str) -> Choice:
     """The engine and version of ``vllm@0.32``, whose answers have a budget where a GPU is named."""
-    return replace(choose_engine(spec), fit=fitted)
+    return replace(choose_engine(spec), pool=LIKELY)
+
+
+def with_pool(model: Model, choice: Choice, settings: Settings) -> SizeResult:
+    """The engine's answer with the pool that the choice asks for."""
+    return (fitted_safely if choice.pool == SAFE else fitted)(model, choice, settings)
 
 
 def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:

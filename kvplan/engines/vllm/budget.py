@@ -45,7 +45,7 @@ class Known:
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the stage that decides. Raises KvplanError(bad-setting)."""
-    return _fit(model, replace(choice, fit=None), _DECIDES.values(settings))
+    return _fit(model, replace(choice, pool=None), _DECIDES.values(settings))
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -18,6 +18,7 @@ from kvplan.plans.receipt import (
     REFUTED,
     REHEARSAL,
     STOPPED,
+    ReadReceipt,
     Receipt,
     digest_of,
     receipt_from,
@@ -107,13 +108,6 @@ class ReceiptFile(_Strict):
     )
     attention: list[AttentionEntry] = Field(default=[], description="attention over pages, check by check")
     digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
-
-
-class ReadReceipt(NamedTuple):
-    """A receipt, and whether its digest is that of its content."""
-
-    receipt: Receipt
-    intact: bool
 
 
 def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:

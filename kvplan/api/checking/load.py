@@ -15,11 +15,12 @@ from kvplan.files.folders import files_below, is_folder
 from kvplan.files.json_input import regular_size
 from kvplan.files.plans.file import ALL, Reading, read_plan_file, read_plan_text, together
 from kvplan.files.plans.merge import Bring, Files, nothing
-from kvplan.files.plans.receipts import ReadReceipt, read_receipt
+from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.sources import open_model
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
 from kvplan.plans.plan import Mark, Plan
+from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.serve import flags_of
 
 SUFFIXES = (".yaml", ".yml")

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from kvplan.checking.git import Revision
-from kvplan.checking.load import (
+from kvplan.api.checking.git import Revision
+from kvplan.api.checking.load import (
     STDIN,
     SUFFIXES,
     Found,
