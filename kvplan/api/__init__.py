@@ -20,7 +20,7 @@ from kvplan.api.options import (
 )
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import choose, fitted
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask
@@ -188,7 +188,7 @@ def compare(
         gpu=gpu,
         gpu_words=None if seen is None else seen.words,
         card=card,
-        fit=fitted,
+        with_budget=True,
         tolerance=parse_number("tolerance", tolerance),
     )
 

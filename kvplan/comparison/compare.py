@@ -23,7 +23,6 @@ from kvplan.comparison.memory import (
     BUDGET_ROWS,
     POOL,
     UTILISATION,
-    Fit,
     blocks_row,
     budget_of,
     budget_rows,
@@ -63,7 +62,7 @@ def compare(
     gpu: Gpu | None = None,
     gpu_words: str | None = None,
     card: Gpu | None = None,
-    fit: Fit | None = None,
+    with_budget: bool = False,
     budget: Budget | None = None,
     tolerance: Fraction = TOLERANCE,
 ) -> Comparison:
@@ -71,8 +70,8 @@ def compare(
 
     overrides: parsed settings by name (kvplan.settings.Settings) that count before the log's. engine: rules
     to use (``vllm@0.19``), else those of the printed version. gpu: told by the log, gpu_words:
-    how; card: one of the printed memory where several kinds have it. fit: makes the engine's memory budget,
-    whose lines are compared too; budget: one made before. tolerance: share by which a figure may be off.
+    how; card: one of the printed memory where several kinds have it. with_budget: the memory budget's
+    lines are compared too; budget: one made before. tolerance: share by which a figure may be off.
     Raises KvplanError for settings that nobody knows.
     """
     if observation.engine not in ENGINES:
@@ -85,8 +84,8 @@ def compare(
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
         return _cannot(model, observation, error.message, recognised)
-    if budget is None and fit is not None and traits_of(observation.engine).budget_checked:
-        budget, said = budget_of(model, recognised, observation, fit, gpu or card)
+    if budget is None and with_budget and traits_of(observation.engine).budget_checked:
+        budget, said = budget_of(model, recognised, observation, gpu or card)
         recognised = replace(recognised, notes=(*recognised.notes, *said))
     return _Run(model, observation, recognised, predictor, budget, tolerance).comparison()
 

@@ -14,17 +14,13 @@ from fractions import Fraction
 from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
 from kvplan.comparison.results import ComparedRow, row_of
-from kvplan.engines.base import Choice
+from kvplan.engines.budget import fitted
 from kvplan.engines.observed import Observation
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import Budget, SizeResult
-from kvplan.settings import Settings
+from kvplan.results import Budget
 from kvplan.units import gib
-
-Fit = Callable[[Model, Choice, Settings], SizeResult]
-"""An engine's answer with its budget: kvplan.engines.budget.fitted."""
 
 POOL = "available_kv_bytes"
 BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"
@@ -42,7 +38,7 @@ _FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL)
 
 
 def budget_of(
-    model: Model, recognised: Recognised, observation: Observation, fit: Fit, gpu: Gpu | None
+    model: Model, recognised: Recognised, observation: Observation, gpu: Gpu | None
 ) -> tuple[Budget | None, tuple[str, ...]]:
     """The budget of the engine that the log is of, and what is to be said of it; None: and why not.
 
@@ -68,7 +64,7 @@ def budget_of(
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
         settings = replace(settings, cpu_offload_gb=Fraction(offload))
     try:
-        result = fit(model, recognised.choice, settings)
+        result = fitted(model, recognised.choice, settings)
     except KvplanError as error:
         return None, (f"no memory budget: {error.message}",)
     if result.budget is None:

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvplan.architectures.config.engine_facts import LENGTH_KEYS, SCALED
 from kvplan.architectures.config.plain import HEADS, WIDTHS
 from kvplan.architectures.config.text_part import TextPart
 from kvplan.architectures.config.view import LARGEST, ConfigView, check_integer
 from kvplan.dtypes import SCALARS, scalar
 from kvplan.errors import KvplanError
 
-# vllm-project/vllm 0.32 vllm/transformers_utils/model_arch_config_convertor.py, derive_max_model_len_and_key:
-# the smallest of these counts.
-_LENGTH_KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
-)
 # Read only where none of those is there: LED, RWKV, OpenELM.
 _OTHER_LENGTH_KEYS = ("max_decoder_position_embeddings", "context_length", "max_context_length")
-# Rope types whose files already state the scaled length (vllm/config/model.py, _get_and_verify_max_len).
-_ALREADY_SCALED = frozenset({"su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"})
 _LAYER_WORDS = ("attention", "conv", "hybrid")
 
 # Config values that one engine's rule or another needs as they stand (vLLM's block alignment and defaults).
@@ -74,7 +60,7 @@ def longest_context(part: TextPart) -> int | None:
     one. Source: vllm-project/vllm 0.32 vllm/config/model.py, _get_and_verify_max_len.
     """
     view = part.view
-    lengths = [found for key in _LENGTH_KEYS if (found := _length(view, key)) is not None]
+    lengths = [found for key in LENGTH_KEYS if (found := _length(view, key)) is not None]
     own = _length(view, "model_max_length")
     length = own if own is not None else min(lengths, default=None)
     if length is None:
@@ -104,7 +90,7 @@ def _scaled(length: int, model_type: str, view: ConfigView) -> int:
         return length
     factor: Any = 1
     for rope in _ropes(view):
-        if rope_type(rope) not in _ALREADY_SCALED:
+        if rope_type(rope) not in SCALED:
             factor = rope.get("factor", factor)
     if factor is None:
         return length
