@@ -97,7 +97,7 @@ def test_grouped_caches_since_the_tokens_line_changed() -> None:
     )
     found = _of(text)
     assert _all_agree(found)
-    assert "since 0.21 this line is concurrency × length 8,192" in (found.row("kv_tokens").explanation or "")
+    assert "since 0.20 this line is concurrency × length 8,192" in (found.row("kv_tokens").explanation or "")
     assert "7 groups of 10 layers pay for 70; the model has 62" in (found.row("kv_tokens").explanation or "")
 
 
@@ -111,7 +111,7 @@ def test_the_version_that_is_not_said_is_found() -> None:
     # Rules that somebody named are not replaced: the explanation says what would agree.
     named = _of(text, model="gemma-3-27b", engine="vllm@0.32", enable_prefix_caching=False, tolerance="0.001")
     assert named.verdict is Verdict.DIFFERS
-    assert "rules of vLLM 0.2" in (named.row("kv_tokens").explanation or "")
+    assert "rules of vLLM 0.19" in (named.row("kv_tokens").explanation or "")
 
 
 def test_printed_gib_are_rounded() -> None:

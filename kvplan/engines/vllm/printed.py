@@ -13,9 +13,9 @@ from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 
-TOKENS_CHANGED = "0.21"
+TOKENS_CHANGED = "0.20"
 """Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
-RULES_CHANGED = ("0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
+RULES_CHANGED = ("0.19", "0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 NO_RELEASE = (0, 1)
 """Builds from a checkout say 0.1: they are no release."""
 
@@ -112,8 +112,8 @@ def tokens_line(predictor: Any, axis: Any) -> Iterator[str]:
         own = figures.tokens // dcp
         yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
         return
-    # The same blocks and the same settings, with the other release's line only.
-    other = Choice(predictor.choice.engine, "0.20" if rules.tokens_from_concurrency else "0.22")
+    # The same blocks and the same settings, with the line of a release on the other side of the change.
+    other = Choice(predictor.choice.engine, "0.19" if rules.tokens_from_concurrency else TOKENS_CHANGED)
     try:
         alike = (
             type(predictor)(predictor.model, other, predictor.settings).at("blocks", figures.blocks).tokens
