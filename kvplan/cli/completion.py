@@ -59,6 +59,22 @@ def _targets() -> Iterable[str]:
     return TARGETS
 
 
+def _trace_formats() -> Iterable[str]:
+    from kvplan.files.traces.formats import FORMATS
+
+    return FORMATS
+
+
+def _routers() -> Iterable[str]:
+    from kvplan.simulation.fleet import ROUTERS
+
+    return ROUTERS
+
+
+def _executors() -> Iterable[str]:
+    return ("auto", "serial", "processes", "dask", "ray")
+
+
 _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "models": _models,
     "gpus": _gpus,
@@ -69,6 +85,9 @@ _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "formats": _formats,
     "targets": _targets,
     "objectives": _objectives,
+    "trace_formats": _trace_formats,
+    "routers": _routers,
+    "executors": _executors,
 }
 
 

@@ -12,10 +12,12 @@ for the answer before it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import cos, exp, gamma, log, pi, sqrt
+from pathlib import Path
 
 from kvplan.errors import KvplanError, did_you_mean
+from kvplan.files.traces.servegen import Client, read_clients
 from kvplan.record import record
 from kvplan.simulate.names import Arrival
 from kvplan.simulation.load import Load
@@ -45,17 +47,23 @@ class Asked:
     turns: int = 1
     think: float = 30.0
     seed: int = 1
+    servegen: str = ""
+    start: float = 0.0
+    seconds: float = 600.0
 
 
 _KINDS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("requests", "input", "output", "prefix", "turns", "seed"), int),
     **dict.fromkeys(("rate", "cv", "input_cv", "output_cv", "think"), float),
-    "arrivals": str,
+    **dict.fromkeys(("arrivals", "servegen"), str),
+    **dict.fromkeys(("start", "seconds"), float),
 }
+_OF_CLIENTS = ("servegen", "start", "seconds", "rate", "seed")
 _BOUNDS = {
     "requests": (1, MOST_REQUESTS), "rate": (1e-6, 1e6), "cv": (0.05, 20), "input": (1, MOST_TOKENS),
     "output": (1, MOST_TOKENS), "input_cv": (0, 10), "output_cv": (0, 10), "prefix": (0, MOST_TOKENS),
     "turns": (1, 1000), "think": (0, 1e6), "seed": (0, 2**63),
+    "start": (0, 1e9), "seconds": (1, 1e6),
 }  # fmt: skip
 
 
@@ -79,6 +87,12 @@ def asked_of(text: str) -> Asked:
         if isinstance(number, (int, float)) and not low <= number <= high:
             raise KvplanError("bad-load", f"{key} is {value[:40]}: {low:g} to {high:g} can be generated")
         found[key] = number
+    alien = next((key for key in found if "servegen" in found and key not in _OF_CLIENTS), None)
+    if alien is not None:
+        raise KvplanError(
+            "bad-load", f"{alien} belongs to a load without clients",
+            help="beside servegen: start, seconds, rate (a factor), seed; --first 1000 for so many requests",
+        )  # fmt: skip
     if found.get("arrivals", "poisson") not in ARRIVALS:
         raise KvplanError(
             "bad-load", f"arrivals {found['arrivals']!r} are unknown", help="arrivals: " + ", ".join(ARRIVALS)
@@ -88,6 +102,8 @@ def asked_of(text: str) -> Asked:
 
 def generated(asked: Asked) -> Load:
     """The load."""
+    if asked.servegen:
+        return of_clients(read_clients(Path(asked.servegen)), asked)
     chance = random.Random(asked.seed).random
     gap = gaps(asked.arrivals, asked.cv, chance)
     rows: list[Arrival] = []
@@ -112,6 +128,35 @@ def generated(asked: Asked) -> Load:
         f"{asked.arrivals}, cv {asked.cv:g}" if asked.arrivals not in ("poisson", "even") else asked.arrivals
     )
     return Load(tuple(rows), BLOCK, f"generated, seed {asked.seed}", words)
+
+
+def of_clients(clients: Sequence[Client], asked: Asked) -> Load:
+    """What ServeGen's clients send in ``seconds`` from ``start`` on, each with its own rate, spread and
+    lengths; ``rate`` is a factor on all rates. Raises KvplanError(bad-load) where none sends anything then.
+    """
+    rows: list[Arrival] = []
+    end = asked.start + asked.seconds
+    for number, client in enumerate(clients):
+        chance = random.Random(asked.seed * 1_000_003 + number).random
+        for first, last, rate, cv, kind in client.windows:
+            if last <= asked.start or first >= end:
+                continue
+            gap, at = gaps(kind, cv, chance), max(first, asked.start)
+            while (at := at + gap() / (rate * asked.rate)) < min(last, end):
+                inputs, outputs = client.lengths_at(at)
+                rows.append(
+                    Arrival(round((at - asked.start) * _SECOND), inputs.at(chance()), outputs.at(chance()))
+                )
+                if len(rows) > MOST_REQUESTS:
+                    raise KvplanError("bad-load", f"more than {MOST_REQUESTS:,} requests", help="seconds=600")
+    if not rows:
+        raise KvplanError(
+            "bad-load", f"no client of {asked.servegen} sends anything in these {asked.seconds:g} s",
+            help="start=43200,seconds=600: other hours",
+        )  # fmt: skip
+    rows.sort(key=lambda one: one.at_ns)
+    name = Path(asked.servegen).name
+    return Load(tuple(rows), 1, name, f"ServeGen, {len(clients)} clients, seed {asked.seed}")
 
 
 def gaps(kind: str, cv: float, chance: Callable[[], float]) -> Callable[[], float]:

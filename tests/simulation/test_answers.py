@@ -240,7 +240,8 @@ def test_generated_sessions_contain_what_was_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["requests=x", "reqests=4", "rate=0", "requests", "rate=nan", "arrivals=weekly"]
+    "words",
+    ["requests=x", "reqests=4", "rate=0", "requests", "rate=nan", "arrivals=weekly", "servegen=x,turns=2"],
 )
 def test_words_that_say_no_load(words: str) -> None:
     with pytest.raises(KvplanError) as caught:
@@ -307,3 +308,45 @@ def test_a_closed_load_keeps_as_many_under_way(
         assert admitted[number] >= ends[number - flight]
     if flight * -(-(prompt + answer) // 16) <= blocks:
         assert run.preemptions == 0
+
+
+def _client(folder: Any, number: int, rows: str, lengths: str) -> None:
+    (folder / f"chunk-{number}-trace.csv").write_text(rows)
+    data = {"0": {"input_tokens": lengths, "output_tokens": "{7: 1.0}", "reason_ratio": "{}"}}
+    (folder / f"chunk-{number}-dataset.json").write_text(json.dumps(data))
+
+
+def test_servegens_clients_send_what_they_say(tmp_path: Any) -> None:
+    _client(
+        tmp_path, 0, "0,0,0,,0,0\n600,2.0,1.5,Gamma,0.4,1\n1200,4.0,1.0,Weibull,1,1\n", "{50: 0.25, 60: 0.75}"
+    )
+    _client(tmp_path, 1, "600,1.0,1.0,Gamma,1,1\n1200,0,0,,0,0\n", "{900: 1.0}")
+    load = generated(asked_of(f"servegen={tmp_path},start=600,seconds=600,seed=3"))
+    counts = {size: sum(one.prompt == size for one in load.arrivals) for size in (50, 60, 900)}
+    assert sum(counts.values()) == len(load.arrivals)
+    assert counts[900] == pytest.approx(600, rel=0.2)
+    assert counts[50] + counts[60] == pytest.approx(1200, rel=0.2)
+    assert counts[60] / counts[50] == pytest.approx(3, rel=0.3)
+    assert all(0 <= one.at_ns < 600 * 10**9 and one.answer == 7 for one in load.arrivals)
+    twice = generated(asked_of(f"servegen={tmp_path},start=600,seconds=600,seed=3,rate=2"))
+    assert len(twice.arrivals) == pytest.approx(2 * len(load.arrivals), rel=0.2)
+    with pytest.raises(KvplanError, match="sends anything"):
+        generated(asked_of(f"servegen={tmp_path},start=0,seconds=600"))
+
+
+@pytest.mark.parametrize(
+    "rows", ["600,x,1,Gamma,1,1", "600,1", "600,1,1,Cauchy,1,1", "600,-1,1,Gamma", "9,1,1,Gamma\n9,1,1,Gamma"]
+)
+def test_clients_that_are_none(rows: str, tmp_path: Any) -> None:
+    _client(tmp_path, 0, rows + "\n", "{50: 1}")
+    with pytest.raises(KvplanError, match="no window of a client"):
+        generated(asked_of(f"servegen={tmp_path}"))
+
+
+@pytest.mark.beside
+def test_published_clients() -> None:
+    path = BESIDE / "traces" / "servegen_deepseek_r1.tar.gz"
+    if not path.is_file():
+        pytest.skip("the collection of traces is not beside the checkout")
+    load = generated(asked_of(f"servegen={path},start=43200,seconds=60"))
+    assert len(load.arrivals) > 50
