@@ -16,6 +16,7 @@ from kvplan.engines.sglang.backends import (
     backend_of,
     decode_backend_of,
     is_large_hopper_vl,
+    overridden_page,
     page_size_of,
 )
 from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
@@ -127,7 +128,8 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     decode_backend = decode_backend_of(model, settings, device, backend)
     page_size = page_size_of(model, settings, device, backend, decode_backend)
     radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
-    strategy, overlap = _strategy(model, settings, options, radix=radix)
+    paged = (overridden_page(model, settings, device, backend) or 1) > 1
+    strategy, overlap = _strategy(model, settings, options, radix=radix, paged=paged)
     check_fp4(model, kv, backend, device)
     ratio = options.share("swa_full_tokens_ratio")
     own_ratio = RATIO_OVERRIDES.get(class_of(model))
@@ -258,14 +260,16 @@ def _draft_windows(model: Model, settings: Settings, options: Options) -> int:
     return window_layers(source) if has_window_pool(source) else 0
 
 
-def _strategy(model: Model, settings: Settings, options: Options, *, radix: bool) -> tuple[str, bool]:
+def _strategy(
+    model: Model, settings: Settings, options: Options, *, radix: bool, paged: bool
+) -> tuple[str, bool]:
     """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
     overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
     strategy = options.word("mamba_radix_cache_strategy") or "auto"
     overlap = not options.flag("disable_overlap_schedule") and settings.pipeline_parallel_size == 1
     if strategy != "auto" or not radix or not uses_state_radix(model):
         return strategy, overlap
-    wanted = not options.flag("disable_overlap_schedule") or (settings.block_size or 1) > 1
+    wanted = not options.flag("disable_overlap_schedule") or paged
     if wanted and has_extra_buffer(model):
         return "extra_buffer", overlap
     return "no_buffer", False

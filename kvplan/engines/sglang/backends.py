@@ -223,6 +223,14 @@ def _named(model: Model, *stems: str) -> bool:
     return any(own[0].startswith(stem) or own[1].startswith(stem.replace("_", "")) for stem in stems)
 
 
+def overridden_page(model: Model, settings: Settings, device: Device, backend: str) -> int | None:
+    """--page-size as the states' strategy sees it: Qwen3.5's hybrids set it on SM100 (qwen3_5.py)."""
+    sm100 = device.nvidia and device.major == 10
+    if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
+        return 64 if backend == "trtllm_mha" else 1
+    return settings.block_size
+
+
 def page_size_of(model: Model, settings: Settings, device: Device, backend: str, decode: str) -> int:
     """--page-size (here block_size), made what the model or the backend needs; 1 by default."""
     asked = settings.block_size
@@ -231,8 +239,7 @@ def page_size_of(model: Model, settings: Settings, device: Device, backend: str,
     if is_sparse_latent(model):
         return 64
     sm100 = device.nvidia and device.major == 10
-    if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
-        asked = 64 if backend == "trtllm_mha" else 1
+    asked = overridden_page(model, settings, device, backend)
     if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
         return asked or (128 if device.major in (9, 10) else 1)
     either = (backend, decode)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
+from kvplan.engines.sglang.backends import overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
@@ -99,7 +100,7 @@ def _strategy_refusal(
             why = f"--mamba-radix-cache-strategy {strategy} needs states that SGLang reuses: {name} has none"
             return Refusal("unsupported-setting", why, help=("leave out --mamba-radix-cache-strategy",))
         return None
-    page = settings.block_size
+    page = overridden_page(model, settings, arguments.device, arguments.backend)
     if extra:
         if not has_extra_buffer(model):
             return _no_strategy(f"SGLang has no {strategy} for {name}")
@@ -114,7 +115,8 @@ def _strategy_refusal(
         return _no_strategy(f"the states of {name} are kept without a buffer, which takes pages of 1 only")
     if arguments.overlap:
         return _no_strategy("no_buffer does not go with overlapped scheduling")
-    if arguments.backend == "trtllm_mha" and settings.attention_backend is not None:
+    chosen = settings.attention_backend is not None or name.startswith("NemotronH")
+    if arguments.backend == "trtllm_mha" and chosen:  # a default that is found later is not looked at
         return _no_strategy("no_buffer does not go with the attention backend trtllm_mha")
     return None
 
