@@ -17,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from tests.engines.sglang_cases import TURNS, cases
 from tests.engines.sglang_compare import differences, ours, recorded
-from tests.recorded import model_of, record
+from tests.recorded import DATA, model_of, record
 
 RECORD: dict[str, Any] = record("sglang")
 CASES = {case["name"]: case for case in cases() if case["name"] in RECORD["answers"]}
@@ -62,3 +62,20 @@ def test_equal(turn: int) -> None:
     other = {name for name in names if any(part in name for part in DIFFERENT)}
     assert {name: fields for name in names if (fields := found(name)) and name not in other} == {}
     assert [name for name in other if not found(name)] == []
+
+
+def test_the_page_says_how_many() -> None:
+    """docs/engines.md has the figures of the record."""
+    answers = RECORD["answers"]
+    other = sum(any(part in name for part in DIFFERENT) for name in answers)
+    refused = sum("refused" in answer for answer in answers.values())
+    rows = {
+        "asked": len(answers) + len(RECORD["left"]),
+        "SGLang answers, every figure equal": len(answers) - refused - other,
+        "SGLang refuses, and so do the rules": refused,
+        "different, with a reason": other,
+    }
+    page = (DATA.parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
+    assert [
+        f"| {name} | {count} |" for name, count in rows.items() if f"| {name} | {count} |" not in page
+    ] == []
