@@ -68,11 +68,20 @@ def simulate(
     workload = None if plan is None else plan.workload
     if rate is None and workload is not None:
         rate = workload.requests_per_second
-    return simulate_load(
+    result = simulate_load(
         served, load, replicas=replicas_of(replicas, plan), router=router,
         target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
         search=search, helps=helps,
     )  # fmt: skip
+    return result if plan is None else _held(result, plan)
+
+
+def _held(result: SimulationResult, plan: Plan) -> SimulationResult:
+    """The answer with what of the plan's requirements does not hold, by the run that decides."""
+    from kvplan.checking.simulated import deciding, missed
+
+    run = dict(result.runs).get(deciding(plan), result.likely)
+    return replace(result, missed=tuple(finding.message for finding in missed(plan, run)))
 
 
 def replicas_for(model: ModelLike | Plan, *, trace: TraceLike | None = None, **asked: Any) -> ReplicasNeeded:

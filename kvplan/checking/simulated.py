@@ -35,7 +35,7 @@ def simulated(plan: Plan, model: Model) -> list[Finding]:
 
 def _found(plan: Plan, model: Model) -> list[Finding]:
     served, load, target = served_plan(plan, model), own_load(plan), target_of(plan)
-    case = (SAFE, SLOW) if plan.require.pool == SAFE else (LIKELY, LIKELY)
+    case = deciding(plan)
 
     def run(replicas: int) -> Outcome:
         dealt = Dealt(load, replicas * served.pools)
@@ -43,11 +43,11 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
             served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns
         )
 
-    found = list(_wrong(plan, run(plan.replicas)))
+    found = list(missed(plan, run(plan.replicas)))
     if not found:
         return []
     for replicas in dict.fromkeys(max(plan.replicas + 1, round(plan.replicas * by)) for by in _TRIED):
-        left = {one.code for one in _wrong(plan, run(replicas))}
+        left = {one.code for one in missed(plan, run(replicas))}
         found = [
             one if one.help or one.code in left else replace(one, help=(f"replicas: {replicas}",))
             for one in found
@@ -57,7 +57,13 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
     return found
 
 
-def _wrong(plan: Plan, run: Outcome) -> Iterator[Finding]:
+def deciding(plan: Plan) -> tuple[str, str]:
+    """The pool and the speed that decide what is required."""
+    return (SAFE, SLOW) if plan.require.pool == SAFE else (LIKELY, LIKELY)
+
+
+def missed(plan: Plan, run: Outcome) -> Iterator[Finding]:
+    """What of ``require`` a run does not keep."""
     require = plan.require
     if require.goodput is not None and run.goodput < require.goodput:
         yield _finding(

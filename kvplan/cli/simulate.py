@@ -18,7 +18,7 @@ from kvplan.cli.plan import seconds, share
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.simulate_options import SIMULATED
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
-from kvplan.plans.plan import Plan
+from kvplan.plans.plan import SAFE, Plan
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.results import SimulationResult
 from kvplan.units import parse_tokens
@@ -67,9 +67,12 @@ def run(words: list[str], given: Given) -> Answer:
 
 
 def _good(result: SimulationResult, plan: Plan | None) -> bool:
+    if result.missed:
+        return False
+    safe = plan is not None and plan.require.pool == SAFE
     if result.needed is not None:
-        return result.needed.likely is not None
-    return result.keeps
+        return (result.needed.safe if safe else result.needed.likely) is not None
+    return result.safely if safe else result.keeps
 
 
 def _rules(result: SimulationResult) -> str:

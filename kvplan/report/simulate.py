@@ -46,6 +46,8 @@ def _answer(result: SimulationResult, where: str) -> Screen:
         else:
             said = f"No: {many} would not {verb.removesuffix('s')} {target_words(target)}."
     lines = wrapped(head + said, style="" if good else "bad")
+    for text in result.missed:
+        lines += wrapped(f"No: {text}.", style="bad")
     rates = result.sustainable
     if rates is not None:
         least = "at least " if rates.at_least else ""

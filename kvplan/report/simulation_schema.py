@@ -132,6 +132,7 @@ class SimulationEntry(_Strict):
     saturated_runs: int
     runs: list[RunEntry]
     helps: list[HelpEntry]
+    missed: list[str] = Field(description="what of a plan's require does not hold")
     notes: list[str]
 
 

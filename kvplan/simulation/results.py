@@ -63,7 +63,8 @@ class ReplicasNeeded:
 class SimulationResult:
     """runs: one for each pool and speed, the likely one first, with their names. needed: where replicas were
     asked for. sustainable: requests/s of one replica. most_hits: the share of prompt tokens that a cache
-    without limit would have had. pool_blocks: of one scheduler, by pool."""
+    without limit would have had. missed: what of a plan's ``require`` does not
+    hold. pool_blocks: of one scheduler, by pool."""
 
     model: str
     engine: str
@@ -87,7 +88,7 @@ class SimulationResult:
     most_hits: float = 0.0
     helps: tuple[Help, ...] = ()
     notes: tuple[str, ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
+    missed: tuple[str, ...] = ()
     schema_version: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -195,6 +196,7 @@ class SimulationResult:
                  "ttft_p99_seconds": one.ttft_p99_seconds}
                 for one in self.helps
             ],
+            "missed": list(self.missed),
             "notes": list(self.notes),
         }  # fmt: skip
 

@@ -350,3 +350,29 @@ def test_published_clients() -> None:
         pytest.skip("the collection of traces is not beside the checkout")
     load = generated(asked_of(f"servegen={path},start=43200,seconds=60"))
     assert len(load.arrivals) > 50
+
+
+def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
+    """check and simulate say the same of what a plan requires, and more replicas mend what they can."""
+    from pathlib import Path
+
+    example = Path(__file__).parents[2] / "examples" / "plans" / "chat-llama-3.1-8b-trace-h100.yaml"
+    text = example.read_text(encoding="utf-8").replace("../traces", str(example.parents[1] / "traces"))
+    text = text.replace("hit_rate: 50%", "hit_rate: 90%").replace("goodput: 95%", "goodput: 99%")
+    text = text.replace("  ttft: 1s", "  requests_per_second: 30\n  ttft: 300ms").replace(
+        "tpot: 50ms", "tpot: 30ms"
+    )
+    path = tmp_path / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    (checked,) = kvplan.check(path).plans
+    found = {finding.code: finding for finding in checked.findings}
+    assert {"goodput-too-low", "hit-rate-too-low"} <= set(found)
+    assert found["goodput-too-low"].help[0].startswith("replicas: ")
+    assert not found["hit-rate-too-low"].help
+    (plan,) = kvplan.load_plans(path)
+    answer = kvplan.simulate(plan, search=False, helps=False)
+    assert set(answer.missed) == {found[code].message for code in ("goodput-too-low", "hit-rate-too-low")}
+    mended = kvplan.simulate(
+        plan, replicas=int(found["goodput-too-low"].help[0].split()[-1]), search=False, helps=False
+    )
+    assert mended.goodput.value >= 0.99
