@@ -14,7 +14,7 @@ from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.planning.ask import Demand
 from kvplan.planning.context import request_of
-from kvplan.plans.plan import QUALITIES, SAFE, Plan
+from kvplan.plans.plan import QUALITIES, SAFE, SIMULATED, Plan
 from kvplan.plans.serve import flag_for, flags_of, host_tiers, unsaid
 from kvplan.plans.workload import Workload
 from kvplan.settings import LONGEST, Settings
@@ -143,6 +143,7 @@ def successor(plan: Plan, best: Plan, *, replaced: bool, requests: int | None, c
             requests=number,
             tokens=plan.require.tokens,
             max_model_len=require.max_model_len if context else plan.require.max_model_len,
+            **{name: getattr(plan.require, name) for name in SIMULATED},
         )
         if not load_of(plan, requests).workload:
             workload = plan.workload

@@ -28,6 +28,10 @@ class Mark:
     shown: str
 
 
+SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
+"""Requirements that only a simulation of the workload's trace says anything of."""
+
+
 @record()
 class Requirements:
     """What must hold. None = not asked for.
@@ -58,8 +62,7 @@ class Requirements:
     @property
     def simulated(self) -> bool:
         """Whether anything is required that only a simulation of the workload's trace says."""
-        asked = (self.goodput, self.hit_rate, self.preemptions, self.ttft_seconds, self.tpot_seconds)
-        return any(one is not None for one in asked)
+        return any(getattr(self, name) is not None for name in SIMULATED)
 
 
 @record()

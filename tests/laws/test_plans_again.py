@@ -42,6 +42,8 @@ def kept(old: Plan, new: Plan) -> dict[str, tuple[object, object]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_is_found_passes(path: Path, tmp_path: Path) -> None:
     for plan in kvplan.load_plans(path, environment="all"):
+        if plan.require.simulated:
+            continue  # below
         result = kvplan.plan(plan, depth=False, top=1)
         best = result.best
         assert best is not None, result.reasons
@@ -54,6 +56,17 @@ def test_what_is_found_passes(path: Path, tmp_path: Path) -> None:
         assert report.exit_code == 0, [finding.message for finding in report.plans[0].findings]
         (read,) = kvplan.load_plans(written)
         assert (read.require, read.workload, read.settings) == (best.require, best.workload, best.settings)
+
+
+def test_a_trace_is_simulated_or_a_number_is_given() -> None:
+    (plan,) = kvplan.load_plans(FOLDER / "chat-llama-3.1-8b-trace-h100.yaml")
+    with pytest.raises(KvplanError, match="only a simulation says") as caught:
+        kvplan.plan(plan)
+    assert "kvplan simulate PLAN --replicas auto" in caught.value.help
+    result = kvplan.plan(plan, requests=24, depth=False, top=1)
+    assert result.best is not None
+    assert not kept(plan, result.best)
+    assert any("kvplan check simulates" in warning for warning in result.warnings)
 
 
 def a_plan(**changes: object) -> Plan:

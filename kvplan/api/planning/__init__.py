@@ -141,6 +141,9 @@ def plan(
         model, result.best, replaced=tokens is not None or workload is not None, requests=requests,
         context=objective == CONTEXT,
     )  # fmt: skip
+    if best.require.simulated:
+        unsought = "what it requires of its trace is not searched for: kvplan check simulates what is found"
+        result = replace(result, warnings=(*result.warnings, unsought))
     return replace(result, best=best)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kvplan.api import changed_settings
 from kvplan.api.planning.inputs import GpuLike, Sizes, choices_of
 from kvplan.engines.base import Choice
+from kvplan.errors import KvplanError
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, FEWEST, REQUESTS, Demand, SpeedOf
 from kvplan.plans.fleet import Fleet, Offer
@@ -93,6 +94,13 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
     """(keywords, what else). What was given beside the plan counts first: another load (tokens, a workload)
     replaces the workload and the requests that are required, another number both numbers."""
     own, require = from_plan.load_of(plan, given.requests), plan.require
+    alone = given.requests is None and given.arrival is None and given.tokens is None
+    if require.simulated and alone and own.mix is not None and own.mix.requests_in_flight is None:
+        raise KvplanError(
+            "bad-usage",
+            f"how many requests of the trace of {plan.name} are there at once, only a simulation says",
+            help=("kvplan simulate PLAN --replicas auto", "--requests 64 plans for so many at once"),
+        )
     replaced = given.tokens is not None or given.workload is not None
     changes: dict[str, Any] = {}
     if replaced or own.mix is None:
