@@ -39,6 +39,7 @@ def engine_of(said: dict[str, Any]) -> Engine:
         chunked=said["enable_chunked_prefill"], threshold=said["long_prefill_token_threshold"],
         watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
         overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
+        release=said.get("release", "0.32"),
     )  # fmt: skip
 
 

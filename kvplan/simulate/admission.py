@@ -152,8 +152,7 @@ class Admission:
         request = waiting.head()
         if request.stale:
             return 0
-        threshold = engine.threshold if len(scheduler.running) + len(waiting) > 1 else 0
-        if not self._still(request, engine.batch - steady.count, threshold):
+        if not self._still(request, engine.batch - steady.count, scheduler.threshold()):
             return 0
         assert self.blocked is not None
         return self.blocked.until - 1 - steady.clock

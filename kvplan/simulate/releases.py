@@ -1,18 +1,52 @@
-"""The releases of vLLM whose scheduler is described here; others are refused, for its rules move every
-month."""
+"""The releases of vLLM whose scheduler is described here, and the rules in which they differ; others are
+refused, for its rules move every month."""
 
 from __future__ import annotations
 
 from kvplan.errors import RefusedError
-
-KNOWN = ("0.32",)
-"""Releases whose own scheduler was asked, with every scenario equal."""
+from kvplan.record import record
 
 
-def check_release(release: str) -> None:
-    if ".".join(release.split(".")[:2]) not in KNOWN:
+@record()
+class Rules:
+    """threshold_alone: whether long_prefill_token_threshold holds a prompt back that is the only request
+    (vllm-project/vllm vllm/v1/core/sched/scheduler.py, schedule: until 0.30); align: whether states kept at
+    block boundaries are cut as described here (_mamba_block_aligned_split: since 0.32); retention: whether
+    there is a prefix_cache_retention_interval (since 0.29)."""
+
+    threshold_alone: bool = False
+    align: bool = False
+    retention: bool = True
+
+
+KNOWN = {
+    "0.27": Rules(threshold_alone=True, retention=False),
+    "0.28": Rules(threshold_alone=True, retention=False),
+    "0.29": Rules(threshold_alone=True),
+    "0.30": Rules(threshold_alone=True),
+    "0.31": Rules(),
+    "0.32": Rules(align=True),
+}
+"""Releases whose own scheduler was asked, with every scenario of these rules equal."""
+
+
+def rules_of(release: str, align: bool = False) -> Rules:
+    """The rules of a release (``0.32`` or ``0.32.1``). align: whether states are kept at block boundaries.
+
+    Raises RefusedError where they are not known.
+    """
+    rules = KNOWN.get(".".join(release.split(".")[:2]))
+    if rules is None:
         raise RefusedError(
             "not-simulated",
             f"how vLLM {release} schedules is not known here",
             help=f"use a release whose scheduler was asked: {', '.join(KNOWN)}",
         )
+    if align and not rules.align:
+        known = ", ".join(name for name, other in KNOWN.items() if other.align)
+        raise RefusedError(
+            "not-simulated",
+            f"where vLLM {release} cuts prompts whose states are kept at block boundaries is not known here",
+            help=f"use {known}, or mamba_cache_mode none",
+        )
+    return rules

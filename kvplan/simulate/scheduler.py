@@ -56,6 +56,7 @@ class Scheduler:
         self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
         self.ranked = engine.policy == PRIORITY
         self.overlap = engine.overlap
+        self.threshold_alone = engine.rules.threshold_alone
         self.admission = Admission(self)
         self.last = Step()
         self.unfinished = 0
@@ -65,11 +66,16 @@ class Scheduler:
         self.waiting.add(request)
         self.unfinished += 1
 
+    def threshold(self) -> int:
+        """The most tokens of a prompt in one step, 0: any; since 0.31 a request alone is not held back."""
+        alone = len(self.running) + len(self.waiting) < 2 and not self.threshold_alone
+        return 0 if alone else self.engine.threshold
+
     def schedule(self) -> Step:
         step, engine, steady = Step(), self.engine, self.steady
         self.gone = steady.stepping = False
         self.memory.fresh.clear()
-        threshold = engine.threshold if len(self.running) + len(self.waiting) > 1 else 0
+        threshold = self.threshold()
         budget = engine.batch
         served = False
         if steady.count:

@@ -6,7 +6,7 @@ from math import gcd, lcm
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
-from kvplan.simulate.releases import check_release
+from kvplan.simulate.releases import Rules, rules_of
 from kvplan.units import ceil_div
 
 FULL, WINDOW, CHUNK, STATE = "full", "window", "chunk", "state"
@@ -53,6 +53,11 @@ class Engine:
     def depth(self) -> int:
         """Steps that are under way at once."""
         return 2 if self.overlap else 1
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of its release."""
+        return rules_of(self.release, _aligns(self))
 
     @property
     def unit(self) -> int:
@@ -125,7 +130,11 @@ def check(engine: Engine) -> None:
             "state blocks wider than the finest hash (partial prefix hits) are not simulated",
             help=f"give every group blocks of {engine.unit} tokens",
         )
-    check_release(engine.release)
+    if engine.retention is not None and not engine.rules.retention:
+        raise KvplanError(
+            "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
+            help="leave it out, or use 0.29 or later",
+        )  # fmt: skip
 
 
 def _check_group(engine: Engine, group: Group) -> None:
@@ -151,6 +160,10 @@ def _check_group(engine: Engine, group: Group) -> None:
             "not-simulated", "vLLM has no prefix caching for chunks beside groups of other block sizes",
             help=f"give every group blocks of {group.block} tokens, or switch prefix caching off",
         )  # fmt: skip
+
+
+def _aligns(engine: Engine) -> bool:
+    return engine.states == ALIGN and any(group.kind == STATE for group in engine.groups)
 
 
 def _finer_states(engine: Engine) -> bool:
