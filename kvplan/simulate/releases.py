@@ -19,7 +19,7 @@ class Rules:
     retention: bool = True
 
 
-KNOWN = {
+RULES = {
     "0.27": Rules(threshold_alone=True, retention=False),
     "0.28": Rules(threshold_alone=True, retention=False),
     "0.29": Rules(threshold_alone=True),
@@ -27,7 +27,9 @@ KNOWN = {
     "0.31": Rules(),
     "0.32": Rules(align=True),
 }
-"""Releases whose own scheduler was asked, with every scenario of these rules equal."""
+
+KNOWN = tuple(RULES)
+"""Releases whose own scheduler was asked, with every scenario of these rules equal; the newest is last."""
 
 
 def rules_of(release: str, align: bool = False) -> Rules:
@@ -35,7 +37,7 @@ def rules_of(release: str, align: bool = False) -> Rules:
 
     Raises RefusedError where they are not known.
     """
-    rules = KNOWN.get(".".join(release.split(".")[:2]))
+    rules = RULES.get(".".join(release.split(".")[:2]))
     if rules is None:
         raise RefusedError(
             "not-simulated",
@@ -43,7 +45,7 @@ def rules_of(release: str, align: bool = False) -> Rules:
             help=f"use a release whose scheduler was asked: {', '.join(KNOWN)}",
         )
     if align and not rules.align:
-        known = ", ".join(name for name, other in KNOWN.items() if other.align)
+        known = ", ".join(name for name, other in RULES.items() if other.align)
         raise RefusedError(
             "not-simulated",
             f"where vLLM {release} cuts prompts whose states are kept at block boundaries is not known here",
