@@ -127,5 +127,5 @@ def test_the_shell_gets_its_words(run: Run) -> None:
         "COMP_CWORD": "3",
     }
     assert "h100-sxm-80gb" in run(environment=environment).out.split()
-    environment = {"_KVPLAN_COMPLETE": "complete_bash", "COMP_WORDS": "kvplan si", "COMP_CWORD": "1"}
+    environment = {"_KVPLAN_COMPLETE": "complete_bash", "COMP_WORDS": "kvplan siz", "COMP_CWORD": "1"}
     assert run(environment=environment).out.split() == ["size"]
