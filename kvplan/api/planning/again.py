@@ -95,7 +95,8 @@ def again_of(plan: Plan, given: Given) -> tuple[Given, Extra]:
     replaces the workload and the requests that are required, another number both numbers."""
     own, require = from_plan.load_of(plan, given.requests), plan.require
     alone = given.requests is None and given.arrival is None and given.tokens is None
-    if require.simulated and alone and own.mix is not None and own.mix.requests_in_flight is None:
+    counted = require.requests or (plan.workload is not None and plan.workload.requests_in_flight)
+    if require.simulated and alone and not counted:
         raise KvplanError(
             "bad-usage",
             f"how many requests of the trace of {plan.name} are there at once, only a simulation says",
