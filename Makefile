@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance vllm sglang live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -21,6 +21,7 @@ help:
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
 	@echo "make sglang       ask SGLang 0.5.23's own planner on the CPU (own venv, about 2 GB)"
+	@echo "make engines      ask a release's own planner: RELEASE=vllm@0.34 (the newest without; venv of make vllm)"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
@@ -115,6 +116,12 @@ SGLANG_IMPORTS := torch==2.13.0 transformers==5.19.0 compressed-tensors==0.18.0 
 
 sglang: .venv-sglang/.ready
 	.venv-sglang/bin/python -m pytest -m sglang tests/engines $(PYTEST_ARGS)
+
+# Fetches the release's wheel, asks its planner beside 0.32's environment, prints what differs and where its rule is.
+RELEASE ?=
+
+engines: .venv-vllm/.ready $(VENV)/.test
+	$(BIN)/python -m scripts.vllm_releases $(RELEASE) --python .venv-vllm/bin/python
 
 live: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/live $(PYTEST_ARGS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import types
@@ -414,9 +415,14 @@ def ask_all(cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as pipe:
-            found = json.loads(pipe.read() or '{"refused": "the process ended"}')
-        os.waitpid(child, 0)
-        yield found
+            said = pipe.read()
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        yield json.loads(said) if said else {"refused": f"the process ended: {_how(ended)}"}
+
+
+def _how(code: int) -> str:
+    """A status, or the signal (SIGKILL: the machine ran out of memory)."""
+    return signal.Signals(-code).name if code < 0 else f"status {code}"
 
 
 def main() -> int:

@@ -247,6 +247,8 @@ def _diff_kv(ask: Ask) -> Backend:
         return BACKENDS["FLASH_ATTN_DIFFKV"]
     if ask.quantized and not ask.fp8:
         raise NoBackendError(f"the DiffKV backends take only fp8 and fp8_e4m3 quantized caches, not {ask.kv}")
+    if not ask.rules.diff_triton:
+        raise NoBackendError(f"K and V of different width need FlashAttention 3: {ask.device.name}")
     triton_takes_fp8(ask, "Triton attention")
     return BACKENDS["TRITON_ATTN_DIFFKV"]
 

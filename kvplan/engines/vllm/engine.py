@@ -33,7 +33,7 @@ from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
 from kvplan.engines.vllm.served import Served
-from kvplan.engines.vllm.versions import VERSIONS, rules_of
+from kvplan.engines.vllm.versions import FIRST_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
@@ -259,6 +259,8 @@ def _warnings(
     model: Model, settings: Settings, resolved: Resolved, built: Built | None, version: str
 ) -> tuple[str, ...]:
     found = list(model.warnings)
+    if parse_version(version)[:2] < parse_version(FIRST_ASKED):
+        found.append(f"the rules of vLLM {version} were read, not checked against its own planner")
     size = resolved.block_size
     if built is not None and size is not None:
         found += [

