@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from kvplan.errors import KvplanError
 from kvplan.simulate.clock import Clock, StepTime
 from kvplan.simulate.names import Arrival, Names, name
 from kvplan.simulate.pool import ApartError, Run
+from kvplan.simulate.refusals import check_arrivals, never_fits
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
 from kvplan.simulate.scheduler import Scheduler, Step
@@ -32,6 +32,13 @@ class Trace:
     def __init__(self, arrivals: Sequence[Arrival], wide: int) -> None:
         self.arrivals, self.wide = tuple(arrivals), wide
         self._names: dict[tuple[int, int], Names] = {}
+        self._checked = False
+
+    def check(self) -> None:
+        """Raise KvplanError where a row is no request; once."""
+        if not self._checked:
+            check_arrivals(self.arrivals, self.wide)
+            self._checked = True
 
     def names(self, hashed: int, block: int) -> Names:
         found = self._names.get((hashed, block))
@@ -43,9 +50,11 @@ class Trace:
 def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, rows: bool = False) -> Answer:
     """Serve a trace. jump: take uniform steps together (the answer is the same); rows: keep every step's row.
 
-    Raises KvplanError where a request can never be admitted: vLLM would wait for ever.
+    Raises KvplanError for rows that are no requests, and where a request can never be served: vLLM would
+    wait for ever.
     """
     check(engine)
+    trace.check()
     try:
         return Replica(trace, engine, time, jump=jump, rows=rows).run()
     except ApartError:
@@ -93,7 +102,7 @@ class Replica:
                     if not step.preempted and scheduler.unfinished:
                         self.wait()
                     continue
-                idle = 0 if step.tokens or self.queue else idle + 1
+                idle = 0 if step.tokens or any(other.tokens for other in self.queue) else idle + 1
                 if idle > 3 and scheduler.unfinished:
                     self.wait()
                     idle = 0
@@ -136,12 +145,7 @@ class Replica:
         """Nothing can be scheduled: until the next request comes."""
         if self.coming >= len(self.arrivals):
             head = self.scheduler.waiting.head() if self.scheduler.waiting else self.scheduler.running[0]
-            raise KvplanError(
-                "request-never-fits",
-                f"request {head.number} of {head.tokens} tokens never fits into {self.engine.blocks} blocks:"
-                " vLLM would wait for ever",
-                help="give more blocks, or a smaller max_model_len, which refuses such requests",
-            )
+            raise never_fits(head.number, head.tokens, self.engine.blocks)
         self.now = max(self.now, self.arrivals[self.coming].at_ns)
 
     def note(self, step: Step) -> None:

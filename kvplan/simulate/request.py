@@ -15,13 +15,13 @@ class Request:
     max_model_len; junction: tokens up to which some groups have its prefix and others have not; order: of
     admission; path: the one of paths where there is one; own: its block from which on nobody else has names;
     known: the same in tokens, of all paths; writes: whether it is steady and writes runs that others have
-    names in;
+    names in; reached, stuck: its tokens when it last ran alone and was preempted, and how often again;
     steady, base, joined: as in `Steady`."""
 
     __slots__ = (
         "ahead", "at_ns", "base", "computed", "end", "flight", "held", "joined", "junction", "known", "most",
-        "number", "order", "own", "path", "paths", "priority", "prompt", "running", "stale", "steady",
-        "tokens", "writes",
+        "number", "order", "own", "path", "paths", "priority", "prompt", "reached",
+        "running", "stale", "steady", "stuck", "tokens", "writes",
     )  # fmt: skip
 
     def __init__(self, number: int, at_ns: int, prompt: int, answer: int, limit: int, priority: int) -> None:
@@ -29,7 +29,7 @@ class Request:
         self.tokens, self.most = prompt, prompt + answer
         self.end = min(self.most, limit)
         self.computed = self.flight = self.ahead = self.stale = self.junction = self.order = 0
-        self.base = self.joined = self.own = self.known = 0
+        self.base = self.joined = self.own = self.known = self.reached = self.stuck = 0
         self.running = self.steady = self.writes = False
         self.paths: dict[int, Path] = {}
         self.path: Path = []

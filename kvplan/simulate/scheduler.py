@@ -15,6 +15,7 @@ from bisect import insort
 from kvplan.simulate.admission import Admission
 from kvplan.simulate.flat import FlatMemory
 from kvplan.simulate.memory import Memory
+from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.request import Fifo, Ranked, Request
 from kvplan.simulate.settings import FULL, PRIORITY, Engine
 from kvplan.simulate.steady import LAST
@@ -318,6 +319,11 @@ class Scheduler:
         request.stale = request.flight
         self.waiting.put_back(request)
         step.preempted.append(request)
+        if not self.running:  # it had the pool for itself
+            request.stuck = request.stuck + 1 if request.tokens == request.reached else 0
+            request.reached = request.tokens
+            if request.stuck > 2:
+                raise never_fits(request.number, request.tokens, self.engine.blocks)
 
     def update(self, step: Step) -> list[tuple[Request, bool]]:
         """The step has ended: visited requests that made a token, and whether they leave with it."""

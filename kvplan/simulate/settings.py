@@ -96,6 +96,13 @@ def check(engine: Engine) -> None:
     for name, value in least.items():
         if value < 1:
             raise KvplanError("bad-simulation", f"{name} is {value}", help=f"give {name} of at least 1")
+    if not 0 <= engine.watermark < 1:
+        raise KvplanError("bad-simulation", f"watermark is {engine.watermark}", help="give a share below 1")
+    if engine.threshold < 0 or (engine.retention or 0) < 0:
+        raise KvplanError(
+            "bad-simulation", "long_prefill_token_threshold or prefix_cache_retention_interval is below 0",
+            help="give 0 or more",
+        )  # fmt: skip
     if not engine.groups:
         raise KvplanError("bad-simulation", "there is no group of caches", help="give one group, kind full")
     for group in engine.groups:
