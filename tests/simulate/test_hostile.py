@@ -11,7 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
 
 NOT_A_NUMBER: Any = float("nan")
-TINY = {"blocks": 10, "batch": 64, "sequences": 4}
+TINY: dict[str, Any] = {"blocks": 10, "batch": 64, "sequences": 4}
 
 
 @pytest.mark.parametrize("jump", [True, False])
