@@ -49,6 +49,8 @@ class Started:
         self._asking: dict[bool | None, Settings] = {}
         self._shares: dict[tuple[int, bool | None], Fraction | None] = {}
         self._answers: dict[tuple[int, int | None, bool | None], SizeResult | None] = {}
+        self._taken: dict[tuple[int, int | None, bool | None], Taken | None] = {}
+        self._served: set[bool | None] = set()
         self._start()
 
     @cached_property
@@ -160,9 +162,26 @@ class Started:
         return self._answers[key]
 
     def takes(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> Taken | None:
-        """What a request takes of one pool."""
-        found = self.answered(tokens, generated, safe=safe)
-        return None if found is None else taken_of(found)
+        """What one request of the shape takes of one pool; None where the engine takes none.
+
+        An engine that serves one shape of the plan is asked for what the others take alone.
+        """
+        taken = getattr(self.choice.engine, "taken", None)
+        if taken is None or safe not in self._served:
+            found = self.answered(tokens, generated, safe=safe)
+            if found is not None and found.refusal is None:
+                self._served.add(safe)
+            return None if found is None else taken_of(found)
+        key = tokens, generated, safe
+        if key not in self._taken:
+            asked = None if generated is None else max(1, generated)
+            settings = replace(self._asking[safe], tokens=tokens, answer_tokens=asked)
+            own = own_settings(self.choice.engine, settings)
+            try:
+                self._taken[key] = taken(self.model, own, self.choice.version)
+            except KvplanError:
+                self._taken[key] = None
+        return self._taken[key]
 
     def runs(self, tokens: int, generated: int | None = None, *, safe: bool | None = None) -> int:
         """Requests of the shape that run at once in one whole pool."""

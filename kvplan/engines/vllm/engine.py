@@ -20,6 +20,7 @@ from kvplan.engines.base import (
     layer_answers,
     parse_version,
 )
+from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
@@ -31,7 +32,7 @@ from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
-from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
+from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import FIRST_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
@@ -85,18 +86,8 @@ class Vllm:
         A request takes, in every group, the blocks that vLLM's planner reserves for its length (cross
         attention: the blocks of its own encoder tokens).
         """
-        model = as_run(model, version)
-        compiled = _compile(model, version, planned_values(settings))
-        tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
-        encoder_tokens, warning = encoder_length(model, settings, tokens)
-        request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
-        refusal, plan = compiled.refusal, compiled.plan
-        if refusal is None and tokens > compiled.max_model_len:
-            refusal = Refusal(
-                "request-too-long",
-                f"a request of {tokens:,} tokens is longer than max_model_len {compiled.max_model_len:,}",
-                help=(f"--tokens {compiled.max_model_len}",),
-            )
+        compiled, request, refusal, warning = _asked(model, settings, version)
+        plan = compiled.plan
         pool = None
         if plan is None:
             held = NOTHING_HELD
@@ -108,6 +99,45 @@ class Vllm:
                     pool = _pool(plan, settings, blocks, request)
             held = per_gpu, total
         return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
+
+    def taken(self, model: Model, settings: Settings, version: str) -> Taken | None:
+        """`kvplan.engines.budget.sharing.taken_of` of `size` without what else it counts.
+
+        Of one shape of a mix nobody asks how many run alone.
+        """
+        compiled, request, refusal, _ = _asked(model, settings, version)
+        plan, memory = compiled.plan, settings.kv_cache_memory
+        if plan is None or memory is None or refusal is not None or not plan.groups:
+            return None
+        if _memory_refusal(plan, settings) is not None:
+            return None
+        return taken_of_blocks(
+            plan, plan.num_blocks(memory, settings.num_gpu_blocks_override) - 1, shape_of(request)
+        )
+
+
+def _asked(
+    model: Model, settings: Settings, version: str
+) -> tuple[Compiled, Request, Refusal | None, str | None]:
+    """(what does not depend on the request, the request, why it is not served, a warning)."""
+    model = as_run(model, version)
+    compiled = _compile(model, version, planned_values(settings))
+    tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
+    encoder_tokens, warning = encoder_length(model, settings, tokens)
+    request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
+    refusal = compiled.refusal
+    if refusal is None and tokens > compiled.max_model_len:
+        refusal = Refusal(
+            "request-too-long",
+            f"a request of {tokens:,} tokens is longer than max_model_len {compiled.max_model_len:,}",
+            help=(f"--tokens {compiled.max_model_len}",),
+        )
+    return compiled, request, refusal, warning
+
+
+def shape_of(request: Request) -> tuple[int, int, int]:
+    """(prompt, answer, encoder tokens)."""
+    return request.tokens - request.answer_tokens, request.answer_tokens, request.encoder_tokens
 
 
 def _request_bytes(plan: Plan, ranks: int, request: Request) -> tuple[PerGpu, Total, int]:
@@ -132,7 +162,7 @@ def _pool(plan: Plan, settings: Settings, held: int, request: Request) -> Pool:
     kv_tokens, concurrency = plan.printed(num_blocks)
     # Block 0 is never handed out, whatever the start-up check of the release counts with.
     fitting = (num_blocks - 1) // held if held else plan.max_num_seqs
-    shape = request.tokens - request.answer_tokens, request.answer_tokens, request.encoder_tokens
+    shape = shape_of(request)
     return Pool(
         memory,
         plan.widest,

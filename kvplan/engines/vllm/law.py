@@ -31,7 +31,7 @@ from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing
 from kvplan.engines.vllm.memory import Load, vllm_budget
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
-from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks
+from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -132,12 +132,7 @@ class VllmLaw:
             return max_running(plan, blocks, *self._shape(tokens, answer), limit=max_num_seqs)
 
         def takes(tokens: int, answer: int) -> Taken | None:
-            if not blocks:
-                return None
-            shape = self._shape(tokens, answer)
-            settled = running_blocks(plan, blocks, *shape, limit=max_num_seqs)
-            prompt = prompt_blocks(plan, *shape)
-            return Taken(Fraction(settled, blocks), Fraction(max(0, prompt - settled), blocks))
+            return taken_of_blocks(plan, blocks, self._shape(tokens, answer), limit=max_num_seqs)
 
         def share(tokens: int) -> Fraction | None:
             return Fraction(held(tokens), blocks) if blocks else None

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
 from kvplan.engines.vllm.needs import Course
@@ -191,6 +193,18 @@ def running_blocks(
     if runs >= most:
         return settled
     return ceil_div(left, runs) if runs else usable + 1
+
+
+def taken_of_blocks(
+    plan: Plan, usable: int, shape: tuple[int, int, int], *, limit: int | None = None
+) -> Taken | None:
+    """What one request of a mix takes of a pool of so many usable blocks. shape: prompt, answer, encoder
+    tokens; limit: max_num_seqs."""
+    if usable <= 0:
+        return None
+    settled = running_blocks(plan, usable, *shape, limit=limit)
+    excess = max(0, prompt_blocks(plan, *shape) - settled)
+    return Taken(Fraction(settled, usable), Fraction(excess, usable))
 
 
 LITTLE = 32
