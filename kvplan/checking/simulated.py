@@ -17,6 +17,7 @@ from kvplan.simulation.deployed import own_load, served_plan, target_of
 from kvplan.simulation.fleet import Dealt
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.served import LIKELY, SLOW
+from kvplan.units import SECOND
 
 _TRIED = (1.25, 1.5, 2, 3, 4)
 """So many times the plan's replicas are tried as a way out."""
@@ -86,7 +87,7 @@ def missed(plan: Plan, run: Outcome) -> Iterator[Finding]:
     for name, most, times in (
         ("ttft", require.ttft_seconds, run.ttft), ("tpot", require.tpot_seconds, run.tpot)
     ):  # fmt: skip
-        seconds = percentile(times, 0.99) / 1e9
+        seconds = percentile(times, 0.99) / SECOND
         if most is not None and seconds > most:
             yield _finding(
                 f"{name}-too-long", name,

@@ -62,7 +62,7 @@ def read_benchmark(path: Path) -> tuple[str, tuple[Measured, ...]]:
 
 def _checked(one: Measured, path: Path) -> Measured:
     values = (one.running, one.prompt, one.output, one.ttft, one.tpot)
-    if not all(isfinite(value) and value > 0 for value in values) or max(values) > 1e9:
+    if not all(isfinite(value) and value > 0 for value in values) or max(values) > 10**9:
         raise KvplanError(
             "bad-benchmark", f"{path} lacks a figure: at once {one.running:g}, prompt {one.prompt:g},"
             f" output {one.output:g} tokens, TTFT {one.ttft:g} s, TPOT {one.tpot:g} s",

@@ -9,6 +9,7 @@ from kvplan.report.words import count
 from kvplan.simulation.hits import HitRate
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import Interval, SimulationResult
+from kvplan.units import SECOND
 
 _BARS = "▁▂▃▄▅▆▇█"
 _NAME = 34
@@ -77,7 +78,7 @@ def _needed(result: SimulationResult) -> str:
 def target_words(target: Target) -> str:
     """``99 % of requests within TTFT 2 s and TPOT 50 ms``; without a target ``up``."""
     said = [
-        f"{name} {seconds_words(value / 1e9)}"
+        f"{name} {seconds_words(value / SECOND)}"
         for name, value in (("TTFT", target.ttft_ns), ("TPOT", target.tpot_ns))
         if value is not None
     ]

@@ -63,7 +63,7 @@ _BOUNDS = {
     "requests": (1, MOST_REQUESTS), "rate": (1e-6, 1e6), "cv": (0.05, 20), "input": (1, MOST_TOKENS),
     "output": (1, MOST_TOKENS), "input_cv": (0, 10), "output_cv": (0, 10), "prefix": (0, MOST_TOKENS),
     "turns": (1, 1000), "think": (0, 1e6), "seed": (0, 2**63),
-    "start": (0, 1e9), "seconds": (1, 1e6),
+    "start": (0, 10**9), "seconds": (1, 1e6),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from math import ceil
 from kvplan.record import record
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.results import Answer
+from kvplan.units import SECOND
 
 TENTHS = 10
 SATURATED_SHARE = 50
@@ -74,7 +75,7 @@ class Outcome:
 
     @property
     def tokens_per_second(self) -> float:
-        return self.answer_tokens * 1e9 / self.end_ns if self.end_ns else 0.0
+        return self.answer_tokens * SECOND / self.end_ns if self.end_ns else 0.0
 
     def keeps(self, target: Target) -> bool:
         """Whether enough requests keep the target; without one: whether the queue does not only grow."""

@@ -24,6 +24,7 @@ from kvplan.settings import Settings
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.releases import KNOWN
 from kvplan.simulate.settings import Engine, Group
+from kvplan.units import SECOND
 
 LIKELY, SAFE = "likely", "safe"
 FAST, SLOW = "fast", "slow"
@@ -182,5 +183,5 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Schedulin
             (SLOW, SpeedClock(profile, decode.high, prompt.high)),
         ),
         ESTIMATE,
-        round(profile.frontend_seconds * 1e9),
+        round(profile.frontend_seconds * SECOND),
     )

@@ -11,7 +11,7 @@ from kvplan.files.traces.entries import bad
 from kvplan.files.traces.formats import Form
 from kvplan.files.traces.rows import MOST_NS, Row, read_rows
 from kvplan.simulate.names import Arrival
-from kvplan.units import ceil_div
+from kvplan.units import SECOND, ceil_div
 
 MAX_ROWS = 5_000_000
 MAX_IDS = 100_000_000
@@ -31,7 +31,7 @@ class Arrivals(NamedTuple):
     @property
     def seconds(self) -> float:
         """From the first arrival to the last."""
-        return (self.arrivals[-1].at_ns - self.arrivals[0].at_ns) / 1e9 if self.arrivals else 0.0
+        return (self.arrivals[-1].at_ns - self.arrivals[0].at_ns) / SECOND if self.arrivals else 0.0
 
     @property
     def rate(self) -> float:
@@ -91,7 +91,7 @@ class _Checked:
         at_ns = row.at_ns or 0
         if self.form.ordered:
             if self.last is not None and at_ns < self.last:
-                late = (self.last - at_ns) / 1e9
+                late = (self.last - at_ns) / SECOND
                 raise bad(self.name, row.line, f"comes {late:g} s before the request above it")
             self.last = at_ns
         self.arrivals.append(Arrival(at_ns, row.prompt, row.answer or 1, self._identities(row)))

@@ -127,7 +127,7 @@ def _row(cells: list[str]) -> tuple[float, float, float, str] | None:
         kind = _KINDS[cells[3]]
     except (ValueError, KeyError, IndexError):
         return None
-    sane = all(isfinite(value) and value >= 0 for value in (start, rate, cv)) and max(start, rate) < 1e9
+    sane = all(isfinite(value) and value >= 0 for value in (start, rate, cv)) and max(start, rate) < 10**9
     return (start, rate, cv, kind) if sane else None
 
 

@@ -22,11 +22,11 @@ from kvplan.planning.speed.attention import CacheRead
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import matrix_seconds, step_seconds
 from kvplan.simulate.clock import FOR_EVER
+from kvplan.units import SECOND
 
 if TYPE_CHECKING:
     from kvplan.simulate.scheduler import Step
 
-_SECOND = 1e9
 _OCTAVES = 24
 """Also a breakpoint at every power of two, for what follows no straight line."""
 _REMEMBERED = 200_000
@@ -37,7 +37,7 @@ class SpeedClock:
     estimate's interval). Without pipelines: a stage is the whole model."""
 
     def __init__(self, profile: SpeedProfile, decode: float = 1.0, prompt: float = 1.0) -> None:
-        self.profile, self.decode, self.prompt = profile, decode * _SECOND, prompt * _SECOND
+        self.profile, self.decode, self.prompt = profile, decode * SECOND, prompt * SECOND
         self.caches = [cache for stage in profile.stages for cache in stage.caches]
         self.ends = breakpoints(profile)
         self.lines: dict[int, list[tuple[int, int]]] = {}
