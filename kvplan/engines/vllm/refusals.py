@@ -12,6 +12,7 @@ from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
+from kvplan.engines.vllm.encoders import undivided_encoder
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -52,6 +53,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
         or _parallel(model, resolved)
+        or undivided_encoder(model, resolved.tp, version, lambda tp: _divides(model, tp))
         or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings)
@@ -222,14 +224,25 @@ def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
             f"{heads} attention heads cannot be divided over {tp} tensor-parallel ranks",
             help=(f"--tp {_largest_divisor(heads, tp)}",),
         )
-    for run in model.runs:
-        for part in run.layer.parts:
-            why = _undivided(part, tp) or _unreplicated(model, part, tp)
-            if why:
-                return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
+    why = _whole_part(model, tp)
+    if why is not None:
+        return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
         return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
     return None
+
+
+def _divides(model: Model, tp: int) -> bool:
+    """Whether every layer of the decoder can be divided over so many ranks."""
+    return tp == 1 or (model.num_attention_heads % tp == 0 and _whole_part(model, tp) is None)
+
+
+def _whole_part(model: Model, tp: int) -> str | None:
+    """What the first layer has that cannot be divided."""
+    parts = (part for run in model.runs for part in run.layer.parts)
+    return next(
+        (why for part in parts if (why := _undivided(part, tp) or _unreplicated(model, part, tp))), None
+    )
 
 
 _STATE_HEADS = ("num_heads", "num_v_heads", "d_inner", "hidden_size")

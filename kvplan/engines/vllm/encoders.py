@@ -1,0 +1,80 @@
+"""The encoders beside a decoder whose attention heads vLLM divides over the tensor-parallel ranks.
+
+vllm-project/vllm 0.32, vllm/model_executor/models/: the attention of these towers calls
+``dist_utils.divide(num_heads, tp_size)`` or asserts ``num_heads % tp_size == 0``, and the server stops while
+it builds them. ``data/encoders.tsv`` has a row for each class: where its config states the heads, the files
+whose attention divides them, and ``data`` where the class heeds ``--mm-encoder-tp-mode data``
+(``supports_encoder_tp_data``), which leaves the tower whole on every rank. Classes without a row keep theirs
+whole where it does not divide (intern_vit.py, kimi_k25_vit.py, muse_glimmer.py), never divide it
+(transformers' own towers of Gemma 3n and 4, interns1_vit.py, qwen2_audio.py, deepseek_vl2.py), or are not
+known here: nothing is said of them, nor of releases before 0.32, whose towers were not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kvplan.engines.kv_support import minor_of
+from kvplan.model import Model
+from kvplan.results import Refusal
+
+FILE = Path(__file__).parent / "data" / "encoders.tsv"
+HEADER = ("class", "encoder", "heads", "source", "mode")
+FIRST_READ = "0.32"
+
+
+class Encoder(NamedTuple):
+    """kind: vision or audio. heads: the dotted key of the config. source: files, with commas. data: whether
+    the class can leave it whole."""
+
+    kind: str
+    heads: str
+    source: str
+    data: bool
+
+
+@cache
+def encoders() -> Mapping[str, Encoder]:
+    """Architecture → its encoder."""
+    header, *lines = FILE.read_text(encoding="utf-8").splitlines()
+    assert tuple(header.split("\t")) == HEADER
+    rows = (line.split("\t") for line in lines)
+    return MappingProxyType(
+        {name: Encoder(kind, heads, source, mode == "data") for name, kind, heads, source, mode in rows}
+    )
+
+
+def undivided_encoder(model: Model, tp: int, version: str, divides: Callable[[int], bool]) -> Refusal | None:
+    """The refusal of an encoder whose heads do not divide over so many ranks; None where its config does not
+    state them. divides: whether the decoder can be divided over a number of ranks."""
+    if tp == 1 or minor_of(version) < minor_of(FIRST_READ):
+        return None
+    encoder = encoders().get(model.architecture or "")
+    heads = _stated(model.config, encoder.heads) if encoder else None
+    if encoder is None or heads is None or heads % tp == 0:
+        return None
+    ways = next(size for size in range(min(heads, tp), 0, -1) if heads % size == 0 and divides(size))
+    ways_out = [f"--tp {ways}"]
+    if encoder.data:
+        ways_out.append(
+            "vLLM's own --mm-encoder-tp-mode data keeps the encoder whole on every GPU: not counted here"
+        )
+    return Refusal(
+        "tensor-parallel",
+        f"{heads} attention heads of the {encoder.kind} encoder cannot be divided over {tp}"
+        " tensor-parallel ranks",
+        help=tuple(ways_out),
+    )
+
+
+def _stated(config: Any, path: str) -> int | None:
+    """The number at a dotted key, where it is one."""
+    for key in path.split("."):
+        if not isinstance(config, Mapping):
+            return None
+        config = config.get(key)
+    return config if isinstance(config, int) and not isinstance(config, bool) and config > 0 else None

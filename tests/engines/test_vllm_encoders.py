@@ -1,0 +1,110 @@
+"""Encoders whose heads do not divide over the tensor-parallel ranks: vLLM stops, and so does the answer."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.engines.vllm.architectures import GENERATING
+from kvplan.engines.vllm.encoders import encoders
+from tests.engines.test_vllm_live import RELEASE
+
+TEXT = {
+    "num_hidden_layers": 4,
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "head_dim": 64,
+    "vocab_size": 32000,
+    "max_position_embeddings": 8192,
+}
+
+
+def gemma3(heads: object, architecture: str = "Gemma3ForConditionalGeneration") -> dict[str, Any]:
+    return {
+        "architectures": [architecture],
+        "model_type": "gemma3",
+        "text_config": {**TEXT, "model_type": "gemma3_text", "sliding_window": 512},
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 768,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 2,
+            "image_size": 224,
+            "patch_size": 14,
+            **({} if heads is None else {"num_attention_heads": heads}),
+        },
+    }
+
+
+def refusal(config: Any, tp: int, version: str = "0.32") -> Any:
+    return kvplan.size(config, tokens=1000, engine=f"vllm@{version}", tensor_parallel_size=tp).refusal
+
+
+@pytest.mark.parametrize("heads", [3, 4, 12, 16])
+@pytest.mark.parametrize("tp", [1, 2, 4, 8, 16])
+def test_an_encoder_divides_or_the_engine_stops(heads: int, tp: int) -> None:
+    found = refusal(gemma3(heads), tp)
+    assert (found is not None) == bool(heads % tp)
+    if found is not None:
+        assert found.code == "tensor-parallel"
+        assert found.message.startswith(f"{heads} attention heads of the vision encoder")
+        way = int(found.help[0].removeprefix("--tp "))
+        assert refusal(gemma3(heads), way) is None
+        assert not any(
+            "mm-encoder" in line for line in found.help
+        )  # Gemma3ForConditionalGeneration has no such mode
+
+
+def test_glm_4_5v_runs_on_four_and_not_on_eight() -> None:
+    assert refusal("glm-4.5v", 4) is None
+    found = refusal("glm-4.5v", 8)
+    assert found.help[0] == "--tp 4"
+    assert "--mm-encoder-tp-mode data" in found.help[1]
+    assert refusal("glm-4.5v", 8, "0.31") is None  # not read, so nothing is said
+
+
+@pytest.mark.parametrize("heads", [None, "12", True, 0])
+def test_heads_that_are_not_known_say_nothing(heads: object) -> None:
+    assert refusal(gemma3(heads), 8) is None
+
+
+def test_a_text_class_builds_no_encoder() -> None:
+    assert refusal(gemma3(12, "Gemma3ForCausalLM"), 8) is None
+
+
+def test_kimi_k3_keeps_its_twelve_heads_whole() -> None:
+    """kimi_k25_vit.py: is_vit_use_data_parallel(num_heads)."""
+    assert refusal("kimi-k3", 8) is None
+
+
+def test_the_planner_offers_no_such_layout() -> None:
+    plan = kvplan.plan("glm-4.5v", requests=4, tokens=8192, gpu="h100")
+    assert plan.options
+    assert {option.settings.tensor_parallel_size for option in plan.options} <= {1, 2, 4}
+
+
+def test_every_row_is_a_class_that_vllm_builds() -> None:
+    assert set(encoders()) <= set(GENERATING)
+
+
+@pytest.mark.vllm
+def test_the_sources_divide() -> None:
+    """Each file that a row names divides the heads or asserts that they divide, and falls back nowhere."""
+    spec = find_spec("vllm")
+    if spec is None or spec.origin is None or RELEASE is None or not RELEASE.startswith("0.32."):
+        pytest.skip("vLLM 0.32 is not installed: make vllm")
+    models = Path(spec.origin).parent / "model_executor" / "models"
+    for name in sorted({file for row in encoders().values() for file in row.source.split(",")}):
+        text = (models / name).read_text(encoding="utf-8")
+        assert re.search(
+            r"divide\(\s*[\w.]+,\s*(self\.)?tp_size\s*\)|num_heads % (self\.)?tp_size == 0", text
+        ), name
+        assert not re.search(r"is_vit_use_data_parallel\(\w", text), name
+        assert not re.search(r"heads\)? % (self\.)?tp_size != 0", text), name
