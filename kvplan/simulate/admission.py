@@ -1,6 +1,6 @@
 """Waiting requests: which are admitted to a step, and with how many tokens.
 
-vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split).
+vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, _mamba_block_aligned_split).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Memory:
         self.table = self.tables[0]
         self.block, self.times = self.table.block, self.table.times
         self.unit = engine.unit if len(engine.groups) > 1 else 1
-        self.hashed = engine.hashed
+        self.hashed, self.renews = engine.hashed, engine.rules.renews
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
         self.steady = Steady(self)
@@ -131,8 +131,9 @@ class Memory:
         if not self.caching:
             return
         tokens -= tokens % self.unit
+        last = (request.prompt - 1) // self.hashed * self.hashed if self.renews else 0
         for one in request.held:
-            if one.table.single and tokens and tokens == (request.prompt - 1) // self.hashed * self.hashed:
+            if one.table.single and tokens and tokens == last:
                 one.freshen(request.paths[one.table.block], tokens // one.table.block - 1, fresh)
             blocks = tokens // one.table.block
             if blocks > one.cached:

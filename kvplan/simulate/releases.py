@@ -12,11 +12,20 @@ class Rules:
     """threshold_alone: whether long_prefill_token_threshold holds a prompt back that is the only request
     (vllm-project/vllm vllm/v1/core/sched/scheduler.py, schedule: until 0.30); align: whether states kept at
     block boundaries are cut as described here (_mamba_block_aligned_split: since 0.32); retention: whether
-    there is a prefix_cache_retention_interval (since 0.29)."""
+    there is a prefix_cache_retention_interval (since 0.29); goes_on: whether, by priority, a request that
+    preempts itself leaves the turns to those after it, who may fit into what it gave back, in place of ending
+    them (schedule: since 0.33); renews: whether the state at a prompt's last boundary counts as stored anew
+    in every step that holds it, so that others who hit it wait (vllm/v1/core/single_type_kv_cache_manager.py,
+    MambaManager._cache_partial_tail_block: until 0.32, which lacks the look at block_hash_num_tokens);
+    states_cached: whether the prefix cache may be on beside states that are not aligned
+    (MambaManager.__init__ asserts otherwise since 0.33)."""
 
     threshold_alone: bool = False
     align: bool = False
     retention: bool = True
+    goes_on: bool = False
+    renews: bool = True
+    states_cached: bool = True
 
 
 RULES = {
@@ -26,6 +35,7 @@ RULES = {
     "0.30": Rules(threshold_alone=True),
     "0.31": Rules(),
     "0.32": Rules(align=True),
+    "0.33": Rules(align=True, goes_on=True, renews=False, states_cached=False),
 }
 
 KNOWN = tuple(RULES)

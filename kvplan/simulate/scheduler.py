@@ -1,8 +1,8 @@
 """vLLM's scheduler, one step at a time: who computes how many tokens, who is preempted, who leaves.
 
-vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule, _preempt_request, update_from_output) and
-async_scheduler.py. Running requests come first, in the order in which they were admitted; what is left of the
-budget goes to waiting ones, unless one was preempted.
+vllm-project/vllm 0.32, 0.33 vllm/v1/core/sched/scheduler.py (schedule, _preempt_request,
+update_from_output) and async_scheduler.py. Running requests come first, in the order in which they were
+admitted; what is left of the budget goes to waiting ones, unless one was preempted.
 
 With ``jump``, running requests that only make answers are `Steady` and not visited; the others are ``loose``.
 Without it all are loose, which is the plain reading of vLLM's rules: both must give the same.
@@ -57,7 +57,7 @@ class Scheduler:
         self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
         self.ranked = engine.policy == PRIORITY
         self.overlap = engine.overlap
-        self.threshold_alone = engine.rules.threshold_alone
+        self.threshold_alone, self.goes_on = engine.rules.threshold_alone, engine.rules.goes_on
         self.admission = Admission(self)
         self.last = Step()
         self.unfinished = 0
@@ -301,10 +301,13 @@ class Scheduler:
                 if victim is request:
                     fits = False
                     break
-            if not fits:
+            if fits:
+                step.parts.append((request, tokens))
+                budget -= tokens
+            elif self.ranked and self.goes_on:
+                place -= 1  # it has left the list: the next stands in its place
+            else:
                 break
-            step.parts.append((request, tokens))
-            budget -= tokens
         return budget
 
     def _victim(self) -> Request:

@@ -69,7 +69,7 @@ class Engine:
         """Tokens of one hash (resolve_kv_cache_block_sizes)."""
         if len(self.groups) == 1 or not self.caching:
             return self.unit
-        if self.states != ALIGN and any(group.kind == STATE for group in self.groups):
+        if self.states != ALIGN and _has_states(self):
             return self.unit
         return gcd(*(group.block for group in self.groups))
 
@@ -137,6 +137,12 @@ def check(engine: Engine) -> None:
             "state blocks wider than the finest hash (partial prefix hits) are not simulated",
             help=f"give every group blocks of {engine.unit} tokens",
         )
+    if engine.caching and not engine.rules.states_cached and engine.states != ALIGN and _has_states(engine):
+        raise KvplanError(
+            "bad-simulation",
+            f"vLLM {engine.release} has no prefix cache beside states that are kept in mode {engine.states}",
+            help=f"give states {ALIGN}, or switch prefix caching off",
+        )
     if engine.retention is not None and not engine.rules.retention:
         raise KvplanError(
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
@@ -170,7 +176,11 @@ def _check_group(engine: Engine, group: Group) -> None:
 
 
 def _aligns(engine: Engine) -> bool:
-    return engine.states == ALIGN and any(group.kind == STATE for group in engine.groups)
+    return engine.states == ALIGN and _has_states(engine)
+
+
+def _has_states(engine: Engine) -> bool:
+    return any(group.kind == STATE for group in engine.groups)
 
 
 def _finer_states(engine: Engine) -> bool:

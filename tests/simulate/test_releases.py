@@ -12,6 +12,7 @@ import pytest
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
 from kvplan.simulate.releases import KNOWN, rules_of
+from kvplan.simulation.served import release_of
 from scripts.check_scheduler import difference
 
 RECORD = Path(__file__).with_name("vllm_scheduler_releases.json.gz")
@@ -35,6 +36,49 @@ def test_a_prompt_alone_is_held_back_until_0_30() -> None:
 
     assert steps("0.30.1") == 10
     assert steps("0.31.0") == 1
+
+
+def test_since_0_33_others_go_on_after_a_request_that_preempts_itself() -> None:
+    """The one that matters least stands first and lacks a block: what it gives back served nobody in that
+    step until 0.32."""
+
+    def served(release: str, policy: str) -> tuple[list[tuple[int, int]], int]:
+        arrivals = [Arrival(0, 31, 10, priority=2), Arrival(1, 8, 4, priority=1), Arrival(1, 8, 4)]
+        engine = Engine(blocks=4, caching=False, reserve=False, policy=policy, release=release)
+        answer = simulate(Trace(arrivals, 16), engine, StepTime(10, 0, 0), rows=True)
+        single = simulate(Trace(arrivals, 16), engine, StepTime(10, 0, 0), rows=True, jump=False)
+        assert answer.digest() == single.digest()
+        assert answer.rows is not None
+        assert answer.preemptions == 1
+        return [(row[3], row[7]) for row in answer.rows if row[7]], answer.empty
+
+    assert served("0.32", "priority") == ([], 2)  # the last step of all is empty too
+    assert served("0.33", "priority") == ([(2, 1)], 1)
+    assert served("0.32", "fcfs") == served("0.33", "fcfs")
+
+
+def test_states_beside_a_prefix_cache_are_aligned_since_0_33() -> None:
+    def serves(states: str, caching: bool) -> int:
+        engine = Engine(
+            blocks=100, groups=(Group("state"), Group()), states=states, caching=caching, release="0.33"
+        )
+        return simulate(Trace([Arrival(0, 64, 2)], 16), engine, StepTime()).steps
+
+    assert (serves("align", True), serves("none", False)) == (3, 2)  # aligned: cut once at the last boundary
+    with pytest.raises(KvplanError, match="mode none"):
+        serves("none", True)
+
+
+@pytest.mark.parametrize(("version", "taken", "noted"), [
+    ("0.32", "0.32", False), ("0.33", "0.33", False), ("0.33.1", "0.33.1", False), ("0.99", KNOWN[-1], True),
+])  # fmt: skip
+def test_only_a_release_newer_than_is_known_is_taken_for_another(
+    version: str, taken: str, noted: bool
+) -> None:
+    notes: list[str] = []
+    assert release_of(version, notes) == taken
+    assert bool(notes) is noted
+    rules_of(taken)
 
 
 def test_unknown_releases_are_refused() -> None:
