@@ -17,7 +17,7 @@ from kvplan.architectures.config.engine_facts import rope_entries
 from kvplan.architectures.config.facts import quant_object
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.config.text_part import find_text_part
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import ConfigView, check_number
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
@@ -133,11 +133,11 @@ def context_length(view: ConfigView) -> int:
     factor = _factor(view)
     key, default = _OWN_LENGTHS.get(view.model_type, ("", 0))
     for name in LENGTH_KEYS:
-        value = view.get(name)
+        value, origin = view.find(name)
         if name == key and not view.given(name):
             value = default
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 10**15:
-            return int(factor * value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return max(1, int(factor * check_number(value, origin, 1, 10**15)))
     return DEFAULT_LENGTH
 
 
