@@ -8,6 +8,10 @@ whose attention divides them, and ``data`` where the class heeds ``--mm-encoder-
 whole where it does not divide (intern_vit.py, kimi_k25_vit.py, muse_glimmer.py), never divide it
 (transformers' own towers of Gemma 3n and 4, interns1_vit.py, qwen2_audio.py, deepseek_vl2.py), or are not
 known here: nothing is said of them, nor of releases before 0.32, whose towers were not read.
+
+Text alone changes nothing: with ``--limit-mm-per-prompt`` of 0 (``--language-model-only``) a tower is
+still built, on the meta device, before a placeholder takes its place (interfaces.py, _mark_tower_model;
+utils.py, no_init_weights).
 """
 
 from __future__ import annotations
