@@ -68,10 +68,11 @@ class Replica:
         self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
     ) -> None:
         self.trace, self.engine, self.time = trace, engine, time
-        self.arrivals = trace.arrivals
+        self.arrivals: Sequence[Arrival] = trace.arrivals
         self.scheduler = Scheduler(engine, jump, merged and jump)
         self.answer = Answer(len(self.arrivals), rows)
         self.coming = self.now = self.free_at = 0
+        self.until = _BEYOND
         self.queue: deque[Step] = deque()
         self.blocks = sorted({group.block for group in engine.groups})
         self.names: dict[int, Names] = {}
@@ -82,10 +83,16 @@ class Replica:
                 self.runs[block] = [None] * self.names[block].runs
 
     def run(self) -> Answer:
+        self.advance()
+        return self.answer
+
+    def advance(self, until: int = _BEYOND) -> None:
+        """Serve what has arrived. until: when a further request may come: no step is scheduled at or after that
+        time, so that it is in time for the next one."""
         answer, scheduler = self.answer, self.scheduler
         steady = scheduler.steady
-        idle, depth = 0, self.engine.depth
-        while True:
+        idle, depth, self.until = 0, self.engine.depth, until
+        while self.now < until:
             self.arrive()
             if not scheduler.unfinished and not scheduler.gone and not self.queue:
                 if self.coming >= len(self.arrivals):
@@ -94,6 +101,8 @@ class Replica:
                 continue
             if steady.count and not scheduler.loose and len(self.queue) == depth - 1:
                 self.leap()
+                if self.now >= until:
+                    break
                 self.arrive()
             if scheduler.unfinished or scheduler.gone:
                 step = scheduler.schedule()
@@ -111,7 +120,11 @@ class Replica:
                     continue
             self.end(self.queue.popleft())
         answer.end_ns = self.now
-        return answer
+
+    def next_ns(self) -> int:
+        """When the next request may come."""
+        coming = self.coming
+        return self.arrivals[coming].at_ns if coming < len(self.arrivals) else self.until
 
     def arrive(self) -> None:
         arrivals = self.arrivals
@@ -143,10 +156,10 @@ class Replica:
 
     def wait(self) -> None:
         """Nothing can be scheduled: until the next request comes."""
-        if self.coming >= len(self.arrivals):
+        if self.next_ns() == _BEYOND:
             head = self.scheduler.waiting.head() if self.scheduler.waiting else self.scheduler.running[0]
             raise never_fits(head.number, head.tokens, self.engine.blocks)
-        self.now = max(self.now, self.arrivals[self.coming].at_ns)
+        self.now = max(self.now, self.next_ns())
 
     def note(self, step: Step) -> None:
         """A step was scheduled: its columns, its row, when it ends."""
@@ -195,8 +208,8 @@ class Replica:
             return starts + number * first + more * (number * (number + 1) // 2)
 
         ahead = self.engine.depth - 1  # how many steps lie between a step's scheduling and its start
-        if self.coming < len(self.arrivals):
-            at_ns = self.arrivals[self.coming].at_ns
+        at_ns = self.next_ns()
+        if at_ns != _BEYOND:
             if ends(steps - 1 - ahead) >= at_ns:  # the last may still be scheduled before the arrival
                 low, high = 0, steps
                 while high - low > 1:

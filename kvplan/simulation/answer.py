@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError
 from kvplan.questions import kv_dtypes_to_compare
-from kvplan.simulation.fleet import ROUND_ROBIN, ROUTERS, Dealt
+from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import SECOND, Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
@@ -19,6 +19,8 @@ from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 AUTO = 0
 """Replicas: as many as the load needs."""
 _HALF = "fp8"
+_OTHERS = (ROUND_ROBIN, PREFIX_HASH, "cache-aware")
+"""Routers that are tried besides the one asked for; the best is shown."""
 
 
 def simulate_load(
@@ -86,9 +88,13 @@ def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Hel
     if not before.keeps(target) or before.goodput < 1:
         more = Dealt(load, count + served.pools, result.router)
         yield of(f"replicas {result.replicas + 1}", _run(more, served, (LIKELY, LIKELY), target))
-    for router in ROUTERS:
-        if router != result.router and count > 1 and load.has_identities:
-            yield of(f"router {router}", _run(Dealt(load, count, router), served, (LIKELY, LIKELY), target))
+    if count > 1 and load.has_identities:
+        others = [
+            (router, _run(Dealt(load, count, router), served, (LIKELY, LIKELY), target))
+            for router in _OTHERS if router != result.router
+        ]  # fmt: skip
+        best, run = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
+        yield of(f"router {best}", run)
     if before.hit_rate < result.most_hits - 0.01 or before.preempted or not before.keeps(target):
         run = _with_half(served, Dealt(load, count, result.router), target)
         if run is not None:

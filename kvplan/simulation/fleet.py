@@ -1,60 +1,34 @@
-"""A fleet on a load: requests are dealt over its pools, each pool is one simulated engine."""
+"""A fleet on a load: requests are dealt over its pools, each pool is one simulated engine.
+
+Routers are those of `kvplan.simulate.fleet`. Those that look at what is under way serve all pools side by
+side; what the others do is known before anything is served.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError
+from kvplan.simulate import fleet
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.pool import ApartError
-from kvplan.simulate.replica import Replica, Trace
+from kvplan.simulate.replica import Trace
 from kvplan.simulate.results import Answer
 from kvplan.simulate.settings import Engine, check
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Point, Target, counted
+from kvplan.simulation.together import side_by_side
+from kvplan.simulation.watched import watched
 
-ROUND_ROBIN = "round-robin"
-ROUTERS = (ROUND_ROBIN, "prefix-hash")
-"""prefix-hash: requests with the same first `HEAD` tokens go to one pool."""
+ROUND_ROBIN, PREFIX_HASH = "round-robin", "prefix-hash"
+ROUTERS = tuple(fleet.ROUTERS)
+LOOKING = ("least-loaded", "power-of-two", "cache-aware")
+"""Routers that look at what is under way."""
+_BY_PREFIX = (PREFIX_HASH, "longest-match")
+"""Requests of which no identity is known are dealt in turn by these: prompts are then taken to differ."""
 HEAD = 1024
-_MOST_POINTS = 100_000
+"""prefix-hash: requests with the same first so many tokens go to one pool."""
 MOST_POOLS = 4096
-
-
-class Watched(Replica):
-    """A replica that notes how many blocks are in use, at every step that is scheduled by itself."""
-
-    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, merged: bool = True) -> None:
-        super().__init__(trace, engine, time, jump=True, rows=False, merged=merged)
-        self.used: list[Point] = [(0, 0)]
-        self.every = 1
-        self.seen = 0
-
-    def arrive(self) -> None:
-        """Called before each step: also the moment to look at the pool."""
-        self.seen += 1
-        if self.seen % self.every == 0:
-            count = self.engine.blocks - self.scheduler.memory.pool.free
-            if count != self.used[-1][1]:
-                self.used.append((self.now, count))
-                if len(self.used) > _MOST_POINTS:
-                    self.used = self.used[::2]
-                    self.every *= 2
-        super().arrive()
-
-    def series(self) -> list[Point]:
-        return [*self.used, (self.now, 0)]
-
-
-def watched(trace: Trace, engine: Engine, clock: Clock) -> tuple[Answer, list[Point]]:
-    """`kvplan.simulate.simulate`, and the blocks in use over time."""
-    try:
-        replica = Watched(trace, engine, clock)
-        return replica.run(), replica.series()
-    except ApartError:
-        replica = Watched(trace, engine, clock, merged=False)
-        return replica.run(), replica.series()
 
 
 class Dealt:
@@ -63,7 +37,12 @@ class Dealt:
     def __init__(self, load: Load, pools: int, router: str = ROUND_ROBIN) -> None:
         if not 1 <= pools <= MOST_POOLS:
             raise KvplanError("bad-replicas", f"{pools} pools of requests", help=f"1 to {MOST_POOLS}")
-        self.load, self.pools = load, pools
+        self.load, self.pools, self.router = load, pools, router
+        fleet.router(router, pools)
+        self.looks = router in LOOKING and pools > 1
+        if self.looks:
+            self.whole = load.trace()
+            return
         self.places = deal(load.arrivals, pools, router, load.wide)
         self.traces = [
             load.trace() if pools == 1 else Trace([load.arrivals[place] for place in places], load.wide)
@@ -74,20 +53,27 @@ class Dealt:
         """One run. Raises KvplanError where a request can never be admitted."""
         check(engine)
         answers: list[tuple[Answer, Sequence[int]]] = []
-        used = []
-        for trace, places in zip(self.traces, self.places):
-            try:
-                answer, series = watched(trace, engine, clock)
-            except KvplanError as error:
-                raise self._never(error, places) from None
-            answers.append((answer, places))
-            used.append(series)
+        used: list[list[Point]] = []
+        try:
+            if self.looks:
+                self.whole.check()
+                pick = _Picks(self.load, fleet.router(self.router, self.pools))
+                for replica in side_by_side(self.whole, self.pools, engine, clock, pick):
+                    answers.append((replica.answer, replica.places))
+                    used.append(replica.series())
+            else:
+                for trace, places in zip(self.traces, self.places):
+                    answer, series = watched(trace, engine, clock)
+                    answers.append((answer, places))
+                    used.append(series)
+        except KvplanError as error:
+            raise self._never(error) from None
         return counted(
             self.load.arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used
         )
 
-    def _never(self, error: KvplanError, places: Sequence[int]) -> KvplanError:
-        if error.code != "request-never-fits" or not places:
+    def _never(self, error: KvplanError) -> KvplanError:
+        if error.code != "request-never-fits":
             return error
         return KvplanError(
             error.code,
@@ -96,28 +82,50 @@ class Dealt:
         )
 
 
+class _Picks:
+    """A router's choices for the requests of a load."""
+
+    def __init__(self, load: Load, router: fleet.Router) -> None:
+        self.arrivals, self.wide, self.router = load.arrivals, load.wide, router
+
+    def __call__(self, place: int, loads: Sequence[int]) -> int:
+        return self.router.pick(prompt_of(self.arrivals[place], self.wide), loads)
+
+
 def deal(arrivals: Sequence[Arrival], pools: int, router: str, wide: int = 1) -> list[list[int]]:
-    """The places of the requests that each pool gets. Raises KvplanError(unknown-router)."""
-    if router not in ROUTERS:
-        near = did_you_mean(router, ROUTERS)
-        raise KvplanError(
-            "unknown-router", f"there is no router {router!r}",
-            help=f"did you mean {near}?" if near else "routers: " + ", ".join(ROUTERS),
-        )  # fmt: skip
+    """The places of the requests that each pool gets, by a router that does not look at what is under way.
+    Raises KvplanError(bad-router)."""
     found: list[list[int]] = [[] for _ in range(pools)]
-    head = max(1, HEAD // wide)
+    picks = fleet.router(router, pools)
+    if isinstance(picks, fleet.PrefixHash):
+        picks.first = max(1, HEAD // wide)
+    keys: Sequence[Hashable] = sessions(arrivals, wide) if isinstance(picks, fleet.Session) else ()
+    none = [0] * pools
     for place, one in enumerate(arrivals):
-        if router == ROUND_ROBIN or not one.ids:
+        if router in _BY_PREFIX and not one.ids:
             found[place % pools].append(place)
         else:
-            found[_mixed(one.ids[:head]) % pools].append(place)
+            chosen = picks.pick(prompt_of(one, wide), none, keys[place] if keys else None)
+            found[chosen].append(place)
     return found
 
 
-def _mixed(ids: Sequence[int]) -> int:
-    """A number that neighbouring identities do not share, the same on every machine."""
-    state = 0xCBF29CE484222325
-    for identity in ids:
-        state = ((state ^ (identity & 0xFFFFFFFFFFFFFFFF)) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 29
-    return state
+def prompt_of(arrival: Arrival, wide: int) -> Sequence[int]:
+    """The identities that a router sees: the prompt's, not the answer's."""
+    return arrival.ids[: -(-arrival.prompt // wide)]
+
+
+def sessions(arrivals: Sequence[Arrival], wide: int) -> list[int]:
+    """The conversation of each request, as the place of its first one: a prompt that begins with all whole
+    blocks of an earlier prompt (of several the longest) is its next turn, if it is the first that does; any
+    other begins a conversation. Traces name identities, not users, so this is read off the prompts."""
+    ends: dict[int, int] = {}
+    found = []
+    for place, one in enumerate(arrivals):
+        whole = one.ids[: one.prompt // wide]
+        last = next((identity for identity in reversed(whole) if identity in ends), None)
+        session = place if last is None else ends.pop(last)
+        if whole:
+            ends[whole[-1]] = session
+        found.append(session)
+    return found

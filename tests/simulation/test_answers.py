@@ -107,7 +107,7 @@ def test_a_load_beyond_the_capacity_is_saturated() -> None:
         ({"step_time": "0ms"}, "bad-step-time"),
         ({"replicas": 0}, "bad-replicas"),
         ({"replicas": "many"}, "bad-replicas"),
-        ({"router": "roundrobin"}, "unknown-router"),
+        ({"router": "roundrobin"}, "bad-router"),
         ({"rate": 0}, "bad-rate"),
         ({"ttft": -1}, "bad-time"),
         ({"goodput": 2}, "bad-setting"),
@@ -269,7 +269,7 @@ def test_a_watched_run_is_the_run(seed: int) -> None:
     from pathlib import Path
 
     from kvplan.simulate import StepTime, simulate
-    from kvplan.simulation.fleet import watched
+    from kvplan.simulation.watched import watched
     from scripts.check_scheduler import engine_of, trace_of
     from scripts.scheduler_scenarios import scenario
 

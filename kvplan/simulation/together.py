@@ -1,0 +1,90 @@
+"""Replicas of a fleet side by side in one virtual time, for routers that look at what is under way.
+
+At each arrival every replica has served what came before; the router sees how many of the requests that it
+sent to each are not finished at that time (a step that is under way then has finished none), and the request
+goes to the replica that it picks at once. Without a router that looks, this is the same as serving each
+replica's requests alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.pool import ApartError
+from kvplan.simulate.replica import Trace
+from kvplan.simulate.request import Request
+from kvplan.simulate.results import COLUMNS, Answer
+from kvplan.simulate.settings import Engine
+from kvplan.simulate.scheduler import Step
+from kvplan.simulation.watched import Watched
+
+Pick = Callable[[int, Sequence[int]], int]
+"""Which replica serves a request, by its place in the trace and how many are under way at each replica."""
+_BEYOND = 1 << 62
+
+
+class Joined(Watched):
+    """A replica whose requests are handed to it one by one. places: theirs in the whole trace."""
+
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, merged: bool = True) -> None:
+        super().__init__(trace, engine, time, merged=merged)
+        self.given: list[Arrival] = []
+        self.arrivals = self.given
+        self.answer = Answer(0, False)
+        self.places: list[int] = []
+        self.under_way = 0
+        self.ended: deque[tuple[int, int]] = deque()
+
+    def give(self, place: int) -> None:
+        """It is this replica's."""
+        row = self.trace.arrivals[place]
+        self.given.append(row)
+        self.places.append(place)
+        self.under_way += row.prompt < self.engine.length  # longer ones are refused at once
+        for number, name in enumerate(COLUMNS):
+            self.answer.columns[name].append(-1 if number < 5 else 0)
+
+    def load(self, at_ns: int) -> int:
+        """Requests under way at a time, which does not fall from call to call."""
+        while self.ended and self.ended[0][0] <= at_ns:
+            self.under_way -= self.ended.popleft()[1]
+        return self.under_way
+
+    def request(self, number: int, row: Arrival) -> Request:
+        made = super().request(self.places[number], row)
+        made.number = number
+        return made
+
+    def end(self, step: Step) -> None:
+        before = self.scheduler.unfinished
+        super().end(step)
+        ended = before - self.scheduler.unfinished
+        if ended:
+            self.ended.append((self.now, ended))
+
+
+def side_by_side(trace: Trace, replicas: int, engine: Engine, clock: Clock, pick: Pick) -> list[Joined]:
+    """The replicas once all is served. Raises KvplanError where a request can never be admitted."""
+    fleet = [Joined(trace, engine, clock) for _ in range(replicas)]
+    for place, row in enumerate(trace.arrivals):
+        for number in range(replicas):
+            _advance(fleet, number, row.at_ns)
+        fleet[pick(place, [one.load(row.at_ns) for one in fleet])].give(place)
+    for number in range(replicas):
+        _advance(fleet, number, _BEYOND)
+    return fleet
+
+
+def _advance(fleet: list[Joined], number: int, until: int) -> None:
+    """Serve up to a time; where groups come apart, that replica serves again from its beginning, unmerged."""
+    one = fleet[number]
+    try:
+        one.advance(until)
+    except ApartError:
+        again = fleet[number] = Joined(one.trace, one.engine, one.time, merged=False)
+        for place in one.places:
+            again.give(place)
+        again.advance(until)
