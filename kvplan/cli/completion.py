@@ -71,6 +71,12 @@ def _routers() -> Iterable[str]:
     return ROUTERS
 
 
+def _evictions() -> Iterable[str]:
+    from kvplan.simulate.evict import POLICIES
+
+    return POLICIES
+
+
 def _executors() -> Iterable[str]:
     return ("auto", "serial", "processes", "dask", "ray")
 
@@ -88,6 +94,7 @@ _SOURCES: dict[str, Callable[[], Iterable[str]]] = {
     "trace_formats": _trace_formats,
     "routers": _routers,
     "executors": _executors,
+    "evictions": _evictions,
 }
 
 

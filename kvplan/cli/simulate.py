@@ -31,8 +31,14 @@ def run(words: list[str], given: Given) -> Answer:
     """The answer on the screen or as JSON; a sweep, or hit rates alone, where they are asked for."""
     check_color(given)
     values = _values(given)
+    evict = policies_of(str(values.pop("evict"))) if "evict" in values else ()
     if "hit_rates" in values:
-        return _hits(values, is_given(given, "json"))
+        return _hits(values, evict, is_given(given, "json"))
+    if evict not in ((), ("lru",)):
+        raise KvplanError(
+            "bad-usage", f"--evict {','.join(evict)}: vLLM evicts what was not used for longest",
+            help=f"--hit-rates 1k,10k --evict {','.join(evict)}: of flat caches of so many blocks",
+        )  # fmt: skip
     if not words:
         raise KvplanError(
             "bad-usage", "which model or plan?", help="kvplan simulate qwen3-32b --trace FILE --gpu h100"
@@ -145,20 +151,42 @@ def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
     return values
 
 
+def policies_of(text: str) -> tuple[str, ...]:
+    """``lru,belady`` as names. Raises KvplanError(bad-eviction)."""
+    from kvplan.simulate.evict import Cache
+
+    names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
+    for name in names:
+        Cache(name, 1)
+    return names
+
+
 def _generated(text: str) -> Any:
     from kvplan.simulation.generate import asked_of, generated
 
     return generated(asked_of(text))
 
 
-def _hits(values: dict[str, Any], json: bool) -> Answer:
-    from kvplan.report.simulate import hits_screen
-    from kvplan.simulation.hits import hit_rates
+def _hits(values: dict[str, Any], evict: tuple[str, ...], json: bool) -> Answer:
+    from kvplan.report.hits import flat_screen, hits_screen
+    from kvplan.simulation.hits import flat_rates, hit_rates
 
     load = load_of(values.get("trace"), None, **{name: values[name] for name in _LOAD if name in values})
     sizes: list[int | None] = [parse_tokens(word) for word in str(values["hit_rates"]).split(",")]
     if any(size is not None and size < 1 for size in sizes):
         raise KvplanError("bad-usage", "a cache has at least one block", help="--hit-rates 1000,10k")
+    if evict:
+        found = flat_rates(load, sizes, evict)
+        if json:
+            shares = [{"blocks": one.blocks, "of_identities": dict(one.shares)} for one in found]
+            return Answer(
+                data={
+                    "schema_version": SCHEMA_VERSION,
+                    "identity_tokens": load.wide,
+                    "flat_hit_rates": shares,
+                }
+            )
+        return Answer(flat_screen(found, trace=load.name, wide=load.wide, requests=len(load.arrivals)))
     rates = hit_rates(load, [*sizes, None])
     if json:
         rows = [

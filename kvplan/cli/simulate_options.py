@@ -29,7 +29,8 @@ SIMULATED: tuple[Option, ...] = (
     Option("replicas", ("--replicas",), "NUMBER|auto", word,
            "Replicas; auto: as many as are needed. Default: the plan's, else auto.", _FLEET),
     Option("router", ("--router",), "POLICY", word,
-           "How requests are dealt: round-robin, prefix-hash.", _FLEET, complete="routers"),
+           "How requests are dealt: round-robin, least-loaded, power-of-two, prefix-hash, session,"
+           " cache-aware (SGLang's), longest-match.", _FLEET, complete="routers"),
     Option("ttft", ("--ttft",), "TIME", word, "Time to first token at most, such as 2s.", _TARGET),
     Option("tpot", ("--tpot",), "TIME", word, "Time per further token at most, such as 50ms.", _TARGET),
     Option("goodput", ("--goodput",), "SHARE", word, "Share of requests that must keep them: 99%.", _TARGET),
@@ -44,6 +45,9 @@ SIMULATED: tuple[Option, ...] = (
     Option("hit_rates", ("--hit-rates",), "BLOCKS", word,
            "Only hit rates, of caches of so many blocks of the trace's width: 1k,10k,50k. No model needed.",
            _TIME),
+    Option("evict", ("--evict",), "POLICIES", word,
+           "With --hit-rates: of flat caches that evict by lru, fifo, lfu, slru, s3fifo, ttl, cost or belady."
+           " vLLM itself has only lru.", _TIME, complete="evictions"),
     Option("sweep", ("--sweep",), "KEY=a,b", word,
            "One run for each combination: 'replicas=2,3 max_num_batched_tokens=2048,8192'.", _TIME),
     Option("executor", ("--executor",), "NAME", word,
@@ -74,7 +78,8 @@ Examples:
       --router prefix-hash --json
   kvplan simulate llama-3.1-8b --trace t.jsonl --gpu h100 --replicas 2 \\
       --sweep 'max_num_batched_tokens=2048,8192' --csv
-  kvplan simulate --trace conversation.jsonl --hit-rates 1k,10k,50k
+  kvplan simulate --trace conversation.jsonl --hit-rates 1k,10k,50k \\
+      --evict lru,s3fifo,belady
 
 \b
 vLLM's own scheduler, step by step, in virtual time; step times are an

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
-from kvplan.simulation.hits import HitRate
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import Interval, SimulationResult
 from kvplan.units import SECOND
 
 _BARS = "▁▂▃▄▅▆▇█"
-_NAME = 34
+NAME = 34
 NOT_IN_IT = "drafts, pauses of the host"
 
 
@@ -32,7 +31,7 @@ def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Sc
 
 def _answer(result: SimulationResult, where: str) -> Screen:
     target, needed = result.target, result.needed
-    head = f"{shorten(result.model, _NAME)} on {where} a replica: "
+    head = f"{shorten(result.model, NAME)} on {where} a replica: "
     if needed is not None:
         said = _needed(result)
         good = needed.likely is not None
@@ -58,8 +57,8 @@ def _answer(result: SimulationResult, where: str) -> Screen:
         )
     if result.saturated_runs:
         lines += wrapped(
-            f"Saturated in {result.saturated_runs} of {count(len(result.runs), 'run')}: there the queue only"
-            " grows, and its times say how long the trace is.",
+            f"Saturated in {result.saturated_runs} of {count(len(result.runs), 'run')}: the queue only grows,"
+            " so times grow with the trace.",
             style="warn",
         )
     return lines
@@ -161,39 +160,11 @@ def _three(hits: float, good: float, ttft: float) -> tuple[str, str, str]:
 
 
 def _trace(result: SimulationResult) -> str:
-    known = (
-        f", identities of {result.wide} tokens" if result.wide > 1 else ", no identities: nothing is shared"
-    )
+    known = f", ids of {result.wide}" if result.wide > 1 else ", no identities: nothing is shared"
     return (
-        f"{shorten(result.trace, _NAME)} ({result.form}), {count(result.likely.requests, 'request')} in"
+        f"{shorten(result.trace, NAME)} ({result.form}), {count(result.likely.requests, 'request')} in"
         f" {seconds_words(result.seconds)}{known}"
     )
-
-
-def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:
-    """What caches of several sizes have of a trace."""
-    rows: list[Sequence[Piece]] = [
-        ("blocks", Span("of trace identities", "dim"), Span("of prompt tokens", "dim"))
-    ]
-    for one in rates:
-        size = "no limit" if one.blocks is None else f"{one.blocks:,}"
-        rows.append((size, f"{one.ids * 100:.2f} %", f"{one.tokens * 100:.2f} %"))
-    last = rates[-1]
-    return [
-        *wrapped(
-            f"A prefix cache {'without limit' if last.blocks is None else f'of {last.blocks:,} blocks'} has"
-            f" {last.tokens * 100:.2f} % of the prompt tokens of {shorten(trace, _NAME)}."
-        ),
-        BLANK,
-        *table(rows, "rrr"),
-        BLANK,
-        *wrapped(
-            f"{requests:,} requests one after another, blocks of {wide} tokens. Identities: a list in order"
-            " of last use, partial blocks counted, as published rates are. Tokens: vLLM's block manager,"
-            " answers included, whole blocks only.",
-            indent=1, style="dim", first="meant:  ",
-        ),
-    ]  # fmt: skip
 
 
 def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:

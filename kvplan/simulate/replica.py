@@ -87,8 +87,8 @@ class Replica:
         return self.answer
 
     def advance(self, until: int = _BEYOND) -> None:
-        """Serve what has arrived. until: when a further request may come: no step is scheduled at or after that
-        time, so that it is in time for the next one."""
+        """Serve what has arrived. until: when a further request may come: no step is scheduled at or after
+        that time, so that it is in time for the next one."""
         answer, scheduler = self.answer, self.scheduler
         steady = scheduler.steady
         idle, depth, self.until = 0, self.engine.depth, until
@@ -209,13 +209,12 @@ class Replica:
 
         ahead = self.engine.depth - 1  # how many steps lie between a step's scheduling and its start
         at_ns = self.next_ns()
-        if at_ns != _BEYOND:
-            if ends(steps - 1 - ahead) >= at_ns:  # the last may still be scheduled before the arrival
-                low, high = 0, steps
-                while high - low > 1:
-                    middle = (low + high) // 2
-                    low, high = (middle, high) if ends(middle - 1 - ahead) < at_ns else (low, middle)
-                steps = max(1, low)
+        if at_ns != _BEYOND and ends(steps - 1 - ahead) >= at_ns:
+            low, high = 0, steps  # the last may still be scheduled before the arrival
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if ends(middle - 1 - ahead) < at_ns else (low, middle)
+            steps = max(1, low)
         if answer.rows is not None:
             running, waiting = len(scheduler.running), len(scheduler.waiting)
             context, free = steady.context, pool.free

@@ -19,7 +19,7 @@ from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 AUTO = 0
 """Replicas: as many as the load needs."""
 _HALF = "fp8"
-_OTHERS = (ROUND_ROBIN, PREFIX_HASH, "cache-aware")
+_OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware")
 """Routers that are tried besides the one asked for; the best is shown."""
 
 

@@ -16,12 +16,15 @@ from collections.abc import Sequence
 from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.simulate.clock import StepTime
+from kvplan.simulate.evict import replay
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace, simulate
 from kvplan.simulate.settings import Engine, Group
 from kvplan.simulation.load import Load
-from kvplan.units import MAX_TOKENS
 
+TTL_SHARE = 10
+"""ttl: a block that so large a part of the requests did not use is gone."""
+_LENGTH = 1 << 40
 _ONE = StepTime(1, 0, 0)
 
 
@@ -34,13 +37,18 @@ class HitRate:
     tokens: float
 
 
-def hit_rates(load: Load, sizes: Sequence[int | None]) -> tuple[HitRate, ...]:
-    """The shares at each size. Raises KvplanError(no-identities) where the trace has none."""
+def check_identities(load: Load) -> None:
+    """Raises KvplanError(no-identities) where the trace has none."""
     if not load.has_identities:
         raise KvplanError(
             "no-identities", f"{load.name} does not say which prompts share a prefix",
             help="traces with hash_ids do: mooncake, bailian, weka, dynamo",
         )  # fmt: skip
+
+
+def hit_rates(load: Load, sizes: Sequence[int | None]) -> tuple[HitRate, ...]:
+    """The shares at each size. Raises KvplanError(no-identities) where the trace has none."""
+    check_identities(load)
     chains = [one.ids for one in load.arrivals]
     distinct = len({identity for chain in chains for identity in chain})
     needed = sum(-(-(one.prompt + one.answer) // load.wide) for one in load.arrivals)
@@ -50,7 +58,7 @@ def hit_rates(load: Load, sizes: Sequence[int | None]) -> tuple[HitRate, ...]:
     for size in sizes:
         engine = Engine(
             blocks=needed + 1 if size is None else size, groups=(Group(block=load.wide),), block=load.wide,
-            sequences=1, length=MAX_TOKENS,
+            sequences=1, length=_LENGTH,
         )  # fmt: skip
         answer = simulate(trace, engine, _ONE)
         hits = sum(answer.columns["cached_tokens"])
@@ -75,6 +83,32 @@ def by_identity(chains: Sequence[Sequence[int]], size: int) -> float:
         while len(kept) > size:
             kept.popitem(last=False)
     return hits / total if total else 0.0
+
+
+@record()
+class FlatRate:
+    """Shares of the trace's identities that flat caches of ``blocks`` blocks have, by what they evict."""
+
+    blocks: int
+    shares: tuple[tuple[str, float], ...]
+
+
+def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str]) -> tuple[FlatRate, ...]:
+    """The shares of prefix caches of each size under each order of eviction (`kvplan.simulate.evict`),
+    requests one after another; blocks of the trace's width. Raises KvplanError(no-identities, bad-eviction)."""
+    check_identities(load)
+    chains = [one.ids for one in load.arrivals]
+    total = sum(map(len, chains))
+    window = max(1, len(chains) // TTL_SHARE)
+    return tuple(
+        FlatRate(
+            size,
+            tuple(
+                (policy, sum(replay(policy, size, chains, window=window)) / total) for policy in policies
+            ),
+        )
+        for size in sizes if size is not None
+    )  # fmt: skip
 
 
 def most_hits(load: Load, block: int) -> float:

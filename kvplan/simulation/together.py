@@ -17,8 +17,8 @@ from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Trace
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import COLUMNS, Answer
-from kvplan.simulate.settings import Engine
 from kvplan.simulate.scheduler import Step
+from kvplan.simulate.settings import Engine
 from kvplan.simulation.watched import Watched
 
 Pick = Callable[[int, Sequence[int]], int]

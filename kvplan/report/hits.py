@@ -1,0 +1,64 @@
+"""The screens of ``kvplan simulate --hit-rates``: what caches of several sizes have of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
+from kvplan.report.simulate import NAME
+from kvplan.simulation.hits import TTL_SHARE, FlatRate, HitRate
+
+
+def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: int) -> Screen:
+    """What caches of several sizes have of a trace."""
+    rows: list[Sequence[Piece]] = [
+        ("blocks", Span("of trace identities", "dim"), Span("of prompt tokens", "dim"))
+    ]
+    for one in rates:
+        size = "no limit" if one.blocks is None else f"{one.blocks:,}"
+        rows.append((size, f"{one.ids * 100:.2f} %", f"{one.tokens * 100:.2f} %"))
+    last = rates[-1]
+    return [
+        *wrapped(
+            f"A prefix cache {'without limit' if last.blocks is None else f'of {last.blocks:,} blocks'} has"
+            f" {last.tokens * 100:.2f} % of the prompt tokens of {shorten(trace, NAME)}."
+        ),
+        BLANK,
+        *table(rows, "rrr"),
+        BLANK,
+        *wrapped(
+            f"{requests:,} requests one after another, blocks of {wide} tokens. Identities: a list in order"
+            " of last use, partial blocks counted, as published rates are. Tokens: vLLM's block manager,"
+            " answers included, whole blocks only.",
+            indent=1, style="dim", first="meant:  ",
+        ),
+    ]  # fmt: skip
+
+
+def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: int) -> Screen:
+    """What caches under several orders of eviction have of a trace."""
+    policies = [policy for policy, _ in rates[0].shares]
+    rows: list[Sequence[Piece]] = [("blocks", *(Span(policy, "dim") for policy in policies))]
+    rows += [(f"{one.blocks:,}", *(f"{share * 100:.2f} %" for _, share in one.shares)) for one in rates]
+    last = rates[-1]
+    said = ", ".join(f"{share * 100:.2f} % ({policy})" for policy, share in last.shares)
+    meant = (
+        f"{requests:,} requests one after another, blocks of {wide} tokens, partial ones counted; only the"
+        " end of a stored prefix can be evicted."
+    )
+    if "ttl" in policies:
+        meant += f" ttl: lru, and what {max(1, requests // TTL_SHARE):,} requests did not use is gone."
+    if "belady" in policies:
+        meant += " belady knows what comes."
+    return [
+        *wrapped(
+            f"A flat cache of {last.blocks:,} blocks has of the identities of {shorten(trace, NAME)}: {said}."
+        ),
+        BLANK,
+        *table(rows, "r" * (1 + len(policies)), gap="  "),
+        BLANK,
+        *wrapped(meant, indent=1, style="dim", first="meant:  "),
+        *wrapped(
+            "vLLM's own is lru; it has no other.", indent=1, style="dim", first="note:   "
+        ),
+    ]  # fmt: skip
