@@ -114,7 +114,9 @@ class SimulationEntry(_Strict):
     trace: TraceEntry
     replicas: int
     pools: int = Field(description="schedulers of one replica: data-parallel ranks have one each")
-    router: str
+    router: str = Field(
+        description="round-robin, least-loaded, power-of-two, prefix-hash, session, cache-aware, longest-match"
+    )
     step_time: str = Field(description="where step times come from")
     pool_blocks: dict[str, int] = Field(description="usable blocks of one scheduler, by pool")
     target: TargetEntry

@@ -95,7 +95,7 @@ class FlatRate:
 
 def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str]) -> tuple[FlatRate, ...]:
     """The shares of prefix caches of each size under each order of eviction (`kvplan.simulate.evict`),
-    requests one after another; blocks of the trace's width. Raises KvplanError(no-identities, bad-eviction)."""
+    requests one after another; blocks of the trace's width. Raises KvplanError."""
     check_identities(load)
     chains = [one.ids for one in load.arrivals]
     total = sum(map(len, chains))
