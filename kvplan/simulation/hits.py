@@ -21,10 +21,10 @@ from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace, simulate
 from kvplan.simulate.settings import Engine, Group
 from kvplan.simulation.load import Load
+from kvplan.units import MAX_TOKENS
 
 TTL_SHARE = 10
 """ttl: a block that so large a part of the requests did not use is gone."""
-_LENGTH = 1 << 40
 _ONE = StepTime(1, 0, 0)
 
 
@@ -58,7 +58,7 @@ def hit_rates(load: Load, sizes: Sequence[int | None]) -> tuple[HitRate, ...]:
     for size in sizes:
         engine = Engine(
             blocks=needed + 1 if size is None else size, groups=(Group(block=load.wide),), block=load.wide,
-            sequences=1, length=_LENGTH,
+            sequences=1, length=MAX_TOKENS,
         )  # fmt: skip
         answer = simulate(trace, engine, _ONE)
         hits = sum(answer.columns["cached_tokens"])
