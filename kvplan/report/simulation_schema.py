@@ -115,7 +115,7 @@ class SimulationEntry(_Strict):
     replicas: int
     pools: int = Field(description="schedulers of one replica: data-parallel ranks have one each")
     router: str = Field(
-        description="round-robin, least-loaded, power-of-two, prefix-hash, session, cache-aware, longest-match"
+        description="how requests are dealt: round-robin, least-loaded, power-of-two, prefix-hash …"
     )
     step_time: str = Field(description="where step times come from")
     pool_blocks: dict[str, int] = Field(description="usable blocks of one scheduler, by pool")
