@@ -25,7 +25,7 @@ class _Closed(Replica):
             row if place < in_flight else Arrival(_NEVER, row.prompt, row.answer, row.ids, row.priority)
             for place, row in enumerate(trace.arrivals)
         ]
-        self.arrivals = self.rows_due  # type: ignore[assignment]
+        self.arrivals = self.rows_due
         self.released = in_flight
 
     def end(self, step: Step) -> None:
