@@ -93,8 +93,8 @@ def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Hel
             (router, _run(Dealt(load, count, router), served, (LIKELY, LIKELY), target))
             for router in _OTHERS if router != result.router
         ]  # fmt: skip
-        best, served_best = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
-        yield of(f"router {best}", served_best)
+        best, outcome = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
+        yield of(f"router {best}", outcome)
     if before.hit_rate < result.most_hits - 0.01 or before.preempted or not before.keeps(target):
         run = _with_half(served, Dealt(load, count, result.router), target)
         if run is not None:
