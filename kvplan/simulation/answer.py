@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError
 from kvplan.questions import kv_dtypes_to_compare
+from kvplan.simulate.settings import STATE
 from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import SECOND, Load
@@ -99,8 +100,10 @@ def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Hel
         run = _with_half(served, Dealt(load, count, result.router), target)
         if run is not None:
             yield of(f"kv-cache-dtype {_HALF}", run)
-    if not served.engine(LIKELY).caching and load.has_identities:
-        cached = replace(served.engine(LIKELY), caching=True)
+    engine = served.engine(LIKELY)
+    states = any(group.kind == STATE for group in engine.groups)  # kept for reuse, they have another pool
+    if not engine.caching and not states and load.has_identities:
+        cached = replace(engine, caching=True)
         dealt = Dealt(load, count, result.router)
         run = dealt.run(cached, served.speeds.clock(LIKELY), target, served.speeds.frontend_ns)
         yield of("enable-prefix-caching", run)

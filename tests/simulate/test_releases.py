@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvplan.cli import main
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
 from kvplan.simulate.releases import KNOWN, rules_of
@@ -90,3 +91,22 @@ def test_unknown_releases_are_refused() -> None:
     engine = Engine(blocks=100, groups=(Group("state"), Group()), states="align", release="0.31")
     with pytest.raises(RefusedError, match="block boundaries"):
         simulate(Trace([], 16), engine, StepTime())
+
+
+def test_a_model_with_states_is_served_without_prefix_caching(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Path(__file__).parents[2] / "examples" / "traces" / "chat-sessions.jsonl.gz"
+    words = [
+        "jamba-1.5-mini",
+        "--engine",
+        "vllm@0.33",
+        "--gpu",
+        "h100",
+        "--tp",
+        "4",
+        "--first",
+        "40",
+        "--trace",
+        str(trace),
+    ]
+    assert main(["simulate", *words, "--no-enable-prefix-caching"]) == 0
+    assert "vLLM 0.33's scheduler" in capsys.readouterr().out
