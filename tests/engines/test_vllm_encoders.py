@@ -12,6 +12,10 @@ import pytest
 import kvplan
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.encoders import encoders
+from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards
+from kvplan.model import Model
+from kvplan.results import Refusal
 from tests.engines.test_vllm_live import RELEASE
 
 TEXT = {
@@ -108,3 +112,25 @@ def test_the_sources_divide() -> None:
         ), name
         assert not re.search(r"is_vit_use_data_parallel\(\w", text), name
         assert not re.search(r"heads\)? % (self\.)?tp_size != 0", text), name
+
+
+@pytest.mark.parametrize("tp", [3, 8, 12, 32])
+def test_the_ranks_that_are_named_instead_start(tp: int) -> None:
+    refused = 0
+    for card in list_cards():
+        model = kvplan.load_model(card.slug)
+        found = of_card(model, tp)
+        if found is not None and found.code == "tensor-parallel" and found.help:
+            refused += 1
+            named = int(found.help[0].removeprefix("--tp "))
+            assert named < tp
+            again = of_card(model, named)
+            assert again is None or again.code != "tensor-parallel", (card.slug, named)
+    assert refused > 5
+
+
+def of_card(model: Model, tp: int) -> Refusal | None:
+    try:
+        return kvplan.size(model, engine="vllm", tensor_parallel_size=tp, tokens=100).refusal
+    except KvplanError:  # a model that vLLM does not serve
+        return None

@@ -16,7 +16,7 @@ utils.py, no_init_weights).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -52,16 +52,21 @@ def encoders() -> Mapping[str, Encoder]:
     )
 
 
-def undivided_encoder(model: Model, tp: int, version: str, divides: Callable[[int], bool]) -> Refusal | None:
-    """The refusal of an encoder whose heads do not divide over so many ranks; None where its config does not
-    state them. divides: whether the decoder can be divided over a number of ranks."""
-    if tp == 1 or minor_of(version) < minor_of(FIRST_READ):
-        return None
+def encoder_heads(model: Model, version: str) -> int:
+    """The heads that every number of ranks must divide; 0: none that are known."""
     encoder = encoders().get(model.architecture or "")
-    heads = _stated(model.config, encoder.heads) if encoder else None
-    if encoder is None or heads is None or heads % tp == 0:
+    if encoder is None or minor_of(version) < minor_of(FIRST_READ):
+        return 0
+    return _stated(model.config, encoder.heads) or 0
+
+
+def undivided_encoder(model: Model, tp: int, version: str, ways: int) -> Refusal | None:
+    """The refusal of an encoder whose heads do not divide over so many ranks; None where its config does not
+    state them. ways: ranks over which all of the model divides."""
+    heads = encoder_heads(model, version)
+    if heads % tp == 0:
         return None
-    ways = next(size for size in range(min(heads, tp), 0, -1) if heads % size == 0 and divides(size))
+    encoder = encoders()[model.architecture or ""]
     ways_out = [f"--tp {ways}"]
     if encoder.data:
         ways_out.append(

@@ -12,7 +12,7 @@ from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
-from kvplan.engines.vllm.encoders import undivided_encoder
+from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -52,8 +52,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _quantisation(model, settings, resolved)
         or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
-        or _parallel(model, resolved)
-        or undivided_encoder(model, resolved.tp, version, lambda tp: _divides(model, tp))
+        or _parallel(model, resolved, version)
         or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings)
@@ -213,28 +212,27 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 """Classes that vLLM runs through transformers, which says nothing of how they are divided."""
 
 
-def _parallel(model: Model, resolved: Resolved) -> Refusal | None:
+def _parallel(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
     if model.architecture in UNDIVIDED and tp * resolved.pp > 1:
         what = "tensor" if tp > 1 else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
-    if tp > 1 and heads % tp:
-        return Refusal(
-            "tensor-parallel",
-            f"{heads} attention heads cannot be divided over {tp} tensor-parallel ranks",
-            help=(f"--tp {_largest_divisor(heads, tp)}",),
-        )
-    why = _whole_part(model, tp)
-    if why is not None:
-        return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
+    if not _divides(model, tp, version):
+        ways = next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
+        why = f"{heads} attention heads" if heads % tp else _whole_part(model, tp)
+        if why is None:
+            return undivided_encoder(model, tp, version, ways)
+        message = f"{why} cannot be divided over {tp} tensor-parallel ranks"
+        return Refusal("tensor-parallel", message, help=(f"--tp {ways}",))
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
         return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
     return None
 
 
-def _divides(model: Model, tp: int) -> bool:
-    """Whether every layer of the decoder can be divided over so many ranks."""
-    return tp == 1 or (model.num_attention_heads % tp == 0 and _whole_part(model, tp) is None)
+def _divides(model: Model, tp: int, version: str) -> bool:
+    """Whether every layer of the decoder, and the encoder beside it, can be divided over so many ranks."""
+    heads = model.num_attention_heads
+    return tp == 1 or not (heads % tp or _whole_part(model, tp) or encoder_heads(model, version) % tp)
 
 
 def _whole_part(model: Model, tp: int) -> str | None:
@@ -272,10 +270,6 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
     if model.model_type == "gpt_oss" and isinstance(heads, int) and heads < tp:
         return f"{heads} KV heads, which this class does not replicate,"
     return None
-
-
-def _largest_divisor(value: int, limit: int) -> int:
-    return next(size for size in range(min(value, limit), 0, -1) if value % size == 0) if value else 1
 
 
 def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
