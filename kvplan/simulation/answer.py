@@ -11,11 +11,12 @@ from kvplan.questions import kv_dtypes_to_compare
 from kvplan.simulate.settings import STATE
 from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
-from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import alone, replicas_needed, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
+from kvplan.units import SECOND
 
 AUTO = 0
 """Replicas: as many as the load needs."""

@@ -11,9 +11,10 @@ from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import start_of
-from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve
+from kvplan.units import SECOND
 
 DEFAULT_GOODPUT = Fraction(99, 100)
 

@@ -21,10 +21,10 @@ from kvplan.files.traces.servegen import Client, read_clients
 from kvplan.record import record
 from kvplan.simulate.names import Arrival
 from kvplan.simulation.load import Load
+from kvplan.units import SECOND
 
 BLOCK = 16
 """Tokens of one identity."""
-_SECOND = 10**9
 MOST_REQUESTS = 5_000_000
 MOST_TOKENS = 10**7
 ARRIVALS = ("poisson", "gamma", "weibull", "even")
@@ -120,7 +120,7 @@ def generated(asked: Asked) -> Load:
             more = max(0, whole - len(own))
             own = [*own, *range(fresh, fresh + more)]
             fresh += more
-            rows.append(Arrival(round(at * _SECOND), prompt, answer, own[:whole]))
+            rows.append(Arrival(round(at * SECOND), prompt, answer, own[:whole]))
             before, at = prompt + answer, at + asked.think
         clock += gap() / asked.rate
     rows.sort(key=lambda one: one.at_ns)
@@ -145,7 +145,7 @@ def of_clients(clients: Sequence[Client], asked: Asked) -> Load:
             while (at := at + gap() / (rate * asked.rate)) < min(last, end):
                 inputs, outputs = client.lengths_at(at)
                 rows.append(
-                    Arrival(round((at - asked.start) * _SECOND), inputs.at(chance()), outputs.at(chance()))
+                    Arrival(round((at - asked.start) * SECOND), inputs.at(chance()), outputs.at(chance()))
                 )
                 if len(rows) > MOST_REQUESTS:
                     raise KvplanError("bad-load", f"more than {MOST_REQUESTS:,} requests", help="seconds=600")

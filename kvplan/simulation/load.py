@@ -10,8 +10,8 @@ from kvplan.errors import KvplanError
 from kvplan.record import record
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace
+from kvplan.units import SECOND
 
-SECOND = 10**9
 SEED = 1
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
+from kvplan.units import SECOND
 
-SECOND, MILLISECOND = 10**9, 10**6
+MILLISECOND = 10**6
 BINS = 24
 
 

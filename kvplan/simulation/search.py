@@ -6,10 +6,11 @@ from collections.abc import Callable
 from math import ceil
 
 from kvplan.simulation.fleet import Dealt
-from kvplan.simulation.load import SECOND, Load
+from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
 from kvplan.simulation.served import FAST, LIKELY, SAFE, SLOW, Served
+from kvplan.units import SECOND
 
 SAMPLE = 2000
 """Requests by which the sustainable rate is found: the trace's first."""
