@@ -145,7 +145,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m bench
 
 # Start-ups that people published (scripts/record_published.py); another collection: make accuracy REPORTS=...
-REPORTS ?= tests/data/field_reports.json.gz
+REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write

@@ -6,7 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,16 @@ from kvplan.model import Model
 from kvplan.results import SizeResult
 from kvplan.units import GIB
 
-_VERSION = re.compile(r"\d+\.\d+(\.\d+)?(?= |$|\.post)")
+_VERSION = re.compile(r"(\d+)\.(\d+)(\.\d+)?(?= |$|\.post|rc)(rc\d+\.dev)?")
+_DRAFT = re.compile(r"(mtp|eagle3|eagle|dflash)\D*?(\d+)")
+CARDS = {
+    "hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4": "meta-llama/Llama-3.1-8B-Instruct",
+    "RedHatAI/Qwen3.6-35B-A3B-NVFP4": "Qwen/Qwen3.6-35B-A3B",
+    "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
+    "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
+    "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
+}
+"""Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
 _FLAGS = (
     "gpu_memory_utilization",
     "max_model_len",
@@ -32,7 +41,11 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One start of one server. version is None where the report only names an era or a custom build."""
+    """One start of one server. version is None where the report only names an era or a custom build.
+
+    weights: what the log printed, where no card has the checkpoint's weights. family: the repository (or
+    page) that it comes from; starts of one family are not independent.
+    """
 
     id: str
     source: str
@@ -40,6 +53,14 @@ class Row:
     model: Model
     gpu: Gpu
     raw: Mapping[str, Any]
+    weights: int | None = None
+
+    @property
+    def family(self) -> str:
+        """``vllm-project/vllm#50159 (comment …)`` → ``vllm-project/vllm#50159``; a page by its number."""
+        if self.source.startswith("public text"):
+            return re.sub(r" \(.*", "", self.source)
+        return self.source.split(" ")[0]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -57,9 +78,13 @@ class Row:
             asked["enforce_eager"] = True
         if self.raw.get("ep"):
             asked["enable_expert_parallel"] = True
-        speculative = re.search(r"mtp.*?(\d+)", str(flags.get("speculative") or ""))
-        if speculative:
-            asked |= {"speculative_method": "mtp", "num_speculative_tokens": int(speculative[1])}
+        draft = _DRAFT.search(str(flags.get("speculative") or ""))
+        if draft:
+            asked |= {"speculative_method": draft[1], "num_speculative_tokens": int(draft[2])}
+        if "no-enable-prefix-caching" in (flags.get("other") or ()):
+            asked["enable_prefix_caching"] = False
+        if self.weights is not None:
+            asked["weights"] = self.weights
         return asked
 
     def printed(self, name: str) -> int | None:
@@ -72,11 +97,11 @@ class Row:
         return kvplan.size(self.model, engine=f"vllm@{self.version}", **{**self.options, **more})
 
 
-def read_rows(path: Path) -> tuple[list[Row], dict[str, str]]:
+def read_rows(*paths: Path) -> tuple[list[Row], dict[str, str]]:
     """The vLLM rows that can be asked about, and why each of the others cannot."""
     rows: list[Row] = []
     left: dict[str, str] = {}
-    for raw in _read(path):
+    for raw in (raw for path in paths for raw in _read(path)):
         if raw["engine"] != "vllm":
             continue
         try:
@@ -104,20 +129,39 @@ def _row(raw: Mapping[str, Any]) -> Row:
         raise KvplanError("no-tp", "the report does not state the tensor parallel size")
     if raw["gpu"] is None:
         raise KvplanError("no-gpu", "the report does not name the GPU")
-    model = _model(raw["model"], str(raw["weight_quant"] or "none"))
-    return Row(raw["id"], raw["source"], version[0] if version else None, model, _gpu(raw["gpu"]), raw)
+    model, weights = _model(raw)
+    gpu = _gpu(raw["gpu"])
+    if raw.get("total_gpu_gib"):
+        gpu = replace(gpu, memory_total_bytes=int(raw["total_gpu_gib"] * GIB))
+    return Row(raw["id"], raw["source"], _release(version), model, gpu, raw, weights)
 
 
-def _model(name: str, stored: str) -> Model:
-    """The model, in the checkpoint whose weights are stored as the report says."""
-    model = kvplan.load_model(name)
-    kind = stored.partition("-")[0].partition(" ")[0]
-    if kind in ("none", "mxfp4") or model.quantization:
-        return model
-    try:
-        return kvplan.load_model(f"{name}-{kind.upper()}")
-    except KvplanError:
-        raise KvplanError("no-model", f"no card of {name} has {kind} weights") from None
+def _release(found: re.Match[str] | None) -> str | None:
+    """The release; of a development build the next one, which it has become (0.19.2rc1.dev → 0.20)."""
+    if found is None:
+        return None
+    if found[4]:
+        return f"{found[1]}.{int(found[2]) + 1}"
+    return found[0]
+
+
+def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
+    """The model, in the checkpoint whose weights are stored as the report says; and the weights as printed,
+    where no card has that checkpoint."""
+    name, printed = raw["model"], raw["weights_gib"]
+    kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
+    base = CARDS.get(name)
+    model = kvplan.load_model(base or name)
+    stored = model.quantization or "none"
+    if base is None and (kind in (stored, "mxfp4", "fp4+fp8") or (stored != "none" and printed is None)):
+        return model, None
+    if base is None:
+        try:
+            return kvplan.load_model(f"{name}-{kind.upper()}"), None
+        except KvplanError:
+            if printed is None:
+                raise KvplanError("no-model", f"no card of {name} has {kind} weights") from None
+    return model, None if printed is None else int(printed * GIB)
 
 
 def _gpu(name: str) -> Gpu:

@@ -305,10 +305,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("reports", type=Path)
+    parser.add_argument("reports", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     options = parser.parse_args()
-    rows, _ = read_rows(options.reports)
+    rows, _ = read_rows(*options.reports)
     questions = usable(rows)
     print("\n".join(report(questions)))
     fitted = fit(questions)

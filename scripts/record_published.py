@@ -2,8 +2,9 @@
 
     python -m scripts.record_published FOLDER
 
-FOLDER holds data/field_reports.yaml, data/gpu_facts.yaml and traces/. Only the figures that are compared are
-kept, with the source of every row: tests/data/{field_reports,gpu_facts,trace_lengths}.json.gz.
+FOLDER holds data/field_reports.yaml, data/field_reports_2.yaml, data/gpu_facts.yaml and traces/. Only the
+figures that are compared are kept, with the source of every row:
+tests/data/{field_reports,start_ups,gpu_facts,trace_lengths}.json.gz.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ PRINTED = (
     "weights_gib available_kv_gib activation_peak_gib non_torch_gib cudagraph_estimated_gib num_gpu_blocks"
     " kv_tokens max_concurrency_x max_concurrency_len"
 ).split()
+STARTED = (*STATED, "dp", "model_runner", "compile_cache")
+MORE_PRINTED = (*PRINTED, "cudagraph_gib", "total_gpu_gib", "gpu_mem_gib")
+"""Of the second collection: which runner served, whether the compiled code was at hand, the GPU's total."""
 GPU_FIGURES = ("mem_bw_gbs", "memory_mib_smi", "torch_total_gib")
 TRACES = {
     "mooncake_fast25_synthetic.jsonl": "kvcache-ai/Mooncake, FAST25-release, synthetic_trace (Apache-2.0)",
@@ -37,6 +41,16 @@ def field_reports(folder: Path) -> Any:
     rows = yaml.safe_load((folder / "data" / "field_reports.yaml").read_text(encoding="utf-8"))
     return [
         {name: row.get(name) for name in (*STATED, *PRINTED)} | {"flags": row["flags"]}
+        for row in rows
+        if row["engine"] == "vllm"
+    ]
+
+
+def start_ups(folder: Path) -> Any:
+    """vLLM's rows of the second collection: whole logs of 0.10 to 0.31."""
+    rows = yaml.safe_load((folder / "data" / "field_reports_2.yaml").read_text(encoding="utf-8"))
+    return [
+        {name: row.get(name) for name in (*STARTED, *MORE_PRINTED)} | {"flags": row["flags"]}
         for row in rows
         if row["engine"] == "vllm"
     ]
@@ -68,6 +82,7 @@ def trace_lengths(folder: Path) -> Any:
 
 MADE: dict[str, Callable[[Path], Any]] = {
     "field_reports": field_reports,
+    "start_ups": start_ups,
     "gpu_facts": gpu_facts,
     "trace_lengths": trace_lengths,
 }

@@ -9,12 +9,12 @@ from scripts import accuracy
 from scripts.field_rows import read_rows
 from tests.recorded import DATA
 
-REPORTS = DATA / "field_reports.json.gz"
+REPORTS = DATA / "field_reports.json.gz", DATA / "start_ups.json.gz"
 
 
 @pytest.fixture(scope="module")
 def answers() -> list[accuracy.Judged]:
-    rows, left = read_rows(REPORTS)
+    rows, left = read_rows(*REPORTS)
     return accuracy.judged(rows, left)
 
 
@@ -47,4 +47,4 @@ def test_weights(answers: list[accuracy.Judged]) -> None:
 
 
 def test_the_document_is_not_stale() -> None:
-    assert accuracy.text(REPORTS) == accuracy.OUT.read_text(encoding="utf-8")
+    assert accuracy.text(*REPORTS) == accuracy.OUT.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from scripts.field_rows import read_rows
 from scripts.fit_budget import RANGES, file_text, fit, report, usable
 from tests.recorded import DATA
 
-REPORTS = DATA / "field_reports.json.gz"
+REPORTS = DATA / "field_reports.json.gz", DATA / "start_ups.json.gz"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_ranges_follow_each_other_and_are_whole_numbers() -> None:
 
 
 def test_the_file_is_what_the_fit_writes() -> None:
-    questions = usable(read_rows(REPORTS)[0])
+    questions = usable(read_rows(*REPORTS)[0])
     assert file_text(fit(questions), len(questions)) == FILE.read_text(encoding="utf-8")
 
 
@@ -66,7 +66,7 @@ def test_each_half_predicts_the_other() -> None:
     """Activations of models that the fit has not seen, within a tenth of a GiB."""
     from scripts.fit_budget import errors, halves
 
-    questions = usable(read_rows(REPORTS)[0])
+    questions = usable(read_rows(*REPORTS)[0])
     first, second = halves(questions)
     assert not {q.row.model.id for q in first} & {q.row.model.id for q in second}
     for train, test in ((first, second), (second, first)):
