@@ -163,6 +163,7 @@ class _Run:
         self.table: list[tuple[int, ...]] = []
         self.queue: list[tuple[Any, list[str], int]] = []
         self.now = self.free_at = self.coming = self.empty = 0
+        self.most = 1000 + 10 * sum(row["input"] + row["output"] for row in rows)
 
     def run(self) -> dict[str, Any]:
         scheduler, depth, idle = self.scheduler, self.oracle.depth, 0
@@ -181,7 +182,13 @@ class _Run:
                     if not plan.preempted_req_ids and scheduler.get_num_unfinished_requests():
                         self._wait()
                     continue
-                idle = 0 if tokens or self.queue else idle + 1
+                idle = (
+                    0
+                    if tokens or any(ended[0].total_num_scheduled_tokens for ended in self.queue)
+                    else idle + 1
+                )
+                if len(self.table) + self.empty > self.most:
+                    raise RuntimeError("a request is preempted again and again")
                 if idle > 3 and scheduler.get_num_unfinished_requests():
                     self._wait()
                     idle = 0

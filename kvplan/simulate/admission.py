@@ -19,19 +19,19 @@ _NEVER = 1 << 62
 
 @record(eq=False)
 class Blocked:
-    """Why the first that waits was not admitted: it is not as long as fewer than ``bar`` blocks are free and
-    nothing else has changed. stamp: of the runs that it has names in; until: the clock of `Steady` at which
-    somebody who writes them fills a block; given: the pool's blocks given back before of which it can do
-    with."""
+    """Why the first that waits was not admitted: it is not until so many blocks came back as it lacked
+    (``out``: of the pool), unless something else has changed. budget: the step's, cut:
+    whether it cut the prompt (else any that is as large does the same); stamp: of the runs that it has names
+    in; until: the clock of `Steady` at which somebody who writes them fills a block."""
 
     request: Request
     budget: int
+    cut: bool
     alone: bool
     threshold: int
     stamp: int
-    bar: int
     until: int
-    given: int
+    out: int
 
 
 class Admission:
@@ -52,18 +52,18 @@ class Admission:
             if request.stale:
                 skipped.append(waiting.pop())
                 continue
-            if self._still(request, budget, threshold):
+            if self.still(request, budget, threshold):
                 break
             hit = memory.hit(request)
             request.junction = hit.junction
             tokens = request.tokens - hit.tokens
             if 0 < threshold < tokens:
                 tokens = threshold
-            bar = 0
-            if not engine.chunked and tokens > budget:
+            bar, least, cut = 0, tokens, tokens > budget
+            if cut and not engine.chunked:
                 bar = _NEVER
             else:
-                tokens = min(tokens, budget)
+                least = tokens = min(tokens, budget)
                 if self.splits:
                     tokens = self.split(request, hit.tokens, tokens)
                 if tokens:
@@ -74,7 +74,7 @@ class Admission:
                 else:
                     bar = _NEVER
             if bar > memory.pool.free:
-                self._note(request, budget, threshold, bar)
+                self._note(request, budget if cut else least, cut, threshold, bar)
                 break
             memory.admit(request, hit, hit.tokens + tokens)
             waiting.pop()
@@ -110,34 +110,32 @@ class Admission:
         end = min((stop for stop in stops if start < stop < end), default=end)
         return max(0, end - start)
 
-    def _note(self, request: Request, budget: int, threshold: int, bar: int) -> None:
+    def _note(self, request: Request, budget: int, cut: bool, threshold: int, bar: int) -> None:
         self.blocked = None
         if not self.memory.fresh:
-            scheduler = self.scheduler
+            scheduler, pool = self.scheduler, self.memory.pool
             until = scheduler.steady.next_fill(request) if scheduler.steady.shared else _NEVER
-            stamp = self._stamp(request)
-            pool = self.memory.pool
             self.blocked = Blocked(
-                request,
-                budget,
-                not scheduler.running,
-                threshold,
-                stamp,
-                bar,
-                until,
-                pool.given + bar - pool.free,
-            )
+                request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,
+                pool.out + pool.free - bar,
+            )  # fmt: skip
 
-    def _still(self, request: Request, budget: int, threshold: int) -> bool:
-        """Whether the head is blocked as it was. Where its whole prompt must fit and all groups keep what
-        they have, a block that is given back brings it at most one nearer, and evicting brings it none: what
-        it is spared by a block that was stored twice is one free block less."""
+    def still(self, request: Request, budget: int, threshold: int) -> bool:
+        """Whether the head is blocked as it was: while the same blocks have names, a block that is given back
+        brings it at most one nearer (where it is of its hit, none: the hit takes it from the free ones), one
+        that is found and held none, and one that is taken puts it one further off. So it does where it has a
+        name, if the whole prompt must fit and all groups keep what they have: the head needs one more."""
         was, pool = self.blocked, self.memory.pool
         return (
             was is not None
             and was.request is request
-            and (was.bar > pool.free if pool.watched else was.given > pool.given)
-            and (self.whole or (was.budget == budget and was.threshold == threshold))
+            and was.out < pool.out
+            and (
+                self.whole
+                or (
+                    was.threshold == threshold and (budget == was.budget if was.cut else budget >= was.budget)
+                )
+            )
             and was.alone == (not self.scheduler.running)
             and was.until > self.scheduler.steady.clock
             and was.stamp == self._stamp(request)
@@ -152,7 +150,7 @@ class Admission:
         request = waiting.head()
         if request.stale:
             return 0
-        if not self._still(request, engine.batch - steady.count, scheduler.threshold()):
+        if not self.still(request, engine.batch - steady.count, scheduler.threshold()):
             return 0
         assert self.blocked is not None
         return self.blocked.until - 1 - steady.clock

@@ -54,17 +54,17 @@ class Run:
 
 
 class Pool:
-    """blank: free blocks without identity; free: these and the queue's; given: blocks given back so far;
-    bundles: how many were given back,
+    """blank: free blocks without identity; free: these and the queue's; out: blocks handed out less those
+    given back (a block that is found and held again counts in neither); bundles: how many were given back,
     bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (pieces of the
     run's table, start, stop); watched: whether evicting may make
     room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before)."""
 
-    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "given", "lost", "watched")
+    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "lost", "out", "watched")
 
     def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
-        self.bundles = self.bundle = self.dead = self.given = 0
+        self.bundles = self.bundle = self.dead = self.out = 0
         self.lost: list[tuple[list[Piece], int, int]] = []
         self.watched = watched
         self.ends = Piece(Run(0), [], 0, 0)
@@ -73,6 +73,7 @@ class Pool:
     def take(self, count: int) -> None:
         """Hand out blocks: blank ones first, then the queue's first, of a piece its last block first."""
         self.free -= count
+        self.out += count
         if count <= self.blank:
             self.blank -= count
             return
@@ -91,7 +92,7 @@ class Pool:
                 self.lost.clear()
                 continue
             assert piece is not ends, "more blocks taken than are free"
-            if self.watched:
+            if self.watched or piece.run.doubled:
                 piece.run.stamp += 1
             size = piece.stop - piece.start
             if piece.times > 1:
@@ -112,20 +113,18 @@ class Pool:
         """A piece that nobody holds any more: the last to be evicted."""
         size = (piece.stop - piece.start) * piece.times
         self.free += size
-        self.given += size
+        self.out -= size
         piece.bundle = self.bundles
         ends = self.ends
         last = ends.before
         assert last is not None
         piece.before, piece.after = last, ends
         last.after = ends.before = piece
-        if self.watched:
-            piece.run.stamp += 1
 
     def give_back_blank(self, count: int) -> None:
         self.blank += count
         self.free += count
-        self.given += count
+        self.out -= count
 
     def hold(self, piece: Piece) -> None:
         """One request more holds the piece."""
@@ -135,8 +134,6 @@ class Pool:
             assert after is not None
             before.after, after.before = after, before
             self.free -= (piece.stop - piece.start) * piece.times
-            if self.watched:
-                piece.run.stamp += 1
         piece.refs += 1
 
     def let_go(self, piece: Piece) -> None:

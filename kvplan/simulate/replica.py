@@ -215,15 +215,21 @@ class Replica:
                 middle = (low + high) // 2
                 low, high = (middle, high) if ends(middle - 1 - ahead) < at_ns else (low, middle)
             steps = max(1, low)
+        context, left = steady.context, [pool.free]
+        if scheduler.gliding:
+            steps = scheduler.glide(steps, left)
+            if not steps:
+                return
         if answer.rows is not None:
             running, waiting = len(scheduler.running), len(scheduler.waiting)
-            context, free = steady.context, pool.free
             for number in range(1, steps + 1):
+                free = left[number] if scheduler.gliding else left[0] - steady.needed(number)
                 answer.rows.append((
-                    ends(number - 1), count, context + count * number, count, running, waiting,
-                    free - steady.needed(number), 0,
+                    ends(number - 1), count, context + count * number, count, running, waiting, free, 0,
                 ))  # fmt: skip
-        pool.take(steady.needed(steps))
+        if not scheduler.gliding:
+            pool.take(steady.needed(steps))
+            steady.clock += steps
         answer.steps += steps
         answer.tokens += steps * count
         answer.busy_ns += ends(steps) - starts
@@ -232,8 +238,7 @@ class Replica:
             self.queue[0].ends_ns = self.free_at = ends(steps)
         else:
             self.now = self.free_at = ends(steps)
-        steady.clock += steps
-        scheduler.last.clock = steady.clock
+        scheduler.last.clock = steady.clock - scheduler.stepped
 
     def end(self, step: Step) -> None:
         if step.tokens:

@@ -20,6 +20,9 @@ from kvplan.simulate.request import Fifo, Ranked, Request
 from kvplan.simulate.settings import FULL, PRIORITY, Engine
 from kvplan.simulate.steady import LAST
 
+_FEW = 4
+"""Steps without a block given back that are worth taking together."""
+
 
 class Step:
     """What one step computes. parts: tokens of the requests that were visited; ready: whether they make a
@@ -62,6 +65,8 @@ class Scheduler:
         self.last = Step()
         self.unfinished = 0
         self.gone = False  # a request has left since the last step was scheduled
+        self.gliding = False  # the steps of the last `horizon` give blocks back: `glide` takes them
+        self.stepped = False  # steady requests have had their turn in the step that is scheduled next
 
     def add(self, request: Request) -> None:
         self.waiting.add(request)
@@ -79,7 +84,11 @@ class Scheduler:
         threshold = self.threshold()
         budget = engine.batch
         served = False
-        if steady.count:
+        if self.stepped:
+            self.stepped = False
+            step.count, step.tokens, step.context = steady.count, steady.count, steady.context
+            budget -= steady.count
+        elif steady.count:
             way = self._interleaved(threshold) if self.loose or self.ranked else 0
             if way == 2:
                 self._visit_all()
@@ -233,9 +242,9 @@ class Scheduler:
 
     def horizon(self) -> int:
         """How many steps can be taken together: nobody ends, is admitted, or lacks a block before the
-        last."""
+        last. Where blocks are given back in them (``gliding``) that is the most."""
         steady = self.steady
-        if self.loose or steady.sliding or not steady.count or (self.engine.overlap and self._pending()):
+        if self.loose or not steady.count or (self.engine.overlap and self._pending()):
             return 0
         steps = steady.until_end() - 1
         if steps < 2:
@@ -243,6 +252,13 @@ class Scheduler:
         steps = min(steps, self.admission.stays_blocked())
         if steps < 2:
             return 0
+        self.gliding = False
+        if steady.sliding:
+            quiet = steady.quiet()
+            if quiet < _FEW:
+                self.gliding = True
+                return 0 if steady.blanks else steps
+            steps = min(steps, quiet)
         free = self.memory.pool.free
         if self.memory.pool.watched:
             free = min(free, self.admission.spared())
@@ -253,6 +269,30 @@ class Scheduler:
             middle = (low + high) // 2
             low, high = (middle, high) if steady.needed(middle) <= free else (low, middle)
         return low
+
+    def glide(self, most: int, free: list[int]) -> int:
+        """Take up to ``most`` steps one after another, for each gives blocks back: as long as those suffice
+        and nobody is admitted. free: takes the free blocks after each. Returns how many were taken; where the
+        waiting head is to be looked at, steady requests have had their turn in the next one as well."""
+        steady, pool, admission = self.steady, self.memory.pool, self.admission
+        self.memory.fresh.clear()
+        steady.stepping = False
+        budget, threshold = self.engine.batch - steady.count, self.threshold()
+        looks = bool(budget and self.waiting and len(self.running) < self.engine.sequences)
+        for taken in range(most):
+            needed = steady.needed(1)
+            if needed > pool.free:
+                return taken
+            if needed:
+                pool.take(needed)
+            steady.free_behind()
+            steady.clock += 1
+            steady.fresh = None
+            if looks and not admission.still(self.waiting.head(), budget, threshold):
+                self.stepped = True
+                return taken
+            free.append(pool.free)
+        return most
 
     def _pending(self) -> bool:
         return bool(self.last.parts or self.last.late)

@@ -205,6 +205,13 @@ class Steady:
             found += taken * times
         return found
 
+    def quiet(self) -> int:
+        """Steps before one in which somebody gives a block back."""
+        clock = self.clock
+        return min(
+            ((place - clock) % sort.period for sort in self.sorts for place in sort.buckets), default=LAST
+        )
+
     def free_behind(self) -> None:
         """Give back what the requests of this step no longer look at, in their order."""
         clock = self.clock
