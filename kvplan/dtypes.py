@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
-from kvplan.units import ceil_div, round_up
+from kvplan.units import Positive, ceil_div, round_up
 
 
 @record()
@@ -19,8 +19,8 @@ class Packing:
     """``elements`` numbers take ``bytes`` bytes, scales included; a partly filled pack is a whole one."""
 
     name: str
-    elements: int
-    bytes: int
+    elements: Positive
+    bytes: Positive
 
     def bytes_for(self, count: int) -> int:
         """ceil(count / elements) * bytes."""

@@ -9,8 +9,10 @@ time nothing stands in the way of one. ``fields``, ``replace`` and ``asdict`` wo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -101,3 +103,45 @@ def changed(value: T, **changes: Any) -> T:
 def field_names(kind: type[Any]) -> tuple[str, ...]:
     """The names of a record's fields, in order."""
     return tuple(kind.__dataclass_fields__)
+
+
+def dumped(value: Any) -> Any:
+    """A value as JSON has it: only dict, list, str, int, float, bool and None.
+
+    A record is an object of the names in its ``JSON`` (of its fields, where it has none); each is the
+    attribute ``json_NAME`` where the record has one, else the attribute of that name. Names in
+    ``JSON_OPTIONAL`` are left out where they are empty. `kvplan.report.schema.schema_of` makes the JSON
+    Schema out of the same names.
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Fraction):
+        return exact(value)
+    if isinstance(value, Mapping):
+        return {key: dumped(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [dumped(one) for one in value]
+    kind = type(value)
+    optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
+    pairs = ((name, getattr(value, json_attribute(kind, name))) for name in json_names(kind))
+    return {name: dumped(one) for name, one in pairs if one or name not in optional}
+
+
+def json_names(kind: type[Any]) -> tuple[str, ...]:
+    """The keys of a record's JSON, in order."""
+    names: tuple[str, ...] | None = getattr(kind, "JSON", None)
+    return field_names(kind) if names is None else names
+
+
+def json_attribute(kind: type[Any], name: str) -> str:
+    """The attribute of a record that its JSON has under that key."""
+    own = f"json_{name}"
+    return own if hasattr(kind, own) else name
+
+
+def exact(value: Fraction | int) -> int | list[int]:
+    """A Fraction as JSON: an int where whole, else [numerator, denominator]."""
+    fraction = Fraction(value)
+    return fraction.numerator if fraction.denominator == 1 else [fraction.numerator, fraction.denominator]

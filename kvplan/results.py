@@ -1,4 +1,7 @@
-"""The answer of ``size``: plain dataclasses whose ``model_dump()`` is the documented JSON."""
+"""The answer of ``size``: plain dataclasses, from which its documented JSON and the schema of that are made.
+
+A line under a field says what it is; `kvplan.report.schema` copies it into the schema.
+"""
 
 from __future__ import annotations
 
@@ -6,72 +9,81 @@ from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, Literal
 
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
-from kvplan.record import record
+from kvplan.record import dumped, record
 from kvplan.terms import Term
+from kvplan.units import Bytes, Count, Positive
 
-SCHEMA_VERSION = 1
-Exact = int | list[int]
-"""A whole number, or [numerator, denominator]."""
-
-
-def exact(value: Fraction | int) -> Exact:
-    """A Fraction as JSON: an int where whole, else [numerator, denominator]."""
-    fraction = Fraction(value)
-    return fraction.numerator if fraction.denominator == 1 else [fraction.numerator, fraction.denominator]
+SCHEMA_VERSION: Final = 1
 
 
 @record()
 class ModelRef:
     id: str
     source: str
+    """the card, file or address that the model was read from"""
 
 
 @record()
 class EngineRef:
     name: str
     version: str
+    """the release whose rules were applied"""
 
 
 @record()
 class Request:
-    """The request that was sized; ``count`` of them. answer_tokens: those that are generated."""
+    """The request that was sized."""
 
-    tokens: int
-    encoder_tokens: int
-    count: int
-    answer_tokens: int = 0
+    tokens: Count
+    """decoder positions of one request"""
+    encoder_tokens: Count
+    """positions that cross attention reads"""
+    count: Positive
+    """requests at once"""
+    answer_tokens: Count = 0
+    """of `tokens`, those that are generated"""
 
 
 @record()
 class PerGpu:
-    """Bytes on the fullest GPU. peak_bytes adds what is pinned beside the data."""
+    """The fullest GPU."""
 
-    kv_bytes_per_request: int
-    kv_bytes: int
-    peak_bytes: int
+    kv_bytes_per_request: Bytes
+    kv_bytes: Bytes
+    """all requests"""
+    peak_bytes: Bytes
+    """kv_bytes and what is pinned beside it after prefill"""
     bytes_per_token: Fraction
-    fixed_bytes_per_request: int
+    """growth at this length before block rounding; [numerator, denominator] where not whole"""
+    fixed_bytes_per_request: Bytes
+    """what does not grow with tokens"""
 
 
 @record()
 class Total:
-    """Bytes on all GPUs of one replica."""
+    """All GPUs of one replica."""
 
-    kv_bytes_per_request: int
-    kv_bytes: int
+    kv_bytes_per_request: Bytes
+    kv_bytes: Bytes
 
 
 @record()
 class LayerTerms:
-    """``count`` layers with these terms, before sharding."""
+    """`count` layers that store these terms."""
 
     layer: Layer
-    count: int
+    count: Positive
     terms: tuple[Term, ...]
+
+    JSON = ("family", "count", "terms")
+
+    @property
+    def family(self) -> str:
+        return self.layer.family
 
 
 @record()
@@ -79,34 +91,38 @@ class PoolGroup:
     """Layers that share one block table."""
 
     kind: str
-    layers: int
-    block_size: int
-    page_bytes: int
-    blocks_per_request: int
+    layers: Count
+    block_size: Count
+    """tokens in a block"""
+    page_bytes: Bytes
+    """bytes of one block of one layer"""
+    blocks_per_request: Count
 
 
 @record()
 class Pool:
-    """The block pool of one GPU.
+    """The block pool of one GPU."""
 
-    kv_tokens, max_concurrency: what the engine version prints at start-up; max_requests: the same formula in
-    whole requests. max_running: requests of the asked shape that run at once without one being thrown out.
-    running_blocks, prompt_blocks: what a request holds once its prompt is computed, and what must be free to
-    admit one, where that is less and more than what start-up reserves; None: it is what start-up reserves.
-    """
-
-    bytes: int
-    bytes_per_block: int
-    num_blocks: int
+    bytes: Bytes
+    bytes_per_block: Bytes
+    num_blocks: Count
     groups: tuple[PoolGroup, ...]
-    kv_tokens: int
+    kv_tokens: Count
+    """what this engine version prints"""
     max_concurrency: float
-    max_requests: int
-    requests_that_fit: int
-    max_num_seqs: int
-    max_running: int
-    running_blocks: int | None = None
-    prompt_blocks: int | None = None
+    """what this engine version prints, unrounded"""
+    max_requests: Count
+    """whole requests of `tokens` by the start-up formula, at most max_num_seqs"""
+    requests_that_fit: Count
+    """the same without the cap"""
+    max_num_seqs: Count
+    max_running: Count
+    """requests of the asked shape, all arriving at once, that run together without a preemption, at most
+    max_num_seqs"""
+    running_blocks: Count | None = None
+    """most blocks that a request holds once its prompt is computed; null: as start-up reserves"""
+    prompt_blocks: Count | None = None
+    """blocks that must be free to admit a request; null: as start-up reserves"""
 
 
 def _in_order(name: str, *amounts: int) -> None:
@@ -122,15 +138,15 @@ def _in_order(name: str, *amounts: int) -> None:
 
 @record()
 class BudgetLine:
-    """One use of a GPU's memory in bytes; low and high enclose it where it is an estimate.
+    """One use of a GPU's memory; low and high enclose what is estimated.
 
     0 ≤ low ≤ bytes ≤ high holds of every line there is. Raises KvplanError(impossible-budget).
     """
 
     name: str
-    bytes: int
-    low_bytes: int
-    high_bytes: int
+    bytes: Bytes
+    low_bytes: Bytes
+    high_bytes: Bytes
     source: str
 
     def __post_init__(self) -> None:
@@ -139,24 +155,33 @@ class BudgetLine:
 
 @record()
 class Budget:
-    """The memory of the GPU that decides: the lines, the pool that they leave, and what stays unused.
+    """The memory of the GPU that decides, line by line, and what it leaves for the cache.
 
-    kv_pool_bytes is the likely figure; low takes every estimated line at its high end (the safe figure),
-    high at its low end. lines, pool and unused add up to total_bytes unless nothing is left for the pool.
-    calibrated: the coefficients were fitted on measured starts of this version.
-
+    Lines, pool and unused add up to total_bytes unless nothing is left for the pool.
     0 ≤ low ≤ likely ≤ high ≤ total − unused ≤ total holds of every budget there is. Raises
     KvplanError(impossible-budget).
     """
 
     gpu: str
-    total_bytes: int
+    total_bytes: Bytes
+    """as the runtime reports it"""
     lines: tuple[BudgetLine, ...]
-    kv_pool_bytes: int
-    kv_pool_low_bytes: int
-    kv_pool_high_bytes: int
-    unused_bytes: int
+    kv_pool_bytes: Bytes
+    """the likely figure"""
+    kv_pool_low_bytes: Bytes
+    """the safe figure: every estimate at its high end"""
+    kv_pool_high_bytes: Bytes
+    """the most that there can be: every estimate at its low end"""
+    unused_bytes: Bytes
+    """outside the utilisation"""
     calibrated: bool
+    """the coefficients were fitted on measured starts of this version"""
+
+    JSON = (
+        "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes",
+        "unused_bytes",
+    )  # fmt: skip
+    # `calibrated` is said in words, by the lines' sources and a warning.
 
     def __post_init__(self) -> None:
         usable = self.total_bytes - self.unused_bytes
@@ -166,13 +191,13 @@ class Budget:
 
 @record()
 class ModelWeights:
-    """Bytes of weights on the fullest GPU, and on one GPU that has the whole model; where they come from.
+    """Bytes of weights, as the engine keeps them: a padded vocabulary, a router in float32, experts as
+    their kernel wants them."""
 
-    As the engine keeps them: a padded vocabulary, a router in float32, experts as their kernel wants them.
-    """
-
-    bytes_per_gpu: int
-    total_bytes: int
+    bytes_per_gpu: Bytes
+    """of the fullest GPU"""
+    total_bytes: Bytes
+    """of the whole model, once"""
     source: str
 
 
@@ -181,49 +206,64 @@ HOST = "host"
 
 @record()
 class Device:
-    """A GPU, or the host, where an engine deals whole layers: layers whose cache lies there, bytes of that
-    cache, and of the weights (None: not known)."""
+    """One GPU, or the host, where an engine deals whole layers."""
 
     name: str
-    layers: int
-    kv_bytes: int
-    weights_bytes: int | None = None
+    layers: Count
+    """whose cache lies there"""
+    kv_bytes: Bytes
+    """of all requests"""
+    weights_bytes: Bytes | None = None
+    """null where they are not known"""
 
 
 @record()
 class Refusal:
-    """The engine would not start with these settings: why, and what would do.
-
-    largest_max_model_len: the longest length that fits, where length is the reason.
-    """
+    """Why the engine would not start with these settings, and what would do."""
 
     code: str
     message: str
-    largest_max_model_len: int | None = None
+    largest_max_model_len: Count | None = None
+    """the longest length that fits, where length is the reason"""
     help: tuple[str, ...] = ()
 
 
 @record()
 class SizeResult:
-    """How much cache a model takes under one engine; ``refusal`` is set when the engine would not start.
-
-    devices: each of them where layers are dealt over several GPUs, or left in host memory.
-    """
+    """The answer of `kvplan size --json` and of `kvplan.size(...).model_dump()`."""
 
     model: ModelRef
     engine: EngineRef
     settings: Mapping[str, Any]
+    """every resolved setting that influenced the answer"""
     request: Request
     per_gpu: PerGpu
     total: Total
     layers: tuple[LayerTerms, ...]
     pool: Pool | None = None
     refusal: Refusal | None = None
+    """set where the engine would not start"""
     warnings: tuple[str, ...] = ()
     budget: Budget | None = None
     weights: ModelWeights | None = None
     devices: tuple[Device, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
+    """where layers are dealt over several GPUs, or left in host memory"""
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    JSON = (
+        "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
+        "budget", "pool", "refusal", "warnings", "devices",
+    )  # fmt: skip
+    JSON_OPTIONAL = ("devices",)
+
+    @property
+    def json_per_gpu(self) -> PerGpu | None:
+        """null, as total, where the engine refused before anything was sized"""
+        return self.per_gpu if self.sized else None
+
+    @property
+    def json_total(self) -> Total | None:
+        return self.total if self.sized else None
 
     @property
     def ok(self) -> bool:
@@ -238,65 +278,5 @@ class SizeResult:
 
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""
-        return {
-            "schema_version": self.schema_version,
-            "model": {"id": self.model.id, "source": self.model.source},
-            "engine": {"name": self.engine.name, "version": self.engine.version},
-            "settings": dict(self.settings),
-            "request": _plain(self.request),
-            "per_gpu": {**_plain(self.per_gpu), "bytes_per_token": exact(self.per_gpu.bytes_per_token)}
-            if self.sized
-            else None,
-            "total": _plain(self.total) if self.sized else None,
-            "layers": [_layer(entry) for entry in self.layers],
-            "weights": None if self.weights is None else _plain(self.weights),
-            "budget": None if self.budget is None else _budget(self.budget),
-            "pool": None if self.pool is None else _pool(self.pool),
-            "refusal": None
-            if self.refusal is None
-            else {**_plain(self.refusal), "help": list(self.refusal.help)},
-            "warnings": list(self.warnings),
-            **({"devices": [_plain(one) for one in self.devices]} if self.devices else {}),
-        }
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-def _pool(pool: Pool) -> dict[str, Any]:
-    return {**_plain(pool), "groups": [_plain(group) for group in pool.groups]}
-
-
-def _budget(budget: Budget) -> dict[str, Any]:
-    dumped = _plain(budget)
-    del dumped["calibrated"]  # said in words, by the lines' sources and a warning
-    return {**dumped, "lines": [_plain(line) for line in budget.lines]}
-
-
-def _layer(entry: LayerTerms) -> dict[str, Any]:
-    return {
-        "family": entry.layer.family,
-        "count": entry.count,
-        "terms": [term_dump(term) for term in entry.terms],
-    }
-
-
-def term_dump(term: Term) -> dict[str, Any]:
-    """One term of the JSON: its factors in the order in which they are multiplied."""
-    return {
-        "name": term.name,
-        "factors": [[factor.name, factor.value] for factor in term.factors],
-        "packing": {
-            "name": term.packing.name,
-            "elements": term.packing.elements,
-            "bytes": term.packing.bytes,
-        },
-        "entry_bytes": term.entry_bytes,
-        "grows": term.grows.value,
-        "part": term.part.value,
-        "keep_last": term.keep_last,
-        "skip_last": term.skip_last,
-        "stride": term.stride,
-        "shards": term.shards.value,
-    }
+        shown: dict[str, Any] = dumped(self)
+        return shown

@@ -15,7 +15,7 @@ from math import prod
 
 from kvplan.dtypes import Packing
 from kvplan.record import record
-from kvplan.units import ceil_div
+from kvplan.units import Bytes, Count, Positive, ceil_div
 
 
 class Grows(str, Enum):
@@ -56,20 +56,29 @@ class Factor:
 
 @record()
 class Term:
-    """One stored thing: ``prod(factors)`` numbers an entry, packed as ``packing``.
-
-    keep_last: only the newest n tokens are kept (a window); skip_last: the newest n are held by
-    another term. Both count tokens, before ``stride`` is applied.
-    """
+    """One stored thing, before sharding: ``prod(factors)`` numbers an entry, packed as ``packing``."""
 
     name: str
     factors: tuple[Factor, ...]
     packing: Packing
     grows: Grows = Grows.TOKEN
-    keep_last: int | None = None
-    skip_last: int = 0
-    stride: int = 1
+    keep_last: Count | None = None
+    """only the newest so many tokens are kept (a window), counted before `stride`"""
+    skip_last: Count = 0
+    """the newest so many tokens are held by another term, counted before `stride`"""
+    stride: Positive = 1
+    """one entry per so many tokens"""
     part: Part = Part.ENTRIES
+
+    JSON = (
+        "name", "factors", "packing", "entry_bytes", "grows", "part", "keep_last", "skip_last", "stride",
+        "shards",
+    )  # fmt: skip
+
+    @property
+    def json_factors(self) -> list[tuple[str, int]]:
+        """names and values, in the order in which they are multiplied"""
+        return [(factor.name, factor.value) for factor in self.factors]
 
     @property
     def shards(self) -> Shards:
@@ -80,7 +89,7 @@ class Term:
         return prod(factor.value for factor in self.factors)
 
     @property
-    def entry_bytes(self) -> int:
+    def entry_bytes(self) -> Bytes:
         """packing.bytes_for(prod(factors)): whole packs, an entry never shares one."""
         return self.packing.bytes_for(self.elements)
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from kvplan.errors import KvplanError
+
+Bytes = Annotated[int, ("minimum", 0), ("description", "bytes")]
+Count = Annotated[int, ("minimum", 0)]
+Positive = Annotated[int, ("minimum", 1)]
+"""Whole numbers of an answer, with what its JSON Schema says of them (kvplan.report.schema)."""
 
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 KB, MB, GB, TB = 1000, 1000**2, 1000**3, 1000**4

@@ -18,7 +18,7 @@ def _size() -> dict[str, Any]:
 
 
 def _compare() -> dict[str, Any]:
-    from kvplan.report.comparison_schema import comparison_schema
+    from kvplan.report.schema import comparison_schema
 
     return comparison_schema()
 

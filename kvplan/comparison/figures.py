@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
-from kvplan.comparison.results import ComparedRow, row_of
+from kvplan.comparison.results import ComparedRow, Unit, row_of
 from kvplan.engines.observed import Count, Figure, Observation, total
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.results import SizeResult
 
-UNITS = {
+UNITS: dict[str, Unit] = {
     "num_blocks": "blocks",
     "kv_tokens": "tokens",
     "max_concurrency": "×",

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from kvplan.engines.observed import Figure
-from kvplan.record import record
+from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 
 Number = int | Fraction
+JsonNumber = bool | int | float
+Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×", ""]
 
 
 LABELS = {
@@ -50,24 +52,60 @@ class Verdict(str, Enum):
 
 @record()
 class ComparedRow:
-    """One figure. predicted is from the nearest value of what was printed; low … high is what its rounding,
-    or an estimate, leaves open.
-
-    unit: "bytes", "tokens", "blocks", "layers", "slots", "requests", "cells", "×" or "" (a yes or no).
-    predicted None: nothing to compare with. agrees: one and the same pool prints this and every other figure
-    that agrees.
-    """
+    """One figure."""
 
     name: str
-    unit: str
+    unit: Unit
+    """empty: a yes or no"""
     reported: Number
     printed: str
+    """as the engine wrote it"""
     predicted: Number | None = None
+    """from the nearest value of what was printed; null: nothing to compare with"""
     low: Number | None = None
     high: Number | None = None
     agrees: bool = False
     line: int = 0
+    """of the log"""
     explanation: str | None = None
+
+    JSON = (
+        "name", "unit", "predicted", "predicted_low", "predicted_high", "reported", "difference", "ratio",
+        "agrees", "explanation",
+    )  # fmt: skip
+
+    @property
+    def json_predicted(self) -> JsonNumber | None:
+        """from the nearest value of what was printed; null: nothing to compare with"""
+        return _plain(self.predicted)
+
+    @property
+    def predicted_low(self) -> JsonNumber | None:
+        """what rounding or an estimate leaves open"""
+        return _plain(self.low)
+
+    @property
+    def predicted_high(self) -> JsonNumber | None:
+        return _plain(self.high)
+
+    @property
+    def json_reported(self) -> JsonNumber:
+        return _number(self.reported)
+
+    @property
+    def json_difference(self) -> int | float | None:
+        """predicted - reported"""
+        return _plain(self.difference)
+
+    @property
+    def json_ratio(self) -> float | None:
+        """predicted / reported"""
+        return None if self.ratio is None else float(self.ratio)
+
+    @property
+    def json_agrees(self) -> bool | None:
+        """one pool prints this and every other figure that agrees"""
+        return self.agrees if self.predicted is not None else None
 
     @property
     def label(self) -> str:
@@ -92,24 +130,10 @@ class ComparedRow:
         gap = max(self.low - self.reported, self.reported - self.high, 0)
         return Fraction(gap) / abs(Fraction(self.reported)) if self.reported else Fraction(int(gap > 0))
 
-    def model_dump(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "predicted": _plain(self.predicted),
-            "predicted_low": _plain(self.low),
-            "predicted_high": _plain(self.high),
-            "reported": _plain(self.reported),
-            "difference": _plain(self.difference),
-            "ratio": None if self.ratio is None else float(self.ratio),
-            "agrees": self.agrees if self.predicted is not None else None,
-            "explanation": self.explanation,
-        }
-
 
 def row_of(
     name: str,
-    unit: str,
+    unit: Unit,
     figure: Figure,
     predicted: Number | None,
     low: Number | None = None,
@@ -123,19 +147,31 @@ def row_of(
 
 @record()
 class Comparison:
-    """Prediction beside report. settings: as the engine's rules resolved them; recognised: those that the
-    log, metrics or user named, with where.
-    """
+    """The answer of `kvplan compare --json` and of `kvplan.compare(...).model_dump()`."""
 
     model: ModelRef | None
     engine: EngineRef
     settings: Mapping[str, Any]
+    """as the engine's rules resolved them"""
     recognised: Mapping[str, str]
+    """settings of the log, the metrics or the user, and where"""
     rows: tuple[ComparedRow, ...]
     verdict: Verdict
     reason: str
     notes: tuple[str, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    JSON = (
+        "schema_version",
+        "model",
+        "engine",
+        "settings",
+        "recognised",
+        "rows",
+        "verdict",
+        "reason",
+        "notes",
+    )
 
     @property
     def agrees(self) -> bool:
@@ -150,20 +186,13 @@ class Comparison:
 
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan compare --json``."""
-        return {
-            "schema_version": self.schema_version,
-            "model": None if self.model is None else {"id": self.model.id, "source": self.model.source},
-            "engine": {"name": self.engine.name, "version": self.engine.version},
-            "settings": dict(self.settings),
-            "recognised": dict(self.recognised),
-            "rows": [row.model_dump() for row in self.rows],
-            "verdict": self.verdict.value,
-            "reason": self.reason,
-            "notes": list(self.notes),
-        }
+        shown: dict[str, Any] = dumped(self)
+        return shown
+
+
+def _number(value: Number) -> int | float:
+    return value if isinstance(value, int) else float(value)
 
 
 def _plain(value: Number | None) -> int | float | None:
-    if value is None or isinstance(value, int):
-        return value
-    return float(value)
+    return None if value is None else _number(value)

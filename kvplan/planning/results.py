@@ -9,8 +9,8 @@ from kvplan.planning.ask import Demand, Speed
 from kvplan.planning.levers.results import Lever
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
-from kvplan.record import record
-from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef, exact
+from kvplan.record import exact, record
+from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.settings import Settings, experts_spread
 
 HOUR = 3600

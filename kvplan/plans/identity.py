@@ -9,8 +9,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import digest_of
-from kvplan.record import field_names
-from kvplan.results import exact, term_dump
+from kvplan.record import dumped, exact, field_names
 from kvplan.settings import Settings
 
 
@@ -20,7 +19,7 @@ def model_digest(model: Model, terms: Any) -> str:
         {
             "count": entry.count,
             "family": entry.layer.family,
-            "terms": [term_dump(term) for term in entry.terms],
+            "terms": [dumped(term) for term in entry.terms],
         }
         for entry in terms
     ]

@@ -9,10 +9,11 @@ from typing import Any
 
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
+from kvplan.record import dumped
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.size import help_lines, source_lines, warning_lines
 from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
-from kvplan.results import LayerTerms, Pool, SizeResult, term_dump
+from kvplan.results import LayerTerms, Pool, SizeResult
 from kvplan.terms import Grows, Part, Term
 
 
@@ -245,7 +246,7 @@ def _layer_dump(model: Model, entry: LayerTerms, tokens: int, encoder: int) -> d
         ],
         "terms": [
             {
-                **term_dump(term),
+                **dumped(term),
                 "entries": term.entries(tokens, encoder),
                 "bytes": term.bytes_at(tokens, encoder),
             }

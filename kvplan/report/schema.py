@@ -1,211 +1,138 @@
-"""The JSON of ``kvplan size --json`` as pydantic models: the schema, and a check that the two agree.
+"""The JSON Schema of an answer, out of the dataclass that it is.
 
-Answers themselves are plain dataclasses (kvplan.results) so that sizing does not load pydantic; a test
-validates what they dump against these models, with no key more or less.
+A property of the schema is a name of `kvplan.record.json_names`; its type is the annotation of the field, or
+of the Python property that stands in its place; its description the line under the field, or the docstring.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Optional, Union
+import ast
+import inspect
+from collections.abc import Mapping
+from enum import Enum
+from fractions import Fraction
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from kvplan.record import json_attribute, json_names
 
-Bytes = Annotated[int, Field(ge=0, description="bytes")]
-Count = Annotated[int, Field(ge=0)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class ModelEntry(_Strict):
-    id: str
-    source: str = Field(description="the card, file or address that the model was read from")
-
-
-class EngineEntry(_Strict):
-    name: str
-    version: str = Field(description="the release whose rules were applied")
+_WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
+_EXACT = {
+    "anyOf": [
+        {"type": "integer"},
+        {"items": {"type": "integer"}, "maxItems": 2, "minItems": 2, "type": "array"},
+    ]
+}
 
 
-class RequestEntry(_Strict):
-    tokens: Count = Field(description="decoder positions of one request")
-    encoder_tokens: Count = Field(description="positions that cross attention reads")
-    count: Annotated[int, Field(ge=1)] = Field(description="requests at once")
-    answer_tokens: Count = Field(description="of `tokens`, those that are generated")
-
-
-class PerGpuEntry(_Strict):
-    """The fullest GPU."""
-
-    kv_bytes_per_request: Bytes
-    kv_bytes: Bytes = Field(description="all requests")
-    peak_bytes: Bytes = Field(description="kv_bytes and what is pinned beside it after prefill")
-    bytes_per_token: Union[int, Annotated[list[int], Field(min_length=2, max_length=2)]] = Field(
-        description="growth at this length before block rounding; [numerator, denominator] where not whole"
-    )
-    fixed_bytes_per_request: Bytes = Field(description="what does not grow with tokens")
-
-
-class TotalEntry(_Strict):
-    """All GPUs of one replica."""
-
-    kv_bytes_per_request: Bytes
-    kv_bytes: Bytes
-
-
-class PackingEntry(_Strict):
-    """`elements` numbers take `bytes` bytes, scales included."""
-
-    name: str
-    elements: Annotated[int, Field(ge=1)]
-    bytes: Annotated[int, Field(ge=1)]
-
-
-class TermEntry(_Strict):
-    """One stored thing, before sharding: prod(factors) numbers an entry."""
-
-    name: str
-    factors: list[tuple[str, int]]
-    packing: PackingEntry
-    entry_bytes: Bytes
-    grows: Literal["token", "request", "encoder_token"]
-    part: Literal["entries", "waiting", "filled"]
-    keep_last: Optional[Count] = Field(description="only the newest so many tokens")  # noqa: UP045
-    skip_last: Count = Field(description="the newest so many tokens are held by another term")
-    stride: Annotated[int, Field(ge=1)] = Field(description="one entry per so many tokens")
-    shards: Literal["heads", "replicated"]
-
-
-class LayerEntry(_Strict):
-    """`count` layers that store these terms."""
-
-    family: str
-    count: Annotated[int, Field(ge=1)]
-    terms: list[TermEntry]
-
-
-class GroupEntry(_Strict):
-    """Layers that share one block table."""
-
-    kind: str
-    layers: Count
-    block_size: Count = Field(description="tokens in a block")
-    page_bytes: Bytes = Field(description="bytes of one block of one layer")
-    blocks_per_request: Count
-
-
-class PoolEntry(_Strict):
-    """The block pool of one GPU."""
-
-    bytes: Bytes
-    bytes_per_block: Bytes
-    num_blocks: Count
-    groups: list[GroupEntry]
-    kv_tokens: Count = Field(description="what this engine version prints")
-    max_concurrency: float = Field(description="what this engine version prints, unrounded")
-    max_requests: Count = Field(
-        description="whole requests of `tokens` by the start-up formula, at most max_num_seqs"
-    )
-    requests_that_fit: Count = Field(description="the same without the cap")
-    max_num_seqs: Count
-    max_running: Count = Field(
-        description="requests of the asked shape, all arriving at once, that run together without a"
-        " preemption, at most max_num_seqs"
-    )
-    running_blocks: Optional[Count] = Field(  # noqa: UP045
-        description="most blocks that a request holds once its prompt is computed; null: as start-up reserves"
-    )
-    prompt_blocks: Optional[Count] = Field(  # noqa: UP045
-        description="blocks that must be free to admit a request; null: as start-up reserves"
-    )
-
-
-class BudgetLineEntry(_Strict):
-    """One use of a GPU's memory; low and high enclose what is estimated."""
-
-    name: str
-    bytes: Bytes
-    low_bytes: Bytes
-    high_bytes: Bytes
-    source: str
-
-
-class BudgetEntry(_Strict):
-    """The memory of the GPU that decides, line by line, and what it leaves for the cache."""
-
-    gpu: str
-    total_bytes: Bytes = Field(description="as the runtime reports it")
-    lines: list[BudgetLineEntry]
-    kv_pool_bytes: Bytes = Field(description="the likely figure")
-    kv_pool_low_bytes: Bytes = Field(description="the safe figure: every estimate at its high end")
-    kv_pool_high_bytes: Bytes
-    unused_bytes: Bytes = Field(description="outside the utilisation")
-
-
-class WeightsEntry(_Strict):
-    """Bytes of weights."""
-
-    bytes_per_gpu: Bytes = Field(description="of the fullest GPU")
-    total_bytes: Bytes = Field(description="of the whole model, once")
-    source: str
-
-
-class DeviceEntry(_Strict):
-    """One GPU, or the host, where an engine deals whole layers."""
-
-    name: str
-    layers: Count = Field(description="whose cache lies there")
-    kv_bytes: Bytes = Field(description="of all requests")
-    weights_bytes: Optional[Bytes]  # noqa: UP045
-
-
-class RefusalEntry(_Strict):
-    """Why the engine would not start."""
-
-    code: str
-    message: str
-    largest_max_model_len: Optional[Count]  # noqa: UP045
-    help: list[str]
-
-
-class SizeEntry(_Strict):
-    """The answer of `kvplan size --json` and of `kvplan.size(...).model_dump()`."""
-
-    schema_version: Literal[1]
-    model: ModelEntry
-    engine: EngineEntry
-    settings: dict[str, Any] = Field(description="every resolved setting that influenced the answer")
-    request: RequestEntry
-    per_gpu: Optional[PerGpuEntry] = Field(  # noqa: UP045
-        description="null, as total, where the engine refused before anything was sized"
-    )
-    total: Optional[TotalEntry]  # noqa: UP045
-    layers: list[LayerEntry]
-    weights: Optional[WeightsEntry]  # noqa: UP045
-    budget: Optional[BudgetEntry]  # noqa: UP045
-    pool: Optional[PoolEntry]  # noqa: UP045
-    refusal: Optional[RefusalEntry]  # noqa: UP045
-    warnings: list[str]
-    devices: list[DeviceEntry] = Field(
-        default=[], description="where layers are dealt over several GPUs, or left in host memory"
-    )
-
-
-def size_schema() -> dict[str, Any]:
-    """The JSON Schema of one answer."""
+def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
+    """The JSON Schema of what `kvplan.record.dumped` makes of a record of this class."""
+    defs: dict[str, Any] = {}
+    whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **TypeAdapter(SizeEntry).json_schema(),
-        "title": "kvplan size --json",
+        "$defs": dict(sorted(defs.items())),
+        **whole,
+        "title": title,
     }
 
 
-def validate_size(data: dict[str, Any]) -> SizeEntry:
-    """The answer as a model. Raises pydantic.ValidationError where it does not follow the schema.
+def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
+    lines = _lines(kind)
+    types = get_type_hints(kind, include_extras=True)
+    optional: tuple[str, ...] = getattr(kind, "JSON_OPTIONAL", ())
+    properties: dict[str, Any] = {}
+    for name in json_names(kind):
+        attribute = json_attribute(kind, name)
+        computed = inspect.getattr_static(kind, attribute, None)
+        if isinstance(computed, property):
+            assert computed.fget is not None
+            types[attribute] = get_type_hints(computed.fget, include_extras=True)["return"]
+            lines[attribute] = inspect.cleandoc(computed.fget.__doc__ or "")
+        properties[name] = _of(types[attribute], defs)
+        if said := lines.get(attribute) or lines.get(name):
+            properties[name]["description"] = said
+    return {
+        "additionalProperties": False,
+        **({"description": said} if (said := _first(ast.get_docstring(_source(kind)))) else {}),
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "type": "object",
+    }
 
-    Data that was JSON once has lists where the models say tuples; strict mode takes those from JSON only.
-    """
-    import json
 
-    return SizeEntry.model_validate_json(json.dumps(data))
+def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
+    """The schema of one annotation. KeyError: a type that no answer has."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return {**_of(inner[0], defs), **dict(inner[1:])}
+    if origin in (Union, UnionType):
+        return {"anyOf": [_of(one, defs) for one in inner]}
+    if origin is Literal:
+        return (
+            {"const": inner[0]} if len(inner) == 1 else {"enum": list(inner), "type": _WORDS[type(inner[0])]}
+        )
+    if kind is Any:
+        return {}
+    if kind is Fraction:
+        return dict(_EXACT)
+    if origin is tuple and (len(inner) < 2 or inner[1] is not Ellipsis):
+        return {
+            "maxItems": len(inner),
+            "minItems": len(inner),
+            "prefixItems": [_of(one, defs) for one in inner],
+            "type": "array",
+        }
+    if origin in (tuple, list):
+        return {"items": _of(inner[0], defs), "type": "array"}
+    if origin in (dict, Mapping):
+        return {"additionalProperties": _of(inner[1], defs) or True, "type": "object"}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return {"enum": [one.value for one in kind], "type": "string"}
+    if kind in _WORDS:
+        return {"type": _WORDS[kind]}
+    if kind.__name__ not in defs:
+        defs[kind.__name__] = {}  # its place, should it hold one of its own kind
+        defs[kind.__name__] = _object(kind, defs)
+    return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def _source(kind: type[Any]) -> ast.ClassDef:
+    tree = ast.parse(inspect.cleandoc(inspect.getsource(kind)))
+    found = tree.body[0]
+    assert isinstance(found, ast.ClassDef)
+    return found
+
+
+def _lines(kind: type[Any]) -> dict[str, str]:
+    """What stands under each field."""
+    body = _source(kind).body
+    return {
+        field.target.id: " ".join(said.value.value.split())
+        for field, said in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(said, ast.Expr)
+        and isinstance(said.value, ast.Constant)
+        and isinstance(said.value.value, str)
+    }
+
+
+def _first(text: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((text or "").strip().split("\n\n")[0].replace("``", "`").split())
+
+
+def size_schema() -> dict[str, Any]:
+    """The JSON Schema of ``kvplan size --json``."""
+    from kvplan.results import SizeResult
+
+    return schema_of(SizeResult, "kvplan size --json")
+
+
+def comparison_schema() -> dict[str, Any]:
+    """The JSON Schema of ``kvplan compare --json``."""
+    from kvplan.comparison.results import Comparison
+
+    return schema_of(Comparison, "kvplan compare --json")

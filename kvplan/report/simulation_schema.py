@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Optional
 
-from pydantic import Field, TypeAdapter
-
-from kvplan.report.schema import _Strict
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class SimulatedEngine(_Strict):

@@ -10,9 +10,10 @@ import pytest
 
 import kvplan
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.report.schema import validate_size
+from kvplan.report.schema import size_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB
+from tests.report.schemas import answer_errors
 
 CONTRACT = {
     "gpu", "total_bytes", "lines", "kv_pool_bytes", "kv_pool_low_bytes", "kv_pool_high_bytes", "unused_bytes"
@@ -56,7 +57,7 @@ def test_a_recorded_start() -> None:
 def test_the_json_follows_contract_and_schema() -> None:
     data = sized().model_dump()
     assert json.loads(json.dumps(data)) == data
-    validate_size(data)
+    assert answer_errors(size_schema(), data) == []
     assert set(data["budget"]) == CONTRACT
     assert set(data["budget"]["lines"][0]) == {"name", "bytes", "low_bytes", "high_bytes", "source"}
     assert set(data["weights"]) == {"bytes_per_gpu", "total_bytes", "source"}

@@ -10,10 +10,11 @@ import pytest
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.report.schema import validate_size
+from kvplan.report.schema import size_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB
 from tests.budget.test_fitting import TINY
+from tests.report.schemas import answer_errors
 
 
 def sized(model: Any = "qwen3-32b", **options: Any) -> SizeResult:
@@ -38,7 +39,7 @@ def test_the_slack_is_a_part_of_what_was_free_before_the_weights() -> None:
     assert budget.kv_pool_low_bytes < budget.kv_pool_bytes < budget.kv_pool_high_bytes
     assert result.pool is not None
     assert result.pool.bytes == budget.kv_pool_bytes
-    validate_size(result.model_dump())
+    assert answer_errors(size_schema(), result.model_dump()) == []
 
 
 def test_a_recorded_start_lies_in_the_interval() -> None:

@@ -17,6 +17,16 @@ from xml.etree import ElementTree
 import pytest
 
 
+def answer_errors(schema: dict[str, Any], data: Any) -> list[str]:
+    """What a strict reader of an answer's own schema says: 1.0 is no whole number, True is no 1."""
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with check-jsonschema")
+    draft = jsonschema.Draft202012Validator
+    draft.check_schema(schema)
+    whole = draft.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    reader = jsonschema.validators.extend(draft, type_checker=whole)(schema)
+    return [f"{error.json_path}: {error.message[:200]}" for error in reader.iter_errors(data)]
+
+
 def builtin_errors(schema: str, path: Path) -> str:
     """What check-jsonschema says of a file; "" where it is valid."""
     pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed")
