@@ -18,8 +18,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     from kvplan.files.plans.fleet import fleet_schema
     from kvplan.files.plans.receipts import receipt_schema
     from kvplan.files.plans.schema import plan_schema
-    from kvplan.report.schema import comparison_schema, size_schema
-    from kvplan.report.simulation_schema import simulation_schema
+    from kvplan.report.schema import comparison_schema, simulation_schema, size_schema
 
     return {
         "schemas/size.schema.json": size_schema(),

@@ -24,7 +24,7 @@ def _compare() -> dict[str, Any]:
 
 
 def _simulate() -> dict[str, Any]:
-    from kvplan.report.simulation_schema import simulation_schema
+    from kvplan.report.schema import simulation_schema
 
     return simulation_schema()
 

@@ -136,3 +136,10 @@ def comparison_schema() -> dict[str, Any]:
     from kvplan.comparison.results import Comparison
 
     return schema_of(Comparison, "kvplan compare --json")
+
+
+def simulation_schema() -> dict[str, Any]:
+    """The JSON Schema of ``kvplan simulate --json``."""
+    from kvplan.simulation.shown import Simulation
+
+    return schema_of(Simulation, "kvplan simulate --json")

@@ -1,18 +1,20 @@
-"""What a simulation answers; `SimulationResult.model_dump` is the documented JSON."""
+"""What a simulation answers; `kvplan.simulation.shown` has its documented JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
-from kvplan.record import record
+from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
 
 MILLISECOND = 10**6
 BINS = 24
+Share = Annotated[float, ("minimum", 0), ("maximum", 1)]
+Seconds = Annotated[float, ("minimum", 0)]
 
 
 @record()
@@ -22,9 +24,6 @@ class Interval:
     value: float
     low: float
     high: float
-
-    def dump(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 @record()
@@ -37,27 +36,25 @@ class Rates:
     high: float
     at_least: bool = False
 
-    def dump(self) -> dict[str, float | bool]:
-        return {"value": self.value, "low": self.low, "high": self.high, "at_least": self.at_least}
-
 
 @record()
 class Help:
-    """What another setting would do, simulated: its name, hits, goodput and the 99th percentile of TTFT."""
+    """Another setting, simulated with the likely pool and speed."""
 
     what: str
-    hit_rate: float
-    goodput: float
-    ttft_p99_seconds: float
+    hit_rate: Share
+    goodput: Share
+    ttft_p99_seconds: Seconds
 
 
 @record()
 class ReplicasNeeded:
-    """likely: with the likely pool and speed; safe: with the safe pool and slow steps. None: no number that
-    was tried."""
+    """Replicas; null: no number that was tried."""
 
     likely: int | None
+    """with the likely pool and speed"""
     safe: int | None
+    """with the safe pool and slow steps"""
 
 
 @record(eq=False)
@@ -150,69 +147,7 @@ class SimulationResult:
 
     def model_dump(self) -> dict[str, Any]:
         """Only dict, list, str, int, float, bool and None. Times in seconds."""
-        return {
-            "schema_version": self.schema_version,
-            "model": self.model,
-            "engine": {"name": self.engine, "version": self.version, "scheduler_release": self.release},
-            "trace": {
-                "name": self.trace, "format": self.form, "requests": self.likely.requests,
-                "requests_per_second": self.rate, "seconds": self.seconds,
-                "identity_tokens": self.wide if self.wide > 1 else None,
-                "prompt_tokens": self.likely.prompt_tokens, "refused": self.likely.refused,
-            },
-            "replicas": self.replicas,
-            "pools": self.pools,
-            "router": self.router,
-            "step_time": self.step_time,
-            "pool_blocks": dict(self.pool_blocks),
-            "target": {
-                "ttft_seconds": _seconds(self.target.ttft_ns), "tpot_seconds": _seconds(self.target.tpot_ns),
-                "goodput": self.target.goodput,
-            },
-            "keeps": {"likely": self.keeps, "safe": self.safely},
-            "replicas_needed": None
-            if self.needed is None
-            else {"likely": self.needed.likely, "safe": self.needed.safe},
-            "sustainable_requests_per_second": None
-            if self.sustainable is None
-            else {**self.sustainable.dump(), "sampled_requests": self.sampled},
-            "hit_rate": {**self.hit_rate.dump(), "unlimited": self.most_hits},
-            "goodput": self.goodput.dump(),
-            "preempted": self.preempted.dump(),
-            "output_tokens_per_second": self.tokens_per_second.dump(),
-            **{
-                name: {f"p{share}": of(share / 100).dump() for share in (50, 90, 99)}
-                for name, of in (
-                    ("ttft_seconds", self.ttft), ("tpot_seconds", self.tpot),
-                    ("latency_seconds", self.latency),
-                )
-            },
-            "kv_in_use": {
-                "peak_blocks": self.likely.peak, "blocks": self.likely.blocks, "over_time": self.kv_in_use(),
-            },
-            "saturated_runs": self.saturated_runs,
-            "runs": [_run(case, run) for case, run in self.runs],
-            "helps": [
-                {"what": one.what, "hit_rate": one.hit_rate, "goodput": one.goodput,
-                 "ttft_p99_seconds": one.ttft_p99_seconds}
-                for one in self.helps
-            ],
-            "missed": list(self.missed),
-            "notes": list(self.notes),
-        }  # fmt: skip
+        from kvplan.simulation.shown import shown
 
-
-def _seconds(value: int | None) -> float | None:
-    return None if value is None else value / SECOND
-
-
-def _run(case: Sequence[str], run: Outcome) -> dict[str, Any]:
-    return {
-        "pool": case[0], "speed": case[1], "hit_rate": run.hit_rate, "goodput": run.goodput,
-        "preempted_requests": run.preempted, "preemptions": run.preemptions, "saturated": run.saturated,
-        "steps": run.steps, "seconds": run.end_ns / SECOND,
-        "ttft_p50_seconds": percentile(run.ttft, 0.5) / SECOND,
-        "ttft_p99_seconds": percentile(run.ttft, 0.99) / SECOND,
-        "tpot_p50_seconds": percentile(run.tpot, 0.5) / SECOND,
-        "tpot_p99_seconds": percentile(run.tpot, 0.99) / SECOND,
-    }  # fmt: skip
+        data: dict[str, Any] = dumped(shown(self))
+        return data

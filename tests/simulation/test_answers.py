@@ -15,8 +15,8 @@ import kvplan
 import kvplan.simulate.replica  # the room of the same name must not hide the function
 from kvplan.errors import KvplanError
 from kvplan.report.layout import plain
+from kvplan.report.schema import simulation_schema
 from kvplan.report.simulate import simulation_screen
-from kvplan.report.simulation_schema import validate_simulation
 from kvplan.simulate import Arrival
 from kvplan.simulation.fleet import ROUTERS, Dealt, deal
 from kvplan.simulation.generate import Asked, asked_of, gaps, generated
@@ -26,6 +26,7 @@ from kvplan.simulation.outcome import Target, means, percentile, saturated
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.served import SPEEDS
 from tests.conftest import BESIDE
+from tests.report.schemas import answer_errors
 
 LOAD = generated(
     Asked(requests=120, rate=2.0, input=600, output=40, prefix=320, turns=2, think=5.0, input_cv=0.7)
@@ -43,7 +44,7 @@ def _answer(load: Load = LOAD, **asked: Any) -> SimulationResult:
 def test_the_whole_answer_is_the_schema_and_a_short_screen() -> None:
     found = _answer(replicas="auto", ttft=1, tpot=Fraction(1, 20), search=True, helps=True)
     data = found.model_dump()
-    validate_simulation(json.loads(json.dumps(data)))
+    assert answer_errors(simulation_schema(), json.loads(json.dumps(data))) == []
     assert [run["speed"] for run in data["runs"]] == ["likely", "fast", "slow"] * 2
     assert found.needed is not None
     assert found.needed.likely == 1

@@ -1,0 +1,227 @@
+"""The JSON of a simulation as types: it is written from them, and `kvplan.report.schema` makes its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, cast
+
+from kvplan.record import record
+from kvplan.results import SCHEMA_VERSION
+from kvplan.simulation.outcome import Outcome, percentile
+from kvplan.simulation.results import Help, Interval, ReplicasNeeded, Seconds, Share, SimulationResult
+from kvplan.units import SECOND
+
+Pool = Literal["likely", "safe"]
+Speed = Literal["likely", "fast", "slow"]
+
+
+@record()
+class SimulatedEngine:
+    name: str
+    version: str
+    """the release whose pool was computed"""
+    scheduler_release: str
+    """the release whose scheduler was simulated"""
+
+
+@record()
+class Trace:
+    name: str
+    format: str
+    requests: int
+    requests_per_second: float
+    seconds: Seconds
+    """from the first arrival to the last"""
+    identity_tokens: int | None
+    """tokens of one identity; null: prompts share nothing"""
+    prompt_tokens: int
+    refused: int
+    """prompts of max_model_len tokens or more"""
+
+
+@record()
+class ShownTarget:
+    ttft_seconds: float | None
+    tpot_seconds: float | None
+    goodput: Share
+    """share of requests that must keep both"""
+
+
+@record()
+class Keeps:
+    likely: bool
+    """the likely run keeps the target; without one: its queue does not grow"""
+    safe: bool
+    """every run does"""
+
+
+@record()
+class Sustainable:
+    """The likely run's figure, and the least and most of all runs."""
+
+    value: float
+    low: float
+    high: float
+    at_least: bool
+    """the sampled requests are too few to say more"""
+    sampled_requests: int
+    """the trace's first, by which it was found"""
+
+
+@record()
+class HitRate:
+    """Of prompt tokens."""
+
+    value: float
+    low: float
+    high: float
+    unlimited: Share
+    """what a cache without limit would have"""
+
+
+@record()
+class Percentiles:
+    p50: Interval
+    p90: Interval
+    p99: Interval
+
+
+@record()
+class InUse:
+    """Blocks of the likely run, all pools together."""
+
+    peak_blocks: int
+    blocks: int
+    over_time: list[float]
+    """mean shares of equal stretches of time"""
+
+
+@record()
+class Run:
+    pool: Pool
+    speed: Speed
+    hit_rate: Share
+    goodput: Share
+    preempted_requests: int
+    preemptions: int
+    saturated: bool
+    """the queue only grew"""
+    steps: int
+    seconds: Seconds
+    """until the last answer"""
+    ttft_p50_seconds: Seconds
+    ttft_p99_seconds: Seconds
+    tpot_p50_seconds: Seconds
+    tpot_p99_seconds: Seconds
+
+
+@record()
+class Simulation:
+    """The answer of `kvplan simulate --json` and of `kvplan.simulate(...).model_dump()`. Times in seconds."""
+
+    schema_version: Literal[1]
+    model: str
+    engine: SimulatedEngine
+    trace: Trace
+    replicas: int
+    pools: int
+    """schedulers of one replica: data-parallel ranks have one each"""
+    router: str
+    """how requests are dealt: round-robin, least-loaded, power-of-two, prefix-hash …"""
+    step_time: str
+    """where step times come from"""
+    pool_blocks: Mapping[str, int]
+    """usable blocks of one scheduler, by pool"""
+    target: ShownTarget
+    keeps: Keeps
+    replicas_needed: ReplicasNeeded | None
+    """with --replicas auto"""
+    sustainable_requests_per_second: Sustainable | None
+    """of one replica"""
+    hit_rate: HitRate
+    goodput: Interval
+    preempted: Interval
+    """share of requests"""
+    output_tokens_per_second: Interval
+    ttft_seconds: Percentiles
+    tpot_seconds: Percentiles
+    latency_seconds: Percentiles
+    kv_in_use: InUse
+    saturated_runs: int
+    runs: tuple[Run, ...]
+    helps: tuple[Help, ...]
+    missed: tuple[str, ...]
+    """what of a plan's require does not hold"""
+    notes: tuple[str, ...]
+
+
+def shown(result: SimulationResult) -> Simulation:
+    """A result as its JSON has it."""
+    likely, hits, rates = result.likely, result.hit_rate, result.sustainable
+    return Simulation(
+        schema_version=SCHEMA_VERSION,
+        model=result.model,
+        engine=SimulatedEngine(result.engine, result.version, result.release),
+        trace=Trace(
+            name=result.trace,
+            format=result.form,
+            requests=likely.requests,
+            requests_per_second=result.rate,
+            seconds=result.seconds,
+            identity_tokens=result.wide if result.wide > 1 else None,
+            prompt_tokens=likely.prompt_tokens,
+            refused=likely.refused,
+        ),
+        replicas=result.replicas,
+        pools=result.pools,
+        router=result.router,
+        step_time=result.step_time,
+        pool_blocks=dict(result.pool_blocks),
+        target=ShownTarget(
+            _seconds(result.target.ttft_ns), _seconds(result.target.tpot_ns), result.target.goodput
+        ),
+        keeps=Keeps(result.keeps, result.safely),
+        replicas_needed=result.needed,
+        sustainable_requests_per_second=None
+        if rates is None
+        else Sustainable(rates.value, rates.low, rates.high, rates.at_least, result.sampled),
+        hit_rate=HitRate(hits.value, hits.low, hits.high, result.most_hits),
+        goodput=result.goodput,
+        preempted=result.preempted,
+        output_tokens_per_second=result.tokens_per_second,
+        ttft_seconds=_percentiles(result.ttft),
+        tpot_seconds=_percentiles(result.tpot),
+        latency_seconds=_percentiles(result.latency),
+        kv_in_use=InUse(likely.peak, likely.blocks, result.kv_in_use()),
+        saturated_runs=result.saturated_runs,
+        runs=tuple(_run(pool, speed, run) for (pool, speed), run in result.runs),
+        helps=result.helps,
+        missed=result.missed,
+        notes=result.notes,
+    )
+
+
+def _percentiles(of: Callable[[float], Interval]) -> Percentiles:
+    return Percentiles(of(0.5), of(0.9), of(0.99))
+
+
+def _seconds(value: int | None) -> float | None:
+    return None if value is None else value / SECOND
+
+
+def _run(pool: str, speed: str, run: Outcome) -> Run:
+    return Run(
+        pool=cast(Pool, pool),
+        speed=cast(Speed, speed),
+        hit_rate=run.hit_rate,
+        goodput=run.goodput,
+        preempted_requests=run.preempted,
+        preemptions=run.preemptions,
+        saturated=run.saturated,
+        steps=run.steps,
+        seconds=run.end_ns / SECOND,
+        ttft_p50_seconds=percentile(run.ttft, 0.5) / SECOND,
+        ttft_p99_seconds=percentile(run.ttft, 0.99) / SECOND,
+        tpot_p50_seconds=percentile(run.tpot, 0.5) / SECOND,
+        tpot_p99_seconds=percentile(run.tpot, 0.99) / SECOND,
+    )
