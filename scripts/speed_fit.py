@@ -18,6 +18,8 @@ from collections import Counter
 
 from kvplan.assumption import Assumption, Assumptions
 from kvplan.files.speed import FILE, speed_assumptions
+from kvplan.files.speed_schema import table_errors
+from kvplan.files.yaml.strict import load_yaml_file
 from scripts.speed_rows import Row, is_fitted, models_of, ratio, read_rows
 
 STEPS = (1.3, 1.1, 1.03)
@@ -152,6 +154,8 @@ def main() -> int:
         print(f"{name} = {_plain(table[name].value)}")
     if arguments.write:
         FILE.write_text(written(FILE.read_text(encoding="utf-8"), table), encoding="utf-8")
+        for error in table_errors(load_yaml_file(FILE)):
+            print(error.format())
     return 0
 
 

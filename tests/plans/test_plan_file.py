@@ -276,10 +276,10 @@ tolerance: 200%
         ("evidence: {path: r.json, max_age: 90}", "an age in days"),
         ("evidence: {path: r.json, max_age: 0d}", "1 …"),
         ("price_per_gpu_hour: -1", "above 0"),
-        ("environments: {prod: 3}", "dictionary"),
-        ("environments: [a]", "dictionary"),
+        ("environments: {prod: 3}", "`key: value` lines"),
+        ("environments: [a]", "`key: value` lines"),
         ("kvplan2: 3", "unknown key"),
-        ("serve: [a]", "dictionary"),
+        ("serve: [a]", "`key: value` lines"),
     ],
 )
 def test_what_is_refused(lines: str, said: str) -> None:

@@ -64,7 +64,7 @@ def test_values_point_at_the_value() -> None:
         ("invalid-card", "card.yaml:5:6"),
     ]
     assert errors[0].help == ('put it in quotes: "0.10"',)
-    assert errors[0].message.startswith("`id`: input should be a valid string")
+    assert errors[0].message.startswith("`id`: this must be text")
 
 
 def test_a_wrong_word_gets_its_nearest() -> None:

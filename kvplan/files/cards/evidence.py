@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card, Expectation
-from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.file import card_of
 from kvplan.files.cards.lint import answer, lint
 from kvplan.files.cards.schema import schema_errors
 from kvplan.files.cards.writer import expectation_lines
@@ -112,7 +112,7 @@ def _card(path: Path) -> Card:
     errors = schema_errors(located)
     if errors:
         raise errors[0]
-    return card_from_located(located)
+    return card_of(located, path.stem)
 
 
 def _replace(path: Path, text: str, size: SizeOf) -> None:

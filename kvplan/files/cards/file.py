@@ -1,12 +1,12 @@
-"""One model card to one `Card`, without pydantic: this is on the path of every command.
+"""One model card to one `Card`. `kvplan.files.cards.schema.CardFile` is its layout and judges own files.
 
-The layout is that of `kvplan.files.cards.schema.CardFile`, which the tests hold every packaged card to.
+What a layout cannot say is judged here for every card: patterns that name kinds, bytes that somebody counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -14,10 +14,7 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.families import FAMILIES, Part
 from kvplan.files.cards.card import (
     FORMAT,
-    HOW,
-    OVERLAY,
     TEXTS,
-    WEIGHTS_HOW,
     Card,
     Expectation,
     OnCard,
@@ -28,135 +25,99 @@ from kvplan.files.cards.card import (
 )
 from kvplan.files.cards.config import CardConfig
 from kvplan.files.cards.pattern import expand
-from kvplan.files.located_reader import LocatedReader
 from kvplan.files.yaml.marks import Located, Path
 from kvplan.model import Encoder, EncoderInput, Layer, LayerRun, Model, Provenance
 
 _NUMBERS = ("num_attention_heads", "hidden_size", "vocab_size")
-_KNOWN = frozenset(
-    {"kvplan", "id", "aliases", "source", "model_type", *OVERLAY, *_NUMBERS, "encoder", "no_cache_reason",
-     "layers", "config_keys", "config", "weights", "variants", "expect", "evidence", "warnings"}
-)  # fmt: skip
-_VARIANT = frozenset({"id", "aliases", "source", "weights", "config", "config_without", *OVERLAY})
-_SOURCE = frozenset({"repository", "revision", "path", "how", "verified", "note"})
 
 
 def card_from_located(located: Located, *, slug: str | None = None) -> Card:
-    """The `Card` that a file describes; `slug` is the file's name without its ending.
+    """The `Card` that anybody's file describes; `slug` is the file's name without its ending.
 
     Raises:
         KvplanError: ``unknown-key``, ``missing-key``, ``unknown-family``, ``bad-pattern`` or
             ``invalid-card``, each with its line.
     """
-    return _Reader(located, "a model card", "invalid-card").card(
-        PurePath(located.name).stem if slug is None else slug
-    )
+    from kvplan.files.cards.schema import schema_errors
+    from kvplan.files.yaml.validation import combine, typos_first
+
+    form = located.mapping("a model card").get("kvplan")
+    if form != FORMAT:
+        plan = str(form).startswith("plan/")
+        helps = ["this is a plan: kvplan.load_plans(path) reads it"] if plan else []
+        text = f"`kvplan`: a model card begins with `kvplan: {FORMAT}`"
+        raise located.error("invalid-card", text, ("kvplan",), help=helps)
+    errors = schema_errors(located)
+    if errors:
+        raise combine(typos_first(errors))
+    return card_of(located, PurePath(located.name).stem if slug is None else slug)
 
 
-class _Reader(LocatedReader):
+def card_of(located: Located, slug: str) -> Card:
+    """The `Card` of a file that keeps the layout: packaged cards are judged when they are made.
+
+    Raises:
+        KvplanError: ``bad-pattern`` or ``invalid-card``, each with its line.
+    """
+    return _Reader(located).card(slug)
+
+
+class _Reader:
     """Takes the file apart key by key."""
+
+    def __init__(self, located: Located) -> None:
+        self.located = located
+        self.data: Mapping[str, Any] = located.data
 
     def card(self, slug: str) -> Card:
         data = self.data
-        if data.get("kvplan") != FORMAT:
-            plan = str(data.get("kvplan")).startswith("plan/")
-            helps = ["this is a plan: kvplan.load_plans(path) reads it"] if plan else []
-            raise self.located.error(
-                self.code, f"`kvplan`: a model card begins with `kvplan: {FORMAT}`", ("kvplan",), help=helps
-            )
-        self.only(data, _KNOWN, ())
-        source = self.source(())
-        if source is None:
-            raise self.missing("source", ())
-        name = self.text(("id",), required=True) or ""
-        kinds = self.kinds()
-        warnings = (*unverified(name, source), *self.texts(("warnings",)))
+        source = _source(data["source"])
+        layers = data.get("layers") or {}
+        if not layers and not data.get("no_cache_reason"):
+            raise self.located.error("missing-key", "the key `layers` is missing", help="add `layers:`")
+        kinds = {
+            str(name): Layer(tuple(_part(one) for one in parts))
+            for name, parts in layers.get("kinds", {}).items()
+        }
+        draft = self.pattern("draft", layers.get("draft"), kinds)
+        weights = self.weights(data, ())
         model = Model(
-            id=name,
+            id=data["id"],
             source=f"card:{slug}",
-            model_type=self.text(("model_type",), required=True) or "",
-            runs=self.pattern("pattern", kinds, required=bool(kinds)),
-            draft_layers=tuple(run.layer for run in self.pattern("draft", kinds) for _ in range(run.count)),
-            **{key: self.text((key,)) for key in TEXTS},  # type: ignore[arg-type]
-            max_model_len=self.number(("max_model_len",)),
-            **{key: self.number((key,)) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
-            encoder=self.encoder(),
-            no_cache_reason=self.text(("no_cache_reason",)),
-            facts=self.facts(()),
-            provenance=Provenance(source.sentence(), source.revision, self.config_keys()),
-            warnings=warnings,
-            config=self.config(()),
+            model_type=data["model_type"],
+            runs=self.pattern("pattern", layers.get("pattern"), kinds),
+            draft_layers=tuple(run.layer for run in draft for _ in range(run.count)),
+            **{key: data.get(key) for key in TEXTS},  # type: ignore[arg-type]
+            max_model_len=data.get("max_model_len"),
+            **{key: data.get(key) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
+            encoder=_encoder(data.get("encoder")),
+            no_cache_reason=data.get("no_cache_reason"),
+            facts=dict(data.get("facts") or {}),
+            provenance=Provenance(source.sentence(), source.revision, data.get("config_keys") or {}),
+            warnings=(*unverified(data["id"], source), *(data.get("warnings") or ())),
+            config=self.config(data),
+            weights=OnCard(weights),
         )
-        weights = self.weights(())
-        model = replace(model, weights=OnCard(weights))
         if weights.tensors:
             from kvplan.files.cards.tensors import checkpoint_of
 
-            model = replace(model, counted=checkpoint_of(weights.tensors, f"the card of {name}"))
+            model = replace(model, counted=checkpoint_of(weights.tensors, f"the card of {data['id']}"))
+        variants = enumerate(data.get("variants") or ())
         return Card(
             slug=slug,
             model=model,
-            aliases=self.texts(("aliases",)),
+            aliases=tuple(data.get("aliases") or ()),
             source=source,
             weights=weights,
-            variants=tuple(self.variant(("variants", index), model) for index in self.entries("variants")),
-            expect=tuple(self.expectation(("expect", index)) for index in self.entries("expect")),
-            evidence=tuple(self.expectation(("evidence", index)) for index in self.entries("evidence")),
+            variants=tuple(self.variant(one, ("variants", at), model) for at, one in variants),
+            expect=tuple(map(_expectation, data.get("expect") or ())),
+            evidence=tuple(map(_expectation, data.get("evidence") or ())),
         )
 
-    def kinds(self) -> dict[str, Layer]:
-        """The named kinds of layer."""
-        layers = self.mapping(("layers",), required="no_cache_reason" not in self.data)
-        if not layers:
-            return {}
-        self.only(layers, {"kinds", "pattern", "draft"}, ("layers",))
-        kinds: dict[str, Layer] = {}
-        for name in self.mapping(("layers", "kinds"), required=True):
-            path = ("layers", "kinds", name)
-            parts = self.typed(path, list, "a list of parts")
-            if not parts:
-                raise self.wrong(path, "a layer has at least one part: use family no_cache")
-            kinds[str(name)] = Layer(tuple(self.part((*path, index)) for index in range(len(parts))))
-        return kinds
-
-    def part(self, path: Path) -> Part:
-        entry = self.mapping(path)
-        family = self.text((*path, "family"), required=True) or ""
-        if family not in FAMILIES:
-            near = did_you_mean(family, FAMILIES)
-            raise self.located.error(
-                "unknown-family",
-                f"unknown attention family `{family}`",
-                (*path, "family"),
-                help=f"did you mean {near}?" if near else "known: " + ", ".join(FAMILIES),
-            )
-        known = _parameters(family)
-        values: dict[str, Any] = {}
-        for key in entry:
-            if key == "family":
-                continue
-            if key not in known:
-                from kvplan.files.yaml.validation import unknown_key
-
-                raise unknown_key(self.located, (*path, key), {"family", *known} - set(map(str, entry)))
-            values[str(key)] = self.parameter((*path, key), known[str(key)][0], known[str(key)][1])
-        for key, (_, required) in known.items():
-            if required and key not in values:
-                raise self.missing(key, path)
-        return FAMILIES[family](**values)
-
-    def parameter(self, path: Path, kind: str, required: bool) -> Any:
-        if kind.startswith("bool"):
-            return self.typed(path, bool, "true or false")
-        if kind.startswith("str"):
-            return self.typed(path, str, "text")
-        return self.number(path, lowest=1 if required else 0, required=True)
-
-    def pattern(self, key: str, kinds: dict[str, Layer], *, required: bool = False) -> tuple[LayerRun, ...]:
-        path = ("layers", key)
-        text = self.text(path, required=required)
+    def pattern(self, key: str, text: str | None, kinds: Mapping[str, Layer]) -> tuple[LayerRun, ...]:
         if text is None:
             return ()
+        path = ("layers", key)
         try:
             runs = expand(text)
         except KvplanError as error:
@@ -172,115 +133,62 @@ class _Reader(LocatedReader):
                 )
         return tuple(LayerRun(kinds[name], count) for name, count in runs)
 
-    def encoder(self) -> Encoder | None:
-        entry = self.mapping(("encoder",))
-        if not entry:
-            return None
-        self.only(entry, {"input", "tokens"}, ("encoder",))
-        word = self.text(("encoder", "input"), required=True)
-        try:
-            kind = EncoderInput(word)
-        except ValueError:
-            known = ", ".join(one.value for one in EncoderInput)
-            raise self.wrong(("encoder", "input"), f"this must be one of {known}") from None
-        return Encoder(kind, self.number(("encoder", "tokens")))
-
-    def facts(self, path: Path) -> dict[str, int | str | bool | None]:
-        path = (*path, "facts")
-        return {
-            str(key): self.typed((*path, key), (int, str, bool), "one value", default=None, any_bool=True)
-            for key in self.mapping(path)
-        }
-
-    def config_keys(self) -> dict[str, dict[str, str]]:
-        return {
-            str(family): {
-                str(name): self.text(("config_keys", family, name), required=True) or ""
-                for name in self.mapping(("config_keys", family))
-            }
-            for family in self.mapping(("config_keys",))
-        }
-
-    def source(self, path: Path) -> Source | None:
-        path = (*path, "source")
-        entry = self.mapping(path)
-        if not entry:
-            return None
-        self.only(entry, _SOURCE, path)
-        how = self.word((*path, "how"), HOW)
-        verified = self.typed((*path, "verified"), bool, "true or false")
-        texts = {key: self.text((*path, key)) for key in ("repository", "revision", "path", "note")}
-        return Source(how, verified, **texts)
-
-    def weights(self, path: Path) -> Weights:
-        path = (*path, "weights")
-        entry = self.mapping(path)
+    def weights(self, holder: Mapping[str, Any], path: Path) -> Weights:
+        entry = holder.get("weights")
         if not entry:
             return Weights()
-        self.only(entry, {"how", "parameters", "bytes_by_dtype", "note", "tensors"}, path)
-        how = self.word((*path, "how"), WEIGHTS_HOW)
-        table = (*path, "bytes_by_dtype")
-        sizes = {
-            str(key): self.number((*table, key), highest=10**18, required=True) or 0
-            for key in self.mapping(table)
-        }
+        path = (*path, "weights")
+        how, sizes, tensors = entry["how"], entry.get("bytes_by_dtype") or {}, entry.get("tensors") or {}
         if bool(sizes) == (how == "unknown"):
-            raise self.wrong((*path, "how"), "bytes_by_dtype is given exactly where `how` is not unknown")
-        parameters = self.number((*path, "parameters"), highest=10**18)
-        tensors = {
-            str(key): self.text((*path, "tensors", key), required=True) or ""
-            for key in self.mapping((*path, "tensors"))
-        }
+            text = "`bytes_by_dtype` is given exactly where `how` is not unknown"
+            raise self.located.error("invalid-card", text, (*path, "how"))
         if tensors:
             from kvplan.files.cards.tensors import checkpoint_of
 
             try:
                 checkpoint_of(tensors, "the card")
             except KvplanError as error:
-                raise self.wrong((*path, "tensors"), error.message) from None
-        return Weights(how, parameters, sizes, self.text((*path, "note")), tensors)
+                raise self.located.error("invalid-card", error.message, (*path, "tensors")) from None
+        return Weights(how, entry.get("parameters"), sizes, entry.get("note"), tensors)
 
-    def config(self, path: Path, base: CardConfig | None = None) -> CardConfig | None:
-        text = self.text((*path, "config"))
-        without = self.texts((*path, "config_without"))
+    def config(self, entry: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> Any:
+        text, without = entry.get("config"), tuple(entry.get("config_without") or ())
         if text is None and not without:
             return base
         return CardConfig(text or "", self.located.name, base, without)
 
-    def variant(self, path: Path, model: Model) -> Variant:
-        entry = self.mapping(path)
-        self.only(entry, _VARIANT, path)
-        changes: dict[str, Any] = {key: self.text((*path, key)) for key in TEXTS if key in entry}
-        changes |= {key: self.number((*path, key)) for key in ("max_model_len", "vocab_size") if key in entry}
+    def variant(self, entry: Mapping[str, Any], path: Path, model: Model) -> Variant:
+        changes = {key: entry[key] for key in (*TEXTS, "max_model_len", "vocab_size") if key in entry}
         if "facts" in entry:
-            changes["facts"] = self.facts(path)
+            changes["facts"] = dict(entry["facts"] or {})
         if entry.keys() & {"config", "config_without"}:
-            changes["config"] = self.config(path, model.config)  # type: ignore[arg-type]
-        name = self.text((*path, "id"), required=True) or ""
-        aliases = self.texts((*path, "aliases"))
-        return Variant(name, aliases, changes, self.source(path), self.weights(path))
-
-    def expectation(self, path: Path) -> Expectation:
-        entry = self.mapping(path)
-        self.only(entry, {"engine", "field", "value", "settings", "source", "tokens"}, path)
-        value = self.typed((*path, "value"), (int, list), "a whole number or [numerator, denominator]")
-        settings = {str(key): one for key, one in self.mapping((*path, "settings")).items()}
-        tokens = self.number((*path, "tokens"), lowest=0, highest=10**12)
-        if tokens is not None:
-            settings["tokens"] = tokens
-        return Expectation(
-            self.text((*path, "engine"), required=True) or "",
-            self.text((*path, "field"), required=True) or "",
-            value,
-            settings,
-            self.text((*path, "source")),
+            changes["config"] = self.config(entry, model.config)
+        source = entry.get("source")
+        return Variant(
+            entry["id"],
+            tuple(entry.get("aliases") or ()),
+            changes,
+            _source(source) if source else None,
+            self.weights(entry, path),
         )
 
-    def entries(self, key: str) -> range:
-        return range(len(self.typed((key,), list, "a list", default=[])))
+
+def _part(entry: Mapping[str, Any]) -> Part:
+    given = {key: value for key, value in entry.items() if key != "family" and value is not None}
+    return FAMILIES[entry["family"]](**given)
 
 
-@cache
-def _parameters(family: str) -> dict[str, tuple[str, bool]]:
-    """Parameter of a family → (annotation, whether it has no default)."""
-    return {entry.name: (str(entry.type), entry.default is MISSING) for entry in fields(FAMILIES[family])}
+def _encoder(entry: Mapping[str, Any] | None) -> Encoder | None:
+    return Encoder(EncoderInput(entry["input"]), entry.get("tokens")) if entry else None
+
+
+def _source(entry: Mapping[str, Any]) -> Source:
+    texts = {key: entry.get(key) for key in ("repository", "revision", "path", "note")}
+    return Source(entry["how"], entry["verified"], **texts)
+
+
+def _expectation(entry: Mapping[str, Any]) -> Expectation:
+    settings = dict(entry.get("settings") or {})
+    if entry.get("tokens") is not None:
+        settings["tokens"] = entry["tokens"]
+    return Expectation(entry["engine"], entry["field"], entry["value"], settings, entry.get("source"))

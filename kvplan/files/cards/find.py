@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.errors import KvplanError
 from kvplan.files.cards import index as card_index
 from kvplan.files.cards.card import Card, Expectation, Source, Weights
-from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.near import near_card
 from kvplan.files.datafiles import data_dir
@@ -179,7 +179,7 @@ def card_json_schema() -> dict[str, Any]:
 @lru_cache(maxsize=512)
 def _packaged(slug: str) -> Card:
     path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
-    return card_from_located(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"))
+    return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.weights import NO_INVENTORY
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card, Expectation, Weights
-from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.file import card_of
 from kvplan.files.cards.index import (
     FOLDER,
     INDEX,
@@ -69,7 +69,7 @@ def _read(path: Path, findings: list[Finding]) -> Card | None:
         located = load_yaml_file(path)
         errors = schema_errors(located)
         if not errors:
-            return card_from_located(located)
+            return card_of(located, path.stem)
     except KvplanError as error:
         if error.code in ("unreadable-file", "not-a-file"):
             raise

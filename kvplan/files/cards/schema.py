@@ -1,7 +1,7 @@
-"""The layout of a model card as pydantic models: for the linter and for the JSON Schema.
+"""The layout of a model card as pydantic models: what judges a file, and the JSON Schema.
 
-Loading a card does not use this module; see `kvplan.files.cards.file`. The parameters of the attention
-families are taken from `kvplan.families`: a new family needs nothing here.
+A packaged card is judged when it is made, and loaded as it is: no command waits for pydantic. The
+parameters of the attention families are taken from `kvplan.families`: a new family needs nothing here.
 """
 
 from __future__ import annotations

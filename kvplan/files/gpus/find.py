@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.datafiles import data_dir
-from kvplan.files.gpus.file import gpu_from_located
+from kvplan.files.gpus.file import gpu_from_located, gpu_of
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.gpu import Gpu
 from kvplan.units import parse_bytes
@@ -187,7 +187,7 @@ def _index() -> dict[str, str]:
 @cache
 def _load_packaged(slug: str) -> Gpu:
     path = data_dir("gpu_specs") / f"{slug}.yaml"
-    return gpu_from_located(load_yaml_file(path, name=f"gpu_specs/{slug}.yaml"))
+    return gpu_of(load_yaml_file(path, name=f"gpu_specs/{slug}.yaml").data)
 
 
 def _count(digits: str, text: str) -> int:

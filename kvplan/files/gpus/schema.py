@@ -1,6 +1,6 @@
-"""The layout of a GPU spec file as pydantic models: for the linter and for the JSON Schema.
+"""The layout of a GPU spec file as pydantic models: what judges a file, and the JSON Schema.
 
-Loading a GPU does not use this module; see `kvplan.files.gpus.file`.
+A packaged spec is judged when the index is built, and loaded as it is: no command waits for pydantic.
 """
 
 from __future__ import annotations

@@ -17,6 +17,26 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 _SHOWN = 8
+_PLAIN = {
+    "bool_type": "this must be true or false",
+    "dict_type": "this must hold `key: value` lines",
+    "float_type": "this must be a number",
+    "greater_than": "this must be greater than {gt}",
+    "greater_than_equal": "this must be at least {ge}",
+    "int_type": "this must be a whole number",
+    "less_than_equal": "this must be at most {le}",
+    "list_type": "this must be a list",
+    "literal_error": "this must be {expected}",
+    "model_type": "this must hold `key: value` lines",
+    "string_pattern_mismatch": "this is not of the form {pattern}",
+    "string_too_short": "this must not be empty",
+    "string_type": "this must be text",
+    "too_short": "this must hold at least {min_length}",
+}
+"""pydantic's type of error → what people are told."""
+_MUST = "this must be "
+_Item = tuple[tuple[int, int], Path, Path, Mapping[str, Any]]
+"""Line and column; the path that the file has, and what of the error's path it has not; pydantic's error."""
 MAX_MISTAKES = 19
 
 
@@ -35,19 +55,43 @@ def explain_validation(
         model: the class that was validated; gives "did you mean" its candidates.
         code: the code of errors about values; unknown keys have ``unknown-key``, absent ones ``missing-key``.
     """
-    found: list[tuple[tuple[int, int], Path, Path, Mapping[str, Any]]] = []
+    found: list[_Item] = []
     for item in error.errors(include_url=False):
         path, rest = _walk(located, item["loc"])
         node = located.node(path)
         span = node.span if node is not None else located.root.span
         found.append(((span.line, span.column), path, rest, item))
     found.sort(key=lambda entry: entry[0])
+    found = _unions_said_once(found)
     # To explain one costs a look at its neighbours: of thousands of mistakes nobody reads the last.
     shown = [_explain(item, path, rest, located, model, code) for _, path, rest, item in found[:MAX_MISTAKES]]
     if len(found) > MAX_MISTAKES:
         more = f"{len(found) - MAX_MISTAKES:,} more mistakes follow"
         shown.append(located.error("more-mistakes", more, found[MAX_MISTAKES][1], help="mend these first"))
     return shown
+
+
+def _unions_said_once(found: Sequence[_Item]) -> list[_Item]:
+    """A value that is none of several simple types is one mistake: "this must be a whole number or text"."""
+    said: dict[Path, _Item] = {}
+    kept: list[_Item] = []
+    for item in found:
+        span, path, rest, error = item
+        simple = _PLAIN.get(error["type"], "").startswith(_MUST) and bool(rest)
+        if simple and path in said:
+            first = said[path][3]
+            words = f"{first['words']} or {_PLAIN[error['type']].removeprefix(_MUST)}"
+            kept[kept.index(said[path])] = said[path] = (span, path, rest, {**first, "words": words})
+            continue
+        if simple:
+            item = said[path] = (span, path, rest, {**error, "words": _PLAIN[error["type"]]})
+        kept.append(item)
+    return kept
+
+
+def typos_first(errors: Sequence[KvplanError]) -> list[KvplanError]:
+    """The errors with unknown keys before the rest: a key that is missing is often one that is misspelt."""
+    return sorted(errors, key=lambda one: one.code != "unknown-key")
 
 
 def combine(errors: Sequence[KvplanError]) -> KvplanError:
@@ -100,9 +144,13 @@ def _explain(
         return unknown_key(located, path, known)
     name = path_text(path)
     text = located.text(path)
-    message = str(item["msg"])
+    context = item.get("ctx") or {}
+    if kind == "union_tag_invalid":
+        return _unknown_tag(located, path, context)
+    plain = item.get("words") or _PLAIN.get(kind)
+    message = str(item["msg"]) if plain is None else plain.format(**context)
     message = message[:1].lower() + message[1:]
-    helps: list[str] = [str(line) for line in (item.get("ctx") or {}).get("help", ())]
+    helps: list[str] = [str(line) for line in context.get("help", ())]
     if kind == "string_type" and text is not None and isinstance(item.get("input"), int | float):
         helps.append(f'put it in quotes: "{text}"')
     if kind in {"literal_error", "enum"} and isinstance(text, str):
@@ -112,6 +160,19 @@ def _explain(
     at_key = bool(rest) and rest[-1] == "[key]"
     subject = f"`{name}`: " if name else ""
     return located.error(code, f"{subject}{message}", path, at_key=at_key, help=helps)
+
+
+def _unknown_tag(located: Located, path: Path, context: Mapping[str, Any]) -> KvplanError:
+    """The word that says which of several forms an entry has (``family``) is none that there is."""
+    name, tag = str(context["discriminator"]).strip("'"), str(context["tag"])
+    known = _quoted_words(str(context["expected_tags"]))
+    near = did_you_mean(tag, known)
+    return located.error(
+        f"unknown-{name}",
+        f"unknown {name} `{tag}`",
+        (*path, name),
+        help=f"did you mean {near}?" if near else "known: " + ", ".join(known),
+    )
 
 
 def _walk(located: Located, loc: Sequence[Key]) -> tuple[Path, Path]:
