@@ -87,7 +87,7 @@ def _of_plan(names: list[str], given: Given) -> Question:
     if len(names) > 1:
         raise KvplanError("bad-usage", "one plan is sized at a time", help="kvplan check " + " ".join(names))
     typed = only(given, OF_A_QUESTION, names[0])
-    plan = plan_of(names[0], given)
+    plan = plan_of(names[0], given, needs_gpu=False)
     model, choice, base = planned(plan)
     lengths, counts = typed.pop("tokens", [None]), typed.pop("requests", [None])
     base = _with(base, **typed)

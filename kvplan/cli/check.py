@@ -37,6 +37,7 @@ def run(words: list[str], given: Given) -> Answer:
         baseline=text_of(given, "baseline"),
         changed_only=is_given(given, "changed_only"),
         today=today(os.environ),
+        gpu=text_of(given, "gpu"),
         stdin=read_stream(standard_input(), name="standard input") if STDIN in words else None,
     )
     code = report.exit_code

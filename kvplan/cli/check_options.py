@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from kvplan.cli.import_options import STARTED_ON
 from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
 
 CHECKED = (
+    STARTED_ON,
     Option("env", ("--env",), "NAME|all", word, "The overlay of an environment, or each of them.", QUESTION),
     Option("baseline", ("--baseline",), "REF|PATH", word,
            "The plans as they were (git revision, folder, file): what a change costs.", QUESTION),

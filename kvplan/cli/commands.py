@@ -10,6 +10,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.emit_options import EMITTED
 from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
+from kvplan.cli.import_options import EPILOG as IMPORT_EPILOG
+from kvplan.cli.import_options import IMPORTED
 from kvplan.cli.options import (
     COMMON,
     COMPARISONS,
@@ -215,6 +217,14 @@ COMMANDS: dict[str, Command] = {
             _CHECK,
         ),
         Command(
+            "import",
+            "What starts a server (a command, a script, a manifest) as a plan file.",
+            "kvplan.cli.importing:run",
+            Argument("FILE|-|-- COMMAND...", least=1, most=1),
+            (*IMPORTED, *COMMON),
+            IMPORT_EPILOG,
+        ),
+        Command(
             "emit",
             "A plan file as a command line, a Compose file or a Kubernetes manifest.",
             "kvplan.cli.emit:run",
@@ -328,7 +338,8 @@ COMMANDS: dict[str, Command] = {
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
-    "size explain compare plan simulate check emit validate receipts models gpus cards doctor schema".split()
+    "size explain compare plan simulate check import emit validate receipts models gpus cards doctor"
+    " schema".split()
 )
 
 

@@ -67,7 +67,7 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     from kvplan.files.servers.sightings import other_model
 
     flags = _one_each(gather(given, {CONFIG_VARIABLE: ""}))
-    plan = plan_of(name, given) if name is not None and is_plan_file(name) else None
+    plan = plan_of(name, given, needs_gpu=False) if name is not None and is_plan_file(name) else None
     planned = {} if plan is None else planned_options(plan)
     engine = flags.pop("engine", None if plan is None else plan.engine)
     tolerance = text_of(given, "tolerance")

@@ -16,7 +16,9 @@ from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
+from kvplan.plans.serve import NO_VERSION
 from kvplan.questions import ask
+from kvplan.report.check.shown import one_line
 from kvplan.report.emit import emit
 from kvplan.report.layout import line
 from kvplan.results import SCHEMA_VERSION
@@ -29,7 +31,7 @@ def run(words: list[str], given: Given) -> Answer:
     target = text_of(given, "to") or plan.engine.partition("@")[0]
     model = load_model(plan.model)
     _starts(plan, model)
-    text = emit(plan, target, model=model, image=text_of(given, "image"))
+    text = _remarks(plan) + emit(plan, target, model=model, image=text_of(given, "image"))
     output = text_of(given, "output")
     if output is not None:
         write_whole(Path(output), text)
@@ -38,6 +40,12 @@ def run(words: list[str], given: Given) -> Answer:
         where = {"text": text} if output is None else {"path": output}
         return Answer(data={"schema_version": SCHEMA_VERSION, **entry, **where})
     return Answer(text=text) if output is None else Answer([line(f"wrote {output}")])
+
+
+def _remarks(plan: Plan) -> str:
+    """What of a command or manifest does not stand in what is written, as comments."""
+    notes = [note for note in plan.notes if not note.startswith(NO_VERSION)]
+    return "".join(f"# {one_line(note)}\n" for note in notes)
 
 
 def _starts(plan: Plan, model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.cli.import_options import STARTED_ON
 from kvplan.cli.options import OUTPUT, PLAN_CHOICE, QUESTION, Option, word
 
 IMAGE = Option("image", ("--image",), "IMAGE", word,
@@ -12,6 +13,7 @@ EMITTED = (
            "vllm, sglang, trtllm, llamacpp (a command line of the plan's own engine; the default),"
            " docker-compose or kubernetes.", QUESTION, complete="targets"),
     *PLAN_CHOICE,
+    STARTED_ON,
     IMAGE,
     Option("output", ("--output", "-o"), "FILE", word, "Write to a file, over what it was.", OUTPUT),
 )  # fmt: skip

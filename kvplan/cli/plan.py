@@ -47,7 +47,7 @@ _YAML = (".yaml", ".yml")
 def run(words: list[str], given: Given) -> Answer:
     """The plan on the screen, as JSON or Markdown, and in a file where asked."""
     check_color(given)
-    file = plan_of(words[0], given) if is_plan_file(words[0]) else None
+    file = plan_of(words[0], given, searched=True) if is_plan_file(words[0]) else None
     values = _values(given, NO_DEFAULTS if file is not None else None)
     markdown, target, image = (values.pop(name, None) for name in ("markdown", "emit", "image"))
     if image is not None and target is None:

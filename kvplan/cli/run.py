@@ -38,6 +38,7 @@ def run(arguments: list[str]) -> int:
 
 def _call(arguments: list[str]) -> Answer | int | None:
     """What the command returned; the parser's own complaints become KvplanError."""
+    arguments = _one_word(arguments)
     parsed = parse(arguments)
     if parsed is not None:
         command, words, given = parsed
@@ -65,6 +66,22 @@ def _call(arguments: list[str]) -> Answer | int | None:
     if said.getvalue():
         write(said.getvalue(), sys.stdout)
     return result
+
+
+def _one_word(arguments: list[str]) -> list[str]:
+    """``-- vllm serve MODEL --flags`` as one word, which stands for the plan that the command comes to."""
+    if "--" not in arguments:
+        return arguments
+    place = arguments.index("--")
+    before, words = arguments[:place], arguments[place + 1 :]
+    if len(words) < 2:
+        return arguments
+    import shlex
+
+    from kvplan.api.launching import is_launch
+
+    joined = shlex.join(words)
+    return [*before, joined] if is_launch(joined) else arguments
 
 
 def _finish(result: Answer | int | None, arguments: list[str]) -> int:

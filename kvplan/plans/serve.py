@@ -38,6 +38,8 @@ _SHORT = {
     "kv_cache_memory": "kv_cache_memory_bytes",
     "speculative": "speculative_config",
 }
+NO_VERSION = "no version of"
+"""How the note begins that a plan leaves the release open."""
 _KEPT = "host port served_model_name trust_remote_code revision chat_template tool_call_parser".split()
 
 
@@ -70,7 +72,7 @@ def flags_of(spec: str) -> EngineFlags:
         f"{name}@{choice.asked or choice.version}",
         flags,
         {word: long for word, long in short.items() if long in flags and word not in flags},
-        None if choice.asked else f"no version of {name} is named: the rules of {choice.version} were taken",
+        None if choice.asked else f"{NO_VERSION} {name} is named: the rules of {choice.version} were taken",
         traits_of(name).spread,
     )
 

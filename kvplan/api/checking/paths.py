@@ -21,6 +21,7 @@ from kvplan.api.checking.load import (
     is_plan,
     known_environment,
 )
+from kvplan.api.launching import is_start, started_readings
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists, is_folder
 from kvplan.files.plans.file import Reading
@@ -35,12 +36,15 @@ def check_paths(
     changed_only: bool = False,
     today: date | None = None,
     stdin: bytes | None = None,
+    gpu: str | None = None,
 ) -> CheckReport:
     """Every plan of the paths, in their order; a folder's plans sorted by name.
 
     environment: an overlay's name, or ``all``. baseline: a file or folder with the plans as they were, or a
     git revision. changed_only: only plans of which some file differs from the baseline (the plan, a base, a
-    trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``.
+    trace, a receipt, a model's file). today: against which receipts age. stdin: the content of ``-``. A path
+    may also be a manifest, a script or a whole command that starts servers; gpu: where they run, as far as
+    they do not say it.
 
     Raises KvplanError where the question itself is wrong: no plan at the paths, an environment that no plan
     has, a baseline that is not there. What is wrong with one plan is in the report.
@@ -50,10 +54,13 @@ def check_paths(
             "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
         )
     loader = Loader()
-    named = [path for path in paths if str(path) != STDIN]
+    started = [str(path) for path in paths if is_start(str(path))]
+    named = [path for path in paths if str(path) != STDIN and str(path) not in started]
     found = files_of(named) if named or len(paths) == 0 else []
     readings = loader.readings(found, environment)
-    if len(named) < len(paths):
+    for one in started:
+        readings += started_readings(one, gpu)
+    if any(str(path) == STDIN for path in paths):
         readings += loader.text(stdin or b"", environment)
     known_environment(readings, environment)
     if baseline is None:

@@ -1,0 +1,90 @@
+"""Plans of what people start servers with: a command, a script, a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.files.launch.launch import Launch
+from kvplan.files.launch.read import SCRIPTS, SUFFIXES, is_launch, launches_of, launches_of_text
+from kvplan.files.plans.file import Reading, read_plan_text, together
+from kvplan.plans.plan import Plan
+from kvplan.plans.serve import flags_of
+
+__all__ = ["import_launches", "is_launch", "is_start", "launched_plans", "notes_of", "started_readings"]
+_STAND_IN = "1GiB"
+"""A GPU for a plan whose command says none, until it is taken away again."""
+
+
+def import_launches(word: str, *, engine: str | None = None, text: str | None = None) -> list[Launch]:
+    """The servers that a command line, a script or a manifest starts. text: read instead of a file at
+    ``word``. Raises KvplanError."""
+    return (
+        launches_of(word, engine=engine)
+        if text is None
+        else launches_of_text(text, engine=engine, shown=word)
+    )
+
+
+def is_start(word: str) -> bool:
+    """Whether a word is no plan, but a command, script or manifest that starts a server."""
+    if not (word.lower().endswith((*SUFFIXES, *SCRIPTS)) or any(char.isspace() for char in word)):
+        return False
+    return is_launch(word)
+
+
+def started_readings(word: str, gpu: str | None = None) -> list[Reading]:
+    """Each server as a plan, or as what is wrong with it. Does not raise KvplanError."""
+    try:
+        launches = import_launches(word)
+    except KvplanError as error:
+        return [Reading(word, word, None, None, (error,))]
+    return [_reading(one, gpu, word) for one in launches]
+
+
+def _reading(launch: Launch, gpu: str | None, word: str) -> Reading:
+    try:
+        (plan,) = launched_plans([launch], gpu=gpu, shown=word)
+    except KvplanError as error:
+        return Reading(launch.name, word, None, None, (error,))
+    return Reading(plan.name, word, None, plan)
+
+
+def launched_plans(
+    launches: Sequence[Launch], *, gpu: str | None = None, shown: str = "", needs_gpu: bool = True
+) -> tuple[Plan, ...]:
+    """Each server as a plan; what of it was not read is in the plan's notes.
+
+    gpu: the kind of GPU, before what a manifest says. needs_gpu: else a plan may lack it, and no pool is
+    computed. Raises KvplanError: no-gpu, and what a plan file with these values would raise.
+    """
+    return tuple(_plan(one, gpu, shown or one.name, needs_gpu) for one in launches)
+
+
+def _plan(launch: Launch, gpu: str | None, shown: str, needs_gpu: bool) -> Plan:
+    bare = gpu is None and launch.gpu is None and not needs_gpu
+    document = launch.document(_STAND_IN if bare else gpu)
+    (reading,) = read_plan_text(_yaml(document), engine_of=flags_of, shown=shown)
+    if reading.plan is None:
+        raise together(reading.errors)
+    plan = replace(reading.plan, notes=(*reading.plan.notes, *notes_of(launch, reading.plan)))
+    return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
+
+
+def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:
+    """What was not read, what was read in one of several ways, and GPUs that do not match."""
+    found = list(launch.notes)
+    if launch.unread:
+        found.append(f"not counted, as kvplan has no rule for it: {', '.join(launch.unread)}")
+    each = plan.gpus_per_replica
+    if launch.gpus is not None and launch.gpus != each:
+        found.append(f"it is given {launch.gpus} GPUs, and its flags use {each}")
+    return tuple(found)
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10**6))

@@ -1,0 +1,37 @@
+"""The options of ``kvplan import``."""
+
+from __future__ import annotations
+
+from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
+
+STARTED_ON = Option(
+    "gpu", ("--gpu",), "GPU", word,
+    "The kind of GPU that a command or a manifest runs on, before what it says itself.", QUESTION,
+    complete="gpus",
+)  # fmt: skip
+IMPORTED = (
+    STARTED_ON,
+    Option("engine", ("--engine", "-e"), "ENGINE", word,
+           "Engine and release, before what an image's tag says: vllm@0.32.", QUESTION, complete="engines"),
+    Option("write", ("--write",), "FILE", word, "Write the plans to a file that does not exist yet.", OUTPUT),
+    Option("overwrite", ("--overwrite",), "", switch, "Write over the file.", OUTPUT),
+)  # fmt: skip
+EPILOG = """\
+\b
+Examples:
+  kvplan import --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2
+  kvplan import deployment.yaml             a Kubernetes object, on its own GPUs
+  kvplan import compose.yaml --gpu l40s --write plan.yaml
+  kvplan import start.sh --gpu 4090
+  helm template chart | kvplan import - --gpu h200
+  kvplan size --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2
+  kvplan check deployment.yaml
+
+\b
+Read are command lines of vllm serve, sglang.launch_server, trtllm-serve and
+llama-server (in a shell, docker run or a script), their --config files, Compose
+files, every Kubernetes object with a container, KServe LLMInferenceService and
+InferenceService, llm-d and production-stack values, Dynamo graph deployments,
+KAITO workspaces. What is not understood is named in the plan. size, explain,
+check, plan, compare, validate and emit take the same in place of a plan file.
+"""

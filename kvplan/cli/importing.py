@@ -1,0 +1,71 @@
+"""``kvplan import``: what starts a server, as a plan file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvplan.api.launching import import_launches, launched_plans
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import parse_gpu_count
+from kvplan.files.json_input import read_stream, standard_input
+from kvplan.files.writing import write_new, write_whole
+from kvplan.plans.plan import Plan
+from kvplan.plans.serve import NO_VERSION
+from kvplan.report.layout import line, wrapped
+from kvplan.report.plan_file import plan_text
+from kvplan.results import SCHEMA_VERSION
+
+STDIN = "-"
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """The plans on stdout, or in a file."""
+    check_color(given)
+    write, overwrite = text_of(given, "write"), is_given(given, "overwrite")
+    if overwrite and write is None:
+        raise KvplanError("bad-usage", "--overwrite belongs to --write", help="--write plan.yaml --overwrite")
+    word = words[0]
+    text = None
+    if word == STDIN:
+        text = read_stream(standard_input(), name="standard input").decode("utf-8", "replace")
+    launches = import_launches(word, engine=text_of(given, "engine"), text=text)
+    gpu = text_of(given, "gpu")
+    kind = None if gpu is None else parse_gpu_count(gpu)[0]
+    plans = launched_plans(launches, gpu=kind, shown=word if text is None else "standard input")
+    directory = Path(write).parent if write is not None else None
+    written = "---\n".join(
+        plan_text(plan, comments=(f"Read from {_from(word)}.", *_remarks(plan)), directory=directory)
+        for plan in plans
+    )
+    if write is not None:
+        (write_whole if overwrite else write_new)(Path(write), written)
+    if is_given(given, "json"):
+        entries = [
+            {"name": plan.name, "model": plan.model, "engine": plan.engine, "gpu": _slug(plan),
+             "gpus": plan.gpus, "replicas": plan.replicas, "serve": dict(plan.serve),
+             "unread": list(launch.unread), "notes": list(_remarks(plan))}
+            for plan, launch in zip(plans, launches)
+        ]  # fmt: skip
+        return Answer(data={"schema_version": SCHEMA_VERSION, "plans": entries, "text": written})
+    if write is None:
+        return Answer(text=written)
+    screen = [line(f"wrote {write}")]
+    for plan in plans:
+        for note in _remarks(plan):
+            screen += wrapped(f"{plan.name}: {note}", indent=2)
+    return Answer([*screen, line(f"check it: kvplan check {write}")])
+
+
+def _from(word: str) -> str:
+    return "standard input" if word == STDIN else word
+
+
+def _remarks(plan: Plan) -> tuple[str, ...]:
+    return tuple(note for note in plan.notes if not note.startswith(NO_VERSION))
+
+
+def _slug(plan: Plan) -> str | None:
+    return None if plan.settings.gpu is None else plan.settings.gpu.slug

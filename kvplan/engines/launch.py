@@ -1,0 +1,108 @@
+"""How an engine's server is called: each engine's is in its folder (``launch.SERVER``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvplan.engines.folders import FOLDERS, having, part_of
+from kvplan.record import record
+
+FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"
+"""Written by scripts/make_server_flags.py from the engines' own parsers."""
+HEADER = "engine\tflags\tvalues\tmemory"
+Serve = dict[str, object]
+"""A plan's ``serve:``: the engine's flags with underscores."""
+
+
+class ServerFlag(NamedTuple):
+    """One option of a server. names: its spellings, the long one first. values: how many words follow, or
+    ``?``, ``+``, ``*``. memoryless: it changes no byte of the GPU's memory."""
+
+    names: tuple[str, ...]
+    values: str
+    memoryless: bool
+
+    def negated(self, spelled: str) -> bool:
+        """Whether a spelling says no: ``--no-x`` of an option that has ``--x`` too."""
+        return spelled.startswith("--no-") and "--" + spelled.removeprefix("--no-") in self.names
+
+
+@record()
+class Server:
+    """How an engine's server is started.
+
+    starts: the words before its own (``vllm serve``); of a Python module the words after ``python``.
+    model: the options that name the model. positional: the model may also stand without one. images: parts
+    of the names of container images that have it; such an image starts it without a word. count: a number
+    as the server reads it, None where it is none (``32k``). translate: what of the options another form
+    in a plan has; it takes (``serve``, the options by their long name) and gives the long names that it
+    could not say.
+    """
+
+    engine: str
+    starts: tuple[tuple[str, ...], ...]
+    model: tuple[str, ...]
+    images: tuple[str, ...]
+    positional: bool = False
+    count: Callable[[str], int | None] = lambda text: int(text) if text.lstrip("-").isdigit() else None
+    translate: Callable[[Serve, Mapping[str, Any]], tuple[str, ...]] = lambda serve, options: ()
+    translated: tuple[str, ...] = ()
+    """Long names of the options that `translate` reads."""
+    options_file: str | None = None
+    """The option that names a YAML file with more of them."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """(variable, the flag that it sets)."""
+    variables: tuple[str, ...] = ()
+    """How the names of the engine's own variables begin."""
+
+
+@cache
+def servers() -> Mapping[str, Server]:
+    """Engine → its server."""
+    return {engine: part.SERVER for engine, part in having("launch").items()}
+
+
+@cache
+def flags_of_server(engine: str) -> Mapping[str, ServerFlag]:
+    """Every spelling of every option of an engine's server."""
+    found: dict[str, ServerFlag] = {}
+    header, *lines = FLAGS.read_text(encoding="utf-8").splitlines()
+    assert header == HEADER
+    for line in lines:
+        name, names, values, memory = line.split("\t")
+        if name == engine:
+            flag = ServerFlag(tuple(names.split()), values, memory == "none")
+            found.update(dict.fromkeys(flag.names, flag))
+    return found
+
+
+@cache
+def paths_of_options(engine: str) -> Mapping[str, str]:
+    """Path of keys in the engine's options file (``kv_cache_config.dtype``) → the flag of a plan."""
+    part = part_of(engine, "command")
+    if part is None:
+        return {}
+    table = part.TABLE
+    entries = {**table.settings, **table.kept}
+    names = {setting: flag for flag, setting in part_of(engine, "flags").NAMES.items()}
+    return {one.flag: names.get(name, name) for name, one in entries.items() if one.in_file}
+
+
+def as_object(text: object) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
+    if isinstance(text, dict):
+        return text
+    try:
+        found = json.loads(str(text))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def named_engines() -> tuple[str, ...]:
+    """Engines whose commands are read."""
+    return tuple(engine for engine in FOLDERS if engine in servers())

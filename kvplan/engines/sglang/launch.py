@@ -1,0 +1,48 @@
+"""How SGLang's server is called: sgl-project/sglang 0.5.23 launch_server.py and srt/server_args.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.engines.launch import Serve, Server
+
+_METHODS = {"STANDALONE": "draft_model", "EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp"}
+_ALGORITHM, _DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
+_STEPS, _TOKENS, _TOPK = (
+    "--speculative-num-steps",
+    "--speculative-num-draft-tokens",
+    "--speculative-eagle-topk",
+)
+
+
+def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """A chain of so many draft steps. ``EAGLE`` without a draft model runs the checkpoint's own prediction
+    layers (server_args.py takes the target's path then). A tree (topk above 1) is no chain: not said."""
+    given = [name for name in (_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK) if name in options]
+    if not given:
+        return ()
+    method, draft = _METHODS.get(str(options.get(_ALGORITHM)).upper()), options.get(_DRAFT)
+    steps = options.get(_STEPS)
+    chain = str(options.get(_TOPK, "1")) == "1"
+    if method is None or steps is None or not str(steps).isdigit() or not chain:
+        return tuple(given)
+    if draft is None and method == "eagle":
+        method = "mtp"
+    entry: dict[str, object] = {"method": method, "num_speculative_tokens": int(steps)}
+    if draft is not None:
+        entry["model"] = draft
+    serve["speculative_config"] = entry
+    return ()
+
+
+SERVER = Server(
+    "sglang",
+    starts=(("-m", "sglang.launch_server"), ("sglang", "serve"), ("-m", "dynamo.sglang")),
+    model=("--model-path", "--model"),
+    images=("lmsysorg/sglang", "sglang"),
+    translate=translate,
+    translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK),
+    options_file="--config",
+    variables=("SGLANG_", "SGL_"),
+)

@@ -1,0 +1,15 @@
+"""How TensorRT-LLM's server is called: NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/commands/serve.py."""
+
+from __future__ import annotations
+
+from kvplan.engines.launch import Server
+
+SERVER = Server(
+    "trtllm",
+    starts=(("trtllm-serve", "serve"), ("trtllm-serve",), ("-m", "dynamo.trtllm")),
+    model=("--model",),
+    images=("tensorrt-llm", "tensorrtllm"),
+    positional=True,
+    options_file="--config",
+    variables=("TRTLLM_", "TLLM_"),
+)

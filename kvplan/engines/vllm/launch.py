@@ -1,0 +1,73 @@
+"""How vLLM's server is called: vllm-project/vllm 0.8.5 to 0.33, vllm/entrypoints/cli/serve.py,
+vllm/utils/argparse_utils.py and vllm/engine/arg_utils.py."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.engines.launch import Serve, Server, as_object
+from kvplan.units import GIB, KIB, MIB
+
+_HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}
+
+
+def count(text: str) -> int | None:
+    """``32768``, ``32k`` (32,000), ``32K`` (32,768), ``25.6k``: ``human_readable_int`` of arg_utils.py."""
+    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        return int(text)
+    match = _HUMAN.fullmatch(text)
+    if match is None or len(match[1]) > 18:
+        return None
+    whole, _, part = match[1].partition(".")
+    unit = _UNITS[match[2]]
+    scaled = int(whole + part) * unit
+    return scaled // 10 ** len(part) if scaled % 10 ** len(part) == 0 else None
+
+
+_PLAIN = ("method", "model", "num_speculative_tokens")
+_PARTS = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+
+
+def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """``speculative_config`` with the three keys that a plan has; ``max_model_len -1`` is ``auto``."""
+    given = as_object(options.get("--speculative-config", {})) or {}
+    for flag, key in _PARTS.items():
+        if flag in options:
+            given[key] = options[flag]
+    left = [f"--speculative-config.{key}" for key in given if key not in _PLAIN]
+    tokens = given.get("num_speculative_tokens")
+    if isinstance(tokens, str) and tokens.isdigit():
+        given["num_speculative_tokens"] = int(tokens)
+    kept = {key: given[key] for key in _PLAIN if given.get(key) is not None}
+    if kept.get("method") in ("ngram", "ngram_gpu", "suffix"):
+        kept.pop("model", None)
+    if len(kept) >= 2 and "num_speculative_tokens" in kept:
+        serve["speculative_config"] = kept
+    elif given or "--speculative-config" in options:
+        left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
+    if options.get("--enable-chunked-prefill") is False:
+        left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
+    if serve.get("max_model_len") == -1:
+        serve["max_model_len"] = "auto"
+    return tuple(left)
+
+
+SERVER = Server(
+    "vllm",
+    starts=(
+        ("vllm", "serve"), ("-m", "vllm.entrypoints.cli.main", "serve"), ("-m", "dynamo.vllm"),
+        ("-m", "vllm.entrypoints.openai.api_server"), ("-m", "vllm.entrypoints.api_server"),
+    ),
+    model=("--model", "--model-tag"),
+    images=("vllm-openai", "vllm-cpu", "rocm/vllm", "vllm-rocm", "llm-d", "vllm-runtime", "/vllm"),
+    positional=True,
+    count=count,
+    translate=translate,
+    translated=("--speculative-config", "--enable-chunked-prefill", *_PARTS),
+    options_file="--config",
+    environment=(("VLLM_ATTENTION_BACKEND", "attention_backend"),),
+    variables=("VLLM_",),
+)  # fmt: skip

@@ -1,0 +1,296 @@
+"""One server as it is started, and the plan that says the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kvplan.engines.launch import Serve, Server, as_object, flags_of_server, paths_of_options
+from kvplan.errors import KvplanError
+from kvplan.files.folders import exists
+from kvplan.files.launch.starts import Start
+from kvplan.files.launch.words import Option, take_apart
+from kvplan.plans.flags import EngineFlags, Flag
+from kvplan.plans.plan import PLAN_FORMAT
+from kvplan.plans.serve import flags_of
+from kvplan.record import record
+
+_OPEN = re.compile(r"\$[{(]?\w", re.ASCII)
+_ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
+_GIVEN_BY_FILE = "--config"
+
+
+@record()
+class Launch:
+    """One server. name: of the deployment. engine: with the release, where the image's tag says it. serve: as
+    a plan has it. replicas: engines. gpu: the kind of GPU, where something says it. gpus: how many one
+    engine is given, None where nothing says. unread: what had no rule, as written. notes: what was
+    understood in one of several ways."""
+
+    name: str
+    engine: str
+    model: str
+    serve: Serve
+    replicas: int = 1
+    gpu: str | None = None
+    gpus: int | None = None
+    unread: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def document(self, gpu: str | None = None) -> dict[str, Any]:
+        """The plan file's keys and values. gpu: instead of the server's own.
+
+        Raises KvplanError(no-gpu): neither says on which GPU."""
+        kind = gpu or self.gpu
+        if kind is None:
+            raise KvplanError(
+                "no-gpu", f"nothing in {self.name} says which GPU it runs on", help="--gpu h100: its kind"
+            )
+        head = {
+            "kvplan": PLAN_FORMAT,
+            "name": self.name,
+            "model": self.model,
+            "engine": self.engine,
+            "gpu": kind,
+        }
+        counts = {"replicas": self.replicas} if self.replicas != 1 else {}
+        return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
+
+
+def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Path = Path()) -> Launch:
+    """The server that a command starts.
+
+    engine: ``vllm@0.32``, before what the image says. beside: the folder from which its files are meant.
+    Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
+    """
+    server = start.server
+    version = start.version
+    spec = engine or (f"{server.engine}@{version}" if version else server.engine)
+    notes: list[str] = []
+    try:
+        flags = flags_of(spec)
+    except KvplanError:
+        if engine is not None:
+            raise
+        notes.append(f"{spec} is not a release that kvplan knows: the newest one that it knows is taken")
+        spec, flags = server.engine, flags_of(server.engine)
+    reader = _Reader(server, flags, dict(start.environment), beside)
+    words = take_apart(server, start.words)
+    for option in words.options:
+        reader.take(option)
+    reader.late = True
+    for path in reader.files:
+        reader.file(path)
+    for variable, flag in server.environment:
+        if variable in reader.environment:
+            reader.variable(variable, flag)
+    rest = list(words.rest)
+    model = reader.model or (rest.pop(0) if server.positional and rest else None) or reader.model_of_file
+    if model is None:
+        raise KvplanError(
+            "no-model-named", f"{name} names no model", help=f"{' or '.join(server.model)} names it"
+        )
+    reader.finish()
+    text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)
+    if read_as is not None:
+        notes.append(read_as)
+    variables = [
+        f"{name}={value}" for name, value in start.environment
+        if name.startswith(server.variables) and name not in dict(server.environment)
+    ]  # fmt: skip
+    return Launch(
+        name, spec, text, reader.serve, gpus=start.gpus,
+        unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=(*notes, *reader.notes),
+    )  # fmt: skip
+
+
+class _Reader:
+    """Collects the plan's ``serve:`` from options."""
+
+    def __init__(
+        self, server: Server, flags: EngineFlags, environment: Mapping[str, str], beside: Path
+    ) -> None:
+        self.server, self.flags, self.environment, self.beside = server, flags, environment, beside
+        self.serve: Serve = {}
+        self.options: dict[str, Any] = {}
+        self.unread: list[str] = []
+        self.notes: list[str] = []
+        self.model: str | None = None
+        self.model_of_file: str | None = None
+        self.files: list[str] = []
+        self.late = False  # what is said now counts only where nothing was said before
+
+    def take(self, option: Option) -> None:
+        flag = option.flag
+        if flag is None:
+            self.unread.append(" ".join((option.spelled, *option.value)))
+            return
+        named = next((one for one in flag.names if one in self.server.translated), None)
+        known = next((one for one in map(self._flag, flag.names) if one is not None), None)
+        if any(one in self.server.model for one in flag.names):
+            self.model = None if option.value is None else str(option.value)
+        elif self.server.options_file in flag.names:
+            self.files.append(str(option.value))
+        elif named is not None:
+            if not (self.late and named in self.options):
+                self.options[named] = self.resolved(option.value, option.spelled)
+        elif known is not None:
+            self.put(known, option.value, option.spelled)
+        elif not flag.memoryless:
+            self.unread.append(_shown(option))
+
+    def _flag(self, name: str) -> Flag | None:
+        """The plan's flag of a long option."""
+        plain = name.lstrip("-").replace("-", "_")
+        plain = plain if plain in self.flags.flags else self.flags.short.get(plain, plain)
+        return self.flags.flags.get(plain) if name.startswith("--") else None
+
+    def put(self, flag: Flag, value: Any, spelled: str) -> None:
+        """Raises KvplanError(bad-flag) for a value that the server would not take."""
+        if not (self.late and flag.name in self.serve):
+            self.serve[flag.name] = _typed(flag, self.resolved(value, spelled), self.server, spelled)
+
+    def resolved(self, value: Any, spelled: str) -> Any:
+        """Raises KvplanError(unresolved-variable)."""
+        if isinstance(value, str) and _OPEN.search(value):
+            raise KvplanError(
+                "unresolved-variable", f"{spelled} is {value}, and nothing says what that variable is",
+                help="write its value, or set it before the command: NAME=value vllm serve …",
+            )  # fmt: skip
+        return value
+
+    def variable(self, variable: str, name: str) -> None:
+        """A variable that sets a flag; an option on the command line counts before it."""
+        value = self.environment[variable]
+        if f"--{name.replace('_', '-')}" in self.server.model or name == "hf_repo":
+            self.model = self.model or value
+        elif name in self.server_names():
+            if name not in self.serve:
+                flag = self.flags.flags.get(name)
+                if flag is not None and f"--{name.replace('_', '-')}" not in self.server.translated:
+                    self.put(flag, value, variable)
+                else:
+                    self.options.setdefault(f"--{name.replace('_', '-')}", value)
+        else:
+            self.unread.append(f"{variable}={value}")
+
+    def server_names(self) -> set[str]:
+        """The plan's flags and those that are translated."""
+        return set(self.flags.flags) | {one.lstrip("-").replace("-", "_") for one in self.server.translated}
+
+    def file(self, path: str) -> None:
+        """More options from a YAML file: an options file of key paths, or the command's own options."""
+        from kvplan.files.launch.loose import load_loose_file
+
+        place = Path(path)
+        place = place if place.is_absolute() else self.beside / place
+        if not exists(place):
+            self.unread.append(f"{self.server.options_file} {path} (no such file here)")
+            return
+        for document in load_loose_file(place):
+            self.keys(document)
+
+    def keys(self, document: Any) -> None:
+        """The keys of an options file: those of the command line, or paths below one another."""
+        if not isinstance(document, dict):
+            self.unread.append(f"{self.server.options_file} (no keys in it)")
+            return
+        paths = paths_of_options(self.server.engine)
+        table = flags_of_server(self.server.engine)
+        for path, value in _flat(document, paths):
+            plan = paths.get(path)
+            known = self.flags.flags.get(plan or path.replace("-", "_"))
+            long = "--" + path.replace("_", "-")
+            row = table.get(long, table.get("--" + path))
+            if path in ("model", "model_tag", "model-path", "model_path"):
+                self.model_of_file = str(value)
+            elif plan is not None and known is not None:
+                self.put(known, value, path)
+            elif row is not None:
+                text = value if isinstance(value, (dict, bool, list)) or value is None else str(value)
+                self.take(Option(long if long in table else "--" + path, row, text))
+            elif known is not None:
+                self.put(known, value, path)
+            else:
+                self.unread.append(f"{path}: {value}")
+
+    def finish(self) -> None:
+        self.unread += self.server.translate(self.serve, self.options)
+
+
+def _flat(document: dict[str, Any], known: Mapping[str, str]) -> list[tuple[str, Any]]:
+    """(path, value): a mapping goes in one piece unless keys below it are known."""
+    found: list[tuple[str, Any]] = []
+    for key, value in document.items():
+        name = str(key)
+        if isinstance(value, dict) and any(path.startswith(name + ".") for path in known):
+            found += [(f"{name}.{inner}", entry) for inner, entry in value.items()]
+        else:
+            found.append((name, value))
+    return found
+
+
+def _shown(option: Option) -> str:
+    value = option.value
+    if value is None or isinstance(value, bool):
+        return option.spelled
+    return f"{option.spelled} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _typed(flag: Flag, value: Any, server: Server, spelled: str) -> object:
+    """A word of a command as a plan writes the flag's value. Raises KvplanError(bad-flag)."""
+    if isinstance(value, list) and flag.kind != "list":
+        value = value[0] if len(value) == 1 else " ".join(map(str, value))
+    wrong = KvplanError("bad-flag", f"{spelled} takes another value than {value!r}")
+    if flag.kind == "switch":
+        words = {"true": True, "false": False, "1": True, "0": False}
+        said = value if isinstance(value, bool) else words.get(str(value).lower())
+        if said is None:
+            raise wrong
+        return said
+    if flag.kind == "kept":
+        return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 10 else value
+    if isinstance(value, bool) or value is None:
+        raise wrong
+    if flag.kind in ("count", "length", "longest", "size"):
+        if flag.kind == "longest" and str(value) == "auto":
+            return "auto"
+        number = server.count(str(value))
+        if number is None:
+            raise wrong
+        return number
+    if flag.kind == "number":
+        try:
+            return float(str(value)) if not str(value).isdigit() else int(str(value))
+        except ValueError:
+            raise wrong from None
+    if flag.kind == "list":
+        return value if isinstance(value, list) else str(value).split(",")
+    if flag.kind == "speculative":
+        entry = as_object(value)
+        if entry is None:
+            raise wrong
+        return entry
+    return str(value)
+
+
+def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
+    """(the model as a plan names it, a note where it was read as something else): a hub address without its
+    scheme; a path that does not exist here by its last part, or its folder's in a cache of the hub."""
+    for head in _ANY_MODEL:
+        if text.startswith(head):
+            return text.removeprefix(head).rstrip("/"), None
+    clean = text.rstrip("/")
+    if (
+        not clean.startswith(("/", "~", "./", "../"))
+        or exists(Path(clean).expanduser())
+        or exists(beside / clean)
+    ):
+        return clean, None
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", clean, re.ASCII)
+    if cached is not None:
+        return f"{cached[1]}/{cached[2]}", None
+    last = PurePosixPath(clean).name
+    return last, f"{text} is not on this machine: read as the model {last}"

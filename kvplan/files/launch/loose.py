@@ -1,0 +1,59 @@
+"""YAML as other tools take it: anchors, merge keys, tags and ``yes`` are read; nothing in it is run.
+
+Plans are read strictly (`kvplan.files.yaml`); a Compose file or a chart is not ours to be strict about.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvplan.errors import KvplanError
+from kvplan.files.json_input import read_limited
+
+MAX_VALUES = 200_000
+"""Of one file, with everything that aliases repeat."""
+MAX_DEPTH = 100
+
+
+def load_loose_file(path: Path) -> list[Any]:
+    """The documents of a file. Raises KvplanError(bad-yaml | yaml-too-large | no-such-file …)."""
+    return load_loose(read_limited(path), name=str(path))
+
+
+def load_loose(content: bytes | str, *, name: str) -> list[Any]:
+    """The documents of a text, plain data only. Raises KvplanError(bad-yaml | yaml-too-large)."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        """Tags of others (``!Ref``) give the value that they stand before."""
+
+    def untagged(loader: Any, suffix: str, node: Any) -> Any:
+        del suffix
+        if isinstance(node, yaml.MappingNode):
+            return loader.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, deep=True)
+        return loader.construct_scalar(node)
+
+    Loader.add_multi_constructor("", untagged)
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        documents = list(yaml.load_all(text, Loader))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise KvplanError("bad-yaml", f"{name} is no YAML: {said[:200]}") from error
+    left = [MAX_VALUES]
+    for document in documents:
+        _count(document, left, 0, name)
+    return documents
+
+
+def _count(value: Any, left: list[int], depth: int, name: str) -> None:
+    left[0] -= 1
+    if left[0] < 0 or depth > MAX_DEPTH:
+        raise KvplanError("yaml-too-large", f"{name} holds more than a manifest does")
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _count(one, left, depth + 1, name)

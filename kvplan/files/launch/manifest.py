@@ -1,0 +1,246 @@
+"""Servers in a manifest: Compose services, Kubernetes objects, charts' values, engines' own config files.
+
+A server stands wherever a mapping has a container's keys (``image`` with ``command``, ``args`` or the like),
+however deep; what is around it says how many and on which GPU. Forms that name model and parallelism in keys
+of their own are in `kvplan.files.launch.charts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvplan.engines.launch import servers
+from kvplan.errors import KvplanError
+from kvplan.files.launch import charts
+from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.loose import load_loose
+from kvplan.files.launch.machines import gpu_of_label
+from kvplan.files.launch.starts import Start, server_of_image, starts_in, starts_of
+
+_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu")
+_REPLICAS = ("replicas", "replicaCount", "minReplicas", "replica_count")
+_LABELS = (
+    "gpu.product",
+    "gke-accelerator",
+    "instance-type",
+    "instancetype",
+    "gpu-type",
+    "gputype",
+    "gpu_type",
+)
+_WORDS = ("command", "args", "arg", "entrypoint")
+
+
+class Around(NamedTuple):
+    """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does."""
+
+    name: str | None = None
+    replicas: int | None = None
+    gpu: str | None = None
+
+
+def launches_in(
+    content: bytes | str, *, shown: str, engine: str | None = None, beside: Path = Path()
+) -> list[Launch]:
+    """The servers of a YAML text, in its order. Raises KvplanError(bad-yaml | no-server | …)."""
+    documents = load_loose(content, name=shown)
+    found: list[Launch] = []
+    for document in documents:
+        if isinstance(document, dict):
+            found += _of_document(document, Path(shown).stem, engine, beside)
+    if not found:
+        raise KvplanError(
+            "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
+            help="kvplan reads commands, Compose files, Kubernetes objects, and values of charts",
+        )  # fmt: skip
+    return _named_apart(found)
+
+
+def is_manifest(content: bytes | str, *, shown: str) -> bool:
+    """Whether a YAML text starts a server."""
+    try:
+        return bool(launches_in(content, shown=shown))
+    except KvplanError as error:
+        return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
+
+
+def _of_document(document: dict[str, Any], stem: str, engine: str | None, beside: Path) -> list[Launch]:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    around = Around(name if isinstance(name, str) else None, None, _gpu_below(document.get("spec", document)))
+    found = list(_walk(document, around, stem, engine, beside))
+    if found:
+        return found
+    server = charts.own_config(document)
+    if server is None:
+        return []
+    return [launch_of(Start(server, charts.words_of_keys(document)), name=stem, engine=engine, beside=beside)]
+
+
+def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Path) -> Iterator[Launch]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _walk(one, around, stem, engine, beside)
+        return
+    if not isinstance(value, dict):
+        return
+    inside = _around(value, around)
+    special = charts.server_in(value)
+    if special is not None:
+        for start, extra in special:
+            launch = launch_of(start, name=extra.name or inside.name or stem, engine=engine, beside=beside)
+            gpu = gpu_of_label(extra.gpu) if extra.gpu else None
+            own = inside._replace(replicas=extra.replicas or inside.replicas, gpu=gpu or inside.gpu)
+            yield _placed(launch, value, own, extra.gpus)
+        return
+    starts = _container(value)
+    if starts:
+        for start in starts:
+            name = inside.name or str(value.get("name") or stem)
+            yield _placed(launch_of(start, name=name, engine=engine, beside=beside), value, inside, None)
+        return
+    for key, one in value.items():
+        if key == "services" and isinstance(one, dict) and "image" not in value:
+            for service, entry in one.items():
+                yield from _walk(entry, inside._replace(name=str(service)), stem, engine, beside)
+        else:
+            yield from _walk(one, inside, stem, engine, beside)
+
+
+def _around(value: dict[str, Any], around: Around) -> Around:
+    number = next(
+        (
+            value[key]
+            for key in _REPLICAS
+            if isinstance(value.get(key), int) and not isinstance(value.get(key), bool)
+        ),
+        None,
+    )
+    gpu = _gpu_of(value)
+    return around._replace(
+        replicas=around.replicas if number is None or number < 1 else number,
+        gpu=around.gpu if gpu is None else gpu,
+    )
+
+
+def _placed(launch: Launch, container: dict[str, Any], around: Around, gpus: int | None) -> Launch:
+    count = gpus or launch.gpus or _count(container)
+    return replace(launch, replicas=around.replicas or 1, gpu=around.gpu, gpus=count)
+
+
+def _container(value: dict[str, Any]) -> list[Start]:
+    """The servers that a container starts."""
+    image = value.get("image")
+    if isinstance(image, dict):  # charts: {repository, tag}
+        image = ":".join(str(image[key]) for key in ("repository", "tag") if image.get(key))
+    if not any(key in value for key in _WORDS) and not isinstance(image, str):
+        return []
+    image = image if isinstance(image, str) else None
+    words: list[str] = []
+    for key in ("entrypoint", "command", "args", "arg"):
+        given = value.get(key)
+        if isinstance(given, str):
+            found = starts_in(given, _environment(value))
+            if found:
+                return [_of_image(one, image) for one in found]
+            words += given.split()
+        elif isinstance(given, list):
+            words += [_text(one) for one in given]
+    environment = _environment(value)
+    if not words and (image is None or server_of_image(image) is None or not environment):
+        return []
+    return starts_of(words, environment, image=image)
+
+
+def _of_image(start: Start, image: str | None) -> Start:
+    return start if start.image or image is None else Start(
+        start.server, start.words, start.environment, image, start.gpus
+    )  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    """A word as YAML's readers in other tools give it to a process."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _environment(value: Mapping[str, Any]) -> dict[str, str]:
+    """``env: [{name, value}]`` of Kubernetes, ``environment:`` of Compose as a mapping or a list."""
+    found: dict[str, str] = {}
+    for key in ("env", "environment", "envs"):
+        given = value.get(key)
+        if isinstance(given, dict):
+            found.update(
+                {str(name): _text(one) for name, one in given.items() if not isinstance(one, (dict, list))}
+            )
+        for entry in given if isinstance(given, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("value"), (str, int, float, bool)):
+                found[str(entry.get("name"))] = _text(entry["value"])
+            elif isinstance(entry, str) and "=" in entry:
+                name, _, text = entry.partition("=")
+                found[name] = text
+    return found
+
+
+def _count(container: Mapping[str, Any]) -> int | None:
+    """How many GPUs a container is given."""
+    for resources in _mappings(container.get("resources"), container.get("deploy"), container.get("limits")):
+        for key, number in resources.items():
+            if (key in _RESOURCES or str(key).startswith("nvidia.com/mig-")) and str(number).isdigit():
+                return int(number)
+            if key == "devices" and isinstance(number, list):
+                for device in number:
+                    if isinstance(device, dict):
+                        if str(device.get("count", "")).isdigit():
+                            return int(device["count"])
+                        if isinstance(device.get("device_ids"), list):
+                            return len(device["device_ids"])
+    return None
+
+
+def _mappings(*values: Any) -> Iterator[dict[str, Any]]:
+    for value in values:
+        if isinstance(value, dict):
+            yield value
+            yield from _mappings(*value.values())
+
+
+def _gpu_of(value: Mapping[str, Any]) -> str | None:
+    """The GPU that a mapping's own keys name (a selector's label, a type)."""
+    for label, text in value.items():
+        if isinstance(text, str) and any(word in str(label).lower() for word in _LABELS):
+            gpu = gpu_of_label(text)
+            if gpu is not None:
+                return gpu
+    key, values = value.get("key"), value.get("values")  # an affinity's expression
+    if isinstance(key, str) and isinstance(values, list) and any(word in key.lower() for word in _LABELS):
+        named = {gpu_of_label(str(one)) for one in values}
+        return named.pop() if len(named) == 1 else None
+    return None
+
+
+def _gpu_below(value: Any) -> str | None:
+    """The one GPU that anything below names; None where it is none, or several."""
+    kinds = {gpu for one in _everything(value) if (gpu := _gpu_of(one)) is not None}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _everything(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _everything(one)
+
+
+def _named_apart(launches: list[Launch]) -> list[Launch]:
+    """A number behind the second of a name."""
+    seen: dict[str, int] = {}
+    found = []
+    for one in launches:
+        seen[one.name] = number = seen.get(one.name, 0) + 1
+        found.append(one if number == 1 else replace(one, name=f"{one.name}-{number}"))
+    return found

@@ -1,0 +1,81 @@
+"""The servers behind a word of a command line: a command in one word, or the path of a manifest."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kvplan.engines.launch import servers
+from kvplan.errors import KvplanError
+from kvplan.files.json_input import read_limited
+from kvplan.files.launch.launch import Launch, launch_of
+from kvplan.files.launch.manifest import is_manifest, launches_in
+from kvplan.files.launch.starts import starts_in
+
+SUFFIXES = (".yaml", ".yml")
+SCRIPTS = (".sh", ".bash")
+_PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
+
+
+def is_command(word: str) -> bool:
+    """Whether a word is a whole command that starts a server: ``"vllm serve Qwen/Qwen3-32B -tp 2"``."""
+    if not any(char.isspace() for char in word):
+        return False
+    try:
+        return bool(starts_in(word))
+    except KvplanError:
+        return False
+
+
+def is_launch(word: str) -> bool:
+    """Whether a word is a command, or the path of a script or manifest that starts a server."""
+    if is_command(word):
+        return True
+    if not word.lower().endswith((*SUFFIXES, *SCRIPTS)):
+        return False
+    path = Path(word)
+    try:
+        content = read_limited(path)
+    except (KvplanError, OSError):
+        return False
+    if word.lower().endswith(SCRIPTS):
+        return True
+    return _PLAN.search(content) is None and is_manifest(content, shown=word)
+
+
+def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
+    """The servers that a command, a script or a manifest starts, in its order.
+
+    engine: ``vllm@0.32`` in place of the release that an image's tag says. Raises KvplanError: bad-command,
+    bad-yaml, no-server, no-model-named, bad-flag …"""
+    if is_command(word):
+        return _of_text(word, "command", engine, Path())
+    path = Path(word)
+    content = read_limited(path)
+    if word.lower().endswith(SCRIPTS):
+        return _of_text(content.decode("utf-8", "replace"), path.stem, engine, path.parent)
+    return launches_in(content, shown=word, engine=engine, beside=path.parent)
+
+
+def launches_of_text(text: str, *, engine: str | None = None, shown: str = "standard input") -> list[Launch]:
+    """As `launches_of`, of a text that is a manifest, a script or a command."""
+    try:
+        if starts_in(text):
+            return _of_text(text, "command", engine, Path())
+    except KvplanError:
+        pass
+    return launches_in(text, shown=shown, engine=engine)
+
+
+def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Launch]:
+    starts = starts_in(text)
+    if not starts:
+        raise KvplanError(
+            "no-server", f"nothing in {name} starts a server of {', '.join(servers())}",
+            help="for example: vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2",
+        )  # fmt: skip
+    several = len(starts) > 1
+    return [
+        launch_of(start, name=f"{name}-{place}" if several else name, engine=engine, beside=beside)
+        for place, start in enumerate(starts, 1)
+    ]

@@ -1,0 +1,243 @@
+"""Where in some words an engine's server is started: through shells, wrappers and container commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from kvplan.engines.launch import Server, servers
+from kvplan.errors import KvplanError
+from kvplan.record import record
+
+SHELLS = ("sh", "bash", "zsh", "dash", "ash")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^{}]*))?\}|\((\w+)\)|(\w+))", re.ASCII)
+_TO_A_STREAM = re.compile(r"\d?[<>]&(\d|-)|&(?=>)", re.ASCII)
+_BREAKS = re.compile(r"[;&|]+")
+_IMAGE = re.compile(r"[\w./@-]+(?::[\w.-]+)?", re.ASCII)
+_TAG = re.compile(r"(?:^|[-_])v?(\d+\.\d+(?:\.\d+)?)(?=$|[-_.a-z+])", re.ASCII)
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
+_DEPTH = 4
+MAX_WORDS = 4096
+
+
+@record()
+class Start:
+    """A server that is started: its engine, the words after its own name, the variables it is given.
+    image: of the container, where it is known."""
+
+    server: Server
+    words: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    image: str | None = None
+    gpus: int | None = None
+
+    @property
+    def version(self) -> str | None:
+        """The release that the image's tag says, None where it says none (``latest``, a commit)."""
+        return None if self.image is None else version_of(self.image)
+
+
+def version_of(image: str) -> str | None:
+    """``0.11.0`` of ``vllm/vllm-openai:v0.11.0``; None of ``:latest``, a date, a commit."""
+    last = image.rpartition("/")[2].partition("@")[0]
+    _, colon, tag = last.partition(":")
+    match = _TAG.search(tag) if colon else None
+    return match[1] if match is not None and len(match[1].split(".")[0]) < 4 else None
+
+
+def starts_in(text: str, environment: Mapping[str, str] | None = None) -> list[Start]:
+    """The servers that a shell text starts."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    known = dict(environment or {})
+    found: list[Start] = []
+    for line in _commands(joined):
+        while line and line[0] in ("export", "set", "declare"):
+            line = line[1:]
+        for word in line:
+            match = _ASSIGNMENT.fullmatch(word)
+            if match is None:
+                break
+            known[match[1]] = _expanded(match[2], known)
+        found += starts_of([_expanded(word, known) for word in line], known)
+    return found
+
+
+def starts_of(
+    words: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    image: str | None = None,
+    depth: int = 0,
+) -> list[Start]:
+    """The servers that some words start: after assignments, wrappers (``nohup``, ``uv run``), a shell's
+    ``-c``, ``docker run``. image: whose entry point takes the words, where nothing in them starts one."""
+    known = dict(environment or {})
+    words = [_expanded(word, known) for word in words][:MAX_WORDS]
+    for place, word in enumerate(words):
+        name = PurePosixPath(word).name
+        if name in SHELLS and depth < _DEPTH:
+            for at in range(place + 1, len(words)):
+                if re.fullmatch(r"-\w*c", words[at]) and at + 1 < len(words):
+                    return [
+                        _with_image(one, image)
+                        for text in words[at + 1 :][:1]
+                        for one in starts_in(text, known)
+                    ]
+        if name in ("docker", "podman", "nerdctl") and "run" in words[place + 1 : place + 3]:
+            return _container(words[words.index("run", place) + 1 :], known, depth)
+        found = _own(words, place)
+        if found is not None:
+            return [Start(found[0], tuple(words[found[1] :]), tuple(known.items()), image)]
+    server = server_of_image(image) if image is not None else None
+    if server is None:
+        return []
+    return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image)]
+
+
+def server_of_image(image: str) -> Server | None:
+    """The engine whose server an image starts by itself."""
+    path = image.partition("@")[0]
+    head, colon, tag = path.rpartition(":")
+    name = (head if colon and "/" not in tag else path).lower()
+    for server in servers().values():
+        if any(part in f"/{name}" for part in server.images):
+            return server
+    return None
+
+
+def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
+    """The server that the words at a place start, and where its own begin. ``python -m module`` begins at
+    ``python``; a command by its name or path."""
+    first = PurePosixPath(words[place]).name
+    for server in servers().values():
+        for start in server.starts:
+            module = start[0] == "-m"
+            at = place
+            if module:
+                if not _PYTHON.fullmatch(first):
+                    continue
+                at += 1
+                while at < len(words) and words[at] in ("-u", "-O", "-s"):
+                    at += 1
+            elif first != start[0]:
+                continue
+            shown = [
+                first if index == place else words[index]
+                for index in range(at, min(at + len(start), len(words)))
+            ]
+            if tuple(shown) == start:
+                return server, at + len(start)
+    return None
+
+
+def _after_entry(words: Sequence[str]) -> Sequence[str]:
+    """The arguments of an image's own entry point, which may be written out as ``serve``."""
+    return words[1:] if words[:1] == ["serve"] else words
+
+
+def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[Start]:
+    """``docker run [options] IMAGE [words]``: the image is the first word that looks like an engine's."""
+    gpus = None
+    for place, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if not equals and place + 1 < len(words):
+            value = words[place + 1]
+        if option in ("-e", "--env"):
+            match = _ASSIGNMENT.fullmatch(value)
+            if match is not None:
+                known[match[1]] = match[2]
+        elif option == "--gpus":
+            gpus = _gpus(value)
+        elif not word.startswith("-") and _IMAGE.fullmatch(word) and server_of_image(word) is not None:
+            if place and words[place - 1] in ("-v", "--volume", "--name", "-w", "--network", "--entrypoint"):
+                continue
+            inner = starts_of(words[place + 1 :], known, image=word, depth=depth + 1)
+            return [Start(one.server, one.words, one.environment, one.image, gpus) for one in inner]
+    return starts_of([word for word in words if word not in ("docker", "podman")], known, depth=_DEPTH)
+
+
+def _gpus(text: str) -> int | None:
+    """``2``, ``"device=0,1"``, ``all`` (not said how many)."""
+    clean = text.strip("'\"")
+    if clean.isdigit():
+        return int(clean)
+    match = re.search(r"device=([\w,.:-]+)", clean)
+    return len(match[1].split(",")) if match else None
+
+
+def _with_image(start: Start, image: str | None) -> Start:
+    return start if start.image is not None else Start(
+        start.server, start.words, start.environment, image, start.gpus
+    )  # fmt: skip
+
+
+def _commands(text: str) -> list[list[str]]:
+    """A shell text as its simple commands, each a list of words; what is no shell is refused.
+
+    Raises KvplanError(bad-command)."""
+    lexer = shlex.shlex(_broken(_TO_A_STREAM.sub(" ", text)), posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    commands: list[list[str]] = [[]]
+    try:
+        for token in lexer:
+            if _BREAKS.fullmatch(token):
+                commands.append([])
+            else:
+                commands[-1].append(token)
+    except ValueError as error:
+        raise KvplanError(
+            "bad-command", f"this is no command line: {error}", help="quote the words as in a shell"
+        ) from error
+    return [kept for command in commands if (kept := _without_redirections(command))]
+
+
+def _without_redirections(words: list[str]) -> list[str]:
+    """``> file``: of no meaning here."""
+    kept: list[str] = []
+    place = 0
+    while place < len(words):
+        if words[place] in ("<", ">"):
+            while place < len(words) and words[place] in ("<", ">"):
+                place += 1
+            place += 1
+        else:
+            kept.append(words[place])
+            place += 1
+    return kept
+
+
+def _broken(text: str) -> str:
+    """A shell text whose line ends outside of quotes are semicolons; without its comments."""
+    out: list[str] = []
+    quote = ""
+    rows = iter(text)
+    for char in rows:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "<>":
+            if out and out[-1].isdigit() and (len(out) == 1 or out[-2].isspace()):
+                out.pop()  # 2> is no value of what stands before it
+            char = f" {char} "
+        elif char in "'\"":
+            quote = char
+        elif char == "\n":
+            char = " ; "
+        elif char == "#" and (not out or out[-1][-1].isspace()):
+            char = next((" ; " for one in rows if one == "\n"), "")
+        out.append(char or " ")
+    return "".join(out)
+
+
+def _expanded(word: str, known: Mapping[str, str]) -> str:
+    """A word with the variables that are known; a default (``${TP:-2}``) where one is written."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3] or match[4]
+        if name in known:
+            return known[name]
+        return match[2] if match[2] is not None else match[0]
+
+    return _VARIABLE.sub(value, word) if "$" in word else word
