@@ -55,7 +55,7 @@ def _reading(launch: Launch, gpu: str | None, word: str) -> Reading:
 def launched_plans(
     launches: Sequence[Launch], *, gpu: str | None = None, shown: str = "", needs_gpu: bool = True
 ) -> tuple[Plan, ...]:
-    """Each server as a plan; what of it was not read is in the plan's notes.
+    """Each server as a plan; what of it has no rule is in the plan's ``unread``.
 
     gpu: the kind of GPU, before what a manifest says. needs_gpu: else a plan may lack it, and no pool is
     computed. Raises KvplanError: no-gpu, and what a plan file with these values would raise.
@@ -69,15 +69,14 @@ def _plan(launch: Launch, gpu: str | None, shown: str, needs_gpu: bool) -> Plan:
     (reading,) = read_plan_text(_yaml(document), engine_of=flags_of, shown=shown)
     if reading.plan is None:
         raise together(reading.errors)
-    plan = replace(reading.plan, notes=(*reading.plan.notes, *notes_of(launch, reading.plan)))
+    notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
+    plan = replace(reading.plan, notes=notes, unread=launch.unread)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
 
 
 def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:
-    """What was not read, what was read in one of several ways, and GPUs that do not match."""
+    """What was read in one of several ways, and GPUs that do not match."""
     found = list(launch.notes)
-    if launch.unread:
-        found.append(f"not counted, as kvplan has no rule for it: {', '.join(launch.unread)}")
     each = plan.gpus_per_replica
     if launch.gpus is not None and launch.gpus != each:
         found.append(f"it is given {launch.gpus} GPUs, and its flags use {each}")

@@ -197,6 +197,12 @@ def uncertain(case: Case) -> Found:
         )
 
 
+def unread(case: Case) -> Found:
+    """Options of a command for which there is no rule: what they change is in no figure."""
+    for option in case.plan.unread:
+        yield _warning("not-read", f"kvplan has no rule for {option}: it is in no figure", "serve")
+
+
 MISTAKES: dict[str, Callable[[Case], Found]] = {
     "tp-beyond-kv-heads": heads,
     "mla-under-tp": latent,
@@ -206,6 +212,7 @@ MISTAKES: dict[str, Callable[[Case], Found]] = {
     "tp-across-nodes": nodes,
     "several-engines": replicas,
     "only-likely": uncertain,
+    "not-read": unread,
 }
 """Code → what finds it in an engine that starts."""
 

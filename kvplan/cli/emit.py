@@ -16,7 +16,7 @@ from kvplan.files.writing import write_whole
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import start_of
-from kvplan.plans.serve import NO_VERSION
+from kvplan.plans.serve import remarks
 from kvplan.questions import ask
 from kvplan.report.check.shown import one_line
 from kvplan.report.emit import emit
@@ -44,8 +44,7 @@ def run(words: list[str], given: Given) -> Answer:
 
 def _remarks(plan: Plan) -> str:
     """What of a command or manifest does not stand in what is written, as comments."""
-    notes = [note for note in plan.notes if not note.startswith(NO_VERSION)]
-    return "".join(f"# {one_line(note)}\n" for note in notes)
+    return "".join(f"# {one_line(note)}\n" for note in remarks(plan))
 
 
 def _starts(plan: Plan, model: Model) -> None:

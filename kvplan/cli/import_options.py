@@ -20,7 +20,7 @@ EPILOG = """\
 \b
 Examples:
   kvplan import --gpu h100 -- vllm serve Qwen/Qwen3-32B -tp 2
-  kvplan import deployment.yaml             a Kubernetes object, on its own GPUs
+  kvplan import deployment.yaml             a Kubernetes object
   kvplan import compose.yaml --gpu l40s --write plan.yaml
   kvplan import start.sh --gpu 4090
   helm template chart | kvplan import - --gpu h200
@@ -29,9 +29,9 @@ Examples:
 
 \b
 Read are command lines of vllm serve, sglang.launch_server, trtllm-serve and
-llama-server (in a shell, docker run or a script), their --config files, Compose
-files, every Kubernetes object with a container, KServe LLMInferenceService and
-InferenceService, llm-d and production-stack values, Dynamo graph deployments,
-KAITO workspaces. What is not understood is named in the plan. size, explain,
-check, plan, compare, validate and emit take the same in place of a plan file.
+llama-server (in a shell, docker run or a script), their --config files,
+Compose files, Kubernetes objects with a container, KServe, llm-d,
+production stack, Dynamo, KAITO. What has no rule is named in the plan.
+size, explain, check, plan, compare, validate and emit take the same as a
+plan.
 """

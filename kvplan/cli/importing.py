@@ -13,7 +13,7 @@ from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.json_input import read_stream, standard_input
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.plan import Plan
-from kvplan.plans.serve import NO_VERSION
+from kvplan.plans.serve import remarks
 from kvplan.report.layout import line, wrapped
 from kvplan.report.plan_file import plan_text
 from kvplan.results import SCHEMA_VERSION
@@ -37,7 +37,7 @@ def run(words: list[str], given: Given) -> Answer:
     plans = launched_plans(launches, gpu=kind, shown=word if text is None else "standard input")
     directory = Path(write).parent if write is not None else None
     written = "---\n".join(
-        plan_text(plan, comments=(f"Read from {_from(word)}.", *_remarks(plan)), directory=directory)
+        plan_text(plan, comments=(f"Read from {_from(word)}.", *remarks(plan)), directory=directory)
         for plan in plans
     )
     if write is not None:
@@ -46,7 +46,7 @@ def run(words: list[str], given: Given) -> Answer:
         entries = [
             {"name": plan.name, "model": plan.model, "engine": plan.engine, "gpu": _slug(plan),
              "gpus": plan.gpus, "replicas": plan.replicas, "serve": dict(plan.serve),
-             "unread": list(launch.unread), "notes": list(_remarks(plan))}
+             "unread": list(launch.unread), "notes": list(remarks(plan))}
             for plan, launch in zip(plans, launches)
         ]  # fmt: skip
         return Answer(data={"schema_version": SCHEMA_VERSION, "plans": entries, "text": written})
@@ -54,17 +54,13 @@ def run(words: list[str], given: Given) -> Answer:
         return Answer(text=written)
     screen = [line(f"wrote {write}")]
     for plan in plans:
-        for note in _remarks(plan):
+        for note in remarks(plan):
             screen += wrapped(f"{plan.name}: {note}", indent=2)
     return Answer([*screen, line(f"check it: kvplan check {write}")])
 
 
 def _from(word: str) -> str:
     return "standard input" if word == STDIN else word
-
-
-def _remarks(plan: Plan) -> tuple[str, ...]:
-    return tuple(note for note in plan.notes if not note.startswith(NO_VERSION))
 
 
 def _slug(plan: Plan) -> str | None:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvplan.engines.folders import FOLDERS, having, part_of
+from kvplan.engines.folders import having, part_of
 from kvplan.record import record
 
 FLAGS = Path(__file__).parent / "data" / "server_flags.tsv"
@@ -58,6 +58,8 @@ class Server:
     """(variable, the flag that it sets)."""
     variables: tuple[str, ...] = ()
     """How the names of the engine's own variables begin."""
+    in_charts: bool = False
+    """The charts and custom resources of Kubernetes start this one where they name no command."""
 
 
 @cache
@@ -103,6 +105,6 @@ def as_object(text: object) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def named_engines() -> tuple[str, ...]:
-    """Engines whose commands are read."""
-    return tuple(engine for engine in FOLDERS if engine in servers())
+def server_in_charts() -> Server:
+    """The server that charts start without a command."""
+    return next(server for server in servers().values() if server.in_charts)

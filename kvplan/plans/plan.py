@@ -81,7 +81,8 @@ class Plan:
     the plan, over all replicas. settings: what ``serve`` comes to, with the GPU; ``serve`` keeps the flags
     as they were written. path: the file as typed. marks: where each value stands, by dotted path
     (``require.requests``; ``""``: the plan). environments: those that the file has overlays for. files: all
-    that decided it (bases, trace, receipts, model file), as paths. notes: what the reader filled in.
+    that decided it (bases, trace, receipts, model file), as paths. notes: what the reader filled in. unread:
+    options of the command that it was read from for which there is no rule.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Plan:
     environments: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def gpus_per_replica(self) -> int:

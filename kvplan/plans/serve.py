@@ -15,6 +15,7 @@ from kvplan.engines.folders import having, part_of
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.plans.flags import EngineFlags, Flag
+from kvplan.plans.plan import Plan
 from kvplan.record import field_names
 from kvplan.settings import LONGEST, Settings
 
@@ -132,6 +133,17 @@ def unsaid(settings: Settings, engine: str) -> tuple[str, ...]:
     own = [name for name, value in settings.engine_options if value is not None and name not in said]
     draft = ["speculative_method"] if settings.num_speculative_tokens and "speculative" not in said else []
     return (*plain, *own, *draft)
+
+
+def remarks(plan: Plan) -> tuple[str, ...]:
+    """What a reader must know of a plan that was read from a command or manifest: options without a rule, and
+    what was read in one of several ways."""
+    notes = tuple(note for note in plan.notes if not note.startswith(NO_VERSION))
+    return (
+        (f"not counted, as kvplan has no rule for it: {', '.join(plan.unread)}", *notes)
+        if plan.unread
+        else notes
+    )
 
 
 def written(value: object) -> object:

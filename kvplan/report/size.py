@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvplan.api.fits import Fits
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
-from kvplan.plans.serve import NO_VERSION
+from kvplan.plans.serve import remarks
 from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
 from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
@@ -70,9 +70,8 @@ def size_screen(
     screen += [BLANK, *source_lines(result, rules_file)]
     if plan is not None:
         screen += wrapped(_of_plan(plan), indent=1, style="dim", first="plan:   ")
-        for note in plan.notes:
-            if not note.startswith(NO_VERSION):
-                screen += wrapped(note, indent=1, first="note:   ")
+        for note in remarks(plan):
+            screen += wrapped(note, indent=1, first="note:   ")
     overlay = () if plan is None or plan.environment is None else ("--env", plan.environment)
     screen.append(line(Span(f"why:    {command('kvplan', 'explain', typed, *overlay)}", "dim"), indent=1))
     more = "--json" if plan is not None else "--json, --engine all, --compare-dtypes"

@@ -210,7 +210,7 @@ def test_a_file_that_is_not_here_is_named() -> None:
 def test_plans_of_a_command() -> None:
     (plan,) = launched_plans(import_launches("vllm serve Qwen/Qwen3-32B -tp 2 --foo 1"), gpu="h100")
     assert (plan.gpus, plan.model, plan.engine.partition("@")[0]) == (2, "Qwen/Qwen3-32B", "vllm")
-    assert any("--foo 1" in note for note in plan.notes)
+    assert plan.unread == ("--foo 1",)
     (bare,) = launched_plans(import_launches("vllm serve Qwen/Qwen3-32B"), needs_gpu=False)
     assert bare.settings.gpu is None
     with pytest.raises(KvplanError) as caught:

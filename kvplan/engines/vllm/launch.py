@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.launch import Serve, Server, as_object
-from kvplan.units import GIB, KIB, MIB
+from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
-_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB}
+_UNITS = {"k": KB, "m": MB, "g": GB, "t": TB, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
 
 
 def count(text: str) -> int | None:
@@ -70,4 +70,5 @@ SERVER = Server(
     options_file="--config",
     environment=(("VLLM_ATTENTION_BACKEND", "attention_backend"),),
     variables=("VLLM_",),
+    in_charts=True,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kvplan.engines.launch import Server, flags_of_server, servers
+from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
 from kvplan.files.launch.starts import Start
 
 
@@ -42,7 +42,7 @@ def server_in(value: dict[str, Any]) -> Found | None:
     return None
 
 
-def _vllm(model: object, sizes: object, args: object, env: object, image: object = None) -> Start | None:
+def _started(model: object, sizes: object, args: object, env: object, image: object = None) -> Start | None:
     if not isinstance(model, str) or not model.strip():
         return None
     words = ["--model", _plain(model)]
@@ -54,7 +54,7 @@ def _vllm(model: object, sizes: object, args: object, env: object, image: object
         words.append("--enable-expert-parallel")
     words += _words(args)
     return Start(
-        servers()["vllm"], tuple(words), tuple(_pairs(env)), image if isinstance(image, str) else None
+        server_in_charts(), tuple(words), tuple(_pairs(env)), image if isinstance(image, str) else None
     )
 
 
@@ -105,7 +105,7 @@ def _llm_inference_service(value: dict[str, Any]) -> Found | None:
         env = dict(_pairs(container.get("env")))
         arguments = _words(container.get("args")) or _words(container.get("command"))[1:]
         arguments += _words(env.pop("VLLM_ADDITIONAL_ARGS", None))
-        start = _vllm(
+        start = _started(
             _dict(spec.get("model")).get("uri"),
             part.get("parallelism"),
             arguments,
@@ -139,7 +139,7 @@ def _inference_model(value: dict[str, Any]) -> Found | None:
             uri = text or "".join(args[place + 1 : place + 2])
         elif option not in _KSERVES_OWN and not (place and not text and args[place - 1] in _KSERVES_OWN):
             words.append(word)
-    start = _vllm(uri, None, words, model.get("env"))
+    start = _started(uri, None, words, model.get("env"))
     name = _dict(value.get("metadata")).get("name")
     replicas = _dict(_dict(value.get("spec")).get("predictor")).get("minReplicas")
     return None if start is None else [(start, Extra(name, _number(replicas), None, _gpus(model)))]
@@ -155,8 +155,8 @@ def _model_service(value: dict[str, Any]) -> Found | None:
         part = _dict(value.get(role))
         if not part or part.get("create") is False or part.get("replicas") == 0:
             continue
-        container = _container(part, "vllm")
-        start = _vllm(
+        container = _container(part, server_in_charts().engine)
+        start = _started(
             artifacts["uri"],
             part.get("parallelism"),
             container.get("args"),
@@ -200,7 +200,7 @@ def _production_stack(value: dict[str, Any]) -> Found | None:
         words += [flag for key, flag in _STACK_SWITCHES.items() if config.get(key) is True]
         words += _words(config.get("extraArgs"))
         image = f"{spec.get('repository', '')}:{spec.get('tag', '')}" if spec.get("repository") else None
-        start = _vllm(spec.get("modelURL"), None, words, spec.get("env"), image)
+        start = _started(spec.get("modelURL"), None, words, spec.get("env"), image)
         if start is not None:
             gpu = spec.get("requestGPUType")
             labels = [one for one in _dict(spec.get("nodeSelectorTerms")).values() if isinstance(one, str)]
@@ -216,7 +216,7 @@ def _kaito(value: dict[str, Any]) -> Found | None:
         return None
     preset = _dict(_dict(value["inference"]).get("preset")).get("name")
     resource = _dict(value.get("resource"))
-    start = _vllm(preset, None, [], None)
+    start = _started(preset, None, [], None)
     name = _dict(value.get("metadata")).get("name")
     kind = resource.get("instanceType")
     return (
