@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kvplan.record import record
+
 EXIT_OK = 0
 EXIT_NO = 1
 EXIT_CANNOT_ANSWER = 2
@@ -26,13 +28,48 @@ _INDENT = "  "
 _HELP = "help: "
 
 
+_WINDOW, _LEAD = 96, 32
+"""A source line longer than this is shown as a window around the caret, with so much before it."""
+
+
+@record()
+class Mark:
+    """Where something was written: lines and columns count from 1."""
+
+    path: str
+    """as the user typed it"""
+    line: int
+    column: int
+    end_column: int
+    """after the last character of it in this line"""
+    shown: str | None = None
+    """the line itself; None: the text was not at hand"""
+
+    def show(self, room: int = _WINDOW) -> str:
+        """``path:line:column``, the line (about ``room`` columns of it), and a caret under what is meant."""
+        place = f"{self.path}:{self.line}:{self.column}"
+        if self.shown is None:
+            return place
+        line = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in self.shown)
+        begin = self.column - 1
+        shown, start, end = _window(line, begin, min(self.end_column - 1, len(line)), room)
+        gutter = str(self.line)
+        pad = "".join(c if c == "\t" else " " * _width(c) for c in shown[:start])
+        carets = "^" * max(1, sum(_width(c) for c in shown[start:end]))
+        return f"{place}\n{gutter} | {shown}\n{' ' * len(gutter)} | {pad}{carets}"
+
+
+Where = Mark | str
+"""A place in a file, or a text that says where: an option, a folder."""
+
+
 class KvplanError(Exception):
     """A mistake that the user can mend.
 
     Args:
         code: kebab-case name, for example ``unknown-model``.
         message: one sentence without a final full stop; what is wrong.
-        where: the place, already laid out (several lines are allowed), or None.
+        where: the place, or several: that of a plan's line and that in the file which the line names.
         detail: what was computed before the error was found, one line each.
         help: what would mend it, one entry for each way; one string counts as one entry.
         exit_code: overrides the class's own exit code.
@@ -45,7 +82,7 @@ class KvplanError(Exception):
         code: str,
         message: str,
         *,
-        where: str | None = None,
+        where: Where | Sequence[Where] | None = None,
         detail: str | Sequence[str] = (),
         help: str | Sequence[str] = (),  # noqa: A002 - the word that is printed
         exit_code: int | None = None,
@@ -53,7 +90,9 @@ class KvplanError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
-        self.where = where
+        self.places: tuple[Where, ...] = (
+            () if not where else (where,) if isinstance(where, str | Mark) else tuple(where)
+        )
         self.detail = _as_lines(detail)
         self.help = _as_lines(help)
         if exit_code is not None:
@@ -61,6 +100,16 @@ class KvplanError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def place(self) -> Mark | None:
+        """The first place in a file."""
+        return next((one for one in self.places if isinstance(one, Mark)), None)
+
+    @property
+    def where(self) -> str | None:
+        """The places as text, each with its line and a caret."""
+        return "\n".join(one if isinstance(one, str) else one.show() for one in self.places) or None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exception's own __reduce__ would call the class with the message alone; this keeps copies and
@@ -123,6 +172,27 @@ def _as_lines(value: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,) if value else ()
     return tuple(value)
+
+
+def _window(line: str, start: int, end: int, room: int) -> tuple[str, int, int]:
+    """The part of a long line around the caret, and the caret's place in it."""
+    if len(line) <= room:
+        return line, start, end
+    begin = max(0, min(start - _LEAD, len(line) - room))
+    stop = begin + room
+    head = "..." if begin else ""
+    tail = "..." if stop < len(line) else ""
+    shift = len(head) - begin
+    return head + line[begin:stop] + tail, start + shift, min(end, stop) + shift
+
+
+def _width(char: str) -> int:
+    """Columns that a terminal gives the character."""
+    import unicodedata  # only where something went wrong
+
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def _rebuild(kind: type[KvplanError], code: str, message: str) -> KvplanError:

@@ -105,18 +105,10 @@ def placed(error: KvplanError, plan: Plan) -> KvplanError:
     mark = plan.mark(_FIELDS.get(error.code, "model"))
     if mark is None:
         return error
-    end = max(mark.end_column - mark.column, 1)
-    gutter = str(mark.line)
-    where = (
-        f"{mark.path}:{mark.line}:{mark.column}\n{gutter} | {mark.shown}\n"
-        f"{' ' * len(gutter)} | {' ' * (mark.column - 1)}{'^' * end}"
-    )
-    if error.where:
-        where = f"{where}\n{error.where}"
     return KvplanError(
         error.code,
         error.message,
-        where=where,
+        where=(mark, *error.places),
         detail=error.detail,
         help=error.help,
         exit_code=error.exit_code,

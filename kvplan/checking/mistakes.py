@@ -144,7 +144,7 @@ def stages(case: Case) -> Found:
 def decimal_sizes(case: Case) -> Found:
     """GB in the place of GiB."""
     for field, mark in case.plan.marks.items():
-        text = mark.shown[mark.column - 1 :]
+        text = (mark.shown or "")[mark.column - 1 :]
         match = _DECIMAL_SIZE.match(text)
         if match is None or field.startswith(("name", "environments")):
             continue

@@ -283,5 +283,5 @@ def values_of(option: Option, text: str, where: str) -> Any:
         return [option.parse(piece) for piece in pieces_of(text, option.name)]
     except KvplanError as error:
         raise KvplanError(
-            error.code, error.message, where=error.where or where, detail=error.detail, help=error.help
+            error.code, error.message, where=error.places or where, detail=error.detail, help=error.help
         ) from None

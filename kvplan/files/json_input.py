@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.units import MIB
 
 MAX_BYTES = 16 * MIB
@@ -108,7 +108,7 @@ def parse_json(data: bytes, *, name: str) -> dict[str, Any]:
             parse_float=_finite,
         )
     except json.JSONDecodeError as error:
-        where = f"{name}:{error.lineno}:{error.colno}\n{_caret(text, error.pos)}"
+        where = (Mark(name, error.lineno, error.colno, error.colno + 1), _caret(text, error.pos))
         raise KvplanError(
             "bad-json", f"{name} is not JSON: {error.msg}", where=where, help=_what_else(data)
         ) from error

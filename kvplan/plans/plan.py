@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from fractions import Fraction
 
+from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
 from kvplan.record import record
 from kvplan.settings import Settings
@@ -15,18 +16,6 @@ QUALITIES = ("lossless", "safe", "aggressive")
 LIKELY, SAFE = "likely", "safe"
 DEFAULT_TOLERANCE = Fraction(2, 100)
 DEFAULT_MAX_AGE_DAYS = 180
-
-
-@record()
-class Mark:
-    """Where a value of a plan was written: file (as typed), line and column from 1, and the line itself."""
-
-    path: str
-    line: int
-    column: int
-    end_column: int
-    shown: str
-
 
 SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
 """Requirements that only a simulation of the workload's trace says anything of."""

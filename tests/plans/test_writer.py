@@ -239,7 +239,7 @@ offers:
             ("kvplan: fleet/v1\noffers: []\n", "at least 1"),
             ("kvplan: fleet/v1\noffers: [{gpu: h1000}]\n", "unknown GPU"),
             ("kvplan: fleet/v1\noffers: [{gpu: h100, price: 2}]\n", "unknown key"),
-            ("kvplan: fleet/v1\noffers: [{gpu: h100, available: -1}]\n", "greater than or equal to 0"),
+            ("kvplan: fleet/v1\noffers: [{gpu: h100, available: -1}]\n", "at least 0"),
             ("kvplan: fleet/v1\noffers: [{gpu: h100, node_bandwidth: 50GB}]\n", "bytes per second"),
             ("kvplan: fleet/v1\noffers: [{gpu: h100, node_bandwidth: 1.2.3GB/s}]\n", "not a size"),
         ],

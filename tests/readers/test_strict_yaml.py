@@ -224,7 +224,7 @@ def test_positions_of_keys_and_values() -> None:
     located = load_yaml("a: 1\nb:\n  - x\n  - c: [10, 20]\n", name="f.yaml")
 
     def at(*path: str | int, key: bool = False) -> str:
-        return located.where(path, at_key=key).split("\n")[0]
+        return located.where(path, at_key=key).show().split("\n")[0]
 
     assert at() == "f.yaml:1:1"
     assert at("a") == "f.yaml:1:4"

@@ -19,7 +19,7 @@ from kvplan.files.plans.receipts import read_receipt
 from kvplan.files.sources import open_model
 from kvplan.model import Model
 from kvplan.plans.findings import CheckedPlan
-from kvplan.plans.plan import Mark, Plan
+from kvplan.plans.plan import Plan
 from kvplan.plans.receipt import ReadReceipt
 from kvplan.plans.serve import flags_of
 
@@ -27,7 +27,6 @@ SUFFIXES = (".yaml", ".yml")
 STDIN = "-"
 _HEAD = re.compile(rb"^kvplan:[ \t]*[\"']?plan/", re.MULTILINE)
 _HEAD_BYTES = 64 * 1024
-_PLACE = re.compile(r"(.+):(\d+):(\d+)", re.DOTALL)
 
 
 def find_plans(path: Path) -> list[Path]:
@@ -138,22 +137,8 @@ def unread(reading: Reading) -> CheckedPlan:
     """A plan that could not be read, as a result."""
     error = together(reading.errors)
     return CheckedPlan(
-        reading.name, reading.path, reading.environment, error=error, mark=_mark_of(reading.errors[0])
+        reading.name, reading.path, reading.environment, error=error, mark=reading.errors[0].place
     )
-
-
-def _mark_of(error: KvplanError) -> Mark | None:
-    """The place that an error's text begins with."""
-    if not error.where:
-        return None
-    first, *rest = error.where.split("\n")
-    match = _PLACE.fullmatch(first)
-    if match is None:
-        return None
-    shown = rest[0].partition(" | ")[2] if rest else ""
-    carets = rest[1].count("^") if len(rest) > 1 else 1
-    column = int(match[3])
-    return Mark(match[1], int(match[2]), column, column + max(carets, 1), shown)
 
 
 def checked(readings: Iterable[Reading], loader: Loader, today: date | None) -> list[CheckedPlan]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kvplan.api import ModelLike, changed_settings
 from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.plans.plan import Plan
 from kvplan.simulation.load import Load
 
@@ -177,7 +177,7 @@ def read_lines(path: Path) -> dict[str, bytes]:
         elif raw.strip() and number < len(lines):
             raise KvplanError(
                 "bad-resume", f"line {number} of {path} is no result of a sweep",
-                where=f"{path}:{number}:1", help="--resume results.jsonl: a file of its own",
+                where=Mark(str(path), number, 1, 2), help="--resume results.jsonl: a file of its own",
             )  # fmt: skip
     return found
 

@@ -80,7 +80,7 @@ def _read(path: Path, findings: list[Finding]) -> Card | None:
 
 def _one(path: Path, located: Located, card: Card) -> Iterator[Finding]:
     def found(code: str, message: str, *place: str | int) -> Finding:
-        return Finding(str(path), code, message, located.where(place))
+        return Finding(str(path), code, message, located.where(place).show())
 
     if path.stem != path.stem.lower() or not path.stem.isascii():
         yield found("bad-slug", f"the file is called {path.name}: a slug is lower case")
@@ -130,7 +130,7 @@ def _parameters(path: Path, located: Located, card: Card) -> Iterator[Finding]:
                 str(path),
                 "wrong-parameters",
                 f"{model.id}: the config's tensors have {counted:,} parameters, not {weights.parameters:,}",
-                located.where((*place, "parameters")),
+                located.where((*place, "parameters")).show(),
             )
 
 
@@ -138,7 +138,7 @@ def _numbers(path: Path, located: Located, card: Card, size: SizeOf) -> Iterator
     entries = [("expect", index, entry) for index, entry in enumerate(card.expect)]
     entries += [("evidence", index, entry) for index, entry in enumerate(card.evidence)]
     for key, index, entry in entries:
-        where = located.where((key, index, "value"))
+        where = located.where((key, index, "value")).show()
         try:
             value = answer(card, entry, size)
         except KvplanError as error:

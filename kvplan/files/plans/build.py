@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.architectures.config.drafts import method_of
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.files.gpus.find import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.files.plans.schema import (
     EvidenceEntry,
@@ -24,7 +24,6 @@ from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
     DEFAULT_TOLERANCE,
     Evidence,
-    Mark,
     Plan,
     Requirements,
 )

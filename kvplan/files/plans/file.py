@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.plans.build import Builder
 from kvplan.files.plans.merge import Files, PlacedSpan, documents_of, merge, without_nulls
 from kvplan.files.plans.schema import PlanFile
 from kvplan.files.yaml.marks import Located, Node
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.plans.flags import EngineFlags
-from kvplan.plans.plan import PLAN_FORMAT, Mark, Plan
+from kvplan.plans.plan import PLAN_FORMAT, Plan
 
 ALL = "all"
 _SHOWN = 20
@@ -197,17 +197,9 @@ def _validated(located: Located) -> tuple[PlanFile | None, PlanFile | None, list
 def marks_of(located: Located) -> dict[str, Mark]:
     """Dotted path → where the value stands; a mapping or list stands at its key. ``""``: the plan."""
     found: dict[str, Mark] = {}
-    lines: dict[int, list[str]] = {}
 
     def mark(span: Any) -> Mark | None:
-        if not isinstance(span, PlacedSpan):
-            return None
-        key = id(span.source)
-        if key not in lines:
-            lines[key] = span.source.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        line = lines[key][span.line] if span.line < len(lines[key]) else ""
-        end = span.end_column if span.end_line == span.line else len(line)
-        return Mark(span.source.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
+        return span.source.place(span) if isinstance(span, PlacedSpan) else None
 
     def walk(node: Node, path: str) -> None:
         for key, child in node.children.items():
@@ -240,7 +232,7 @@ def together(errors: Sequence[KvplanError]) -> KvplanError:
     return KvplanError(
         first.code,
         first.message,
-        where=first.where,
+        where=first.places,
         detail=(*first.detail, *helps, *blocks),
         exit_code=first.exit_code,
     )

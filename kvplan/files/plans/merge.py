@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.files.json_input import read_limited
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.strict import MAX_BYTES, load_yaml_documents
@@ -38,12 +38,12 @@ class PlacedSpan(Span):
 
 @record()
 class MergedSource(Source):
-    """Several texts: each span is shown in its own. ``name`` is the plan's file."""
+    """Several texts: each span stands in its own. ``name`` is the plan's file."""
 
-    def show(self, span: Span) -> str:
+    def place(self, span: Span) -> Mark:
         if isinstance(span, PlacedSpan):
-            return span.source.show(Span(span.line, span.column, span.end_line, span.end_column))
-        return self.name
+            return span.source.place(span)
+        return Mark(self.name, 1, 1, 1)
 
 
 Bring = Callable[[Path], None]

@@ -35,11 +35,10 @@ class Parts:
 
     def fail(self, error: KvplanError, place: Place, *, at_key: bool = False) -> None:
         where = self.located.where(place, at_key=at_key)
-        if error.where and error.where not in where:
-            where = f"{where}\n{error.where}"
+        places = (where, *(one for one in error.places if one != where))
         self.errors.append(
             KvplanError(
-                error.code, error.message, where=where, detail=error.detail, help=error.help,
+                error.code, error.message, where=places, detail=error.detail, help=error.help,
                 exit_code=error.exit_code,
             )
         )  # fmt: skip

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.errors import CannotRunHere, KvplanError, Mark
 from kvplan.files.json_input import regular_size
 from kvplan.units import GIB, MIB
 
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
 
 def bad(name: str, number: int, what: str) -> KvplanError:
     """The error of one line of a trace."""
-    return KvplanError("bad-trace", f"line {number} of {name} {what}", where=f"{name}:{number}:1")
+    return KvplanError("bad-trace", f"line {number} of {name} {what}", where=Mark(name, number, 1, 2))
 
 
 def opened(path: Path, name: str) -> Opened:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.files.json_input import read_limited
 from kvplan.record import record
 from kvplan.units import MIB
@@ -108,7 +108,9 @@ def _windows(data: bytes, name: str) -> Iterator[tuple[float, float, float, floa
         row = _row(cells)
         if row is None or (rows and row[0] <= rows[-1][0]):
             raise KvplanError(
-                "bad-trace", f"line {number} of {name} is no window of a client", where=f"{name}:{number}:1"
+                "bad-trace",
+                f"line {number} of {name} is no window of a client",
+                where=Mark(name, number, 1, 2),
             )
         rows.append(row)
     for place, (start, rate, cv, kind) in enumerate(rows):

@@ -6,20 +6,15 @@ nothing here needs a third-party package.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.record import record
 
 Key = str | int
 Path = tuple[Key, ...]
-
-# A source line longer than this is shown as a window around the caret.
-_WINDOW = 96
-_LEAD = 32
 
 
 @record()
@@ -53,20 +48,13 @@ class Source:
     name: str
     text: str
 
-    def show(self, span: Span) -> str:
-        """``name:line:column``, the line, and a caret under the first line of the span."""
+    def place(self, span: Span) -> Mark:
+        """The span as a place, with its first line."""
         # str.splitlines also breaks at characters that YAML reads as content, so lines are split by hand.
         lines = self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        place = f"{self.name}:{span.line + 1}:{span.column + 1}"
-        if span.line >= len(lines):
-            return place
-        line = "".join(c if c == "\t" or c.isprintable() else "\ufffd" for c in lines[span.line])
-        end = span.end_column if span.end_line == span.line else len(line)
-        shown, start, end = _window(line, span.column, min(end, len(line)))
-        gutter = str(span.line + 1)
-        pad = "".join(c if c == "\t" else " " * _width(c) for c in shown[:start])
-        carets = "^" * max(1, sum(_width(c) for c in shown[start:end]))
-        return f"{place}\n{gutter} | {shown}\n{' ' * len(gutter)} | {pad}{carets}"
+        line = lines[span.line] if span.line < len(lines) else None
+        end = span.end_column if span.end_line == span.line else len(line or "")
+        return Mark(self.name, span.line + 1, span.column + 1, max(end, span.column + 1) + 1, line)
 
 
 @record()
@@ -96,8 +84,8 @@ class Located:
         found = self.node(path)
         return found.text if found is not None else None
 
-    def where(self, path: Sequence[Key] = (), *, at_key: bool = False) -> str:
-        """The place of `path`, with its line and a caret.
+    def where(self, path: Sequence[Key] = (), *, at_key: bool = False) -> Mark:
+        """The place of `path`.
 
         `at_key` points at the key instead of the value. A path that leads out of the data is shown at its
         last part that exists.
@@ -112,7 +100,7 @@ class Located:
                 break
             span = key_span if key_span is not None and is_last and at_key else child.span
             node = child
-        return self.source.show(span)
+        return self.source.place(span)
 
     def error(
         self,
@@ -148,22 +136,3 @@ def path_text(path: Sequence[Key]) -> str:
     for part in path:
         out += f"[{part}]" if isinstance(part, int) else f".{part}" if out else part
     return out
-
-
-def _window(line: str, start: int, end: int) -> tuple[str, int, int]:
-    """The part of a long line around the caret, and the caret's place in it."""
-    if len(line) <= _WINDOW:
-        return line, start, end
-    begin = max(0, min(start - _LEAD, len(line) - _WINDOW))
-    stop = begin + _WINDOW
-    head = "..." if begin else ""
-    tail = "..." if stop < len(line) else ""
-    shift = len(head) - begin
-    return head + line[begin:stop] + tail, start + shift, min(end, stop) + shift
-
-
-def _width(char: str) -> int:
-    """Columns that a terminal gives the character."""
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

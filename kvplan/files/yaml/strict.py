@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.files.json_input import regular_size
 from kvplan.files.yaml.marks import Key, Located, Node, Source, Span
 from kvplan.files.yaml.scalars import Trap, read_plain
@@ -133,7 +133,7 @@ def _decode(text: str | bytes, name: str) -> str:
         raise KvplanError(
             "yaml-encoding",
             f"{name} is not UTF-8: byte 0x{raw[problem.start]:02x} has no meaning here",
-            where=f"{name}:{line}:{column}",
+            where=Mark(name, line, column, column + 1),
             help="save the file as UTF-8",
         ) from None
     _refuse_foreign_breaks(decoded, name)
@@ -145,11 +145,11 @@ def _refuse_foreign_breaks(text: str, name: str) -> None:
     for character in _FOREIGN_BREAKS:
         at = text.find(character)
         if at >= 0:
-            line = text.count("\n", 0, at) + 1
+            line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
             raise KvplanError(
                 "yaml-character",
                 f"{name} holds U+{ord(character):04X}, which ends a line in YAML 1.1 only",
-                where=f"{name}:{line}:{at - text.rfind(chr(10), 0, at)}",
+                where=Mark(name, line, column, column + 1),
                 help='write it as an escape in a quoted text ("\\N", "\\L" or "\\P")',
             )
 
@@ -222,7 +222,7 @@ class _Builder:
                 self._fail("yaml-merge-key", "merge keys (`<<`) are not read", span, "write the keys out")
             value = read_plain(text)
             if isinstance(value, Trap):
-                raise KvplanError(value.code, value.message, where=self.source.show(span), help=value.help)
+                raise KvplanError(value.code, value.message, where=self.source.place(span), help=value.help)
         if self._awaits_key():
             self._key(value, text, span)
         else:
@@ -312,7 +312,7 @@ class _Builder:
             )
 
     def _fail(self, code: str, message: str, span: Span, help_line: str) -> NoReturn:
-        raise KvplanError(code, message, where=self.source.show(span), help=help_line)
+        raise KvplanError(code, message, where=self.source.place(span), help=help_line)
 
 
 def _span(event: yaml.Event) -> Span:
@@ -332,14 +332,14 @@ def _syntax_error(source: Source, problem: yaml.YAMLError) -> NoReturn:
         raise KvplanError(
             "yaml-encoding",
             f"{source.name} holds a character that YAML does not allow",
-            where=source.show(Span(line, column, line, column + 1)),
+            where=source.place(Span(line, column, line, column + 1)),
             help="remove the control character",
         ) from None
     mark = problem.problem_mark or problem.context_mark
     what = ", ".join(part for part in (problem.context, problem.problem) if part) or "not valid YAML"
-    where = source.name
+    where: Mark | str = source.name
     if mark is not None:
-        where = source.show(Span(mark.line, mark.column, mark.line, mark.column + 1))
+        where = source.place(Span(mark.line, mark.column, mark.line, mark.column + 1))
     help_line = "check the indentation, the colons and the quotes near this place"
     if mark is not None and source.text[mark.index : mark.index + 1] == "\t":
         help_line = "indent with spaces: YAML does not allow tabs there"

@@ -103,7 +103,7 @@ def combine(errors: Sequence[KvplanError]) -> KvplanError:
     if len(others) > _SHOWN:
         lines.append(f"and {len(others) - _SHOWN} more")
     return KvplanError(
-        first.code, first.message, where=first.where, detail=(*first.detail, *lines), help=first.help
+        first.code, first.message, where=first.places, detail=(*first.detail, *lines), help=first.help
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kvplan.errors import Mark
 from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding
-from kvplan.plans.plan import Mark
 from kvplan.results import SCHEMA_VERSION
 
 

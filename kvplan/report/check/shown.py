@@ -6,8 +6,8 @@ from __future__ import annotations
 import posixpath
 import re
 
+from kvplan.errors import Mark
 from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Severity
-from kvplan.plans.plan import Mark
 from kvplan.record import record
 from kvplan.report.layout import printable as printable
 from kvplan.report.words import size_words
@@ -27,7 +27,6 @@ TITLES = {
     "replicas": "Replicas",
     "cost_per_hour": "Cost per hour",
 }
-_PLACE = re.compile(r"(?P<path>.+?):(?P<line>[1-9]\d{0,8})(?::(?P<column>[1-9]\d{0,8}))?")
 _DRIVE = re.compile(r"[A-Za-z]:/")
 
 
@@ -67,10 +66,8 @@ def issues_of(one: CheckedPlan) -> tuple[Issue, ...]:
     found: list[Issue] = []
     if one.error is not None:
         error = one.error
-        head, _, rest = (error.where or "").partition("\n")
-        stated = _place_of_text(head)
-        place = stated or place_of(one, one.mark)
-        shown = rest if stated is not None else error.where
+        place = place_of(one, error.place or one.mark)
+        shown = error.where if error.place is None else (error.where or "").partition("\n")[2]
         detail = (shown, *error.detail) if shown else error.detail
         found.append(Issue(error.code, Severity.ERROR, error.message, None, detail, error.help, place))
     seen: dict[tuple[str, str | None], int] = {}
@@ -94,15 +91,6 @@ def place_of(one: CheckedPlan, mark: Mark | None) -> Place:
     if mark is None:
         return Place(plain_path(one.path))
     return Place(plain_path(mark.path), mark.line, mark.column, max(mark.end_column, mark.column + 1))
-
-
-def _place_of_text(text: str) -> Place | None:
-    """``file:line:column``, as an error's place begins."""
-    match = _PLACE.fullmatch(text.strip())
-    if match is None:
-        return None
-    column = int(match["column"]) if match["column"] else None
-    return Place(plain_path(match["path"]), int(match["line"]), column)
 
 
 def plain_path(path: str) -> str:

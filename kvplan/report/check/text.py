@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
-from kvplan.plans.plan import Mark
 from kvplan.report.layout import BLANK, INDENT, WIDTH, Line, Screen, Span, line, plain, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import human_bytes
@@ -111,27 +110,14 @@ def _finding(finding: Finding) -> Screen:
         hang=4,
     )
     if finding.severity is Severity.ERROR and finding.mark is not None:
-        rows += [line(INDENT, INDENT, text) for text in caret(finding.mark)]
+        rows += [
+            line(INDENT, INDENT, text) for text in finding.mark.show(_ROOM).replace("\t", " ").split("\n")
+        ]
     for text in finding.detail:
         rows += wrapped(text, style="dim", first=INDENT * 2)
     for text in finding.help:
         rows += wrapped(text, first=INDENT + "help: ", hang=8)
     return rows
-
-
-def caret(mark: Mark) -> list[str]:
-    """``path:line:column``, the line, and a caret; a long line is cut to what stands around the caret."""
-    shown, begin, end = mark.shown.replace("\t", " "), mark.column - 1, mark.end_column - 1
-    if len(shown) > _ROOM:
-        cut = max(0, min(begin - 8, len(shown) - _ROOM))
-        shown, begin, end = shown[cut : cut + _ROOM], begin - cut, end - cut
-    end = min(end, len(shown))
-    gutter = str(mark.line)
-    return [
-        f"{mark.path}:{mark.line}:{mark.column}",
-        f"{gutter} | {shown}",
-        f"{' ' * len(gutter)} | {' ' * begin}{'^' * max(end - begin, 1)}",
-    ]
 
 
 def amount(value: int, unit: str) -> str:

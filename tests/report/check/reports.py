@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, Mark
 from kvplan.plans.findings import CheckedPlan, CheckReport, Fact, Finding, Severity
-from kvplan.plans.plan import Mark
 
 HOSTILE = "::error::x|`]]>` @team\n<script>%0A##[error]y,z:é😀\x1b[31m\\|"
 WINDOWS = ".\\plans\\chat one.yaml"
@@ -50,7 +49,7 @@ UNREAD = CheckedPlan(
     "typo", "plans/typo.yaml", None,
     error=KvplanError(
         "unknown-flag", "vllm has no flag `max_seqs` that kvplan knows",
-        where="plans/typo.yaml:7:3\n7 |   max_seqs: 3\n  |   ^^^^^^^^", help="did you mean max_num_seqs?",
+        where=Mark("plans/typo.yaml", 7, 3, 11, "  max_seqs: 3"), help="did you mean max_num_seqs?",
     ),
 )  # fmt: skip
 HOSTILE_PLAN = CheckedPlan(
@@ -94,7 +93,7 @@ _findings = st.builds(
 )  # fmt: skip
 _errors = st.builds(
     lambda message, where, lines: KvplanError("some-error", message, where=where, detail=lines), _text,
-    st.none() | _text, st.lists(_text, max_size=2),
+    _marks | _text, st.lists(_text, max_size=2),
 )  # fmt: skip
 _plans = st.builds(
     CheckedPlan, _text, _text, st.none() | _text, st.lists(_findings, max_size=3).map(tuple),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvplan.errors import Mark
 from kvplan.plans.findings import CheckReport
-from kvplan.plans.plan import Mark
 from kvplan.report.check.sarif import artifact, render
 from tests.report.check.reports import FAILING, HOSTILE_REPORT, REPORT, REPORTS, mark, reports
 from tests.report.schemas import sarif_errors
