@@ -26,7 +26,6 @@ from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.results import SizeResult
 from kvplan.settings import MEDIA, Settings
-from kvplan.units import gib
 
 if TYPE_CHECKING:
     from datetime import date
@@ -163,31 +162,33 @@ def compare(
     those of the version that it printed. tolerance: share by which a figure may be off. The other keywords
     are those of `size`; they count before what the engine printed.
     """
+    from kvplan.api.sighting import Machine, Sighted, machine_of, model_of
     from kvplan.comparison import compare as compare_with
-    from kvplan.files.servers.sightings import gpu_of, model_named
 
     if observation is None:
         observation = observe(log=log, url=url, engine=engine)
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
     weights_from = options.pop("weights_from", None)
-    chosen = load_model(model if model is not None else model_named(observation), weights_from=weights_from)
     asked = make_settings(**options)
     overrides = {SHORT.get(name, name) for name, value in options.items() if value is not None}
     names = {name if name in OPTION_NAMES else "engine_options" for name in overrides}
-    seen = None if "gpu" in names else gpu_of(observation)
-    gpu = asked.gpu if seen is None else seen.gpu
-    printed = observation.count("total_memory_bytes")
-    unlisted = gpu is None and printed is not None and printed.value > 0
-    card = load_gpu(gib(printed.value).replace(" ", "")) if unlisted and printed is not None else None
+    given = {name: getattr(asked, name) for name in names}
+    sighted = model_of(observation, given, engine=engine) if model is None else Sighted(load_model(model))
+    chosen = load_model(sighted.model, weights_from=weights_from)
+    named = "gpu" in names
+    machine = Machine(asked.gpu) if named else machine_of(chosen, observation, given, engine=engine)
     return compare_with(
         chosen,
         observation,
-        {name: getattr(asked, name) for name in names},
+        given,
         engine=engine,
-        gpu=gpu,
-        gpu_words=None if seen is None else seen.words,
-        card=card,
+        notes=(*sighted.said, *machine.said),
+        other_format=sighted.other_format,
+        gpu=machine.gpu,
+        gpu_words=machine.words,
+        card=machine.card,
+        inferred=machine.inferred,
         with_budget=True,
         tolerance=parse_number("tolerance", tolerance),
     )

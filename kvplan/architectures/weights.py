@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -124,7 +125,12 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
     )
 
 
+_OF_A_MODEL = re.compile(r"^(?:auto|cpu|gpt_oss|deepseek_v4)_(?=awq|gptq|mxfp4|fp8)")
+
+
 def _same(own: str, asked: str) -> bool:
-    """awq and awq_marlin, modelopt and modelopt_fp4 are one method with several kernels."""
-    first, second = (word.replace("-", "_").split("_marlin")[0] for word in (own, asked))
+    """awq, awq_marlin and auto_awq, modelopt and modelopt_fp4 are one method with several kernels;
+    DeepSeek-V4 and gpt-oss have names of their own for theirs
+    (vllm/model_executor/layers/quantization/__init__.py)."""
+    first, second = (_OF_A_MODEL.sub("", word.replace("-", "_").split("_marlin")[0]) for word in (own, asked))
     return first == second or {first, second} <= {"modelopt", "modelopt_fp4", "modelopt_mixed"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -23,18 +23,33 @@ from kvplan.comparison.memory import (
     BUDGET_ROWS,
     POOL,
     UTILISATION,
+    Measure,
     blocks_row,
     budget_of,
     budget_rows,
+    free_row,
+    pool_row,
     pool_unknown,
     tells_blocks_alone,
+    tokens_row,
 )
-from kvplan.comparison.predict import BLOCKS, BYTES, PICKS, Axis, Predictor, axis_of, narrow, smallest_pool
+from kvplan.comparison.predict import (
+    BLOCKS,
+    BYTES,
+    PICKS,
+    Axis,
+    Predictor,
+    allocated,
+    axis_of,
+    narrow,
+    smallest_pool,
+)
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
+from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation
-from kvplan.engines.traits import LENGTH, traits_of
+from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -65,29 +80,43 @@ def compare(
     with_budget: bool = False,
     budget: Budget | None = None,
     tolerance: Fraction = TOLERANCE,
+    notes: tuple[str, ...] = (),
+    inferred: bool = False,
+    other_format: bool = False,
 ) -> Comparison:
     """Every figure of the observation beside the engine's rules.
 
     overrides: parsed settings by name (kvplan.settings.Settings) that count before the log's. engine: rules
     to use (``vllm@0.19``), else those of the printed version. gpu: told by the log, gpu_words:
     how; card: one of the printed memory where several kinds have it. with_budget: the memory budget's
-    lines are compared too; budget: one made before. tolerance: share by which a figure may be off.
-    Raises KvplanError for settings that nobody knows.
+    lines are compared too; budget: one made before. tolerance: share by which a figure may be off. notes:
+    what is to be said beside. inferred: the GPU follows from the printed pool, which then proves nothing.
+    other_format: the model's weights are not those of the log. Raises KvplanError for settings that nobody
+    knows.
     """
     if observation.engine not in ENGINES:
         reason = f"the cache rules of {observation.engine} are not known"
         return _cannot(model, observation, reason)
     recognised = recognise(observation, overrides or {}, engine=engine, gpu=gpu, gpu_words=gpu_words)
+    recognised = replace(recognised, notes=(*notes, *recognised.notes))
     try:
         recognised, predictor = _predictor(model, recognised)
     except KvplanError as error:
         if any(where.endswith("(given)") for where in recognised.shown.values()):
             raise
         return _cannot(model, observation, error.message, recognised)
-    if budget is None and with_budget and traits_of(observation.engine).budget_checked:
-        budget, said = budget_of(model, recognised, observation, gpu or card)
-        recognised = replace(recognised, notes=(*recognised.notes, *said))
-    return _Run(model, observation, recognised, predictor, budget, tolerance).comparison()
+    if budget is None and with_budget:
+        measure = budget_of(model, recognised, observation, gpu or card, other_format=other_format)
+        recognised = replace(recognised, notes=(*recognised.notes, *measure.said))
+        told = dict(measure.told)
+        if inferred:
+            told["kv_pool_bytes"] = (
+                "the GPU was told by this figure, so it proves nothing (--gpu NAME compares it)"
+            )
+        measure = replace(measure, told=told)
+    else:
+        measure = Measure(budget)
+    return _Run(model, observation, recognised, predictor, measure, tolerance).comparison()
 
 
 def _predictor(model: Model, recognised: Recognised) -> tuple[Recognised, Predictor]:
@@ -113,11 +142,12 @@ class _Run:
         observation: Observation,
         recognised: Recognised,
         predictor: Predictor,
-        budget: Budget | None,
+        measure: Measure,
         tolerance: Fraction,
     ) -> None:
         self.model, self.observation, self.tolerance = model, observation, tolerance
-        self.recognised, self.predictor, self.budget = recognised, predictor, budget
+        self.recognised, self.predictor, self.budget = recognised, predictor, measure.budget
+        self.told, self.no_budget = measure.told, measure.why
         self.predicts_blocks = False
         self.notes = [*recognised.notes, *(note.text for note in observation.notes)]
 
@@ -127,6 +157,8 @@ class _Run:
         refusal = self.observation.refusal
         if refusal is not None and refusal.kind not in MEMORY_REFUSALS:
             self.notes.append(f"the engine stopped: {refusal.text}")
+        if self.no_budget is not None and all(row.explanation != self.no_budget for row in rows):
+            self.notes.append(self.no_budget)
         if not compared:
             verdict, reason = Verdict.CANNOT_COMPARE, self._why_not(rows)
         else:
@@ -179,11 +211,14 @@ class _Run:
             axis, pool = self._pool(axis)
         if known is not None and tells_blocks_alone(observation):
             pool = self._blocks(known, pool)
+        if known is not None and traits_of(observation.engine).printed_pool == TOKENS:
+            more, pool = self._allocated(known, pool)
+            budget += [row for row in more if row.name not in {one.name for one in budget}]
         named = {POOL if row.name == "kv_pool_bytes" else row.name for row in budget}
         said = [name for name in _SAID if name not in named]
         return [
             *budget,
-            *(row for row in unpredicted(observation, tuple(said))),
+            *self._unsaid(said),
             *layout_rows(self.predictor, observation),
             *pool,
             *cache_rows(self.predictor, axis, observation),
@@ -191,6 +226,36 @@ class _Run:
                 self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
             ),
         ]
+
+    def _allocated(
+        self, budget: Budget, rows: list[ComparedRow]
+    ) -> tuple[list[ComparedRow], list[ComparedRow]]:
+        """Of an engine that prints what it allocates: free memory, caches and tokens as the budget has
+        them."""
+        observation, predictor, tolerance = self.observation, self.predictor, self.tolerance
+        more = [
+            *free_row(budget, observation, tolerance),
+            *pool_row(budget, observation, lambda pool: sum(allocated(predictor, pool).values()), tolerance),
+        ]
+        tokens = observation.count("kv_tokens")
+        estimated = [
+            tokens_row(row, budget, lambda pool: predictor.at(BYTES, pool).tokens, tokens, tolerance)
+            if tokens is not None and row.name == "kv_tokens" and row.predicted is None
+            else row
+            for row in rows
+        ]
+        return more, estimated
+
+    def _unsaid(self, names: list[str]) -> Iterator[ComparedRow]:
+        """The rows of memory that nothing is predicted of, and why not."""
+        own: Mapping[str, str] = getattr(part_of(self.observation.engine, "printed"), "NOT_BUDGETED", {})
+        for row in unpredicted(self.observation, tuple(names)):
+            why = self.no_budget
+            if why is None and self.budget is not None:
+                why = own.get(row.name, "the budget has no line of its own for it")
+            if why is None and row.name == POOL:
+                why = pool_unknown(self.recognised, self.observation)
+            yield replace(row, explanation=why)
 
     def _blocks(self, budget: Budget, rows: list[ComparedRow]) -> list[ComparedRow]:
         """The blocks of metrics beside those that the budget leaves."""
@@ -210,18 +275,20 @@ class _Run:
         unknown = pool_unknown(self.recognised, self.observation)
         if unknown is not None and self.observation.count(POOL) is not None:
             self.notes.append(f"the pool is not compared with the budget: {unknown}")
-        rows = budget_rows(self.budget, self.observation, self.tolerance, pool=unknown is None)
+        rows = budget_rows(
+            self.budget, self.observation, self.tolerance, pool=unknown is None, told=self.told
+        )
         return list(rows), self.budget if unknown is None else None
 
     def _axis(self, budget: Budget | None) -> Axis | None:
         """The printed pool; without one the budget's where it prints the first figure, else that figure's."""
         settings = self.recognised.settings
         printed = axis_of(self.observation, settings)
-        if printed is not None or budget is None:
+        expected = None if budget is None else axis_of(self.observation, settings, budget)
+        if printed is not None or expected is None:
             return printed or infer_axis(self.predictor, self.observation)
-        expected = axis_of(self.observation, settings, budget)
         first = next(iter(pool_figures(self.observation).items()), None)
-        if expected is None or first is None or narrow(self.predictor, expected, *first) is not None:
+        if first is None or narrow(self.predictor, expected, *first) is not None:
             return expected
         told = infer_axis(self.predictor, self.observation)
         if told is not None:
@@ -234,6 +301,10 @@ class _Run:
         rows = pool_rows(self.predictor, axis, self.observation)
         if all(row.agrees or row.predicted is None for row in rows):
             return axis, self._reasoned(rows, axis)
+        unseen = getattr(part_of(self.observation.engine, "printed"), "uncounted", lambda settings: None)
+        why = unseen(self.recognised.settings)
+        if why is not None:
+            return axis, [replace(row, predicted=None, low=None, high=None, explanation=why) for row in rows]
         found = explained(self.model, self.recognised, axis, self.observation)
         if found is not None:
             guess, predictor, anew, theirs = found

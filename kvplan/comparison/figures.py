@@ -73,7 +73,8 @@ def pool_rows(predictor: Predictor, axis: Axis, observation: Observation) -> lis
             pick(predictor.at(axis.kind, amount)) for amount in (axis.low, axis.value, axis.high)
         )
         if given and axis.source == f"the reported {WORDS[name]}":
-            rows.append(ComparedRow(name, UNITS[name], figure.value, figure.printed, line=figure.line))
+            row = ComparedRow(name, UNITS[name], figure.value, figure.printed, line=figure.line)
+            rows.append(replace(row, explanation="the pool was taken from this figure"))
             continue
         narrowed = narrow(predictor, left, name, figure)
         left = narrowed or left

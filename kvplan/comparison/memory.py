@@ -7,26 +7,32 @@ those of the printed pool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
 from kvplan.comparison.results import ComparedRow, row_of
-from kvplan.engines.budget import fitted
-from kvplan.engines.observed import Observation
+from kvplan.engines.budget import BUDGETS, fitted
+from kvplan.engines.observed import Count, Observation, total
+from kvplan.engines.traits import TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import Budget
+from kvplan.record import record
+from kvplan.results import Budget, SizeResult
 from kvplan.units import gib
 
 POOL = "available_kv_bytes"
 BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"
+WEIGHT_LINES = ("weights", "rotary", "draft", "lora", "absorbed")
+BEFORE_LINES = ("context", "page cache", "kept by")
+"""What a process takes of a GPU before its first look at what is free."""
 _LINES = (
     # The printed weights hold rotary tables, adapters' buffers and the layers of a drafter too.
-    ("weights_bytes", ("weights", "rotary", "draft", "lora"), ("weights_bytes",)),
+    ("weights_bytes", WEIGHT_LINES, ("weights_bytes",)),
     ("activation_peak_bytes", ("activation",), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     # What the budget takes off is the estimate before the capture.
@@ -34,43 +40,134 @@ _LINES = (
 )
 """Row, how the names of the budget's lines begin, figures of the log in the order of preference."""
 BUDGET_ROWS = frozenset((*(name for name, _, _ in _LINES), "kv_pool_bytes"))
-_FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL)
+BUDGET_ROWS |= {"free_before_bytes"}
+_FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL, "kv_bytes", "peak_bytes")
+
+
+@record()
+class Measure:
+    """A budget beside a log. why: there is none. told: rows whose figures were taken from the log, and why
+    they prove nothing."""
+
+    budget: Budget | None = None
+    said: tuple[str, ...] = ()
+    why: str | None = None
+    told: Mapping[str, str] = field(default_factory=dict)
+
+
+SAME_WEIGHTS = Fraction(3, 100)
+"""Weights that a log prints are those of a card's tensors to less than this share (half of it is usual)."""
+DRAFTED = Fraction(25, 100)
+"""By how much the printed weights may lie above those of the target where a draft is loaded too."""
 
 
 def budget_of(
-    model: Model, recognised: Recognised, observation: Observation, gpu: Gpu | None
-) -> tuple[Budget | None, tuple[str, ...]]:
+    model: Model,
+    recognised: Recognised,
+    observation: Observation,
+    gpu: Gpu | None,
+    *,
+    other_format: bool = False,
+) -> Measure:
     """The budget of the engine that the log is of, and what is to be said of it; None: and why not.
 
     gpu: the one of the log, where its memory tells only the size. Nothing is said where the engine printed
-    none of the figures, or runs on a CPU. Metrics tell blocks alone: theirs needs a GPU that is told.
+    none of the figures, or runs on a CPU. Metrics tell blocks alone: theirs needs a GPU that is told. The
+    weights that the log prints stand in for a card's where its format is another, or is not known.
+    other_format: the card is known to be of another one.
     """
+    if observation.engine not in BUDGETS:
+        return Measure()
     on_cpu = observation.setting("device") == "cpu"
     printed_any = any(observation.count(name) is not None for name in _FIGURES)
     if on_cpu or not (printed_any or tells_blocks_alone(observation)):
-        return None, ()
+        return Measure()
     settings = recognised.settings
     card = settings.gpu or gpu
     if card is None and not printed_any:
-        return None, ()
+        return Measure()
     if card is None:
         text = f"no memory budget: the {observation.source} does not tell the GPU (--gpu h100, --gpu 80GiB)"
-        return None, (text,)
+        return Measure(why=text)
     printed = observation.count("total_memory_bytes")
     if printed is not None and printed.value > 0 and GIVEN not in recognised.shown.get("gpu", ""):
         card = replace(card, memory_total_bytes=printed.value)
-    settings = replace(settings, gpu=card, kv_cache_memory=None)
     offload = observation.setting("cpu_offload_gb")
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
-        settings = replace(settings, cpu_offload_gb=Fraction(offload))
+        recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))
+    card, filled = _free(model, recognised, card, observation)
+    result = _asked(model, recognised, card, None)
+    weights = printed_weights(observation)
+    stated = recognised.settings.weights is not None
+    budget = result.budget if isinstance(result, SizeResult) else None
+    if weights is not None and not stated:
+        off = Fraction(1) if budget is None else weights_off(weights, budget, observation)
+        if off > SAME_WEIGHTS:
+            other = _asked(model, recognised, card, weights.value)
+            if isinstance(other, SizeResult) and other.budget is not None:
+                why = "no tensors of the model in this format are known: the budget takes the printed ones"
+                told = {"weights_bytes": why} if budget is None or other_format else {}
+                return Measure(other.budget, (*filled, *other.warnings), told=told)
+    if isinstance(result, KvplanError):
+        return Measure(why=f"no memory budget: {result.message}")
+    if budget is None:
+        refused = None if result.refusal is None else f"no memory budget: {result.refusal.message}"
+        return Measure(said=result.warnings, why=refused)
+    return Measure(budget, (*filled, *result.warnings))
+
+
+def _free(
+    model: Model, recognised: Recognised, card: Gpu, observation: Observation
+) -> tuple[Gpu, tuple[str, ...]]:
+    """The GPU without what other processes hold, where the engine divides what it finds free (SGLang)."""
+    free = observation.count("free_before_bytes")
+    if traits_of(observation.engine).printed_pool != TOKENS or free is None or free.value <= 0:
+        return card, ()
+    budget = budget_with(model, recognised, card, 1)
+    if budget is None:
+        return card, ()
+    own = [line for line in budget.lines if line.name.lower().startswith(BEFORE_LINES)]
+    if free.high + sum(line.high_bytes for line in own) >= budget.total_bytes:
+        return card, ()
+    found = free.value + sum(line.bytes for line in own)
+    held = gib(budget.total_bytes - found)
+    text = f"another process holds about {held} of the GPU: what is divided is {gib(free.value)}"
+    return replace(card, memory_total_bytes=found), (text,)
+
+
+def printed_weights(observation: Observation) -> Count | None:
+    """The weights on the fullest GPU as the engine printed them, those of its draft with them."""
+    amount, draft = observation.count("weights_bytes"), observation.count("draft_weights_bytes")
+    if amount is None or amount.value <= 0:
+        return None
+    return amount if draft is None else total([amount, draft])
+
+
+def weights_off(printed: Count, budget: Budget, observation: Observation) -> Fraction:
+    """How far the printed weights lie outside what a budget has for them, as a share of them."""
+    lines = [line for line in budget.lines if line.name.lower().startswith(WEIGHT_LINES)]
+    low, high = sum(line.low_bytes for line in lines), sum(line.high_bytes for line in lines)
+    likely = sum(line.bytes for line in lines)
+    if observation.setting("speculative_method") is None:
+        return Fraction(max(likely - printed.high, printed.low - likely, 0), printed.value)
+    most = max(high, likely + int(likely * DRAFTED))
+    return Fraction(max(low - printed.high, printed.low - most, 0), printed.value)
+
+
+def budget_with(model: Model, recognised: Recognised, gpu: Gpu, weights: int) -> Budget | None:
+    """The budget on a GPU with weights of that size; None where the engine would not start there."""
+    result = _asked(model, recognised, gpu, weights)
+    return result.budget if isinstance(result, SizeResult) else None
+
+
+def _asked(model: Model, recognised: Recognised, gpu: Gpu, weights: int | None) -> SizeResult | KvplanError:
+    settings = replace(recognised.settings, gpu=gpu, kv_cache_memory=None)
+    if weights is not None:
+        settings = replace(settings, weights=weights, quantization=None)
     try:
-        result = fitted(model, recognised.choice, settings)
+        return fitted(model, recognised.choice, settings)
     except KvplanError as error:
-        return None, (f"no memory budget: {error.message}",)
-    if result.budget is None:
-        refused = () if result.refusal is None else (f"no memory budget: {result.refusal.message}",)
-        return None, (*refused, *result.warnings)
-    return result.budget, result.warnings
+        return error
 
 
 def tells_blocks_alone(observation: Observation) -> bool:
@@ -82,6 +179,8 @@ def pool_unknown(recognised: Recognised, observation: Observation) -> str | None
     """Why the printed pool is not the one that a budget leaves; None where it is."""
     if recognised.settings.kv_cache_memory is not None or observation.setting("kv_cache_memory_bytes"):
         return "the pool was asked for by its size"
+    if observation.setting("max_total_tokens"):
+        return "the pool was asked for by its tokens"
     if observation.setting("num_gpu_blocks_override"):
         return "the pool was asked for by its blocks"
     # Arguments that were printed leave out the ones with their default.
@@ -104,17 +203,28 @@ def blocks_row(
 
 
 def budget_rows(
-    budget: Budget, observation: Observation, tolerance: Fraction, *, pool: bool = True
+    budget: Budget,
+    observation: Observation,
+    tolerance: Fraction,
+    *,
+    pool: bool = True,
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[ComparedRow]:
     """The lines of a budget beside those of the log. A row agrees where the report lies in its interval, or
     within the tolerance of it (an estimate only where its coefficients were fitted on this release).
 
-    pool: the printed pool is what the budget leaves.
+    pool: the printed pool is what the budget leaves. told: figures that the budget has from the log, and why.
     """
     for name, begins, figures in _LINES:
         lines = [line for line in budget.lines if line.name.lower().startswith(begins)]
         reported = next((count for each in figures if (count := observation.count(each)) is not None), None)
-        if lines and reported is not None:
+        if name == "weights_bytes" and reported is not None:
+            reported = printed_weights(observation) or reported
+        if reported is not None and name in told:
+            yield ComparedRow(
+                name, "bytes", reported.value, reported.printed, line=reported.line, explanation=told[name]
+            )
+        elif lines and reported is not None:
             low, likely, high = (
                 sum(getattr(line, end) for line in lines) for end in ("low_bytes", "bytes", "high_bytes")
             )
@@ -123,7 +233,50 @@ def budget_rows(
     left = smallest_pool(observation) if observation.count(POOL) is not None else None
     if pool and left is not None:
         ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
-        yield _judged(row_of("kv_pool_bytes", "bytes", left, *ends), budget, tolerance)
+        row = _judged(row_of("kv_pool_bytes", "bytes", left, *ends), budget, tolerance)
+        if "kv_pool_bytes" in told:
+            row = ComparedRow(
+                row.name, row.unit, row.reported, row.printed, line=row.line, explanation=told[row.name]
+            )
+        yield row
+
+
+def free_row(budget: Budget, observation: Observation, tolerance: Fraction) -> Iterator[ComparedRow]:
+    """What is free before the weights, where an engine prints it and divides it (SGLang)."""
+    free = observation.count("free_before_bytes")
+    own = [line for line in budget.lines if line.name.lower().startswith(BEFORE_LINES)]
+    if free is None or not own or traits_of(observation.engine).printed_pool != TOKENS:
+        return
+    likely, low, high = (
+        budget.total_bytes - sum(getattr(line, end) for line in own)
+        for end in ("bytes", "high_bytes", "low_bytes")
+    )
+    yield _judged(row_of("free_before_bytes", "bytes", free, likely, low, high), budget, tolerance)
+
+
+def pool_row(
+    budget: Budget, observation: Observation, allocated_of: Callable[[int], int], tolerance: Fraction
+) -> Iterator[ComparedRow]:
+    """What an engine allocated beside what the budget leaves, by its own rules for a pool's bytes: caches and
+    states together. allocated_of: bytes of the caches in a pool of so many bytes."""
+    parts = [observation.count(name) for name in ("kv_bytes", "mamba_conv_bytes", "mamba_ssm_bytes")]
+    reported = total(part for part in parts if part is not None)
+    ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
+    likely, low, high = (allocated_of(end) for end in ends)
+    if reported is not None and likely:
+        yield _judged(row_of("kv_pool_bytes", "bytes", reported, likely, low, high), budget, tolerance)
+
+
+def tokens_row(
+    row: ComparedRow, budget: Budget, tokens_of: Callable[[int], int], figure: Count, tolerance: Fraction
+) -> ComparedRow:
+    """Tokens that the budget leaves room for beside those that were printed."""
+    ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
+    likely, low, high = (tokens_of(end) for end in ends)
+    if not likely:
+        return row
+    found = _judged(row_of(row.name, row.unit, figure, likely, low, high), budget, tolerance)
+    return replace(found, explanation=f"estimated: {low:,} … {high:,}")
 
 
 def _judged(row: ComparedRow, budget: Budget, tolerance: Fraction) -> ComparedRow:

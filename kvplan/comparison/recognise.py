@@ -107,8 +107,10 @@ def recognise(
         values["max_num_seqs"] = refused.value
         shown["max_num_seqs"] = f"{refused.value} ({placed(refused, observation.source)})"
     for name, value, where in part.told(observation, values) if hasattr(part, "told") else ():
-        if value is not None:
+        if value is not None and name in _SETTINGS:
             values[name] = value
+        elif value is not None and name in options:
+            own[name] = options[name].parse(value)
         if where is not None:
             shown[name] = where
     if gpu is not None:
@@ -145,9 +147,14 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
         # V0's pool is that of the oldest rules here: every layer keeps all tokens, blocks of 16.
         oldest = Choice(newest.engine, newest.engine.versions[0])
         return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
+    part = part_of(name, "printed")
+    build = part.build_of(observation) if hasattr(part, "build_of") else None
+    if build is not None:
+        like, memory = choose_engine(f"{name}@{build.rules}"), choose_engine(f"{name}@{build.memory}")
+        text = f"{name} {version[:40] + ' ' if version is not None else ''}{build.text}"
+        return replace(like, asked=memory.asked), False, [f"{text}; those rules were applied"]
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
-    part = part_of(name, "printed")
     release, first = _release(version), _release(newest.engine.versions[0])
     if first is None or getattr(part, "BUILD_NUMBERS", False):
         return newest, True, []

@@ -22,6 +22,8 @@ LABELS = {
     "activation_peak_bytes": "activation peak",
     "non_torch_bytes": "non-torch memory",
     "cuda_graph_bytes": "CUDA graphs",
+    "free_before_bytes": "free before weights",
+    "peak_bytes": "peak",
     "kv_pool_bytes": "KV pool",
     "available_kv_bytes": "KV pool",
     "kv_bytes": "KV cache",

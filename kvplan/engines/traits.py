@@ -81,8 +81,6 @@ class Traits:
     """The rule for how many requests run at once."""
     printed_pool: str = "bytes"
     """What decides the pool of its log: ``blocks``, ``bytes``, `TOKENS` (allocated beside them), `LENGTH`."""
-    budget_checked: bool = False
-    """Its log shows the memory line by line."""
     log_lines: tuple[str, ...] = ()
     """The lines of its log about a pool, with names of figures in braces."""
 

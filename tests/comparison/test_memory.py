@@ -133,7 +133,8 @@ def test_flags_tell_the_gpu() -> None:
 
 def _no_pool(tokens: str) -> Comparison:
     log = vllm_log(version="0.19.0", length=8192, pools=(), tokens=tokens, concurrency=None)
-    return compare(observation=observed(log + GEMMA[1]), gpu="h100", gpu_memory_utilization="0.9", tp=1)
+    weights = GEMMA[1].replace("17.22", "14.99")
+    return compare(observation=observed(log + weights), gpu="h100", gpu_memory_utilization="0.9", tp=1)
 
 
 def test_without_a_printed_pool_the_budget_decides_where_it_can() -> None:
@@ -146,12 +147,31 @@ def test_without_a_printed_pool_the_budget_decides_where_it_can() -> None:
 
 
 def test_without_a_gpu_or_weights_a_note_says_why() -> None:
-    alone = compare(observation=_gemma())
+    alone = compare(observation=observed(vllm_log()))
     assert alone.row("available_kv_bytes").predicted is None
-    assert any("does not tell the GPU" in note for note in alone.notes)
-    unknown = compare(observation=_gemma(SUMMARY), quantization="awq")
-    assert unknown.row("available_kv_bytes").predicted is None
-    assert any("is not quantised" in note for note in unknown.notes)
+    assert "does not tell the GPU" in str(alone.row("available_kv_bytes").explanation)
+
+
+def test_the_pool_that_tells_the_gpu_proves_nothing() -> None:
+    told = compare(observation=_gemma())
+    assert told.recognised["gpu"].endswith("memory, by the pool that it leaves)")
+    assert told.row("weights_bytes").agrees
+    pool = told.row("kv_pool_bytes")
+    assert pool.predicted is None
+    assert "proves nothing" in str(pool.explanation)
+
+
+def test_weights_in_another_format_are_those_of_the_log() -> None:
+    """The card's tensors are in bfloat16; the log says AWQ, and how much was loaded."""
+    lines = tuple(line.replace("17.22", "6.10") for line in (*GEMMA, SUMMARY))
+    text = vllm_log(
+        version="0.19.0", model="google/gemma-2-9b-it", length=8192, pools=("65.24",), lines=lines
+    )
+    found = compare(observation=observed(text), quantization="awq")
+    weights = found.row("weights_bytes")
+    assert weights.predicted is None
+    assert "the budget takes the printed ones" in str(weights.explanation)
+    assert found.row("kv_pool_bytes").agrees
 
 
 def test_an_uncalibrated_release_says_so() -> None:

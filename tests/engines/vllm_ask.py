@@ -364,18 +364,21 @@ def _planned(
         plans = grouping.get_kv_cache_configs(config, stages, memories, groups)
     scheduled = planner.generate_scheduler_kv_cache_config(plans)
     if hasattr(planner, "get_kv_cache_capacity"):  # 0.24 and later
-        return plans, scheduled, *planner.get_kv_cache_capacity(config, scheduled)
+        # The log is written of each stage's plan, in which a group of several page sizes is whole; the
+        # scheduler's has one layer's spec in its place (before 0.27 another figure for DeepSeek-V4).
+        return plans, scheduled, *min(planner.get_kv_cache_capacity(config, plan) for plan in plans)
     # Before, the figures are worked out where they are logged.
     printed: list[tuple[Any, ...]] = []
     listener = types.SimpleNamespace(
         info=lambda *words: printed.append(words), info_once=lambda *words, **_: printed.append(words)
     )
     own, planner.logger = planner.logger, listener
-    planner._report_kv_cache_config(config, scheduled)
+    for plan in plans:
+        planner._report_kv_cache_config(config, plan)
     planner.logger = own
-    tokens = next(words[1] for words in printed if "KV cache size" in words[0])
-    concurrency = planner.get_max_concurrency_for_kv_cache_config(config, scheduled)
-    return plans, scheduled, int(str(tokens).replace(",", "")), concurrency
+    tokens = min(int(str(words[1]).replace(",", "")) for words in printed if "KV cache size" in words[0])
+    concurrency = min(planner.get_max_concurrency_for_kv_cache_config(config, plan) for plan in plans)
+    return plans, scheduled, tokens, concurrency
 
 
 def placed(config: Any, plan: Any) -> list[Any]:

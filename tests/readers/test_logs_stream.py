@@ -147,7 +147,7 @@ def test_every_rule_names_figures_that_exist(dialect: Dialect) -> None:
         elif rule.kind == "row":
             # What is no figure of a row becomes a setting; sizes are none.
             assert {name for name, unit in rule.names if unit in ("GiB", "MiB", "B")} <= set(ROW_FIGURES)
-        assert rule.again is None or rule.again in ROW_FIGURES
+        assert not rule.again or rule.again in ROW_FIGURES
         assert len(rule.anchor) >= 6
         assert b"\n" not in rule.anchor
 

@@ -150,6 +150,7 @@ class Row:
     cuda_graph_estimated_bytes: Count | None = None
     cuda_graph_bytes: Count | None = None
     total_memory_bytes: Count | None = None
+    distributed_bytes: Count | None = None
     free_before_bytes: Count | None = None
     free_after_weights_bytes: Count | None = None
     free_after_bytes: Count | None = None
@@ -246,6 +247,7 @@ class Observation:
     starts: int = 1
     lines: int = 0
     cut: bool = False
+    places: Mapping[tuple[str, str], int] = field(default_factory=lambda: MappingProxyType({}))
 
     def setting(self, name: str) -> SettingValue:
         """The value of a setting, None where the engine did not say."""

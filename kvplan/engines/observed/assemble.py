@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -35,6 +36,8 @@ _POOL_FIELDS = frozenset(item.name for item in dataclasses.fields(Pool))
 _REFUSAL_FIELDS = frozenset(item.name for item in dataclasses.fields(Refusal)) - {"kind", "text", "line"}
 _BUFFERS = ("kv_bytes", "state_bytes")
 _ROW_FIELDS = frozenset(ROW_FIGURES)
+_PLACE = re.compile(r"\[(?:[\w.-]{1,60}/){0,12}([\w-]{1,60}\.py):(\d{1,6})\][^\[\]]{0,60}\Z", re.ASCII)
+"""``[gpu_worker.py:508] `` before what a line says."""
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class Start:
         self.next_pool = ""
         self.further = False
         self.said: set[tuple[bytes, str]] = set()
+        self.places: dict[tuple[str, str], int] = {}
 
     @property
     def has_figures(self) -> bool:
@@ -75,6 +79,9 @@ class Start:
     def take(self, hit: Hit, values: Values) -> None:
         """Book what a line said."""
         rule, number = hit.rule, hit.number
+        place = _PLACE.search(hit.text, max(0, hit.at - 200), hit.at)
+        if place is not None and len(self.places) < MAX_SETTINGS:
+            self.places.setdefault((place[1], rule.anchor.decode()), int(place[2]))
         version = values.pop("version", None)
         if isinstance(version, str):
             self.version = version.lstrip("v")
@@ -152,10 +159,18 @@ class Start:
                 if hit.rule.add and isinstance(value, Count):
                     if len(row.added.setdefault(name, [])) < MAX_POOLS:
                         row.added[name].append(value)
-                elif hit.rule.again and name in row.figures:
-                    row.figures[hit.rule.again] = value
+                elif hit.rule.again is not None and name in row.figures:
+                    self._once_more(row, hit.rule.again, name, value)
                 elif not _sharper(row.figures.get(name), value):
                     row.figures[name] = value
+
+    def _once_more(self, row: _Row, again: str, name: str, value: Figure) -> None:
+        """A figure of the draft, which says the target's lines again: only what is free counts anew, and only
+        before there are caches."""
+        if again.endswith(f"_{name}"):
+            row.figures[again] = value
+        elif name == "free_after_weights_bytes" and not row.pools:
+            row.figures[name] = value
 
     def _rank(self, hit: Hit) -> Rank:
         return self.dialect.rank_of(hit.text[: hit.at])
@@ -191,6 +206,8 @@ class Start:
                 if name == "model":
                     self.settings.setdefault("speculative_model", setting)
                 continue
+            if name in self.dialect.first_counts and name in self.settings:
+                continue
             if name in self.settings or len(self.settings) < MAX_SETTINGS:
                 self.settings[name] = setting
 
@@ -214,6 +231,7 @@ class Start:
                 starts=starts,
                 lines=lines,
                 cut=cut,
+                places=MappingProxyType(dict(self.places)),
             )
         )
 

@@ -19,6 +19,7 @@ class Dialect:
     touches.
 
     finish: what can only be told from all rows together (which of two pools is the draft's, say).
+    first_counts: settings of which the first line tells: a draft model says its own after it.
     """
 
     engine: str
@@ -26,6 +27,7 @@ class Dialect:
     rank_of: Callable[[str], Rank]
     known_settings: Mapping[str, str]
     finish: Callable[[Observation], Observation] = lambda observation: observation
+    first_counts: frozenset[str] = frozenset(("architecture",))
 
 
 def at_coordinates(label: str, text: str) -> Rank:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.record import record
@@ -18,6 +18,14 @@ class Hypothesis:
     text: str
     choice: Choice
     changes: tuple[tuple[str, Any], ...] = ()
+
+
+class Build(NamedTuple):
+    """The releases whose rules a development build has: of the cache, and of the memory; how it was told."""
+
+    rules: str
+    memory: str
+    text: str
 
 
 class Guessing:

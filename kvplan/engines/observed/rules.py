@@ -11,7 +11,7 @@ All repetitions are bounded, so no line can make a pattern slow.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kvplan.engines.observed import Count, Figure, Ratio
 from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
@@ -67,6 +67,7 @@ class Rule:
     weight: int = 1
     begins: bool = False
     closes: bool = False
+    says: tuple[tuple[str, str], ...] = ()
 
     def read(self, line: str, at: int, number: int, *, cut: bool) -> Values | None:
         """The figures of a line whose anchor stands at `at`; None where the line is of another shape.
@@ -88,6 +89,7 @@ class Rule:
                 values[name] = _value(text, unit, number)
         if self.when is not None and not self.when(values):
             return None
+        values.update(self.says)
         return values
 
 
@@ -103,13 +105,14 @@ def rule(
     weight: int = 1,
     begins: bool = False,
     closes: bool = False,
+    says: Mapping[str, str] | None = None,
 ) -> Rule:
     """A rule from its template; the anchor is the longest plain run unless it is named.
 
     add: figures of several such lines are summed (buffers, captures). again: the name that a second such
     line of the same process fills (the draft model's weights). weight: how much a hit says about which
     engine this is. begins: a process that says this a second time has been started anew. closes: the pools
-    said so far are allocated; further ones take their place.
+    said so far are allocated; further ones take their place. says: what the line tells by being there.
     """
     chosen = anchor or _longest(template)
     before, found, after = template.partition(chosen)
@@ -130,6 +133,7 @@ def rule(
         weight,
         begins,
         closes,
+        tuple((says or {}).items()),
     )
 
 

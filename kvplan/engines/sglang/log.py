@@ -56,12 +56,27 @@ RULES: tuple[Rule, ...] = (
     rule("server_args=", kind="boot", anchor="server_args=", weight=3),
     rule("server_args=", kind="items", anchor="server_args=", text="args", weight=0),
     rule("device_name={gpu_name:word}", kind="settings", text="kernels", weight=0),
-    rule("Load weight begin. avail mem={free_before_bytes:GiB} GB", weight=3),
+    # Said before the arguments are, where nvidia-smi tells no memory (GB10).
+    rule("Reported total GPU memory per device (MiB): [{gpu_total_mib:n}", kind="settings", text="memory"),
+    # Between the CUDA context and the first look at what is free (model_executor/model_runner.py).
+    rule("Init torch distributed ends. {:any}mem usage={distributed_bytes:GiB} GB", again=""),
+    rule(
+        "Memory profiling: available_gpu_memory={:num} GB, total_gpu_memory={free_before_bytes:GiB} GB, "
+        "mem_fraction_static={:num}, rest_memory={available_kv_bytes:GiB} GB",
+        anchor="Memory profiling: available_gpu_memory=",
+    ),
+    rule("Load weight begin. avail mem={free_before_bytes:GiB} GB", again="", weight=3),
     rule(
         "Load weight end. {:any}avail mem={free_after_weights_bytes:GiB} GB"
         "[[, mem usage={weights_bytes:GiB} GB]]",
         again="draft_weights_bytes",
         weight=3,
+    ),
+    rule(
+        "Load weight end. {:any}type={architecture:word},",
+        kind="settings",
+        anchor="Load weight end.",
+        text="load",
     ),
     rule(_ALLOCATED, kind="pool", anchor="KV Cache is allocated.", text="kv", weight=3),
     rule(

@@ -8,9 +8,36 @@ from kvplan.engines.base import Choice
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.guess import Hypothesis
 from kvplan.settings import Settings
+from kvplan.units import GIB, MIB
 
+NOT_BUDGETED = {
+    "cuda_graph_bytes": "graphs are captured in the slack beside the pool, which mem_fraction_static leaves",
+}
+"""Figures of a log that are no line of the budget, and why."""
+_CONTEXT = (GIB // 4, 2 * GIB)
+"""A CUDA context and what the process loads before it looks, at least and at most."""
 NAMES = {"page_size": "block_size", "max_running_requests": "max_num_seqs"}
 """Setting as printed → setting, or own option."""
+
+
+def told_total(observation: Observation) -> tuple[int, int, str] | None:
+    """The GPU's memory: what is free before the weights, what the process group took, and a CUDA context.
+
+    model_executor/model_runner.py (init_torch_distributed, load_model). Several ranks: the one with most
+    free.
+    """
+    whole = observation.setting("gpu_total_mib")
+    if isinstance(whole, int) and 0 < whole < 10**8:
+        return whole * MIB, (whole + 1) * MIB, "memory"
+    found: list[tuple[int, int]] = []
+    for row in observation.rows:
+        free, taken = row.free_before_bytes, row.distributed_bytes
+        if free is not None and taken is not None:
+            found.append((free.low + taken.low, free.high + taken.high))
+    if not found:
+        return None
+    low, high = max(found)
+    return low + _CONTEXT[0], high + _CONTEXT[1], "memory, by what is free before the weights"
 
 
 def guesses(

@@ -47,6 +47,14 @@ RULES: tuple[Rule, ...] = (
     rule("TensorRT LLM version: {version:word}", kind="boot", weight=3),
     rule("[TRT-LLM] [I] Using LLM with PyTorch backend", kind="note", text="PyTorch backend", weight=3),
     rule("[TRT-LLM] [I] Using LLM with TensorRT backend", kind="note", text="TensorRT backend", weight=3),
+    # Where the checkpoint lies (_torch/models/checkpoints/hf/weight_loader.py).
+    rule(
+        "Prefetching {model:name}/{:any}.safetensors to memory",
+        kind="settings",
+        anchor="Prefetching ",
+        text="loader",
+    ),
+    rule("Use {weights_bytes:GiB} GB for model weights.", weight=2),
     rule("Number of tokens per block: {block_size:n}", weight=3),
     rule(
         "[MemUsageChange] Allocated {kv_bytes:GiB} GiB for max tokens in paged KV cache ({kv_tokens:n})",

@@ -257,6 +257,8 @@ def _tuple_groups(specs: Specs, rules: Rules) -> list[Group]:
     groups = [_group(full, list(full), uniform_type=True)]
     for part in windows.values():
         if rules.latent_blocks != "largest":
+            if any(spec.page_bytes > pages[-1] for spec in part.values()):
+                raise CannotGroupError("a window's page is larger than every page of the full latents")
             part = {
                 layer: replace(spec, padded=next(page for page in pages if page >= spec.page_bytes))
                 for layer, spec in part.items()

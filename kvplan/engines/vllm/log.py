@@ -73,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     rule("Initializing a {generation:word} LLM engine (v{version:word})", begins=True, weight=5),
     rule("Initializing an LLM engine (v{version:word})", begins=True, weight=5),
     rule(") with config:", kind="items", text="config"),
+    rule("Resolved architecture: {architecture:word}", kind="settings", text="model"),
     rule("Using max model len {max_model_len:n}", kind="settings", text="model"),
     rule("Defaulting max_num_seqs to {max_num_seqs:n} for", kind="settings", text="default"),
     rule(
@@ -96,9 +97,35 @@ RULES: tuple[Rule, ...] = (
     ),
     # The file of tuned kernels that was looked for.
     rule("device_name={gpu_name:word}", kind="settings", text="kernels"),
+    # Which platform chose the backend (platforms/cuda.py, rocm.py), and for which compute capability
+    # FlashInfer and FlashAttention have kernels there (v1/attention/backends/fa_utils.py: 3 on 9.0 alone).
+    rule("[cuda.py:", kind="settings", text="platform", says={"platform": "cuda"}),
+    rule("[rocm.py:", kind="settings", text="platform", says={"platform": "rocm"}),
+    rule("Using FlashAttention version {flash_attention:n}", kind="settings", text="backend"),
+    rule("flashinfer_autotune_cache/{:any}/{gpu_arch:word}/", kind="settings", text="autotuner"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),
     rule("Model loading took {weights_bytes:GiB} G", weight=3),
+    # V1's runner and V2's have files of their own (vllm/v1/worker/gpu_model_runner.py, gpu/model_runner.py).
+    rule("Using V2 Model Runner", kind="settings", text="worker", says={"model_runner": "V2"}),
+    rule(
+        "[gpu_model_runner.py:{:num}] Model loading took",
+        kind="settings",
+        anchor="[gpu_model_runner.py:",
+        text="runner",
+        says={"model_runner": "V1"},
+    ),
+    # Graphs compiled in the measured run, or loaded from a cache (compilation/backends.py, decorators.py).
+    rule("Compiling a graph for", kind="settings", text="compilation", says={"compiled_graphs": "cold"}),
+    rule(
+        "Directly load the compiled graph",
+        kind="settings",
+        text="compilation",
+        says={"loaded_graphs": "warm"},
+    ),
+    rule(
+        "Directly load AOT compilation", kind="settings", text="compilation", says={"loaded_graphs": "warm"}
+    ),
     # V0's profile.
     rule(
         "Memory profiling results: total_gpu_memory={total_memory_bytes:GiB}GiB initial_memory_usage={:any} "
@@ -174,6 +201,13 @@ RULES: tuple[Rule, ...] = (
     rule("Current kv cache memory in use is {available_kv_bytes:B} bytes"),
     # CUDA graphs.
     rule("Graph capturing finished in {:any} took {cuda_graph_bytes:GiB} GiB"),
+    rule(
+        "Profiling CUDA graph memory: [[PIECEWISE={graphs_piecewise:n} (largest={:num})]][[, ]]"
+        "[[FULL={graphs_full:n} (largest={:num})]]",
+        kind="settings",
+        anchor="Profiling CUDA graph memory:",
+        text="runner",
+    ),
     rule("Estimated CUDA graph memory: {cuda_graph_estimated_bytes:GiB} GiB"),
     rule(
         "CUDA graph pool memory: {cuda_graph_bytes:GiB} GiB (actual), "
@@ -191,8 +225,10 @@ RULES: tuple[Rule, ...] = (
         anchor=" padding layers,",
     ),
     rule(
-        "Encoder cache will be initialized with a budget of {encoder_budget_tokens:n} tokens",
+        "Encoder cache will be initialized with a budget of {encoder_budget_tokens:n} tokens"
+        "[[, and profiled with {encoder_items:n} {encoder_modality:word} items of the maximum feature size]]",
         anchor="Encoder cache will be",
+        text="runner",
     ),
     rule(
         "Multiplying the GPU KV cache size by the dcp_world_size {decode_context_parallel_size:n}",

@@ -145,8 +145,8 @@ class Plan:
         """("KV cache size" tokens, maximum concurrency) as this release prints them."""
         per_request = self.full_request
         if self.rules.latent_blocks != "largest" and self.groups:
-            pages = sum(g.charge.blocks(self.max_model_len) * g.first_page for g in self.groups)
-            per_request = -(-pages // self.groups[0].first_page)
+            pages = sum(g.charge.blocks(self.max_model_len) * g.page_bytes for g in self.groups)
+            per_request = -(-pages // self.groups[0].page_bytes)
         concurrency = num_blocks / per_request if per_request else 0.0
         if self.rules.tokens_from_concurrency:
             return int(concurrency * self.max_model_len), concurrency

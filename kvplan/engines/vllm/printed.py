@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
-from kvplan.engines.observed import Count, Observation, placed
-from kvplan.engines.observed.guess import Guessing, Hypothesis
+from kvplan.engines.observed import Count, Observation, Ratio, placed
+from kvplan.engines.observed.guess import Build, Guessing, Hypothesis
+from kvplan.engines.vllm.source_lines import nearest_release
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 
 TOKENS_CHANGED = "0.20"
 """Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
+NOT_BUDGETED = {
+    "cuda_graph_bytes": "before 0.20 graphs are captured after the pool is taken, and not in it",
+    "available_kv_bytes": "the pool was asked for, so no budget decides it",
+}
+"""Figures of a log that are no line of the budget, and why."""
+_DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
+"""Methods whose draft has a cache that nothing but its own config tells."""
+_SEEN = {"compile_cache": ("compiled_graphs", "loaded_graphs"), "model_runner": ("model_runner",)}
+"""What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""
 RULES_CHANGED = ("0.19", "0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 NO_RELEASE = (0, 1)
 """Builds from a checkout say 0.1: they are no release."""
+_WORKER = "gpu_worker.py"
+_SHOWN = ("kv_cache_utils.py", _WORKER)
+_FOURTH = Fraction(1, 10**9)
+_TOO_OPEN = 6
+"""A memory that is open by more than a sixth of itself tells no GPU."""
+_DEVELOPED = re.compile(r"v?0\.(\d{1,4})\.\d{1,4}\S{0,12}\.dev\d", re.ASCII)
 
 
 def no_settings(observation: Observation) -> tuple[str, ...]:
@@ -45,6 +63,65 @@ def told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[
             if name not in values:
                 yield name, value, None
         yield "device", None, "cpu (config)"
+    for name, settings in _SEEN.items():
+        found = next((kept for kept in map(observation.settings.get, settings) if kept is not None), None)
+        if found is not None:
+            yield name, found.value, f"{found.value} ({found.source}, line {found.line})"
+
+
+def told_total(observation: Observation) -> tuple[int, int, str] | None:
+    """The GPU's memory of which the estimated graphs are the difference between two utilisations
+    (v1/worker/gpu_worker.py): estimate / (utilisation − equivalent), as far as their digits tell."""
+    estimate, equivalent = (
+        observation.count("cuda_graph_estimated_bytes"),
+        observation.get("equivalent_utilization"),
+    )
+    asked = observation.setting("gpu_memory_utilization")
+    if estimate is None or not isinstance(equivalent, Ratio) or not isinstance(asked, Fraction):
+        return None
+    least, most = asked - equivalent.high - _FOURTH, asked - equivalent.low + _FOURTH
+    if least <= 0 or estimate.low <= 0:
+        return None
+    low, high = int(estimate.low / most), int(estimate.high / least)
+    if high - low > low // _TOO_OPEN:
+        return None
+    return low, high, "memory, by the share that the estimated graphs take"
+
+
+def uncounted(settings: Settings) -> str | None:
+    """Why the cache of these settings is larger than the one that is predicted; None where it is not."""
+    method = settings.speculative_method
+    if settings.speculative_model is not None or method not in _DRAFTS_UNSEEN:
+        return None
+    return f"the {method} draft keeps a cache of its own in this pool, which is not counted: name it"
+
+
+def build_of(observation: Observation) -> Build | None:
+    """The releases that a build without a release number of its own is like; None for a release.
+
+    The planner's lines tell whose cache rules it has, the worker's whose memory rules: a build between two
+    releases may have one of each. Without lines, ``0.19.2rc1.dev134`` is on its way from 0.19 to 0.20: the
+    branch of a release is cut before its number is given, and main goes on.
+    """
+    version = observation.engine_version
+    number = None if version is None else _DEVELOPED.match(version)
+    if version is not None and number is None and not version.startswith("0.1.dev"):
+        return None
+    places = observation.places
+    own = {place: line for place, line in places.items() if place[0] != _WORKER}
+    worker = {place: line for place, line in places.items() if place[0] == _WORKER}
+    rules = nearest_release(own) or nearest_release(worker)
+    memory = nearest_release(worker) or rules
+    if rules is not None and memory is not None:
+        shown = [place for place in places if place[0] in _SHOWN] or list(places)
+        where = " and ".join({place[0]: f"{place[0]}:{places[place]}" for place in shown}.values())
+        how = "has the source lines of" if rules[1] and memory[1] else "has source lines nearest to those of"
+        both = rules[0] if rules[0] == memory[0] else f"{rules[0]} (cache) and {memory[0]} (memory)"
+        return Build(rules[0], memory[0], f"{how} {both} ({where})")
+    if number is None:
+        return None
+    following = f"0.{int(number[1]) + 1}"
+    return Build(following, following, f"is a build on the way to {following}")
 
 
 def _length(observation: Observation) -> Count | None:

@@ -36,7 +36,6 @@ TRAITS = Traits(
     at_once="as many as arrive together without one being preempted: a window or a chunk is given back as a"
     " request goes on, so only prompts under way hold their tokens in flight (v1/core/sched/scheduler.py)",
     printed_pool="blocks",
-    budget_checked=True,
     log_lines=(  # v1/core/kv_cache_utils.py
         "Available KV cache memory: {memory}",
         "GPU KV cache size: {tokens:,} tokens",

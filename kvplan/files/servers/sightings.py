@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import load_card
@@ -14,6 +17,10 @@ from kvplan.units import GIB
 
 MEMORY_SPREAD = GIB // 50
 """By how much the same GPU's total differs between drivers."""
+_VENDORS = {"cuda": "nvidia", "rocm": "amd"}
+_HOPPER = 9
+"""FlashAttention 3 is for this major compute capability alone, and 2 is taken elsewhere."""
+_ARCH = re.compile(r"(\d{1,2})(\d)[af]?", re.ASCII)
 NAMED_BY = ("model", "model_name", "served_model_name")
 
 
@@ -22,7 +29,7 @@ def model_named(observation: Observation) -> Model:
 
     Raises KvplanError(no-model | unknown-model).
     """
-    found = _names(observation)
+    found = names_in(observation)
     if not found:
         raise KvplanError(
             "no-model",
@@ -48,7 +55,8 @@ def other_model(observation: Observation, model: Model) -> str | None:
     return None if named.id == model.id else named.id
 
 
-def _names(observation: Observation) -> list[str]:
+def names_in(observation: Observation) -> list[str]:
+    """What the engine calls its model, the likeliest first: ids, folders and their last parts."""
     names: list[str] = []
     for key in NAMED_BY:
         value = observation.setting(key)
@@ -71,18 +79,29 @@ class SeenGpu:
 
 
 def gpu_of(observation: Observation) -> SeenGpu | None:
-    """The GPU that the engine named, else one whose total memory it printed.
+    """The GPU that the engine named, else one whose total memory it printed, or whose total follows from what
+    it printed.
 
-    None where neither is said, or where several kinds (architectures) have that memory. A name whose memory
+    None where none is said, or where several kinds (architectures) have that memory. A name whose memory
     is not the printed one (a slice of that GPU, say) is not taken.
     """
     printed = observation.count("total_memory_bytes")
     named = _named(observation)
     if named is not None and (printed is None or _has(named, printed)):
         return SeenGpu(named, f"{named.slug} (its name)")
-    if printed is None:
-        return None
-    fitting = [gpu for gpu in list_gpus() if _has(gpu, printed)]
+    if printed is not None:
+        fitting, how = [gpu for gpu in gpus_seen(observation) if _has(gpu, printed)], "memory"
+    else:
+        told = told_total(observation)
+        if told is None:
+            return None
+        low, high, how = told
+        fitting = [gpu for gpu in gpus_seen(observation) if _lies(gpu, low, high)]
+    return one_kind(fitting, how)
+
+
+def one_kind(fitting: list[Gpu], how: str) -> SeenGpu | None:
+    """The GPU that a list names, where all of it are of one kind; else None."""
     whole = [gpu for gpu in fitting if not gpu.is_mig_slice] or fitting
     kinds = {(gpu.vendor, gpu.arch, gpu.compute_capability) for gpu in whole}
     if len(kinds) != 1:
@@ -90,7 +109,42 @@ def gpu_of(observation: Observation) -> SeenGpu | None:
     # First the one that a family's name means: h100 is the SXM card.
     whole.sort(key=lambda gpu: (not gpu.default_for, gpu.slug))
     slugs = [gpu.slug for gpu in whole]
-    return SeenGpu(whole[0], f"{' or '.join(slugs)} ({'their' if len(slugs) > 1 else 'its'} memory)")
+    return SeenGpu(whole[0], f"{' or '.join(slugs)} ({'their' if len(slugs) > 1 else 'its'} {how})")
+
+
+def gpus_seen(observation: Observation) -> list[Gpu]:
+    """The GPUs that the words of the engine leave: of its platform, and of the compute capability that its
+    kernels are for."""
+    vendors = _VENDORS.get(str(observation.setting("platform")))
+    found = [gpu for gpu in list_gpus() if vendors is None or gpu.vendor == vendors]
+    flash = observation.setting("flash_attention")
+    if flash in (2, 3):
+        known = [gpu for gpu in found if gpu.compute_capability is not None]
+        found = (
+            [gpu for gpu in known if (gpu.compute_capability or (0,))[0] == _HOPPER]
+            if flash == 3
+            else [gpu for gpu in known if (gpu.compute_capability or (0,))[0] != _HOPPER]
+        )
+    arch = _ARCH.fullmatch(str(observation.setting("gpu_arch")))
+    if arch is not None:
+        found = [gpu for gpu in found if gpu.compute_capability == (int(arch[1]), int(arch[2]))]
+    return found
+
+
+def told_total(observation: Observation) -> tuple[int, int, str] | None:
+    """Between which bytes the GPU's memory lies, and how that is told; None where the engine's lines do
+    not."""
+    part = part_of(observation.engine, "printed")
+    found: tuple[int, int, str] | None = part.told_total(observation) if hasattr(part, "told_total") else None
+    return found
+
+
+def _lies(gpu: Gpu, low: int, high: int) -> bool:
+    """True where the GPU's memory lies between them; nvidia-smi shows up to 1.5 % more than the runtime."""
+    total, shown = gpu.memory_total_bytes, gpu.memory_nvml_bytes
+    if total is not None:
+        return low - MEMORY_SPREAD <= total <= high + MEMORY_SPREAD
+    return shown is not None and low <= shown and shown - shown * 15 // 1000 <= high
 
 
 def _has(gpu: Gpu, printed: Count) -> bool:
