@@ -64,12 +64,12 @@ def _version(package: str) -> str | None:
 
 
 def _gpus() -> dict[str, Any]:
-    from kvplan.files.gpus.nvml import read_nvml
+    from kvplan.files.gpus.machine import seen_gpus
 
     try:
-        found = read_nvml()
+        found = seen_gpus()
     except KvplanError as error:
-        return {"driver": None, "devices": [], "error": error.message}
+        return {"driver": None, "devices": [], "error": "; ".join((error.message, *error.detail))}
     devices = [
         {
             "name": gpu.name,
@@ -77,10 +77,11 @@ def _gpus() -> dict[str, Any]:
             "compute_capability": None
             if gpu.compute_capability is None
             else ".".join(str(part) for part in gpu.compute_capability),
+            "seen_by": gpu.by,
         }
-        for gpu in found.gpus
+        for gpu in found
     ]
-    return {"driver": found.driver, "devices": devices, "error": None}
+    return {"driver": found[0].driver, "devices": devices, "error": None}
 
 
 def _data() -> dict[str, Any]:

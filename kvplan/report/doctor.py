@@ -51,13 +51,14 @@ def _packages(data: Mapping[str, Any]) -> Screen:
 def _gpus(gpus: Mapping[str, Any]) -> Screen:
     if gpus["error"] is not None:
         return [line(Span("GPUs", "bold"), indent=1), *wrapped(gpus["error"], indent=1)]
-    rows: list[list[Piece]] = [[Span(f"GPUs, driver {gpus['driver']}", "bold")]]
+    driver = f", driver {gpus['driver']}" if gpus["driver"] else ""
+    rows: list[list[Piece]] = [[Span(f"GPUs{driver}", "bold")]]
     for device in gpus["devices"]:
         capability = device["compute_capability"]
         rows.append(
             [
                 device["name"],
-                size_words(device["memory_bytes"]),
+                size_words(device["memory_bytes"]) if device["memory_bytes"] is not None else "not told",
                 f"capability {capability}" if capability else "",
             ]
         )

@@ -225,10 +225,10 @@ def test_an_unlisted_gpu_by_its_memory() -> None:
 
 
 def test_the_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    monkeypatch.setattr("kvplan.files.gpus.machine.PROBES", {})
     with pytest.raises(CannotRunHere) as caught:
         sized(gpu="auto")
-    assert (caught.value.code, caught.value.exit_code) == ("missing-extra", 3)
+    assert (caught.value.code, caught.value.exit_code) == ("no-gpu", 3)
 
 
 def test_nvml_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

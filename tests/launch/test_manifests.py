@@ -344,9 +344,14 @@ def test_what_kvplan_writes_it_reads_back(name: str, target: str) -> None:
         assert plan is not None
         engine = plan.engine.partition("@")[0]
         try:
-            text = emit(plan, engine if target == "own" else target, model=load_model(plan.model))
+            written = emit(plan, engine if target == "own" else target, model=load_model(plan.model))
         except KvplanError as error:
-            pytest.skip(f"not written: {error.code}")
+            refused = error.code
+        else:
+            refused, text = "", written
+        if refused:
+            assert refused in ("no-image", "no-device", "no-checkpoint")  # emit's own tests hold these
+            continue
         launches = launches_of_text(text, engine=plan.engine)
         assert plan.settings.gpu is not None
         read_back = launched_plans(launches[:1], gpu=plan.settings.gpu.slug)[0]

@@ -77,16 +77,19 @@ def no_pool(error: KvplanError) -> str:
 
 
 APPLE = "apple"
+SMALL_MAC = 32
+"""GB, up to which macOS lets the GPU wire two thirds."""
 
 
 def _of_a_mac(gpu: Gpu) -> str:
     """What macOS lets a GPU wire differs by its release: llama.cpp prints it (ggml/src/ggml-metal,
-    recommendedMaxWorkingSetSize), and the usual default is three quarters of the memory."""
+    recommendedMaxWorkingSetSize); logs show two thirds of up to 32 GB, and three quarters of 36 to 192 GB."""
     amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
-    usual = f"{int(amount[1]) * 3 // 4}GiB" if amount else "96GiB"
+    size = int(amount[1]) if amount else 128
+    usual, share = (size * 2 // 3, "two thirds") if size <= SMALL_MAC else (size * 3 // 4, "three quarters")
     return (
         f"no pool was computed: macOS decides how much of its memory {gpu.slug} may use."
-        f" Ways out: --gpu {usual} (three quarters of {gpu.memory_marketing}, the usual default; llama.cpp"
+        f" Ways out: --gpu {usual}GiB ({share} of {size} GB, the usual default; llama.cpp"
         " prints yours as recommendedMaxWorkingSetSize); --kv-cache-memory 16GiB"
     )
 

@@ -6,34 +6,52 @@ from dataclasses import replace
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import UNLISTED, load_gpu
-from kvplan.files.gpus.nvml import read_nvml
+from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, seen_gpus
 from kvplan.gpu import Gpu
+from kvplan.units import GIB
 
 
 def first_gpu() -> Gpu:
-    """The first device: the packaged spec that has its name, else one made of what NVML says.
+    """The first GPU: the packaged spec that has its name, else one made of what was seen.
 
-    Raises CannotRunHere(missing-extra | no-driver | no-gpu).
+    Raises CannotRunHere: no-gpu; no-gpu-name (a GPU whose name no tool tells, and that is not NVIDIA's).
     """
-    found = read_nvml().gpus
-    if not found:
-        raise CannotRunHere(
-            "no-gpu",
-            "this machine has no NVIDIA GPU",
-            help="name one: --gpu h100, or its memory: --gpu 80GiB",
-        )
-    first = found[0]
+    seen = seen_gpus()[0]
     try:
-        return replace(load_gpu(first.name), memory_nvml_bytes=first.memory_bytes)
+        listed = load_gpu(seen.name)
     except KvplanError:
-        return Gpu(
-            slug=first.name.lower().replace(" ", "-"),
-            name=first.name,
-            vendor="nvidia",
-            arch=UNLISTED,
-            memory_marketing=f"{first.memory_bytes}B",
-            memory_total_bytes=None,
-            memory_nvml_bytes=first.memory_bytes,
-            bandwidth_bytes_per_second=None,
-            compute_capability=first.compute_capability,
+        return _unlisted(seen)
+    if seen.vendor == APPLE:
+        return _of_this_mac(listed, seen)
+    return listed if seen.memory_bytes is None else replace(listed, memory_nvml_bytes=seen.memory_bytes)
+
+
+def _of_this_mac(listed: Gpu, seen: SeenGpu) -> Gpu:
+    """A chip is sold with several memories: this machine's counts, and the limit where the owner set one."""
+    memory = f"{(seen.memory_bytes or 0) // GIB} GB"
+    slug = listed.slug.rpartition("-")[0] + "-" + memory.replace(" ", "").lower()
+    return replace(listed, slug=slug, memory_marketing=memory, memory_total_bytes=seen.limit_bytes)
+
+
+def _unlisted(seen: SeenGpu) -> Gpu:
+    if seen.vendor not in (NVIDIA, APPLE) or seen.memory_bytes is None:
+        amount = "" if seen.memory_bytes is None else f" with {seen.memory_bytes / GIB:.1f} GiB"
+        raise CannotRunHere(
+            "no-gpu-name",
+            f"{seen.by} tells of {seen.name}{amount}, which is no GPU that kvplan knows",
+            help="name it: --gpu mi300x, as `kvplan gpus` lists it",
         )
+    mac = seen.vendor == APPLE
+    return Gpu(
+        slug=seen.name.lower().replace(" ", "-"),
+        name=seen.name,
+        vendor=seen.vendor,
+        arch="Apple silicon" if mac else UNLISTED,
+        memory_marketing=f"{seen.memory_bytes // GIB} GB" if mac else f"{seen.memory_bytes}B",
+        memory_total_bytes=seen.limit_bytes if mac else None,
+        memory_nvml_bytes=None if mac else seen.memory_bytes,
+        bandwidth_bytes_per_second=None,
+        compute_capability=seen.compute_capability,
+        device_target="metal" if mac else None,
+        is_unified_memory=mac,
+    )
