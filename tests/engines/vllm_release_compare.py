@@ -13,7 +13,7 @@ from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
 from tests.engines.vllm_cases import Case
-from tests.engines.vllm_compare import figures, gpu_of
+from tests.engines.vllm_compare import figures, gpu_of, without_flashinfer
 
 CRASHES = (
     "AttributeError", "KeyError", "TypeError", "ImportError", "ModuleNotFoundError", "OSError",
@@ -55,6 +55,8 @@ def verdict(case: Case, answer: dict[str, Any], release: str) -> tuple[str, dict
     except KvplanError as error:
         return "differs", {"refused": (error.message, answer.get("refused", "answered"))}
     said = result.refusal.message if result.refusal is not None else None
+    if without_flashinfer(answer.get("refused", ""), result):
+        return "refused", {}
     if "refused" in answer or said is not None:
         agreed = "refused" in answer and said is not None
         return ("refused", {}) if agreed else ("differs", {"refused": (said, answer.get("refused"))})

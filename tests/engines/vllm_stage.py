@@ -1,4 +1,4 @@
-"""A stage set on which vLLM 0.32 believes that it runs on an NVIDIA GPU: no driver, no kernels, no weights.
+"""A stage set on which vLLM believes that it runs on an NVIDIA or AMD GPU: no driver, no kernels, no weights.
 
 Only for asking its planner: model classes are built on torch's meta device, nothing is ever launched.
 Imported by `vllm_ask` inside a process of its own, because none of this can be undone.
@@ -18,23 +18,36 @@ from dataclasses import dataclass
 from typing import Any
 
 GIB = 2**30
+WITH_FLASHINFER = ("cutlass", "cuda", "quack", "tilelang", "flashinfer", "flashinfer_cubin")
+AMD_ONLY = ("aiter", "flash_attn")
+"""Packages of the image for AMD GPUs."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What vLLM asks of a device. flash_attention: the FlashAttention builds that run there."""
+    """What vLLM asks of a device. flash_attention: the FlashAttention builds that run there; target: AMD's
+    name of the architecture, empty for NVIDIA; packages: whose imports succeed and bring nothing."""
 
     name: str
     capability: tuple[int, int]
     memory_bytes: int
     flash_attention: tuple[int, ...]
+    target: str = ""
+    packages: tuple[str, ...] = ("cutlass", "cuda", "quack", "tilelang")
 
 
 CARDS = {
     "h100": Card("NVIDIA H100 80GB HBM3", (9, 0), 79 * GIB, (2, 3)),
     "a100": Card("NVIDIA A100-SXM4-80GB", (8, 0), 79 * GIB, (2,)),
+    "a100-flashinfer": Card("NVIDIA A100-SXM4-80GB", (8, 0), 79 * GIB, (2,), packages=WITH_FLASHINFER),
+    "rtx-3090": Card("NVIDIA GeForce RTX 3090", (8, 6), 23 * GIB, (2,), packages=WITH_FLASHINFER),
+    "t4": Card("Tesla T4", (7, 5), 14 * GIB, (), packages=WITH_FLASHINFER),
+    "v100": Card("Tesla V100-SXM2-32GB", (7, 0), 31 * GIB, (), packages=WITH_FLASHINFER),
+    "rtx-pro-6000": Card("NVIDIA RTX PRO 6000 Blackwell", (12, 0), 95 * GIB, (2,), packages=WITH_FLASHINFER),
     "l40s": Card("NVIDIA L40S", (8, 9), 44 * GIB, (2,)),
     "b200": Card("NVIDIA B200", (10, 0), 178 * GIB, (2, 4)),
+    "mi300x": Card("AMD Instinct MI300X", (9, 4), 191 * GIB, (), "gfx942", AMD_ONLY),
+    "mi355x": Card("AMD Instinct MI355X", (9, 5), 287 * GIB, (), "gfx950", AMD_ONLY),
 }
 COMPILED = (
     "vllm._C_stable_libtorch",
@@ -44,7 +57,6 @@ COMPILED = (
     "vllm._flashmla_extension_C",
     "vllm.third_party.flashmla.flash_mla_interface",
 )
-CUDA_ONLY = ("cutlass", "cuda", "quack", "tilelang")
 
 
 class _PropType(type):
@@ -88,12 +100,15 @@ class PropModule(types.ModuleType):
 
 
 class _PropFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of CUDA-only packages succeed and bring nothing."""
+    """Imports of packages that need a GPU succeed and bring nothing."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self.packages = packages
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.split(".")[0] in CUDA_ONLY:
+        if fullname.split(".")[0] in self.packages:
             return importlib.machinery.ModuleSpec(fullname, self)
         return None
 
@@ -126,7 +141,10 @@ def _put_modules(card: Card) -> None:
     )
     for leaf in leaves:
         sys.modules[root + leaf] = PropModule(root + leaf, **flash)
-    sys.meta_path.append(_PropFinder())
+    sys.meta_path.append(_PropFinder(card.packages))
+    if "flashinfer" in card.packages:
+        sized = PropModule("flashinfer.utils", get_trtllm_gen_multi_ctas_kv_counter_bytes=lambda *a, **k: 0)
+        sys.modules["flashinfer.utils"] = sized
     try:
         importlib.import_module("torchvision")
     except Exception:
@@ -195,6 +213,7 @@ def _device_answers(card: Card) -> None:
         name=card.name,
         total_memory=card.memory_bytes,
         is_integrated=False,
+        gcnArchName=card.target,
         shared_memory_per_block_optin=232448,
         warp_size=32,
     )
@@ -225,11 +244,16 @@ def _triton_driver(card: Card) -> None:
     target = importlib.import_module("triton.backends.compiler").GPUTarget
     driver = importlib.import_module("triton.runtime.driver").driver
     for name, backend in backends.items():
-        backend.driver.is_active = staticmethod(lambda nvidia=name == "nvidia": nvidia)
+        own = name == ("amd" if card.target else "nvidia")
+        backend.driver.is_active = staticmethod(lambda own=own: own)
     facts = {"max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": 32}
     stand_in = types.SimpleNamespace(
         utils=types.SimpleNamespace(get_device_properties=lambda device: facts),
-        get_current_target=lambda: target("cuda", card.capability[0] * 10 + card.capability[1], 32),
+        get_current_target=lambda: (
+            target("hip", card.target, 64)
+            if card.target
+            else target("cuda", card.capability[0] * 10 + card.capability[1], 32)
+        ),
         get_current_device=lambda: 0,
         get_device_capability=lambda *args: card.capability,
         get_active_torch_device=lambda: torch.device("meta"),
@@ -249,6 +273,22 @@ def _named_vllm() -> None:
     importlib.metadata.version = version
 
 
+def _platform_of(card: Card) -> type[Any]:
+    """vLLM's own class for the vendor; AMD's asks its management library as it is imported."""
+    if not card.target:
+        return importlib.import_module("vllm.platforms.cuda").CudaPlatformBase  # type: ignore[no-any-return]
+    sys.modules["amdsmi"] = PropModule(
+        "amdsmi",
+        AmdSmiException=type("AmdSmiException", (Exception,), {}),
+        amdsmi_init=lambda *args: None,
+        amdsmi_shut_down=lambda *args: None,
+        amdsmi_get_processor_handles=lambda: [0],
+        amdsmi_get_gpu_asic_info=lambda handle: {"target_graphics_version": card.target},
+        amdsmi_get_gpu_memory_total=lambda handle, kind: card.memory_bytes,
+    )
+    return importlib.import_module("vllm.platforms.rocm").RocmPlatform  # type: ignore[no-any-return]
+
+
 def set_stage(card_name: str) -> None:
     """Before anything else of vLLM is imported."""
     card = CARDS[card_name]
@@ -259,10 +299,11 @@ def set_stage(card_name: str) -> None:
 
     platforms.vllm_version_matches_substr = lambda text: False
     _triton_driver(card)
-    for name in ("_C", "_moe_C"):  # older platform files import them
+    for name in ("_C", "_moe_C", "_rocm_C"):  # older platform files import them
         if importlib.util.find_spec(f"vllm.{name}") is None:
             sys.modules[f"vllm.{name}"] = types.ModuleType(f"vllm.{name}")
-    from vllm.platforms.cuda import CudaPlatformBase
+    _device_answers(card)
+    base = _platform_of(card)
     from vllm.platforms.interface import DeviceCapability
 
     def at_least(wanted: tuple[int, int] | int) -> bool:
@@ -286,9 +327,8 @@ def set_stage(card_name: str) -> None:
         "import_kernels": lambda cls: None,
         "is_arch_support_pdl": lambda cls: False,
     }
-    platform = type("StagePlatform", (CudaPlatformBase,), {n: classmethod(f) for n, f in answers.items()})
+    platform = type("StagePlatform", (base,), {n: classmethod(f) for n, f in answers.items()})
     platforms._current_platform = platform()
-    _device_answers(card)
     import vllm.utils.import_utils as import_utils
 
     import_utils.has_deep_gemm = lambda: True

@@ -5,8 +5,11 @@ in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU a
 
 Assumed installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM; FlashAttention 4 on
 Hopper, which serves heads beyond 256 there, is not (such layers take Triton and blocks of 16).
-FlashInfer is taken only where nothing else serves (nvfp4): on a Blackwell data-centre card a full install
-prefers FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which ``--attention-backend`` selects.
+FlashInfer is installed with every image and wheel for CUDA, and is taken here where nothing else serves:
+nvfp4, fp8 on GPUs before 8.9, sparse latents in fp8_e4m3 on Hopper and all of them on 12.x. A full install
+prefers it in more places, which changes no byte of a token: for fp8 on 8.9 and 12.x in the same blocks of 16,
+on a Blackwell data-centre card FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which
+``--attention-backend`` selects. AMD's selection is in `kvplan.engines.vllm.rocm`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from itertools import product
 from math import lcm
 
+from kvplan.engines.vllm.backend_rows import row_of
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError, did_you_mean
@@ -75,6 +79,12 @@ BACKENDS: dict[str, Backend] = {
         Backend("TRITON_FLASH_ATTN"),
         Backend("FLEX_ATTENTION"),
         Backend("ROCM_ATTN"),
+        _only("ROCM_AITER_FA", 16, 32),
+        Backend("ROCM_AITER_UNIFIED_ATTN", preferred=64),
+        Backend("ROCM_AITER_MLA", (1,)),
+        Backend("ROCM_AITER_TRITON_MLA", (1,)),
+        Backend("ROCM_AITER_MLA_SPARSE", (16,), exact=(1,)),
+        Backend("ROCM_V32_INDEXER", (16,), exact=(1,)),
         _only("FLASHINFER", 16, 32, 64),
         _only("TURBOQUANT", 16, 32, 64, 128),
         Backend("FLASH_ATTN_MLA"),
@@ -86,12 +96,14 @@ BACKENDS: dict[str, Backend] = {
         Backend("FLASHMLA_SPARSE", (64,)),
         Backend("FLASHINFER_MLA_SPARSE", (32,)),
         Backend("FLASHINFER_MLA_SPARSE_SM120", (64,)),
+        Backend("FLASHINFER_MLA_SPARSE_SM90", (64,)),
         _only("DEEPSEEK_V32_INDEXER", 64),
         _only("MINIMAX_M3_SPARSE", 128),
         _only("MINIMAX_M3_INDEXER", 128),
         Backend("DEEPSEEK_SPARSE_SWA", (32,), preferred=256),
         _only("DEEPSEEK_V4_INDEXER", 256),
         _only("FLASHMLA_SPARSE_DSV4", 256),
+        _only("FLASHINFER_MLA_SPARSE_DSV4", 256),
         Backend("CompressorBackend", (1,)),
     )
 }
@@ -105,7 +117,8 @@ class NoBackendError(Exception):
 @record()
 class Ask:
     """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's
-    (block sizes are asked once for the whole model); chosen: what the user named."""
+    (block sizes are asked once for the whole model); chosen: what the user named; cross: the layer reads an
+    encoder's output, encoded: some layer of the model does."""
 
     device: Device
     kv: str
@@ -121,7 +134,10 @@ class Ask:
     chosen: str | None = None
     num_heads: int = 0
     windowed: bool = False
+    cross: bool = False
+    encoded: bool = False
     rules: Rules = rules_of(VERSIONS[-1])
+    version: str = VERSIONS[-1]
 
     @property
     def quantized(self) -> bool:
@@ -136,8 +152,6 @@ def attention_backend(ask: Ask) -> Backend:
     """The backend of a layer with K and V. Raises NoBackendError."""
     if ask.chosen is not None:
         return _chosen(ask)
-    if ask.device.vendor == "amd":
-        return BACKENDS["ROCM_ATTN"]
     if ask.kv.startswith("turboquant_"):
         if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
             raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
@@ -160,6 +174,8 @@ def attention_backend(ask: Ask) -> Backend:
     if flash is not None:
         return flash
     if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
+        if not triton_runs_fp8(ask, "Triton attention") and _flashinfer_serves(ask):
+            return BACKENDS["FLASHINFER"]
         triton_takes_fp8(ask, "Triton attention")
         if ask.block_size is None or ask.block_size % 16 == 0:
             return BACKENDS["TRITON_ATTN"]
@@ -178,9 +194,25 @@ def _nvfp4(ask: Ask) -> Backend:
     return BACKENDS["FLASHINFER"]
 
 
-def triton_takes_fp8(ask: Ask, which: str) -> None:
+def _flashinfer_serves(ask: Ask) -> bool:
+    """FLASHINFER takes the layer, by its own row of the release; sinks need kernels of 9.0 and newer."""
+    row = row_of("FLASHINFER", ask.version)
+    if row is None or ask.sinks or ask.mm_prefix or ask.cross or ask.v_head_dim != ask.head_dim:
+        return False
+    fits = row.takes_width(ask.head_dim) and row.takes_kv(ask.kv) and row.runs_on(ask.device.capability)
+    sizes = ask.block_size is None or BACKENDS["FLASHINFER"].accepts(ask.block_size)
+    return fits and sizes and ask.dtype in row.dtypes.split(",")
+
+
+def triton_runs_fp8(ask: Ask, which: str) -> bool:
+    """Whether Triton's kernels of the release run with the cache on the GPU."""
     checks = ask.rules.latent_checks_fp8 if "MLA" in which else ask.rules.triton_checks_fp8
-    if checks and ask.kv.startswith("fp8") and ask.device.capability < (8, 9):
+    return not (checks and ask.kv.startswith("fp8") and ask.device.capability < (8, 9))
+
+
+def triton_takes_fp8(ask: Ask, which: str) -> None:
+    """Raises NoBackendError where `triton_runs_fp8` says no."""
+    if not triton_runs_fp8(ask, which):
         raise NoBackendError(
             f"FP8 KV cache is not supported by the {which} backend on {ask.device.name} "
             f"(compute capability {ask.device.capability[0]}.{ask.device.capability[1]}; 8.9 is needed)"

@@ -10,7 +10,9 @@ compressor's states, in the order in which the classes register them.
 from __future__ import annotations
 
 from kvplan.dtypes import FLOAT32
-from kvplan.engines.vllm.backends import NoBackendError
+from kvplan.engines.vllm.backend_rows import row_of
+from kvplan.engines.vllm.backends import BACKENDS, Backend, NoBackendError
+from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Store
@@ -22,6 +24,21 @@ STRIDE = 576
 WINDOW_BLOCK = 64
 # Tokens of one block of compressor states: four (or eight) states fill about one compressed page.
 STATE_BLOCK = {4: 4, 128: 8}
+
+
+def compressed_backend(device: Device, kv: str, version: str) -> Backend:
+    """FlashMLA's kernels; on 12.x FlashInfer's, of the same records, in the releases that have them; on AMD
+    GPUs their like, of the same records and blocks (vllm/models/deepseek_v4/nvidia/model.py, amd/rocm.py).
+
+    Raises NoBackendError.
+    """
+    name = "FLASHMLA_SPARSE_DSV4"
+    if device.vendor == "nvidia" and device.major == 12:
+        name = "FLASHINFER_MLA_SPARSE_DSV4"
+    row = row_of(name, version)
+    if not kv.startswith("fp8") or (device.major == 12 and not (row and row.runs_on(device.capability))):
+        raise NoBackendError(f"DeepSeek-V4's kernels do not run with {kv} on {device.name}")
+    return BACKENDS[name]
 
 
 def record_bytes(part: CompressedAttention) -> int:

@@ -23,13 +23,15 @@ NO_LENGTH_DEFAULT = 2048
 
 @record()
 class Device:
-    """What the rules ask of a GPU; ``assumed`` where the user named none."""
+    """What the rules ask of a GPU; ``assumed`` where the user named none. target: AMD's name of what it runs
+    code for (gfx942), from which vLLM derives a capability."""
 
     name: str
     memory_bytes: int
     capability: tuple[int, int]
     vendor: str = "nvidia"
     assumed: bool = False
+    target: str = ""
 
     @property
     def major(self) -> int:
@@ -38,6 +40,15 @@ class Device:
 
 ASSUMED = Device("h100-sxm-80gb", 79 * GIB, (9, 0), assumed=True)
 _CUDA_LIKE = ("nvidia", "amd")
+ROCM_CAPABILITIES = {
+    "gfx90a": (9, 0),
+    "gfx942": (9, 4),
+    "gfx950": (9, 5),
+    "gfx1100": (11, 0),
+    "gfx1200": (12, 0),
+    "gfx1201": (12, 0),
+}
+"""vllm/platforms/rocm.py, _capability_from_gcn_arch."""
 
 
 def device_of(gpu: Gpu | None) -> Device:
@@ -51,8 +62,9 @@ def device_of(gpu: Gpu | None) -> Device:
             help="choose an NVIDIA or AMD GPU",
         )
     memory = gpu.memory_total_bytes or gpu.memory_nvml_bytes or parse_bytes(gpu.memory_marketing)
-    # AMD's backends are not described here; block sizes and defaults are those of a current NVIDIA card.
-    return Device(gpu.name, memory, gpu.compute_capability or (9, 0), gpu.vendor.lower())
+    target = gpu.device_target or ""
+    capability = gpu.compute_capability or ROCM_CAPABILITIES.get(target, (9, 0))
+    return Device(gpu.name, memory, capability, gpu.vendor.lower(), target=target)
 
 
 def model_dtype(model: Model, settings: Settings, device: Device, *, pooling: bool) -> Packing:

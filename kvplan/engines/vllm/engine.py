@@ -32,6 +32,7 @@ from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
+from kvplan.engines.vllm.rocm import AITER_TARGETS
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.versions import FIRST_ASKED, VERSIONS, rules_of
@@ -219,7 +220,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     rules = rules_of(version)
     resolved = resolve(model, settings, rules)
     refusal = refusal_of(model, settings, resolved, version)
-    served = Served(model, resolved, rules)
+    served = Served(model, resolved, rules, version)
     built: Built | None = None
     plan: Plan | None = None
     if refusal is None or refusal.code == "max-model-len":
@@ -299,7 +300,10 @@ def _warnings(
             if not BACKENDS[name].accepts(size)
         ]
     if resolved.device.vendor == "amd":
-        found.append("AMD GPUs: the default backend's block sizes, not checked against an engine")
+        if resolved.device.target not in AITER_TARGETS:
+            found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
+        elif parse_version(version)[:2] < parse_version(FIRST_ASKED):
+            found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
     if resolved.device.major == 10 and resolved.attention_backend is None:
         found.append(
             "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvplan.engines.vllm.backend_rows import row_of
 from kvplan.engines.vllm.backends import (
     BACKENDS,
     Ask,
@@ -68,6 +69,10 @@ def _sparse_latent(ask: Ask) -> list[str]:
             names.append("FLASH_ATTN_MLA_SPARSE")
         if flashmla and ask.kv in _FLASHMLA_SPARSE:
             names.append("FLASHMLA_SPARSE")
+        if _row_serves(ask, "FLASHINFER_MLA_SPARSE_SM90"):
+            names.append("FLASHINFER_MLA_SPARSE_SM90")
+    if major == 12 and _row_serves(ask, "FLASHINFER_MLA_SPARSE_SM120"):
+        names.append("FLASHINFER_MLA_SPARSE_SM120")
     if major == 10:
         if ask.fp8 or not ask.quantized:
             names.append("FLASHINFER_MLA_SPARSE")
@@ -76,6 +81,17 @@ def _sparse_latent(ask: Ask) -> list[str]:
         if not ask.quantized and ask.num_heads > 16:
             names.reverse()
     return names
+
+
+def _row_serves(ask: Ask, name: str) -> bool:
+    """A backend of FlashInfer's, by its own row of the release."""
+    row = row_of(name, ask.version)
+    return (
+        row is not None
+        and row.takes_width(ask.head_dim)
+        and row.takes_kv(ask.kv)
+        and ask.dtype in row.dtypes.split(",")
+    )
 
 
 def stored_latent(ask: Ask, backend: Backend) -> str:

@@ -16,7 +16,7 @@ from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
-from kvplan.engines.vllm.states import served_state, state_spec
+from kvplan.engines.vllm.states import flashinfer_gdn, served_state, state_spec
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
@@ -136,8 +136,10 @@ def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: i
         chunk = lcm(mamba_chunk(served), step)
         size = max(block, chunk * ceil_div(ceil_div(state_bytes, per_token), chunk))
         return size, size * per_token
-    gdn = any(isinstance(part, GatedDeltaNet) for part in served.state_parts())
-    if gdn and served.rules.gdn_checkpoint and served.resolved.mamba_mode == "align":
+    gdn = any(
+        isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part) for part in served.state_parts()
+    )
+    if gdn and served.resolved.mamba_mode == "align":
         step = lcm(step, GDN_CHECKPOINT_STEP)
     size = step * ceil_div(state_bytes, step * per_token)
     if served.rules.aligned_kernels:

@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
-from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, NoBackendError, attention_backend
-from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS
+from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, attention_backend
+from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend
 from kvplan.engines.vllm.latent import latent_backend
 from kvplan.engines.vllm.resolve import (
     Resolved,
@@ -16,12 +16,14 @@ from kvplan.engines.vllm.resolve import (
     keeps_latent,
     lead_attention,
 )
+from kvplan.engines.vllm.rocm import rocm_backend, rocm_latent
 from kvplan.engines.vllm.specs import state_bytes_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
+    CrossAttention,
     FullAttention,
     Kind,
     MultiHeadLatentAttention,
@@ -47,8 +49,8 @@ def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
 class Served:
     """One model under one set of resolved settings."""
 
-    def __init__(self, model: Model, resolved: Resolved, rules: Rules) -> None:
-        self.model, self.resolved, self.rules = model, resolved, rules
+    def __init__(self, model: Model, resolved: Resolved, rules: Rules, version: str) -> None:
+        self.model, self.resolved, self.rules, self.version = model, resolved, rules, version
         lead = lead_attention(model)
         self.model_head_dim = head_width(self.as_served(lead)) if lead is not None else 0
         self.lead = None if lead is None else self.as_served(lead)
@@ -136,7 +138,10 @@ class Served:
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
             windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
+            cross=isinstance(part, CrossAttention),
+            encoded=self.encoder_decoder,
             rules=self.rules,
+            version=self.version,
         )
 
     def backend(self, part: Part, layer: Layer, word: str) -> Backend | None:
@@ -144,21 +149,19 @@ class Served:
         if part.kind is Kind.STATE:
             return None
         if isinstance(part, SparseIndexer):
+            if self.resolved.device.vendor == "amd" and not beside_heads(layer):
+                return BACKENDS["ROCM_V32_INDEXER"]
             return BACKENDS["MINIMAX_M3_INDEXER" if beside_heads(layer) else "DEEPSEEK_V32_INDEXER"]
         if isinstance(part, FullAttention) and beside_heads(layer):
             return BACKENDS["MINIMAX_M3_SPARSE"]
         if isinstance(part, CompressedAttention):
-            if self.resolved.device.major == 12 or not self.resolved.kv.startswith("fp8"):
-                raise NoBackendError(
-                    f"DeepSeek-V4's kernels do not run with {self.resolved.kv} on {self.resolved.device.name}"
-                )
-            return BACKENDS["FLASHMLA_SPARSE_DSV4"]
+            return compressed_backend(self.resolved.device, self.resolved.kv, self.version)
         sparse = any(isinstance(other, SparseIndexer) for other in layer.parts) or self.sparse_model
         key = (part, word)
         if key not in self._backends:
             ask = self.ask(part, word)
             latent = isinstance(part, MultiHeadLatentAttention)
-            self._backends[key] = latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
+            self._backends[key] = _chosen_by_platform(ask, latent=latent, sparse=sparse)
         return self._backends[key]
 
     @property
@@ -169,6 +172,11 @@ class Served:
             return resolved.attention_backend
         widths = {head_width(part) for run in self.model.runs for part in self.parts(run.layer)}
         return "TRITON_ATTN" if len(widths) > 1 and resolved.device.major != 10 else None
+
+    @property
+    def encoder_decoder(self) -> bool:
+        """Some layers read an encoder's output."""
+        return any(isinstance(part, CrossAttention) for run in self.model.runs for part in run.layer.parts)
 
     @property
     def sparse_model(self) -> bool:
@@ -183,7 +191,7 @@ class Served:
                 backend = self.backend(part, layer, self.kv_word(index))
                 if backend is not None and backend not in found:
                     found.append(backend)
-        if BACKENDS["FLASHMLA_SPARSE_DSV4"] in found:
+        if any(backend.name.endswith("_DSV4") for backend in found):
             found += [BACKENDS[name] for name in COMPRESSED_BACKENDS]
         return found
 
@@ -198,6 +206,13 @@ class Served:
     def token_bytes(self, part: Part, word: str) -> int:
         """Bytes of one token in one layer on one rank."""
         return state_bytes_of(rank_terms(part, self.store(word), self.resolved.tp))
+
+
+def _chosen_by_platform(ask: Ask, *, latent: bool, sparse: bool) -> Backend:
+    """What the platform's class selects (vllm/platforms/cuda.py, rocm.py)."""
+    if ask.device.vendor == "amd":
+        return rocm_latent(ask, sparse=sparse) if latent else rocm_backend(ask)
+    return latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
 
 
 def beside_heads(layer: Layer) -> bool:

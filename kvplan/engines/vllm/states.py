@@ -78,4 +78,12 @@ def _checkpoints(served: Served, part: Part) -> int:
     if isinstance(part, KimiDeltaAttention):
         k3 = (served.model.architecture or "").startswith("KimiK3")
         return int(served.rules.kda_checkpoint and k3 and flash_kda(served, part))
-    return int(isinstance(part, GatedDeltaNet) and served.rules.gdn_checkpoint)
+    return int(isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part))
+
+
+def flashinfer_gdn(served: Served, part: GatedDeltaNet) -> bool:
+    """FlashInfer prefills and exports checkpoints: Hopper, and Blackwell with keys of 128; elsewhere Triton,
+    which does not (layers/mamba/gdn/qwen_gdn_linear_attn.py, _resolve_gdn_prefill_backend)."""
+    device = served.resolved.device
+    runs = device.capability == (9, 0) or (device.major in (10, 12) and part.k_head_dim == 128)
+    return served.rules.gdn_checkpoint and device.vendor == "nvidia" and runs

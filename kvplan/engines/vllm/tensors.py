@@ -74,7 +74,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     result, pool = pooled(Vllm(), model, settings, version)
     rules = rules_of(version)
     resolved = resolve(model, settings, rules)
-    built = build(Served(model, resolved, rules))
+    built = build(Served(model, resolved, rules, version))
     plan = make_plan(resolved, rules, built)
     if rank.stage >= resolved.pp:
         raise KvplanError("bad-rank", f"there are {resolved.pp} pipeline stages, no stage {rank.stage}")

@@ -1,0 +1,75 @@
+"""Which attention backend runs where: as each release's own code says (scripts/record_backends.py)."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import Counter
+
+import pytest
+
+import kvplan
+from kvplan.engines.vllm.backend_rows import backend_rows, read_rows, row_of, rows_text
+from tests.engines.vllm_backend_cases import RELEASES, backend_cases
+from tests.engines.vllm_release_compare import verdict
+from tests.recorded import record
+
+SHARE = 1 if os.environ.get("KVPLAN_LAWS") == "all" else 6
+RECORD = record("vllm_backends")
+CASES = {case.name: case for case in backend_cases()}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_gpu_as_the_release_answers(release: str) -> None:
+    """Blocks, bytes, tokens, groups on gfx942, gfx950, 7.0, 7.5, 8.0, 8.6 and 12.0; refusals are refused."""
+    counts: Counter[str] = Counter()
+    wrong = {}
+    for case, entry in zip(CASES.values(), RECORD[release], strict=True):
+        if zlib.crc32(f"{release} {case.name}".encode()) % SHARE:
+            continue
+        word, why = verdict(case, entry["answer"], release)
+        counts[word] += 1
+        if why:
+            wrong[case.name] = why
+    assert not wrong
+    assert counts["equal"] >= 100 // SHARE
+
+
+def test_the_recorded_cases_are_those_of_today() -> None:
+    for release in RELEASES:
+        assert [(entry["gpu"], entry["options"]) for entry in RECORD[release]] == [
+            (case.gpu, case.options) for case in CASES.values()
+        ]
+
+
+def test_an_fp8_cache_on_ampere_goes_to_flashinfer() -> None:
+    """Triton refuses it since 0.24; every image has FlashInfer, whose own row takes 8.0 and 8.6."""
+    for gpu in ("a100-sxm-80gb", "rtx-3090", "a10g"):
+        for version in ("0.24", "0.28", "0.33"):
+            result = kvplan.size("llama-3.1-8b", engine=f"vllm@{version}", gpu=gpu, kv_cache_dtype="fp8",
+                                 max_model_len=8192)  # fmt: skip
+            assert result.refusal is None
+            assert result.settings["attention_backend"] == "FLASHINFER"
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [("gpt-oss-20b", "Triton"), ("deepseek-v2-lite", "Triton MLA"), ("phi-3-mini-4k", "Triton")],
+)
+def test_what_flashinfer_does_not_take_stays_refused(model: str, why: str) -> None:
+    """Sinks, latents, heads of 96: on 8.0 only Triton is left, which says no."""
+    result = kvplan.size(model, engine="vllm@0.33", gpu="a100-sxm-80gb", kv_cache_dtype="fp8")
+    assert result.refusal is not None
+    assert why in result.refusal.message
+
+
+def test_the_table_reads_back() -> None:
+    rows = [row for rows in backend_rows().values() for row in rows]
+    assert sorted(read_rows(rows_text(rows))) == sorted(rows)
+    assert row_of("FLASHINFER_MLA_SPARSE_SM90", "0.29") is None
+    sparse = row_of("FLASHINFER_MLA_SPARSE_SM90", "0.30")
+    assert sparse is not None
+    assert sparse.runs_on((9, 0))
+    assert not sparse.runs_on((8, 0))
+    assert sparse.takes_kv("fp8_e4m3")
+    assert sparse.block_sizes() == ((64,), (), None)
