@@ -12,7 +12,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
 from kvplan.files.gpus.find import list_gpus
 from kvplan.planning.ask import REQUESTS, SEQS, Ask
-from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.found import Searched
 from kvplan.planning.search import search
 from kvplan.planning.space import classes
@@ -36,7 +36,7 @@ def whole_catalogue() -> Ask:
         offers=tuple(Offer(gpu) for gpu in list_gpus() if not gpu.is_mig_slice),
         shapes=(Shape(7168, 1024),),
         lengths=LENGTHS,
-        laws=compiled_laws(choice, Settings()) or AskedLaws(),
+        laws=compiled_laws(choice, Settings()) or AskedCapacityModels(),
         objective=REQUESTS,
         max_gpus=8,
     )
@@ -81,4 +81,4 @@ def peers_question() -> float:
 
 def judged(found: Searched) -> int:
     """Candidates that no rule refused for every GPU."""
-    return found.considered - sum(one.candidates for one in found.fallen if one.offer is None)
+    return found.considered - sum(one.candidates for one in found.rejected if one.offer is None)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.law import Fell, Laws, Room
+from kvplan.engines.budget.law import Capacity, CapacityModels, Rejection
 from kvplan.engines.budget.sharing import Sharing
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -58,7 +58,7 @@ class Demand(NamedTuple):
     shape: Shape
 
 
-SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Fell]
+SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Rejection]
 """The speed of an engine under so much; TTFT and TPOT never fall as requests rise."""
 
 
@@ -92,7 +92,7 @@ class Ask:
     offers: tuple[Offer, ...]
     shapes: tuple[Shape, ...]
     lengths: tuple[int, ...]
-    laws: Laws
+    laws: CapacityModels
     requests: int = 1
     base: Settings = Settings()
     seqs: tuple[int, ...] = SEQS
@@ -180,11 +180,11 @@ class Ask:
         """Whether requests have something in common that an engine might hold once."""
         return self.prefix > 0 or self.samples > 1
 
-    def plain(self, room: Room) -> bool:
+    def plain(self, room: Capacity) -> bool:
         """Whether the requests are of one shape, share nothing in that room, and may take all of it."""
         return len(self.shapes) == 1 and not self.headroom and not self.kept and self.sharing(room).apart
 
-    def free(self, room: Room) -> Fraction:
+    def free(self, room: Capacity) -> Fraction:
         """The share of that room that requests may take."""
         if self.kept > room.pool_bytes:
             return Fraction(0)
@@ -212,7 +212,7 @@ class Ask:
         longest = max(shape.tokens for shape in (*shapes, *(one.shape for one in also)))
         return replace(self, shapes=shapes, also=also, lengths=(longest,))
 
-    def sharing(self, room: Room) -> Sharing:
+    def sharing(self, room: Capacity) -> Sharing:
         """What of the prompts that room holds once."""
         longest = max(shape.input_tokens for shape in self.shapes)
         return Sharing(room.block, min(self.prefix, longest), self.samples, room.dropped)

@@ -1,4 +1,4 @@
-"""The law that every engine obeys: its own answer, asked once for each start and length."""
+"""The capacity model of any engine: its own answer, asked once for each start and length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.law import Fell, Room, weights_alone
+from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.sharing import Taken, block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -16,34 +16,38 @@ from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 
-Answer = SizeResult | Fell
+Answer = SizeResult | Rejection
 
 
-class AskedLaws:
-    """Laws that ask `kvplan.questions.ask`; every GPU is a kind of its own."""
+class AskedCapacityModels:
+    """Capacity models that ask `kvplan.questions.ask`; every GPU is a kind of its own."""
 
     def __init__(self) -> None:
-        self._laws: dict[Hashable, AskedLaw] = {}
+        self._laws: dict[Hashable, AskedCapacityModel] = {}
 
     def kind(self, gpu: Gpu, choice: Choice, settings: Settings) -> Hashable:
         return gpu
 
-    def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> AskedLaw:
+    def law(
+        self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable
+    ) -> AskedCapacityModel:
         key = (model, choice.engine.name, choice.version, choice.asked, settings, kind)
         if key not in self._laws:
-            self._laws[key] = AskedLaw(model, choice, settings)
+            self._laws[key] = AskedCapacityModel(model, choice, settings)
         return self._laws[key]
 
 
-class AskedLaw:
+class AskedCapacityModel:
     """One class on one GPU."""
 
     def __init__(self, model: Model, choice: Choice, settings: Settings) -> None:
         self._model, self._choice = model, choice
         self._settings = replace(settings, requests=1, tokens=None)
-        self._rooms: dict[tuple[int, int, bool], Room | Fell] = {}
+        self._rooms: dict[tuple[int, int, bool], Capacity | Rejection] = {}
 
-    def room(self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False) -> Room | Fell:
+    def room(
+        self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
+    ) -> Capacity | Rejection:
         key = (max_num_seqs, max_model_len, safe)
         if key not in self._rooms:
             settings = replace(
@@ -52,18 +56,18 @@ class AskedLaw:
             self._rooms[key] = self._room(settings, safe=safe)
         return self._rooms[key]
 
-    def _room(self, settings: Settings, *, safe: bool) -> Room | Fell:
+    def _room(self, settings: Settings, *, safe: bool) -> Capacity | Rejection:
         found = self._ask(settings)
-        if isinstance(found, Fell):
+        if isinstance(found, Rejection):
             return found
         if safe and found.budget is not None:
             settings = replace(settings, kv_cache_memory=found.budget.kv_pool_low_bytes)
             found = self._ask(settings)
-            if isinstance(found, Fell):
+            if isinstance(found, Rejection):
                 return found
         assert found.pool is not None
         asked = self._asked(settings)
-        return Room(
+        return Capacity(
             found.pool.bytes,
             lambda tokens, answer: _runs(asked(tokens, answer)),
             lambda tokens, answer: _taken(asked(tokens, answer)),
@@ -76,14 +80,14 @@ class AskedLaw:
         try:
             result = ask(self._model, self._choice, settings)
         except KvplanError as error:
-            return Fell(error.code, error.message)
+            return Rejection(error.code, error.message)
         if result.refusal is not None:
             return _refused(result)
         if result.pool is None:
             if uncounted(result):
-                return Fell("no-pool", f"{IN_HOST}: --host-memory 64GiB")
+                return Rejection("no-pool", f"{IN_HOST}: --host-memory 64GiB")
             why = "the model keeps no cache: its requests take no room"
-            return Fell("no-pool", result.warnings[-1] if result.warnings else why)
+            return Rejection("no-pool", result.warnings[-1] if result.warnings else why)
         return result
 
     def _asked(self, settings: Settings) -> Callable[[int, int], Answer]:
@@ -100,22 +104,22 @@ class AskedLaw:
 
 
 def _runs(found: Answer) -> int:
-    return 0 if isinstance(found, Fell) else runs_of(found)
+    return 0 if isinstance(found, Rejection) else runs_of(found)
 
 
 def _taken(found: Answer) -> Taken | None:
-    return None if isinstance(found, Fell) else taken_of(found)
+    return None if isinstance(found, Rejection) else taken_of(found)
 
 
 def _share(found: Answer) -> Fraction | None:
-    return None if isinstance(found, Fell) else share_of(found)
+    return None if isinstance(found, Rejection) else share_of(found)
 
 
-def _refused(result: SizeResult) -> Fell:
+def _refused(result: SizeResult) -> Rejection:
     refusal, budget, weights = result.refusal, result.budget, result.weights
     assert refusal is not None
     if refusal.code == "no-memory-for-cache" and budget is not None and weights is not None:
         usable = budget.total_bytes - budget.unused_bytes
         if weights.bytes_per_gpu >= usable:
             return weights_alone(weights.bytes_per_gpu, usable)
-    return Fell(refusal.code, refusal.message)
+    return Rejection(refusal.code, refusal.message)

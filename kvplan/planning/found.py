@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from kvplan.engines.budget.law import Fell, Room
+from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, REQUESTS, Ask, node_of
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Kind, Offer
@@ -54,12 +54,12 @@ class Found(NamedTuple):
         return ceil_div(self.one.layout.gpus, node_of(self.offer))
 
 
-class Fallen(NamedTuple):
+class Rejected(NamedTuple):
     """Candidates of one class on one GPU (or any: None) that fall for one reason; candidates: how many."""
 
     one: Class
     offer: Offer | None
-    why: Fell
+    why: Rejection
     candidates: int
 
 
@@ -69,13 +69,13 @@ class Searched(NamedTuple):
     kinds that were not looked at to the end, as they come after all that are wanted."""
 
     found: tuple[Found, ...]
-    fallen: tuple[Fallen, ...]
+    rejected: tuple[Rejected, ...]
     considered: int
     dominated: int
     beyond: tuple[Kind, ...] = ()
 
 
-def fitting(ask: Ask, room: Room) -> int:
+def fitting(ask: Ask, room: Capacity) -> int:
     """Requests of the mix that a room holds, max_num_seqs aside, with the headroom kept free.
 
     n · mean share + excess + what all prompts begin with <= 1 − headroom − what is kept for reuse
@@ -96,7 +96,7 @@ def fitting(ask: Ask, room: Room) -> int:
     return MANY if not total else min(MANY, max(1, int((free - excess) * weights / total)))
 
 
-def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
+def dealt_fits(ask: Ask, room: Capacity, requests: int) -> bool:
     """Whether so many whole requests, dealt in the proportions of the mix, fit as well."""
     if ask.plain(room):
         return requests <= fitting(ask, room)
@@ -113,14 +113,14 @@ def dealt_fits(ask: Ask, room: Room, requests: int) -> bool:
     return share + excess <= ask.free(room)
 
 
-def most_dealt(ask: Ask, room: Room, most: int) -> int:
+def most_dealt(ask: Ask, room: Capacity, most: int) -> int:
     """The largest number of whole requests of the mix, up to ``most``, that fit."""
     while most and not dealt_fits(ask, room, most):
         most -= 1
     return most
 
 
-def also_fits(ask: Ask, room: Room, pools: int) -> bool:
+def also_fits(ask: Ask, room: Capacity, pools: int) -> bool:
     """Whether one of so many pools holds what is asked of it beside the mix, each by itself."""
     return all(dealt_fits(ask.alone(one), room, ceil_div(one.requests, pools)) for one in ask.also)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import COST, REQUESTS, TENSOR_WAYS, Ask
 from kvplan.planning.found import Found
 from kvplan.planning.options import settings_of
@@ -96,7 +96,7 @@ def _tpot(ask: Ask, found: Found) -> int | None:
     speed = ask.speed(
         model, gpu, settings_of(ask, found), ask.running(found.offer, max(1, found.capacity), 0)
     )
-    return None if isinstance(speed, Fell) else round(speed.tpot[1] * _MICROSECONDS)
+    return None if isinstance(speed, Rejection) else round(speed.tpot[1] * _MICROSECONDS)
 
 
 def _stretched(ask: Ask) -> list[Ask]:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from kvplan.engines.base import has_kind
-from kvplan.engines.budget.law import Fell, Room
+from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.engines.budget.sharing import block_of, dropped_of, runs_of, share_of, taken_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
@@ -92,7 +92,7 @@ def holds(ask: Ask, found: Found) -> bool:
         return False
     if getattr(ask.choice.engine, "served", None) is not None and len(ask.shapes) == 1 and not ask.shares:
         return first.pool.max_requests >= settings_of(ask, found).requests  # a context as large as its slots
-    room = Room(
+    room = Capacity(
         first.pool.bytes,
         lambda tokens, answer: runs_of(asked(tokens, answer)),
         lambda tokens, answer: taken_of(asked(tokens, answer)),
@@ -120,9 +120,9 @@ def held_by(ask: Ask, found: Found) -> tuple[int, int]:
         most = min(found.capacity, seqs // ask.samples)
         room = law.room(found.offer.gpu, seqs * one.limit_ways, found.max_model_len, safe=safe)
         if safe != ask.safe:
-            held = 0 if isinstance(room, Fell) else min(seqs // ask.samples, fitting(ask, room))
+            held = 0 if isinstance(room, Rejection) else min(seqs // ask.samples, fitting(ask, room))
             most = min(most, held) if paced else held
-        amounts.append(0 if isinstance(room, Fell) else most_dealt(ask, room, most) * found.engines)
+        amounts.append(0 if isinstance(room, Rejection) else most_dealt(ask, room, most) * found.engines)
     return amounts[0], amounts[1]
 
 
@@ -215,7 +215,7 @@ def _speed(ask: Ask, found: Found, settings: Settings, block: int) -> Speed | No
         return None
     running = ask.running(found.offer, max(1, found.per_engine), block)
     speed = ask.speed(found.one.variant.model, found.offer.gpu, settings, running)
-    return None if isinstance(speed, Fell) else speed
+    return None if isinstance(speed, Rejection) else speed
 
 
 def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _instead_of_stages(ask: Ask, found: Found) -> list[str]:
     )  # fmt: skip
     held = search(plain, wanted=1).found
     if not held:
-        return [f"pipeline stages, as tp {size} is none: see why others fell, or --tp {size} --pp 1"]
+        return [f"pipeline stages, as tp {size} is none: see why others were rejected, or --tp {size} --pp 1"]
     if held[0].requests >= found.per_engine:
         return []
     less = f"tp {size} holds {held[0].requests:,} of the {found.per_engine:,} requests"

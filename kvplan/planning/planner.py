@@ -53,7 +53,9 @@ def make_plan(
     shown = tuple(option_of(one.ask, one.found) for one in front(whole)) if pareto else ()
     model = ask.variants[0].model
     considered = sum(one.considered for one in table.searched)
-    static = sum(fallen.candidates for one in table.searched for fallen in one.fallen if fallen.offer is None)
+    static = sum(
+        rejected.candidates for one in table.searched for rejected in one.rejected if rejected.offer is None
+    )
     dominated = sum(one.dominated for one in table.searched)
     return PlanResult(
         model=ModelRef(model.id, model.source),

@@ -1,4 +1,4 @@
-"""Why the others fell, what nearly did it, what a step buys, and which input moves the answer most.
+"""Why the others were rejected, what nearly did it, what a step buys, and which input moves the answer most.
 
 Everything here is computed by planning again with one thing changed; what is suggested was asked of the
 engine before it is said.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
-from kvplan.planning.found import Fallen, Found, Searched
+from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.options import holds
 from kvplan.planning.quality import NAMED, kv_quality
 from kvplan.planning.results import Effect, Reason, Step, WayOut
@@ -29,11 +29,11 @@ _RULES = ("quality", "heads", "experts", "layers")
 
 def reasons_of(searched: Searched) -> tuple[Reason, ...]:
     """One line for each reason, on which GPUs, with the candidate that came nearest: of equal ones the one
-    with the most GPUs an engine (weights and cache are divided finest there). By how many fell, the
+    with the most GPUs an engine (weights and cache are divided finest there). By how many were rejected, the
     rules that hold on every GPU last."""
-    groups: dict[str, list[Fallen]] = {}
-    for fallen in searched.fallen:
-        groups.setdefault(fallen.why.code, []).append(fallen)
+    groups: dict[str, list[Rejected]] = {}
+    for rejected in searched.rejected:
+        groups.setdefault(rejected.why.code, []).append(rejected)
     found = []
     for code, members in groups.items():
         nearest = min(members, key=_near)
@@ -44,15 +44,15 @@ def reasons_of(searched: Searched) -> tuple[Reason, ...]:
     return tuple(sorted(found, key=lambda one: (one.code in _RULES, -one.candidates, one.code)))
 
 
-def _near(fallen: Fallen) -> tuple[int, int, int]:
+def _near(rejected: Rejected) -> tuple[int, int, int]:
     """Of candidates equally far the one of the most GPUs; where no distance is known, the plainest."""
-    gpus = fallen.one.layout.gpus
-    return fallen.why.far, -gpus if fallen.why.far else gpus, fallen.one.place
+    gpus = rejected.one.layout.gpus
+    return rejected.why.far, -gpus if rejected.why.far else gpus, rejected.one.place
 
 
-def _example(fallen: Fallen) -> str:
-    offer = fallen.offer
-    return fallen.one.words() + ("" if offer is None else f" on {offer.gpu.slug}")
+def _example(rejected: Rejected) -> str:
+    offer = rejected.offer
+    return rejected.one.words() + ("" if offer is None else f" on {offer.gpu.slug}")
 
 
 class _Change(NamedTuple):

@@ -1,4 +1,4 @@
-"""The answer of a planner: what to take, what else would do, why the rest fell, and what moves the answer."""
+"""The answer of a planner: what to take, what else serves, why others were rejected, what moves it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Option:
 
 @record()
 class Reason:
-    """Why candidates fell. code: kebab-case; gpus: on which; example: the one that came nearest;
+    """Why candidates were rejected. code: kebab-case; gpus: on which; example: the one that came nearest;
     candidates: how many."""
 
     code: str

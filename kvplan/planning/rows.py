@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.planning.ask import FEWEST, Ask
-from kvplan.planning.found import Fallen, Found, Searched
+from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Kind, Offer
 
@@ -34,8 +34,8 @@ class Without(NamedTuple):
 
     ask: Ask
     offer: Offer
-    why: Fell
-    nearest: Fallen | None = None
+    why: Rejection
+    nearest: Rejected | None = None
     beyond: bool = False
 
 
@@ -131,7 +131,7 @@ def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:
         found.append(
             Searched(
                 tuple(one for part in own for one in part.found),
-                tuple(one for part in own for one in part.fallen),
+                tuple(one for part in own for one in part.rejected),
                 sum(part.considered for part in own),
                 sum(part.dominated for part in own),
             )
@@ -145,29 +145,29 @@ def _without(
     """shown: the rows that the kinds beyond them come after."""
     done = set(served)
     for place, ask, searched in parts:
-        fallen: dict[Kind, list[Fallen]] = {}
-        everywhere = [one for one in searched.fallen if one.offer is None]
-        for one in searched.fallen:
+        rejected: dict[Kind, list[Rejected]] = {}
+        everywhere = [one for one in searched.rejected if one.offer is None]
+        for one in searched.rejected:
             if one.offer is not None:
-                fallen.setdefault(one.offer.kind, []).append(one)
+                rejected.setdefault(one.offer.kind, []).append(one)
         more = {*searched.beyond, *(found.offer.kind for found in searched.found)}
         for offer in ask.offers:
             if (place, offer.kind) in done:
                 continue
             done.add((place, offer.kind))
-            own = fallen.get(offer.kind) or everywhere
+            own = rejected.get(offer.kind) or everywhere
             nearest = min(own, key=_far, default=None)
             if offer.kind in more and shown:
                 yield Without(ask, offer, _after(shown), beyond=True)
             elif nearest is None:
-                yield Without(ask, offer, Fell("not-tried", "nothing was tried on it"))
+                yield Without(ask, offer, Rejection("not-tried", "nothing was tried on it"))
             else:
                 yield Without(ask, offer, nearest.why, nearest)
 
 
-def _after(shown: Sequence[Row]) -> Fell:
+def _after(shown: Sequence[Row]) -> Rejection:
     rows = "the row that was" if len(shown) == 1 else f"the {len(shown)} rows that were"
-    return Fell("beyond-top", f"it comes after {rows} asked for, if it serves at all")
+    return Rejection("beyond-top", f"it comes after {rows} asked for, if it serves at all")
 
 
 _STAGES = (
@@ -177,9 +177,9 @@ _STAGES = (
 """Reasons by how far their candidates came, the farthest first; others are refusals of engine or policy."""
 
 
-def _far(fallen: Fallen) -> tuple[int, int, int, int]:
+def _far(rejected: Rejected) -> tuple[int, int, int, int]:
     """Of two candidates the one that came farther; at one stage the one that lacks less, of equal ones that
     with more GPUs (weights and cache are divided finest there)."""
-    code = fallen.why.code
+    code = rejected.why.code
     stage = _STAGES.index(code) if code in _STAGES else len(_STAGES)
-    return stage, fallen.why.far, -fallen.one.layout.gpus, fallen.one.place
+    return stage, rejected.why.far, -rejected.one.layout.gpus, rejected.one.place

@@ -21,10 +21,10 @@ from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter, itemgetter
 
-from kvplan.engines.budget.law import Fell, Law, Room
+from kvplan.engines.budget.law import Capacity, CapacityModel, Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, MOST_GPUS, REQUESTS, Ask, node_of
-from kvplan.planning.found import Fallen, Found, Key, Searched, also_fits, dealt_fits, fitting, key_of
+from kvplan.planning.found import Found, Key, Rejected, Searched, also_fits, dealt_fits, fitting, key_of
 from kvplan.planning.space import Class, classes, seqs_of
 from kvplan.planning.support import unsupported
 from kvplan.plans.fleet import Kind, Offer
@@ -36,7 +36,7 @@ _BOUND = 2
 
 
 def search(ask: Ask, *, wanted: int = 1, by_kind: bool = False) -> Searched:
-    """The best ``wanted`` answers and why the others fell. wanted 0: everything, nothing left out.
+    """The best ``wanted`` answers and why the others were rejected. wanted 0: everything, nothing left out.
 
     by_kind: the best of each kind of GPU, as if it were the only one, of so many kinds and of those that take
     no more GPUs (or money) than the last of them; `Searched.beyond` names the others.
@@ -54,7 +54,7 @@ class _Search:
         self.best: dict[Hashable, Found] = {}
         self.worst: Key | None = None
         self.beyond: set[Kind] = set()
-        self.fallen: list[Fallen] = []
+        self.rejected: list[Rejected] = []
         self.considered = self.dominated = 0
         self.settings: dict[int, Settings] = {}
 
@@ -66,7 +66,7 @@ class _Search:
             else:
                 count = self.each * len(self.ask.offers)
                 self.considered += count
-                self.fallen.append(Fallen(one, None, why, count))
+                self.rejected.append(Rejected(one, None, why, count))
         kinds = [self._kind(offer) for offer in self.ask.offers]
         pairs = [
             (self._bound(one, offer), one.quality_rank, rank, one.place, one)
@@ -74,13 +74,13 @@ class _Search:
             for one in alive
         ]
         pairs.sort(key=itemgetter(0, 1, 2, 3))
-        laws: dict[Hashable, Law] = {}
+        laws: dict[Hashable, CapacityModel] = {}
         for bound, _, rank, place, one in pairs:
             self.considered += self.each
             offer, kind = self.ask.offers[rank], kinds[rank]
-            why = kind if isinstance(kind, Fell) else unsupported(self.ask, one, offer)
+            why = kind if isinstance(kind, Rejection) else unsupported(self.ask, one, offer)
             if why is not None:
-                self.fallen.append(Fallen(one, offer, why, self.each))
+                self.rejected.append(Rejected(one, offer, why, self.each))
             elif self.bounded and self._left_out(offer, bound):
                 self.dominated += self.each
             else:
@@ -99,7 +99,7 @@ class _Search:
             found = [one for one in found if one.key[:_BOUND] <= last]
         served = {one.offer.kind for one in found}
         beyond = tuple(sorted(self.beyond - served))
-        return Searched(tuple(found), tuple(self.fallen), self.considered, self.dominated, beyond)
+        return Searched(tuple(found), tuple(self.rejected), self.considered, self.dominated, beyond)
 
     def _left_out(self, offer: Offer, bound: tuple[Fraction | int, ...]) -> bool:
         """Whether nothing of the class can be among the wanted answers."""
@@ -120,7 +120,7 @@ class _Search:
         try:
             return self.ask.laws.kind(offer.gpu, self.ask.choice, replace(self.ask.base, gpu=offer.gpu))
         except KvplanError as error:
-            return Fell(error.code, error.message)
+            return Rejection(error.code, error.message)
 
     def _bound(self, one: Class, offer: Offer) -> tuple[Fraction | int, ...]:
         """Below this no plan of the class lies in the total order."""
@@ -129,14 +129,14 @@ class _Search:
             gpus *= offer.price_per_gpu_hour or 0
         return int(one.layout.tp > node_of(offer)), gpus
 
-    def _judge(self, one: Class, rank: int, law: Law) -> None:
-        """The class on one GPU, at every length: the best of it is kept, or why it falls."""
-        why: Fell | None = None
-        fell = 0
+    def _judge(self, one: Class, rank: int, law: CapacityModel) -> None:
+        """The class on one GPU, at every length: the best of it is kept, or why it is rejected."""
+        why: Rejection | None = None
+        count = 0
         for length in self.lengths:
             judged = self._at_length(one, rank, law, length)
-            if isinstance(judged, Fell):
-                why, fell = why or judged, fell + len(self.seqs)
+            if isinstance(judged, Rejection):
+                why, count = why or judged, count + len(self.seqs)
                 continue
             offer = self.ask.offers[rank]
             key = offer.kind if self.by_kind else (rank, one.variant.label, one.kv)
@@ -145,30 +145,32 @@ class _Search:
                 if self.bounded and len(self.best) >= self.wanted:
                     self.worst = sorted(found.key for found in self.best.values())[self.wanted - 1]
         if why is not None:
-            self.fallen.append(Fallen(one, self.ask.offers[rank], why, fell))
+            self.rejected.append(Rejected(one, self.ask.offers[rank], why, count))
 
-    def _at_length(self, one: Class, rank: int, law: Law, length: int) -> Found | Fell:
+    def _at_length(self, one: Class, rank: int, law: CapacityModel, length: int) -> Found | Rejection:
         ask, offer = self.ask, self.ask.offers[rank]
         limit = ask.limit(offer)
         limit = MOST_GPUS if limit is None else limit
         layout = one.layout
         if layout.gpus > limit:
-            return Fell("max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus)
+            return Rejection(
+                "max-gpus", f"one engine takes {layout.gpus} GPUs; {limit} may be used", layout.gpus
+            )
         if offer.price_per_gpu_hour is None and (ask.objective == COST or ask.max_cost is not None):
-            return Fell("price", "its price is not known: a fleet file says it")
+            return Rejection("price", "its price is not known: a fleet file says it")
         most = self._most(ask, law, offer, length, one.limit_ways)
-        if isinstance(most, Fell):
+        if isinstance(most, Rejection):
             return most
         capacity, block = most
         least = 1
         for other in self.others:
             held = self._most(other, law, offer, length, one.limit_ways)
-            if isinstance(held, Fell):
+            if isinstance(held, Rejection):
                 return held
             least = max(least, ceil_div(ceil_div(other.requests, held[0]), layout.pools))
         if ask.tpot is not None or ask.ttft is not None:
             paced = self._paced(one, offer, length, capacity, block)
-            if isinstance(paced, Fell):
+            if isinstance(paced, Rejection):
                 return paced
             capacity = paced
         if ask.objective == REQUESTS:
@@ -199,7 +201,7 @@ class _Search:
             per_engine = ceil_div(ask.requests, replicas * layout.pools)
         seqs = self._seqs(per_engine, replicas * layout.pools)
         room = law.room(offer.gpu, seqs * one.limit_ways, length, safe=ask.safe)
-        assert isinstance(room, Room)
+        assert isinstance(room, Capacity)
         if ask.objective == REQUESTS:
             capacity = per_engine
         elif ask.tpot is not None or ask.ttft is not None:
@@ -209,14 +211,16 @@ class _Search:
         found = Found((), one, offer, length, seqs, replicas, replicas * layout.gpus, capacity, per_engine)
         return found._replace(key=key_of(ask.objective, found, rank))
 
-    def _dealt(self, law: Law, offer: Offer, length: int, requests: int, one: Class, replicas: int) -> bool:
+    def _dealt(
+        self, law: CapacityModel, offer: Offer, length: int, requests: int, one: Class, replicas: int
+    ) -> bool:
         """Whether so many requests of a mix fit as whole requests (of one shape they do), and what is asked
         of the pools as well."""
         ask, pools = self.ask, replicas * one.layout.pools
         if not ask.also and (len(ask.shapes) == 1 or requests == 1):
             return True
         room = law.room(offer.gpu, self._seqs(requests, pools) * one.limit_ways, length, safe=ask.safe)
-        if not isinstance(room, Room) or not dealt_fits(ask, room, requests):
+        if not isinstance(room, Capacity) or not dealt_fits(ask, room, requests):
             return False
         return not ask.also or (fitting(ask, room) > 0 and also_fits(ask, room, pools))
 
@@ -225,34 +229,36 @@ class _Search:
         needed = self.ask.sequences(requests, pools)
         return next(value for value in self.seqs if value >= needed)
 
-    def _too_few(self, held: int, needed: int, limit: int) -> Fell:
+    def _too_few(self, held: int, needed: int, limit: int) -> Rejection:
         hold = f"which hold {held:,} of {self.ask.requests:,} requests"
         if held >= self.ask.requests and self.ask.also:
             asked = " and ".join(f"{one.requests:,} of {one.shape.tokens:,} tokens" for one in self.ask.also)
             hold = f"which do not hold {asked} as well"
-        return Fell(
+        return Rejection(
             "too-few-gpus", f"{needed} GPUs would hold them; {limit} may be used, {hold}", needed - limit
         )
 
-    def _most(self, ask: Ask, law: Law, offer: Offer, length: int, ways: int) -> tuple[int, int] | Fell:
+    def _most(
+        self, ask: Ask, law: CapacityModel, offer: Offer, length: int, ways: int
+    ) -> tuple[int, int] | Rejection:
         """(The most requests that one engine holds, the unit in which it shares prompts)."""
         gpu, safe, seqs, samples = offer.gpu, ask.safe, self.seqs, ask.samples
         if seqs[-1] < samples:
-            return Fell("max-num-seqs", f"{samples} samples of one prompt need max_num_seqs {samples}")
+            return Rejection("max-num-seqs", f"{samples} samples of one prompt need max_num_seqs {samples}")
         first = law.room(gpu, seqs[0] * ways, length, safe=safe)
-        if isinstance(first, Fell):
+        if isinstance(first, Rejection):
             return first
         fits = {0: fitting(ask, first)}
 
         def fit(place: int) -> int:
             if place not in fits:
                 room = law.room(gpu, seqs[place] * ways, length, safe=safe)
-                fits[place] = 0 if isinstance(room, Fell) else fitting(ask, room)
+                fits[place] = 0 if isinstance(room, Rejection) else fitting(ask, room)
             return fits[place]
 
         if fits[0] == 0:
             longest = max(shape.tokens for shape in ask.shapes)
-            return Fell("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
+            return Rejection("pool-too-small", f"a pool of {gib(first.pool_bytes)} holds no request of"
                                           f" {longest:,} tokens")  # fmt: skip
         # The last place with fit(place) >= seqs[place] / samples; holds(s) never rises with s.
         low, high = -1, len(seqs)
@@ -262,25 +268,27 @@ class _Search:
         tried = [place for place in (low, high) if 0 <= place < len(seqs)]
         most = max(min(seqs[place] // samples, fit(place)) for place in tried)
         if not most:
-            return Fell("pool-too-small", f"no max_num_seqs that runs {samples} samples leaves room for them")
+            return Rejection(
+                "pool-too-small", f"no max_num_seqs that runs {samples} samples leaves room for them"
+            )
         return most, first.block
 
-    def _paced(self, one: Class, offer: Offer, length: int, most: int, block: int) -> int | Fell:
+    def _paced(self, one: Class, offer: Offer, length: int, most: int, block: int) -> int | Rejection:
         """The most requests of one engine with which the likely TPOT and TTFT are met."""
         ask = self.ask
         assert ask.speed is not None
         settings = replace(one.settings(ask.base), gpu=offer.gpu, max_model_len=length)
         speed_of, model = ask.speed, one.variant.model
 
-        def late(requests: int) -> Fell | None:
+        def late(requests: int) -> Rejection | None:
             speed = speed_of(model, offer.gpu, settings, ask.running(offer, requests, block))
-            if isinstance(speed, Fell):
+            if isinstance(speed, Rejection):
                 return speed
             for name, limit, value in (("tpot", ask.tpot, speed.tpot[1]), ("ttft", ask.ttft, speed.ttft[1])):
                 if limit is not None and value > limit:
                     about = f"{value * 1000:,.1f} ms with {requests:,} running"
                     asked = f"{float(limit) * 1000:,.1f} ms asked"
-                    return Fell(name, f"{name.upper()} about {about}; {asked}")
+                    return Rejection(name, f"{name.upper()} about {about}; {asked}")
             return None
 
         why = late(1)

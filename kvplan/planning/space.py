@@ -1,6 +1,6 @@
 """The candidates: every way to divide the model, in every format, as the engine and the heads allow.
 
-What falls here falls for every GPU, before any memory is looked at.
+What is rejected here is rejected for every GPU, before any memory is looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.base import has_kind
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import Axes, traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -117,8 +117,8 @@ def seqs_of(ask: Ask) -> tuple[int, ...]:
     return tuple(sorted(set(ask.seqs))) if axes_of(ask).seqs else SLOTS
 
 
-def classes(ask: Ask) -> tuple[tuple[Class, Fell | None], ...]:
-    """Every class, with the reason for which it falls whatever the GPU. The same order each time."""
+def classes(ask: Ask) -> tuple[tuple[Class, Rejection | None], ...]:
+    """Every class, with the reason for which it is rejected whatever the GPU. The same order each time."""
     bound = ask.mean.input_tokens > ask.mean.output_tokens > 0
     tried = ask.tp, ask.pp, ask.dp, ask.dcp, ask.adp, _experts_asked(ask)
     key = (ask.variants, ask.choice.engine.name, ask.kv_dtypes, ask.quality, bound, tried)
@@ -130,12 +130,12 @@ def classes(ask: Ask) -> tuple[tuple[Class, Fell | None], ...]:
     return found
 
 
-_KNOWN: dict[Hashable, tuple[tuple[Class, Fell | None], ...]] = {}
+_KNOWN: dict[Hashable, tuple[tuple[Class, Rejection | None], ...]] = {}
 """The classes of the latest questions: one answer searches the same ones many times."""
 _MOST_KNOWN = 64
 
 
-def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
+def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Rejection | None]]:
     """bound: prompts are longer than answers."""
     axes = axes_of(ask)
     words = ask.kv_dtypes or traits_of(ask.choice.engine.name).kv_formats
@@ -151,13 +151,13 @@ def _classes(ask: Ask, *, bound: bool) -> Iterator[tuple[Class, Fell | None]]:
                 yield one, _policy(ask, one) or divides(variant, layout)
 
 
-def _policy(ask: Ask, one: Class) -> Fell | None:
+def _policy(ask: Ask, one: Class) -> Rejection | None:
     named = ask.kv_dtypes is not None
     if not one.variant.quality.allowed(ask.quality) and len(ask.variants) > 1:
-        return Fell("quality", f"{one.variant.label} weights are {one.variant.quality.tier}:"
+        return Rejection("quality", f"{one.variant.label} weights are {one.variant.quality.tier}:"
                                f" {one.variant.quality.words()}")  # fmt: skip
     if not named and not one.kv_quality.allowed(ask.quality):
-        return Fell("quality", f"a cache in {one.kv} is {one.kv_quality.tier}: {one.kv_quality.words()}")
+        return Rejection("quality", f"a cache in {one.kv} is {one.kv_quality.tier}: {one.kv_quality.words()}")
     return None
 
 
@@ -232,15 +232,15 @@ def copies_of_heads(model: Model, tp: int) -> int:
     return max(1, tp // max(heads)) if heads else 1
 
 
-def divides(variant: Variant, layout: Layout) -> Fell | None:
+def divides(variant: Variant, layout: Layout) -> Rejection | None:
     """Heads over tensor-parallel ranks, experts over all ranks, layers over the stages."""
     model = variant.model
     heads = model.num_attention_heads
     if heads and heads % layout.tp:
-        return Fell("heads", f"{heads} attention heads do not divide over {layout.tp} ranks")
+        return Rejection("heads", f"{heads} attention heads do not divide over {layout.tp} ranks")
     ways = layout.tp * layout.dp
     if layout.ep and variant.experts % ways:
-        return Fell("experts", f"{variant.experts} experts do not divide over {ways} ranks")
+        return Rejection("experts", f"{variant.experts} experts do not divide over {ways} ranks")
     if layout.pp > model.num_layers:
-        return Fell("layers", f"{model.num_layers} layers make fewer than {layout.pp} stages")
+        return Rejection("layers", f"{model.num_layers} layers make fewer than {layout.pp} stages")
     return None

@@ -5,18 +5,18 @@ What the cache's rules refuse, the engines refuse themselves; this is what no ru
 
 from __future__ import annotations
 
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import Ask
 from kvplan.planning.space import Class
 from kvplan.plans.fleet import Offer
 
 
-def unsupported(ask: Ask, one: Class, offer: Offer) -> Fell | None:
+def unsupported(ask: Ask, one: Class, offer: Offer) -> Rejection | None:
     """Why this GPU does not run the class, whatever its memory; None where nothing is known against it."""
     gpu, label = offer.gpu, one.variant.label
     if one.layout.dcp > 1 and gpu.vendor != "nvidia":
-        return Fell("context-parallel", f"decode context parallelism is not known on {gpu.name}")
+        return Rejection("context-parallel", f"decode context parallelism is not known on {gpu.name}")
     known = traits_of(ask.choice.engine.name).weight_capabilities.get(label)
     capability = gpu.compute_capability
     if known is None or capability is None:
@@ -24,9 +24,9 @@ def unsupported(ask: Ask, one: Class, offer: Offer) -> Fell | None:
     least, gone, where = known
     has = f"{gpu.name} has {capability[0]}.{capability[1]}"
     if capability < least:
-        return Fell("weights-format", f"{label} weights need compute capability {least[0]}.{least[1]}; {has}"
-                                      f" ({where})")  # fmt: skip
+        needs = f"{label} weights need compute capability {least[0]}.{least[1]}"
+        return Rejection("weights-format", f"{needs}; {has} ({where})")
     if gone is not None and capability >= gone:
-        return Fell("weights-format", f"{label} weights have no kernel from compute capability"
+        return Rejection("weights-format", f"{label} weights have no kernel from compute capability"
                                       f" {gone[0]}.{gone[1]} on; {has} ({where})")  # fmt: skip
     return None

@@ -205,7 +205,7 @@ def _reasons(result: PlanResult) -> Screen:
     told = [one for one in result.reasons if not result.options or one.code not in _RULES]
     if not told:
         return []
-    screen: Screen = [BLANK, line(Span("Why others fell", "bold"), indent=1)]
+    screen: Screen = [BLANK, line(Span("Why others were rejected", "bold"), indent=1)]
     for reason in told[:_SHOWN_REASONS]:
         screen += wrapped(_reason(reason), indent=2, hang=2)
     left = len(told) - _SHOWN_REASONS

@@ -10,7 +10,7 @@ from kvplan.units import gib
 
 
 def plan_markdown(result: PlanResult) -> str:
-    """A heading, the options as a table, the flags, and why others fell."""
+    """A heading, the options as a table, the flags, and why others were rejected."""
     name = result.model.id.rpartition("/")[2]
     lines = [f"### Plan for {name}: {load_words(result)}", ""]
     if not result.options:
@@ -39,7 +39,7 @@ def plan_markdown(result: PlanResult) -> str:
         lines += [f"- `{way.flags}`: {_escaped(way.then)}" for way in result.ways_out]
     lines += [
         "",
-        f"<details><summary>Why others fell ({count(result.considered, 'candidate')})</summary>",
+        f"<details><summary>Why others were rejected ({count(result.considered, 'candidate')})</summary>",
         "",
     ]
     lines += [f"- {_escaped(reason.message)} ({_escaped(reason.example)})" for reason in result.reasons]

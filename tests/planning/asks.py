@@ -14,7 +14,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import compiled_laws
 from kvplan.gpu import Gpu
 from kvplan.planning.ask import Ask
-from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.plans.fleet import Offer
 from kvplan.plans.workload import Shape
 from kvplan.settings import Settings
@@ -56,7 +56,7 @@ def an_ask(
         offers=offers,
         shapes=shapes,
         lengths=lengths,
-        laws=laws or AskedLaws(),
+        laws=laws or AskedCapacityModels(),
         base=settings,
         **changes,
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.law import Room
+from kvplan.engines.budget.law import Capacity
 from kvplan.engines.budget.sharing import Taken, block_of, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -67,11 +67,11 @@ def _key(found: Found) -> Key:
     return found.key
 
 
-def _fits(ask: Ask, room: Room, requests: int) -> bool:
+def _fits(ask: Ask, room: Capacity, requests: int) -> bool:
     return len(ask.shapes) == 1 or requests == 1 or dealt_fits(ask, room, requests)
 
 
-def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int, seqs: int) -> int:
+def _replicas(ask: Ask, room: Capacity, held: int, layout: Layout, most: int, seqs: int) -> int:
     """One after the other, until the requests of the fullest engine fit."""
     if not held or ask.objective == REQUESTS:
         replicas = most // layout.gpus if held else 0
@@ -83,11 +83,11 @@ def _replicas(ask: Ask, room: Room, held: int, layout: Layout, most: int, seqs: 
     return 0
 
 
-def _as_well(ask: Ask, room: Room, pools: int, seqs: int) -> bool:
+def _as_well(ask: Ask, room: Capacity, pools: int, seqs: int) -> bool:
     return also_fits(ask, room, pools) and all(ceil_div(one.requests, pools) <= seqs for one in ask.also)
 
 
-def _room(ask: Ask, model: Model, settings: Settings) -> Room:
+def _room(ask: Ask, model: Model, settings: Settings) -> Capacity:
     kept: dict[tuple[int | None, int], SizeResult | None] = {}
     choice: Choice = ask.choice
 
@@ -124,5 +124,5 @@ def _room(ask: Ask, model: Model, settings: Settings) -> Room:
 
     plain = answer(None)
     if plain is None or plain.pool is None:
-        return Room(0, runs, takes, share)
-    return Room(plain.pool.bytes, runs, takes, share, block_of(plain))
+        return Capacity(0, runs, takes, share)
+    return Capacity(plain.pool.bytes, runs, takes, share, block_of(plain))

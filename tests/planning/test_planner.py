@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.cli import main
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.options import holds
 from kvplan.planning.planner import make_plan
@@ -210,8 +210,8 @@ def test_targets_of_speed_filter() -> None:
 
 
 def test_what_the_speed_estimate_does_not_know_falls_only_where_it_is_asked() -> None:
-    def unknown(*_: object) -> Fell:
-        return Fell("no-speed", "nobody knows")
+    def unknown(*_: object) -> Rejection:
+        return Rejection("no-speed", "nobody knows")
 
     plain = kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100", speed=unknown, depth=False)
     assert plain.ok

@@ -105,7 +105,7 @@ def test_weights_run_where_their_kernels_are() -> None:
     ]
     assert set(int8) == {(9, 0)}
     old = an_ask("gpt-oss-20b", a_gpu(80, (7, 5)))
-    assert {fallen.why.code for fallen in search(old, wanted=0).fallen} >= {"weights-format"}
+    assert {rejected.why.code for rejected in search(old, wanted=0).rejected} >= {"weights-format"}
 
 
 def test_context_parallelism_is_not_tried_where_it_is_not_known() -> None:

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kvplan
-from kvplan.engines.budget.law import Fell, Room
+from kvplan.engines.budget.law import Capacity, Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.ask import COST, FEWEST, OBJECTIVES, REQUESTS, Ask, Demand
-from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.search import search
 from kvplan.planning.space import Layout, classes
 from kvplan.plans.workload import Shape
@@ -98,7 +98,7 @@ def test_the_search_finds_what_brute_force_finds(ask: Ask) -> None:
 @given(asks())
 def test_a_law_says_what_the_engine_says(ask: Ask) -> None:
     """Pools to the byte, requests to the last, and the same code where there is none."""
-    asked = AskedLaws()
+    asked = AskedCapacityModels()
     for one, why in classes(ask):
         for offer in ask.offers:
             if why is not None:
@@ -113,9 +113,9 @@ def test_a_law_says_what_the_engine_says(ask: Ask) -> None:
             for seqs in ask.seqs:
                 mine = law.room(offer.gpu, seqs, ask.lengths[0], safe=ask.safe)
                 theirs = other.room(offer.gpu, seqs, ask.lengths[0], safe=ask.safe)
-                if isinstance(mine, Fell) or isinstance(theirs, Fell):
-                    assert isinstance(mine, Fell)
-                    assert isinstance(theirs, Fell)
+                if isinstance(mine, Rejection) or isinstance(theirs, Rejection):
+                    assert isinstance(mine, Rejection)
+                    assert isinstance(theirs, Rejection)
                     # Weights that leave nothing are seen before the engine is asked for anything else.
                     assert mine.code in (theirs.code, "weights")
                 else:
@@ -137,12 +137,12 @@ def test_more_max_num_seqs_never_hold_more(engine: str, model: str) -> None:
     kind = ask.laws.kind(offer.gpu, ask.choice, ask.base)
     law = ask.laws.law(one.variant.model, ask.choice, Settings(), offer.gpu, kind)
     if (
-        isinstance(refused := law.room(offer.gpu, 1, 4096), Fell)
+        isinstance(refused := law.room(offer.gpu, 1, 4096), Rejection)
         and "unknown architecture" in refused.message
     ):
         return  # the engine has no class for the model
     rooms = [law.room(offer.gpu, seqs, 4096) for seqs in ask.seqs]
-    held = [room.runs(4096, 512) if isinstance(room, Room) else 0 for room in rooms]
+    held = [room.runs(4096, 512) if isinstance(room, Capacity) else 0 for room in rooms]
     # What max_num_seqs itself allows is no measure of the room.
     short = [runs for runs, seqs in zip(held, ask.seqs, strict=True) if runs < seqs or engine != "vllm"]
     assert short == sorted(short, reverse=True)
@@ -188,7 +188,7 @@ def test_objectives() -> None:
 def test_what_has_no_price_is_not_ranked_by_cost() -> None:
     found = search(an_ask("llama-3.1-8b", a_gpu(80), objective=COST), wanted=1)
     assert not found.found
-    assert {fallen.why.code for fallen in found.fallen} >= {"price"}
+    assert {rejected.why.code for rejected in found.rejected} >= {"price"}
 
 
 def test_context_takes_the_longest_length_that_holds() -> None:
@@ -274,7 +274,7 @@ def test_what_the_arithmetic_does_not_know_is_asked_of_the_engine() -> None:
     """Drafts have lines of their own in the budget."""
     drafted = Settings(speculative_method="mtp", num_speculative_tokens=1)
     asked = an_ask("deepseek-v3", a_gpu(180, (10, 0)), base=drafted, tp=(8,), pp=(1,), dp=(1,), dcp=(1,))
-    assert isinstance(asked.laws, AskedLaws)
+    assert isinstance(asked.laws, AskedCapacityModels)
     plain = an_ask("deepseek-v3", a_gpu(180, (10, 0)), tp=(8,), pp=(1,), dp=(1,), dcp=(1,))
     with_draft, without = (search(ask, wanted=1).found[0] for ask in (asked, plain))
     assert with_draft.gpus >= without.gpus

@@ -36,7 +36,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf
-from kvplan.planning.asked_law import AskedLaws
+from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.context import longest
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
@@ -187,7 +187,7 @@ def _answer(
             offers=offers,
             shapes=load.shapes,
             lengths=(least,) if given.max_model_len is None else lengths_of(given.max_model_len),
-            laws=compiled_laws(choice, own) or AskedLaws(),
+            laws=compiled_laws(choice, own) or AskedCapacityModels(),
             requests=count,
             base=own,
             seqs=SEQS if seqs is None else seqs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
 from kvplan.files.speed_inputs import speed_inputs
 from kvplan.gpu import Gpu
@@ -19,13 +19,13 @@ GROUPS = "attn_dp_size"
 
 
 def speed_of(engine: str) -> SpeedOf:
-    """Estimates under an engine; a model or GPU that cannot be estimated falls, with the reason."""
+    """Estimates under an engine; a model or GPU that cannot be estimated is rejected, with the reason."""
 
-    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Fell:
+    def speed(model: Model, gpu: Gpu, settings: Settings, running: Running) -> Speed | Rejection:
         shape, node = running.shape, running.node_bytes_per_second
         own = dict(settings.engine_options)
         if any(own.get(name) for name in SWITCHES) or own.get(GROUPS, 1) != 1:
-            return Fell("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
+            return Rejection("no-speed", "data-parallel attention inside tensor parallelism is not estimated")
         try:
             inventory, per_token, table = speed_inputs(model, settings.quantization)
             served = deployment_of(settings, engine, network=node)
@@ -38,7 +38,7 @@ def speed_of(engine: str) -> SpeedOf:
             )
             found = estimate(profile, load)
         except KvplanError as error:
-            return Fell("no-speed", error.message)
+            return Rejection("no-speed", error.message)
         return Speed(_three(found.ttft), _three(found.tpot), _three(found.tokens_per_second))
 
     return speed

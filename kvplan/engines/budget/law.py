@@ -1,7 +1,8 @@
-"""What a class of candidates takes on a GPU, as a planner asks for it: a room, or why there is none.
+"""What a class of candidates holds on a GPU, as a planner asks for it: a capacity, or why it is rejected.
 
 A class is everything but the GPU's memory, max_num_seqs and max_model_len: the model in one weight format,
-how it is divided, the KV format, the engine. A law answers for all of them. Values and protocols only.
+how it is divided, the KV format, the engine. A capacity model answers for all of them. Values and protocols
+only.
 """
 
 from __future__ import annotations
@@ -17,45 +18,53 @@ from kvplan.settings import Settings
 from kvplan.units import gib
 
 
-class Fell(NamedTuple):
-    """Why a candidate is none. code: kebab-case, as in a refusal. far: by how much, in the measure of the
-    code, 0 where that is not known: of several the nearest is told."""
+class Rejection(NamedTuple):
+    """Why a candidate does not serve."""
 
     code: str
+    """kebab-case, as in a refusal"""
     message: str
     far: int = 0
+    """by how much it misses, in the measure of the code; 0 where that is not known. The nearest is shown."""
 
 
-def weights_alone(amount: int, usable: int) -> Fell:
+def weights_alone(amount: int, usable: int) -> Rejection:
     """Weights that leave nothing, before anything else is counted."""
-    return Fell(
+    return Rejection(
         "weights", f"weights alone take {gib(amount)} a GPU; {gib(usable)} may be used", amount - usable
     )
 
 
-class Room(NamedTuple):
-    """The pool of one GPU in bytes. runs: requests of so many tokens, so many of them generated, that run at
-    once; takes: what one of them takes; share: what start-up reserves for so many tokens. block, dropped:
-    `kvplan.engines.budget.sharing.Sharing`."""
+class Capacity(NamedTuple):
+    """What the cache of one GPU holds."""
 
     pool_bytes: int
     runs: Callable[[int, int], int]
+    """(tokens, those of them that are generated) → requests that run at once"""
     takes: Takes
+    """what one request takes"""
     share: Share
+    """what start-up reserves for so many tokens"""
     block: int = 0
+    """as in `kvplan.engines.budget.sharing.Sharing`"""
     dropped: int = 0
+    """as in `kvplan.engines.budget.sharing.Sharing`"""
 
 
-class Law(Protocol):
-    """The answers for one class. The more max_num_seqs, the less a room holds, never more."""
+class CapacityModel(Protocol):
+    """The answers for one class. Capacity never rises with max_num_seqs."""
 
-    def room(self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False) -> Room | Fell:
-        """The room on this GPU; safe: of the pool's low figure."""
+    def room(
+        self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
+    ) -> Capacity | Rejection:
+        """The capacity of this GPU; safe: that of the pool's low figure."""
 
 
-class Laws(Protocol):
-    """Laws by class. kind: GPUs of equal kind share their laws. Raises KvplanError where none applies."""
+class CapacityModels(Protocol):
+    """Capacity models by class; GPUs of one class (`kind`) share theirs. Raises KvplanError where none is."""
 
     def kind(self, gpu: Gpu, choice: Choice, settings: Settings) -> Hashable: ...
 
-    def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> Law: ...
+    def law(
+        self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable
+    ) -> CapacityModel: ...

@@ -1,10 +1,10 @@
-"""The laws of an engine: arithmetic where it was worked out, else the engine asked."""
+"""The capacity models of an engine: arithmetic where it was worked out, else the engine asked."""
 
 from __future__ import annotations
 
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS
-from kvplan.engines.budget.law import Laws
+from kvplan.engines.budget.law import CapacityModels
 from kvplan.engines.folders import part_of
 from kvplan.errors import KvplanError
 from kvplan.settings import Settings
@@ -21,8 +21,8 @@ def check_engine(choice: Choice) -> None:
         )
 
 
-def compiled_laws(choice: Choice, base: Settings) -> Laws | None:
-    """Laws as arithmetic, None where the engine must be asked: another engine, or settings with lines in the
-    budget that only the engine's own way knows (adapters, drafts)."""
+def compiled_laws(choice: Choice, base: Settings) -> CapacityModels | None:
+    """Capacity models as arithmetic; None where the engine must be asked: another engine, or settings with
+    lines in the budget that only the engine's own way knows (adapters, drafts)."""
     own = part_of(choice.engine.name, "law")
     return None if own is None else own.laws_for(base)

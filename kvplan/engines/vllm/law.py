@@ -19,7 +19,7 @@ from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
-from kvplan.engines.budget.law import Fell, Room, weights_alone
+from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of
 from kvplan.engines.budget.sharing import Taken, shared_block
@@ -81,10 +81,10 @@ class VllmLaw:
     ) -> None:
         self._shared, self._model, self._choice, self._gpu = shared, model, choice, gpu
         self._settings, self._kind = settings, kind
-        self._starts: dict[tuple[int, int], Start | Fell] = {}
+        self._starts: dict[tuple[int, int], Start | Rejection] = {}
         self._taken: dict[tuple[int, int], tuple[int, int]] = {}
         self._share = utilization(settings, choice.version)
-        self._facts: WeightFacts | Fell | None = None
+        self._facts: WeightFacts | Rejection | None = None
         self._parallel = Parallel(
             tensor_parallel_size=settings.tensor_parallel_size,
             pipeline_parallel_size=settings.pipeline_parallel_size,
@@ -93,19 +93,21 @@ class VllmLaw:
             compute_capability=gpu.compute_capability,
         )
 
-    def room(self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False) -> Room | Fell:
+    def room(
+        self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
+    ) -> Capacity | Rejection:
         """The pool on a GPU of the kind, and what it holds; or why there is none."""
         kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
         memory = self._memory(gpu) if kept is None else kept[1]
-        if isinstance(memory, Fell):
+        if isinstance(memory, Rejection):
             return memory
         start = self._starts.get((max_num_seqs, max_model_len))
         if start is None:
             found = self._loaded(max_num_seqs, max_model_len, memory)
-            if isinstance(found, Fell):
+            if isinstance(found, Rejection):
                 return found  # of this GPU alone: the next one of the kind may have more memory
             start = self._starts[max_num_seqs, max_model_len] = self._start(max_num_seqs, max_model_len)
-        if isinstance(start, Fell):
+        if isinstance(start, Rejection):
             return start
         plan, (taken, most) = start.plan, start.taken
         pool = memory.usable - memory.reserved - taken
@@ -116,11 +118,11 @@ class VllmLaw:
         if safe:
             pool = max(0, memory.usable - memory.reserved_high - most)
         if not plan.groups:
-            return Fell("no-pool", "the model keeps no cache: its requests take no room")
+            return Rejection("no-pool", "the model keeps no cache: its requests take no room")
         num_blocks = pool // plan.widest
         needed, usable = plan.full_request, num_blocks - int(plan.rules.null_block_checked)
         if needed > usable:
-            return Fell(
+            return Rejection(
                 "not-enough-memory",
                 f"one request of max_model_len {max_model_len:,} needs {needed:,} blocks;"
                 f" {max(usable, 0):,} can be used",
@@ -138,7 +140,7 @@ class VllmLaw:
             return Fraction(held(tokens), blocks) if blocks else None
 
         dropped = start.block if plan.steps.drops else 0
-        return Room(pool, runs, takes, share, start.block, dropped)
+        return Capacity(pool, runs, takes, share, start.block, dropped)
 
     def _shape(self, tokens: int, answer: int) -> tuple[int, int, int]:
         """(prompt, answer, encoder tokens) of a request."""
@@ -146,12 +148,12 @@ class VllmLaw:
         encoder = encoder_length(model, self._settings, tokens)[0] if model.encoder is not None else 0
         return tokens - answer, answer, encoder
 
-    def _memory(self, gpu: Gpu) -> Memory | Fell:
+    def _memory(self, gpu: Gpu) -> Memory | Rejection:
         share = self._share
         total, reserved, warnings = memory_of(gpu)
-        found: Memory | Fell
+        found: Memory | Rejection
         if total is None:
-            found = Fell("no-memory", warnings[0])
+            found = Rejection("no-memory", warnings[0])
         else:
             usable = ceil_div(total * share.numerator, share.denominator)
             likely = sum(line.bytes for line in reserved)
@@ -159,7 +161,7 @@ class VllmLaw:
         self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
         return found
 
-    def _loaded(self, seqs: int, length: int, memory: Memory) -> Fell | None:
+    def _loaded(self, seqs: int, length: int, memory: Memory) -> Rejection | None:
         """Weights that leave nothing spare the start: the engine would see no pool whatever its plan."""
         if self._settings.cpu_offload_gb:
             return None
@@ -169,15 +171,15 @@ class VllmLaw:
             return weights_alone(facts.bytes_per_gpu, memory.usable)
         return None
 
-    def _start(self, seqs: int, length: int) -> Start | Fell:
+    def _start(self, seqs: int, length: int) -> Start | Rejection:
         batch = self._batch(seqs, length)
-        if isinstance(batch, Fell):
+        if isinstance(batch, Rejection):
             return batch
         plan = self._plan(seqs, length, batch)
-        if isinstance(plan, Fell):
+        if isinstance(plan, Rejection):
             return plan
         facts = self._weights(batch.dtype)
-        if isinstance(facts, Fell):
+        if isinstance(facts, Rejection):
             return facts
         key = (seqs, batch.tokens)
         if key not in self._taken:
@@ -197,7 +199,7 @@ class VllmLaw:
             taken.append((weights.bytes + likely, weights.high_bytes + most + repacked))
         return max(taken, key=itemgetter(0))
 
-    def _batch(self, seqs: int, length: int) -> Batch | Fell:
+    def _batch(self, seqs: int, length: int) -> Batch | Rejection:
         settings = self._settings
         given = settings.max_num_batched_tokens, settings.enable_prefix_caching, settings.dtype
         key = (self._model, self._choice.version, self._kind, seqs, length, given, settings.kv_cache_dtype)
@@ -210,11 +212,11 @@ class VllmLaw:
                     resolved.batch.tokens, resolved.dtype, resolved.lengths.longest, resolved.prefix_caching
                 )
             except KvplanError as error:
-                found = Fell(error.code, error.message)
+                found = Rejection(error.code, error.message)
             self._shared.batches[key] = found
         return found
 
-    def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Fell:
+    def _plan(self, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
         """The plan of the cache. States aside it is the same for every length but for the length itself."""
         model = self._shared.same(self._model, automatic=self._settings.kv_cache_dtype == "auto")
         common = (model, self._choice.version, self._kind[0], planned_values(self._settings), batch.tokens)
@@ -233,7 +235,7 @@ class VllmLaw:
         self._shared.plans[common, length] = found
         return found
 
-    def _planned(self, model: Model, seqs: int, length: int, batch: Batch) -> Plan | Fell:
+    def _planned(self, model: Model, seqs: int, length: int, batch: Batch) -> Plan | Rejection:
         asked = replace(
             self._settings,
             gpu=self._gpu,
@@ -244,10 +246,10 @@ class VllmLaw:
         try:
             found = compiled(model, self._choice.version, asked)
         except KvplanError as error:
-            return Fell(error.code, error.message)
+            return Rejection(error.code, error.message)
         if found.refusal is not None or found.plan is None:
             assert found.refusal is not None
-            return Fell(found.refusal.code, found.refusal.message)
+            return Rejection(found.refusal.code, found.refusal.message)
         return found.plan
 
     @property
@@ -261,7 +263,7 @@ class VllmLaw:
             return WeightSources(stated_bytes=settings.weights)
         return served_sources(self._model, settings.quantization)
 
-    def _weights(self, dtype: Packing) -> WeightFacts | Fell:
+    def _weights(self, dtype: Packing) -> WeightFacts | Rejection:
         if self._facts is not None:
             return self._facts
         settings = self._settings
@@ -272,7 +274,7 @@ class VllmLaw:
             try:
                 found = weights_by_kernel(self._sources, self._parallel, dtype, kept)
             except KvplanError as error:
-                found = Fell(error.code, error.message)
+                found = Rejection(error.code, error.message)
             self._shared.facts[key] = found
         self._facts = found
         return found

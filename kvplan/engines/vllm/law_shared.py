@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from kvplan.dtypes import Packing
-from kvplan.engines.budget.law import Fell
+from kvplan.engines.budget.law import Rejection
 from kvplan.engines.vllm.plan import Plan
 from kvplan.gpu import Gpu
 from kvplan.model import Model
@@ -43,8 +43,8 @@ class Batch(NamedTuple):
     prefix_caching: bool
 
 
-def nothing_left(memory: Memory, taken: int) -> Fell:
-    return Fell(
+def nothing_left(memory: Memory, taken: int) -> Rejection:
+    return Rejection(
         "no-memory-for-cache",
         f"weights, activations and the rest take {gib(taken + memory.reserved)}; {gib(memory.usable)} of"
         f" {gib(memory.total)} may be used, so nothing is left for the cache",
@@ -56,11 +56,11 @@ class Shared:
     """What the laws of one search have in common."""
 
     def __init__(self) -> None:
-        self.batches: dict[Hashable, Batch | Fell] = {}
+        self.batches: dict[Hashable, Batch | Rejection] = {}
         self.rests: dict[Hashable, tuple[int, int]] = {}
-        self.facts: dict[Hashable, WeightFacts | Fell] = {}
-        self.memories: dict[Hashable, tuple[Gpu, Memory | Fell]] = {}
-        self.plans: dict[Hashable, Plan | Fell] = {}
+        self.facts: dict[Hashable, WeightFacts | Rejection] = {}
+        self.memories: dict[Hashable, tuple[Gpu, Memory | Rejection]] = {}
+        self.plans: dict[Hashable, Plan | Rejection] = {}
         self._sames: dict[Hashable, Model] = {}
 
     def same(self, model: Model, *, automatic: bool) -> Model:
