@@ -200,6 +200,7 @@ _KV_ALIASES = {
     "kivi2": "kivi2_g32",
     "int4": "int4_g128",
     "nvfp4_4over6": "nvfp4",
+    "fp4_e2m1": "fp4_mx_block16",  # SGLang's word before 0.5.23
 }
 
 

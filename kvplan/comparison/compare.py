@@ -22,6 +22,7 @@ from kvplan.comparison.memory import (
     BLOCKS_ROW,
     BUDGET_ROWS,
     POOL,
+    SHARE_NOT_TOLD,
     UTILISATION,
     Measure,
     blocks_row,
@@ -59,6 +60,7 @@ from kvplan.units import gib
 TOLERANCE = Fraction(2, 100)
 _SOFT = ("attention_backend",)
 """Settings of a log without which the question can still be asked."""
+_OF_A_POOL = ("kv_tokens", "num_blocks", "max_concurrency", "swa_tokens")
 _SAID = (
     "weights_bytes",
     "activation_peak_bytes",
@@ -238,6 +240,11 @@ class _Run:
             *pool_row(budget, observation, lambda pool: sum(allocated(predictor, pool).values()), tolerance),
         ]
         tokens = observation.count("kv_tokens")
+        why = getattr(part_of(observation.engine, "printed"), "uncounted", lambda *_: None)(
+            self.recognised.settings, observation
+        )
+        if why is not None:
+            return more, [_unpredicted(row, why) if row.name in _OF_A_POOL else row for row in rows]
         estimated = [
             tokens_row(row, budget, lambda pool: predictor.at(BYTES, pool).tokens, tokens, tolerance)
             if tokens is not None and row.name == "kv_tokens" and row.predicted is None
@@ -273,10 +280,16 @@ class _Run:
         if self.budget is None:
             return [], None
         unknown = pool_unknown(self.recognised, self.observation)
-        if unknown is not None and self.observation.count(POOL) is not None:
+        share = unknown is not None and unknown.endswith(SHARE_NOT_TOLD)
+        if unknown is not None and not share and self.observation.count(POOL) is not None:
             self.notes.append(f"the pool is not compared with the budget: {unknown}")
         rows = budget_rows(
-            self.budget, self.observation, self.tolerance, pool=unknown is None, told=self.told
+            self.budget,
+            self.observation,
+            self.tolerance,
+            pool=unknown is None or share,
+            assumed=unknown if share else None,
+            told=self.told,
         )
         return list(rows), self.budget if unknown is None else None
 
@@ -301,10 +314,10 @@ class _Run:
         rows = pool_rows(self.predictor, axis, self.observation)
         if all(row.agrees or row.predicted is None for row in rows):
             return axis, self._reasoned(rows, axis)
-        unseen = getattr(part_of(self.observation.engine, "printed"), "uncounted", lambda settings: None)
-        why = unseen(self.recognised.settings)
+        unseen = getattr(part_of(self.observation.engine, "printed"), "uncounted", lambda *_: None)
+        why = unseen(self.recognised.settings, self.observation)
         if why is not None:
-            return axis, [replace(row, predicted=None, low=None, high=None, explanation=why) for row in rows]
+            return axis, [_unpredicted(row, why) for row in rows]
         found = explained(self.model, self.recognised, axis, self.observation)
         if found is not None:
             guess, predictor, anew, theirs = found
@@ -358,6 +371,10 @@ class _Run:
         if all(row.name not in PICKS for row in rows):
             return f"the {source} says neither tokens, blocks nor concurrency"
         return f"the {source} does not say how many bytes the pool has"
+
+
+def _unpredicted(row: ComparedRow, why: str) -> ComparedRow:
+    return replace(row, predicted=None, low=None, high=None, agrees=False, explanation=why)
 
 
 def _percent(share: Fraction) -> str:

@@ -16,6 +16,7 @@ from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
 from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.engines.budget import BUDGETS, fitted
+from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation, total
 from kvplan.engines.traits import TOKENS, traits_of
 from kvplan.errors import KvplanError
@@ -28,6 +29,9 @@ from kvplan.units import gib
 POOL = "available_kv_bytes"
 BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"
 WEIGHT_LINES = ("weights", "rotary", "draft", "lora", "absorbed")
+_SHARES = frozenset((UTILISATION, "mem_fraction_static", "free_gpu_memory_fraction"))
+SHARE_NOT_TOLD = "(--gpu-memory-utilization 0.9)"
+"""How a reason ends that is no more than a share which nobody said."""
 BEFORE_LINES = ("context", "page cache", "kept by")
 """What a process takes of a GPU before its first look at what is free."""
 _LINES = (
@@ -40,7 +44,7 @@ _LINES = (
 )
 """Row, how the names of the budget's lines begin, figures of the log in the order of preference."""
 BUDGET_ROWS = frozenset((*(name for name, _, _ in _LINES), "kv_pool_bytes"))
-BUDGET_ROWS |= {"free_before_bytes"}
+BUDGET_ROWS |= {"free_before_bytes", "peak_bytes"}
 _FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL, "kv_bytes", "peak_bytes")
 
 
@@ -185,9 +189,9 @@ def pool_unknown(recognised: Recognised, observation: Observation) -> str | None
         return "the pool was asked for by its blocks"
     # Arguments that were printed leave out the ones with their default.
     printed = any(setting.source == "args" for setting in observation.settings.values())
-    if UTILISATION in recognised.shown or printed or tells_blocks_alone(observation):
+    if printed or tells_blocks_alone(observation) or not _SHARES.isdisjoint(recognised.shown):
         return None
-    return f"the {observation.source} does not tell {UTILISATION} (--gpu-memory-utilization 0.9)"
+    return f"the {observation.source} does not tell {UTILISATION} {SHARE_NOT_TOLD}"
 
 
 def blocks_row(
@@ -208,12 +212,15 @@ def budget_rows(
     tolerance: Fraction,
     *,
     pool: bool = True,
+    assumed: str | None = None,
     told: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[ComparedRow]:
     """The lines of a budget beside those of the log. A row agrees where the report lies in its interval, or
     within the tolerance of it (an estimate only where its coefficients were fitted on this release).
 
-    pool: the printed pool is what the budget leaves. told: figures that the budget has from the log, and why.
+    pool: the printed pool is what the budget leaves. assumed: why that is not sure, where the engine's
+    default share was taken; a pool that is another one proves nothing then. told: figures that the budget has
+    from the log, and why.
     """
     for name, begins, figures in _LINES:
         lines = [line for line in budget.lines if line.name.lower().startswith(begins)]
@@ -230,10 +237,23 @@ def budget_rows(
             )
             row = row_of(name, "bytes", reported, likely, low, high)
             yield _judged(row, budget, tolerance)
+    peak = observation.count("peak_bytes")
+    if peak is not None and getattr(part_of(observation.engine, "printed"), "PEAK", False):
+        likely, low, high = (
+            sum(getattr(line, end) for line in budget.lines) for end in ("bytes", "low_bytes", "high_bytes")
+        )
+        yield _judged(row_of("peak_bytes", "bytes", peak, likely, low, high), budget, tolerance)
     left = smallest_pool(observation) if observation.count(POOL) is not None else None
     if pool and left is not None:
         ends = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
         row = _judged(row_of("kv_pool_bytes", "bytes", left, *ends), budget, tolerance)
+        if assumed is not None:
+            text = f"with the release's default share of the memory: {assumed}"
+            row = (
+                replace(row, explanation=text)
+                if row.agrees
+                else replace(row, predicted=None, low=None, high=None, explanation=assumed)
+            )
         if "kv_pool_bytes" in told:
             row = ComparedRow(
                 row.name, row.unit, row.reported, row.printed, line=row.line, explanation=told[row.name]

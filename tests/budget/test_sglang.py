@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.engines.sglang.budget import context_of
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import load_gpu
 from kvplan.report.schema import size_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB
@@ -115,3 +117,64 @@ def test_several_ranks_have_more_buffers() -> None:
 def test_there_is_no_automatic_length() -> None:
     with pytest.raises(KvplanError, match="no --max-model-len auto"):
         sized(max_model_len="auto")
+
+
+PRINTED = (
+    # model, GPU, ranks, mem_fraction_static, cache, weights of a GPU as printed, GiB of the caches as printed
+    ("deepseek-r1", "h200", 8, "0.82", "auto", "79.80GiB", 33.32),
+    ("Qwen/Qwen3-235B-A22B-FP8", "h100", 4, "0.93", "auto", None, 16.46),
+)
+
+
+@pytest.mark.parametrize(("model", "gpu", "ranks", "share", "cache", "weights", "printed"), PRINTED)
+def test_what_servers_printed(
+    model: str, gpu: str, ranks: int, share: str, cache: str, weights: str | None, printed: float
+) -> None:
+    """Within two hundredths of the printed caches, and they lie in the interval; with stated weights it is
+    open by 0.8 GiB to each side at most."""
+    asked = {"weights": weights} if weights else {}
+    found = kvplan.size(
+        model, engine="sglang", gpu=gpu, tp=ranks, mem_fraction_static=share, kv_cache_dtype=cache, **asked
+    )
+    budget = found.budget
+    assert budget is not None
+    assert budget.kv_pool_low_bytes <= printed * GIB <= budget.kv_pool_high_bytes
+    assert abs(budget.kv_pool_bytes - printed * GIB) < printed * GIB / 50
+    if weights:
+        assert budget.kv_pool_high_bytes - budget.kv_pool_low_bytes <= 2 * 0.8 * GIB
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "free"),
+    [
+        ("139.80", 8, "137.97"),  # H200, NCCL 2.28
+        ("94.97", 4, "94.01"),  # RTX PRO 6000
+        ("47.43", 1, "46.81"),  # RTX A6000
+        ("23.58", 2, "22.93"),  # RTX 3090
+    ],
+)
+def test_what_is_free_before_the_weights(gpu: str, ranks: int, free: str) -> None:
+    """The context and NCCL's buffers are those of the interconnect, not of the number of ranks alone."""
+    names = {"139.80": "h200", "94.97": "rtx-pro-6000", "47.43": "rtx-a6000", "23.58": "rtx-3090"}
+    line = context_of(load_gpu(names[gpu]), ranks)
+    taken = (float(gpu) - float(free)) * GIB
+    assert line.low_bytes <= taken <= line.high_bytes
+
+
+def test_less_free_memory_is_less_slack() -> None:
+    """The ends of the pool: a GiB more of context takes mem_fraction_static of a GiB from the pool."""
+    budget = kvplan.size(
+        "qwen3-8b", engine="sglang", gpu="h100", mem_fraction_static="0.5", weights="16GiB"
+    ).budget
+    assert budget is not None
+    context = next(line for line in budget.lines if line.name == "context, buffers")
+    width = budget.kv_pool_high_bytes - budget.kv_pool_low_bytes
+    assert abs(width - (context.high_bytes - context.low_bytes) // 2) <= 1
+
+
+def test_the_old_word_of_a_four_bit_cache() -> None:
+    asked: dict[str, Any] = {"engine": "sglang", "gpu": "b200", "attention_backend": "triton", "tokens": 1000}
+    old, new = (
+        kvplan.size("qwen3-8b", kv_cache_dtype=word, **asked) for word in ("fp4_e2m1", "fp4_mx_block16")
+    )
+    assert old.total == new.total

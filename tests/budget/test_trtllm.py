@@ -60,3 +60,13 @@ def test_fractions_and_attention_that_are_refused() -> None:
     asked = sized("llama-3.3-70b", gpu="h200", tp=8, enable_attention_dp=True)
     assert asked.budget is None
     assert any("--weights 15GiB" in text for text in asked.warnings)
+
+
+def test_what_a_server_printed() -> None:
+    """Llama-3-8B on an H200, 1.2.0rc4: a peak of 17.76 GiB and 109.96 GiB for the cache."""
+    asked = {"gpu": "h200", "max_num_batched_tokens": 1024, "max_num_seqs": 32, "max_model_len": 1025}
+    budget = budget_of(sized("llama-3-8b", **asked))
+    peak = sum(line.bytes for line in budget.lines)
+    assert abs(peak - 17.76 * GIB) < 0.2 * GIB
+    assert budget.kv_pool_low_bytes < 109.96 * GIB < budget.kv_pool_high_bytes
+    assert abs(budget.kv_pool_bytes - 109.96 * GIB) < 0.3 * GIB

@@ -72,8 +72,11 @@ def test_the_printed_pool_decides_the_tokens() -> None:
 def test_a_pool_that_is_not_the_budget_s() -> None:
     pool = parse_count("16.00", "GiB")
     unknown = _with_budget(_budget(), share=None, available_kv_bytes=pool)
-    assert unknown.row("available_kv_bytes").predicted is None
-    assert any("does not tell gpu_memory_utilization" in note for note in unknown.notes)
+    assert unknown.row("kv_pool_bytes").agrees
+    assert "default share of the memory" in str(unknown.row("kv_pool_bytes").explanation)
+    other = _with_budget(_budget(), share=None, available_kv_bytes=parse_count("20.00", "GiB"))
+    assert other.row("kv_pool_bytes").predicted is None
+    assert "does not tell gpu_memory_utilization" in str(other.row("kv_pool_bytes").explanation)
     text = vllm_log(config=", kv_cache_memory_bytes=17179869184, gpu_memory_utilization=0.9")
     found = compare(observation=observed(text), gpu="h100")
     assert found.row("available_kv_bytes").predicted is None

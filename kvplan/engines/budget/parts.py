@@ -27,6 +27,7 @@ from kvplan.weights.ranks import Parallel
 
 UNCALIBRATED = "estimate, uncalibrated"
 _REPACKED = 20
+REPACKED = "repacked weights"
 _CONTEXT = (GIB * 7 // 10, GIB // 2)
 _CONTEXT_SEVERAL = (GIB * 3 // 2, GIB * 6 // 5)
 
@@ -191,9 +192,7 @@ def weight_lines(
     lines = [BudgetLine("weights", amount, low, high, source)]
     if not stated:
         lines.append(
-            BudgetLine(
-                "repacked weights", 0, 0, amount // _REPACKED, "what kernels add as they load; not known"
-            )
+            BudgetLine(REPACKED, 0, 0, amount // _REPACKED, "what kernels add as they load; not known")
         )
     draft = settings.speculative_model
     if draft is not None and parallel.groups:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -20,8 +21,8 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.budget.parts import (
+    REPACKED,
     Start,
-    context_line,
     kernels_of,
     no_pool,
     once_a_start,
@@ -34,13 +35,49 @@ from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.shown import fraction_of, image_reserve
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
-from kvplan.units import ceil_div
+from kvplan.units import GIB, ceil_div
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory, Tensor
 from kvplan.weights.ranks import Parallel, elements_on_rank
+
+CONTEXT, NVLS, RINGS, UNKNOWN = (
+    (GIB * 55 // 100, GIB // 4),
+    (GIB * 125 // 100, GIB // 2),
+    (GIB * 35 // 100, GIB // 5),
+    (GIB, GIB),
+)
+"""Bytes and half-width of a CUDA context with its libraries; of NCCL's buffers where NVLink's switches reduce
+(NVLS: compute capability 9.0 and later), elsewhere, and on GPUs of other vendors.
+
+Printed by servers of 2026 ("Init torch distributed ends. mem usage"): 1.17 (2 GB300), 1.34 (4 GB300), 1.23 (8
+H200); 0.26 (2 RTX 4090), 0.39 (4 RTX PRO 6000); of 2025, with an older NCCL, 2.01 (8 H200) and 2.50 (8 B200).
+What is free then is 0.47 to 0.62 less than the rest of the total.
+"""
+_SWITCHED = (9, 0)
+_EXTRA = (3, 12)
+"""Thousandths of the weights that loading takes beside their tensors, likely and at most: 79.80 GiB printed
+for 79.55 of tensors (DeepSeek-R1), 63.38 for 62.75 (MiniMax-M2.5 in NVFP4), 3.25 for 3.25."""
+
+
+def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
+    """What is taken before the weights are loaded: the CUDA context, and NCCL's buffers between several
+    ranks.
+
+    sgl-project/sglang 0.5.23 model_executor/model_runner.py (init_torch_distributed): free memory is looked
+    at before and after the process groups; the pool is divided of what is free after them.
+    """
+    amount, margin = CONTEXT
+    how = "CUDA context"
+    if ranks > 1:
+        switched = gpu.nvlink_bytes_per_second and (gpu.compute_capability or (0, 0)) >= _SWITCHED
+        more, open_by = (NVLS if switched else RINGS) if gpu.vendor == "nvidia" else UNKNOWN
+        amount, margin = amount + more, margin + open_by
+        how += ", NCCL with NVLink's switches" if switched else ", NCCL"
+    return about("context, buffers", amount, margin, f"{how}; as servers print it")
 
 
 @once_a_start
@@ -59,6 +96,10 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         )
         kernels = kernels_of(choice, model, settings)
         facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype, kernels)
+        loaded = (
+            *(line for line in loaded if line.name != REPACKED),
+            *_beside(facts.bytes_per_gpu, settings),
+        )
         loaded += _absorbed_lines(sources, parallel, dtype)
         loaded += _adapter_lines(model, settings, options, parallel, dtype)
     except KvplanError as error:
@@ -68,10 +109,10 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     shape = shape_of(model, dtype.bytes)
     images = image_reserve(model, arguments)
     fraction = fraction_of(model, arguments)
-    context = context_line(arguments.tp * arguments.pp)
+    context = context_of(gpu, arguments.tp * arguments.pp)
     before = total - sum(line.bytes for line in (context, *reserved))
     lines = [*loaded, context, *reserved]
-    if shape.rotary_bytes:
+    if shape.rotary_bytes and settings.weights is None:
         lines.append(
             exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
         )
@@ -79,11 +120,16 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         lines.append(exact("image cache", images, "SGLANG_VLM_CACHE_SIZE_MB, or Qwen3-VL's feature pool"))
     lines.append(_slack(before, fraction, given=arguments.mem_fraction_static is not None))
     budget = left_over(gpu.slug, total, total, tuple(lines), calibrated=False)
+    budget = replace(
+        budget,
+        kv_pool_low_bytes=_left(total, lines[:-1], (context, *reserved), fraction, "high_bytes"),
+        kv_pool_high_bytes=_left(total, lines[:-1], (context, *reserved), fraction, "low_bytes"),
+    )
     taken = sum(line.bytes for line in lines[:-1]) - context.bytes - sum(line.bytes for line in reserved)
     smallest = Fraction(ceil(Fraction(taken * 1000, before)) if before > 0 else 1000, 1000)
     help_ = (f"--mem-fraction-static {float(smallest):g}",) if fraction < smallest < 1 else ()
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
-    warnings += (*said, "SGLang's memory before the weights is uncalibrated: mind the interval of the pool")
+    warnings += (*said, "SGLang's memory before the weights is an estimate: mind the interval of the pool")
     shown: tuple[tuple[str, object], ...] = (("mem_fraction_static", round(float(fraction), 6)),)
     if options.flag("enable_lora"):
         given = settings.engine_options
@@ -97,6 +143,14 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
     arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
     return parallel_of(model, arguments, settings, options)
+
+
+def _beside(weights: int, settings: Settings) -> tuple[BudgetLine, ...]:
+    """What loading takes beside the tensors; weights that were stated have it."""
+    if settings.weights is not None:
+        return ()
+    likely, most = (weights * share // 1000 for share in _EXTRA)
+    return (BudgetLine(REPACKED, likely, 0, most, "scales and layouts of kernels, as servers print it"),)
 
 
 @lru_cache(maxsize=16)
@@ -153,8 +207,17 @@ def _adapter_lines(
     return (exact("LoRA adapters", amount, source),)
 
 
+def _left(
+    total: int, lines: list[BudgetLine], first: tuple[BudgetLine, ...], fraction: Fraction, end: str
+) -> int:
+    """The pool with every line at one end of its interval: less free memory is less slack as well."""
+    before = total - sum(int(getattr(line, end)) for line in first)
+    taken = sum(int(getattr(line, end)) for line in lines)
+    return max(0, total - taken - max(0, ceil(before * (1 - fraction))))
+
+
 def _slack(before: int, fraction: Fraction, *, given: bool) -> BudgetLine:
-    """ceil(before · (1 − fraction)); at the likely context, so that the pool's interval is a little wide."""
+    """ceil(before · (1 − fraction))."""
     how = "as given" if given else "automatic"
     return exact(
         "activations, graphs",

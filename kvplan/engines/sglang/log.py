@@ -78,6 +78,12 @@ RULES: tuple[Rule, ...] = (
         anchor="Load weight end.",
         text="load",
     ),
+    # Builds before 0.5.23 divided DeepSeek-V4's memory so (model_executor/pool_configurator.py).
+    rule(
+        "DSv4 memory calculation: bytes_per_full_token={dsv4_bytes_per_token:u}",
+        kind="settings",
+        text="memory",
+    ),
     rule(_ALLOCATED, kind="pool", anchor="KV Cache is allocated.", text="kv", weight=3),
     rule(
         "Post-capture KV sizing: KV cache allocated. dtype: {k_dtype:word}, #tokens: {tokens:n}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Observation
@@ -18,6 +19,16 @@ _CONTEXT = (GIB // 4, 2 * GIB)
 """A CUDA context and what the process loads before it looks, at least and at most."""
 NAMES = {"page_size": "block_size", "max_running_requests": "max_num_seqs"}
 """Setting as printed → setting, or own option."""
+
+
+def uncounted(settings: Settings, observation: Observation) -> str | None:
+    """Why the cache of a build is another than the one that 0.5.23's rules lay out; None where it is not."""
+    del settings
+    share = observation.setting("dsv4_bytes_per_token")
+    if isinstance(share, (int, Fraction)) and share > 0:
+        taken = f"{float(share):,.2f} bytes a token, as it prints"
+        return f"this build's DeepSeek-V4 pools take {taken}; 0.5.23's others"
+    return None
 
 
 def told_total(observation: Observation) -> tuple[int, int, str] | None:

@@ -88,8 +88,9 @@ def told_total(observation: Observation) -> tuple[int, int, str] | None:
     return low, high, "memory, by the share that the estimated graphs take"
 
 
-def uncounted(settings: Settings) -> str | None:
+def uncounted(settings: Settings, observation: Observation) -> str | None:
     """Why the cache of these settings is larger than the one that is predicted; None where it is not."""
+    del observation
     method = settings.speculative_method
     if settings.speculative_model is not None or method not in _DRAFTS_UNSEEN:
         return None
