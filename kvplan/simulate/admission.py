@@ -8,21 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvplan.record import record
+from kvplan.simulate.memory import Hit
 from kvplan.simulate.request import Request
 from kvplan.simulate.settings import ALIGN, STATE
 
 if TYPE_CHECKING:
     from kvplan.simulate.scheduler import Scheduler, Step
 
-_NEVER = 1 << 62
+NEVER = 1 << 62
 
 
 @record(eq=False)
 class Blocked:
     """Why the first that waits was not admitted: it is not until so many blocks came back as it lacked
     (``out``: of the pool), unless something else has changed. budget: the step's, cut:
-    whether it cut the prompt (else any that is as large does the same); stamp: of the runs that it has names
-    in; until: the clock of `Steady` at which somebody who writes them fills a block."""
+    whether it cut the prompt (else any that is as large does the same); stamp: of what was stored in the runs that it has names in;
+    until: the clock of `Steady` at which somebody who writes them fills a block."""
 
     request: Request
     budget: int
@@ -50,7 +51,7 @@ class Admission:
         while budget and waiting and len(running) < engine.sequences:
             request = waiting.head()
             if request.stale:
-                skipped.append(waiting.pop())
+                skipped.append(waiting.take())
                 continue
             if self.still(request, budget, threshold):
                 break
@@ -61,7 +62,7 @@ class Admission:
                 tokens = threshold
             bar, least, cut = 0, tokens, tokens > budget
             if cut and not engine.chunked:
-                bar = _NEVER
+                bar = NEVER
             else:
                 least = tokens = min(tokens, budget)
                 if self.splits:
@@ -72,12 +73,12 @@ class Admission:
                         bar = max(bar, memory.needs(request.tokens, hit, True))
                     bar += self.spare if running else 0
                 else:
-                    bar = _NEVER
+                    bar = NEVER
             if bar > memory.pool.free:
-                self._note(request, budget if cut else least, cut, threshold, bar)
+                self._note(request, budget if cut else least, cut, threshold, bar, hit)
                 break
             memory.admit(request, hit, hit.tokens + tokens)
-            waiting.pop()
+            waiting.take()
             request.computed, request.running = hit.tokens, True
             self.order += 1
             request.order = self.order
@@ -110,11 +111,14 @@ class Admission:
         end = min((stop for stop in stops if start < stop < end), default=end)
         return max(0, end - start)
 
-    def _note(self, request: Request, budget: int, cut: bool, threshold: int, bar: int) -> None:
+    def _note(
+        self, request: Request, budget: int, cut: bool, threshold: int, bar: int, hit: Hit
+    ) -> None:
         self.blocked = None
         if not self.memory.fresh:
             scheduler, pool = self.scheduler, self.memory.pool
-            until = scheduler.steady.next_fill(request) if scheduler.steady.shared else _NEVER
+            pool.want([[part[0] for part in parts] for parts in hit.parts], self.memory.whole)
+            until = scheduler.steady.next_fill(request) if scheduler.steady.shared else NEVER
             self.blocked = Blocked(
                 request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,
                 pool.out + pool.free - bar,
@@ -123,13 +127,15 @@ class Admission:
     def still(self, request: Request, budget: int, threshold: int) -> bool:
         """Whether the head is blocked as it was: while the same blocks have names, a block that is given back
         brings it at most one nearer (where it is of its hit, none: the hit takes it from the free ones), one
-        that is found and held none, and one that is taken puts it one further off. So it does where it has a
-        name, if the whole prompt must fit and all groups keep what they have: the head needs one more."""
+        that is found and held none, and one that is taken puts it one further off (`Pool.want`). So it does where
+        it has a name, if the whole prompt must fit and all groups keep what they have: the head needs one
+        more."""
         was, pool = self.blocked, self.memory.pool
         return (
             was is not None
             and was.request is request
             and was.out < pool.out
+            and not pool.hurt
             and (
                 self.whole
                 or (
@@ -146,7 +152,7 @@ class Admission:
         scheduler, engine = self.scheduler, self.engine
         waiting, steady = scheduler.waiting, scheduler.steady
         if not waiting or len(scheduler.running) >= engine.sequences or steady.count >= engine.batch:
-            return _NEVER
+            return NEVER
         request = waiting.head()
         if request.stale:
             return 0
@@ -155,21 +161,9 @@ class Admission:
         assert self.blocked is not None
         return self.blocked.until - 1 - steady.clock
 
-    def spared(self) -> int:
-        """How many blocks can be taken before one that the waiting head has a name for is evicted."""
-        pool, waiting = self.memory.pool, self.scheduler.waiting
-        if not pool.watched or not waiting:
-            return _NEVER
-        runs = {run for path in waiting.head().paths.values() for _, _, run in path}
-        count, piece = pool.blank, pool.ends.after
-        while piece is not None and piece is not pool.ends and piece.run not in runs:
-            count += piece.stop - piece.start
-            piece = piece.after
-        return count
-
     @staticmethod
     def _stamp(request: Request) -> int:
-        """What happened to its runs so far."""
+        """What was stored in its runs so far."""
         found = 0
         for path in request.paths.values():
             for _, _, run in path:

@@ -38,6 +38,7 @@ class Memory:
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length
         self.table = self.tables[0]
+        self.whole = len(self.tables) == 1 and not self.table.slides
         self.block, self.times = self.table.block, self.table.times
         self.unit = engine.unit if len(engine.groups) > 1 else 1
         self.hashed, self.renews = engine.hashed, engine.rules.renews

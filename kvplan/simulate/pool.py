@@ -15,8 +15,8 @@ same block of the others answers no look-up any more, and only counts (``dead``)
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,16 +27,24 @@ class Piece:
     """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
     its neighbours in the queue of what may be evicted, where nobody does."""
 
-    __slots__ = ("after", "before", "bundle", "pieces", "refs", "rest", "run", "start", "stop", "times")
+    __slots__ = ("after", "before", "bundle", "pieces", "refs", "rest", "run", "start", "stop", "times", "wanted")
 
     def __init__(
         self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1, times: int = 1
     ) -> None:
-        self.times, self.bundle = times, 0
+        self.times, self.bundle, self.wanted = times, 0, 0
         self.run, self.pieces, self.start, self.stop, self.refs = run, pieces, start, stop, refs
         self.rest: Piece | None = None
         self.before: Piece | None = None
         self.after: Piece | None = None
+
+    def cut(self) -> Piece:
+        """Its first block as a piece of its own that nobody holds, where one request alone holds it."""
+        start, pieces = self.start, self.pieces
+        first = Piece(self.run, pieces, start, start + 1, 0, self.times)
+        first.wanted, self.start = self.wanted, start + 1
+        pieces.insert(pieces.index(self), first)
+        return first
 
 
 class Run:
@@ -58,15 +66,20 @@ class Pool:
     given back (a block that is found and held again counts in neither); bundles: how many were given back,
     bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (pieces of the
     run's table, start, stop); watched: whether evicting may make
-    room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before)."""
+    room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before);
+    wanted, order, hurt: as in `want`."""
 
-    __slots__ = ("blank", "bundle", "bundles", "dead", "ends", "free", "lost", "out", "watched")
+    __slots__ = (
+        "blank", "bundle", "bundles", "dead", "ends", "free", "hurt", "lost", "order", "out", "wanted",
+        "watched",
+    )  # fmt: skip
 
     def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
         self.bundles = self.bundle = self.dead = self.out = 0
         self.lost: list[tuple[list[Piece], int, int]] = []
-        self.watched = watched
+        self.watched, self.hurt, self.wanted = watched, False, 1
+        self.order: list[Piece] = []
         self.ends = Piece(Run(0), [], 0, 0)
         self.ends.before = self.ends.after = self.ends
 
@@ -92,9 +105,9 @@ class Pool:
                 self.lost.clear()
                 continue
             assert piece is not ends, "more blocks taken than are free"
-            if self.watched or piece.run.doubled:
-                piece.run.stamp += 1
             size = piece.stop - piece.start
+            if piece.wanted == self.wanted:
+                self._lose(piece, min(size, count))
             if piece.times > 1:
                 gone = min(size, count)
                 self.bundle = piece.bundle
@@ -108,6 +121,42 @@ class Pool:
             following = piece.after
             assert following is not None
             ends.after, following.before = following, ends
+
+    def want(self, hit: list[list[Piece]], whole: bool) -> None:
+        """The pieces, by table, that the waiting head has found and for which it lacks blocks; hurt: whether
+        one was evicted since, so that it must look again. whole: there is one table of full attention. Then
+        losing its hit's last block (of ``order``) brings it no nearer: one free block less, and at most one
+        that it does not take from these."""
+        self.wanted += 1
+        self.hurt = False
+        for pieces in hit:
+            for piece in pieces:
+                piece.wanted = self.wanted
+        self.order = hit[0] if whole else []
+
+    def _lose(self, piece: Piece, count: int) -> None:
+        if not self.watched:
+            self.hurt = self.hurt or _twice(piece)
+            return
+        order = self.order
+        if not order or order[-1] is not piece or _twice(piece):
+            self.hurt = True
+            return
+        self.out -= count * piece.times
+        if piece.stop - piece.start == count:
+            order.pop()
+
+    def spared(self, enough: int) -> int:
+        """How many blocks can be taken, up to ``enough``, before what was wanted is hurt."""
+        count, piece, last = self.blank, self.ends.after, len(self.order) - 1
+        while count < enough and piece is not None and piece is not self.ends:
+            if piece.wanted == self.wanted:
+                if last < 0 or self.order[last] is not piece or _twice(piece):
+                    return count
+                last -= 1
+            count += piece.stop - piece.start
+            piece = piece.after
+        return max(count, enough) if piece is self.ends else count
 
     def give_back(self, piece: Piece) -> None:
         """A piece that nobody holds any more: the last to be evicted."""
@@ -145,7 +194,9 @@ class Pool:
         """Cut a piece in two before block ``place``; the part behind is returned, and evicted before the
         other."""
         behind = Piece(piece.run, piece.pieces, place, piece.stop, piece.refs, piece.times)
-        behind.bundle = piece.bundle
+        behind.bundle, behind.wanted = piece.bundle, piece.wanted
+        if piece.wanted == self.wanted and piece in self.order:
+            self.order.insert(self.order.index(piece) + 1, behind)
         behind.rest, piece.rest = piece.rest, behind
         piece.stop = place
         piece.pieces.insert(piece.pieces.index(piece) + 1, behind)
@@ -155,6 +206,13 @@ class Pool:
             behind.before, behind.after = before, piece
             before.after = piece.before = behind
         return behind
+
+
+def _twice(piece: Piece) -> bool:
+    """Whether one of its blocks is stored once more."""
+    return piece.run.doubled and any(
+        other is not piece and other.start < piece.stop and piece.start < other.stop for other in piece.pieces
+    )
 
 
 class ApartError(Exception):
@@ -169,11 +227,15 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
         return []
     answers: list[tuple[Piece, int]] = []
     if len(pieces) > 1:
-        pieces = [piece for piece in pieces if piece.stop > start and piece.start < stop]
-        by_start = sorted(pieces, key=_start)
-        if run.doubled and any(one.stop > other.start for one, other in pairwise(by_start)):
-            return _first_stored(pieces, start, stop)
-        pieces = by_start
+        stored = [
+            (piece.start, number, piece)
+            for number, piece in enumerate(pieces)
+            if piece.stop > start and piece.start < stop
+        ]
+        stored.sort()
+        pieces = [one[2] for one in stored]
+        if run.doubled and any(one.stop > other.start for one, other in pairwise(pieces)):
+            return _first_stored(stored, start, stop)
     for piece in pieces:
         if piece.stop <= start:
             continue
@@ -186,21 +248,28 @@ def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]
     return answers
 
 
-def _first_stored(pieces: list[Piece], start: int, stop: int) -> list[tuple[Piece, int]]:
+def _first_stored(stored: list[tuple[int, int, Piece]], start: int, stop: int) -> list[tuple[Piece, int]]:
+    """stored: (first block, how many were stored before, piece), in order."""
     answers: list[tuple[Piece, int]] = []
+    here: list[tuple[int, Piece]] = []  # a heap: who begins up to start
+    place, count = 0, len(stored)
     while start < stop:
-        for number, piece in enumerate(pieces):
-            if piece.start <= start < piece.stop:
-                reach = min(piece.stop, stop)
-                for earlier in pieces[:number]:
-                    if start < earlier.start < reach:
-                        reach = earlier.start
-                answers.append((piece, reach))
-                start = reach
-                break
-        else:
+        while place < count and stored[place][0] <= start:
+            heappush(here, stored[place][1:])
+            place += 1
+        while here and here[0][1].stop <= start:
+            heappop(here)
+        if not here:
             break
+        number, piece = here[0]
+        reach = min(piece.stop, stop)
+        for following in range(place, count):
+            first, earlier, _ = stored[following]
+            if first >= reach:
+                break
+            if earlier < number:
+                reach = first
+                break
+        answers.append((piece, reach))
+        start = reach
     return answers
-
-
-_start = attrgetter("start")

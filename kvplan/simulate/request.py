@@ -39,35 +39,19 @@ class Request:
         return self.priority, self.at_ns, str(self.number)
 
 
-class Fifo:
+class Fifo(deque[Request]):
     """First come, first served; a preempted request stands before all others."""
 
-    __slots__ = ("line",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self.line: deque[Request] = deque()
-
-    def add(self, request: Request) -> None:
-        self.line.append(request)
-
-    def put_back(self, request: Request) -> None:
-        self.line.appendleft(request)
+    add, put_back, take = deque.append, deque.appendleft, deque.popleft
 
     def head(self) -> Request:
-        return self.line[0]
-
-    def pop(self) -> Request:
-        return self.line.popleft()
+        return self[0]
 
     def put_back_all(self, skipped: list[Request]) -> None:
         """Requests that were passed over, in order."""
-        self.line.extendleft(reversed(skipped))
-
-    def remove(self, request: Request) -> None:
-        self.line.remove(request)
-
-    def __len__(self) -> int:
-        return len(self.line)
+        self.extendleft(reversed(skipped))
 
 
 class Ranked:
@@ -86,7 +70,7 @@ class Ranked:
     def head(self) -> Request:
         return self.heap[0][2]
 
-    def pop(self) -> Request:
+    def take(self) -> Request:
         return heapq.heappop(self.heap)[2]
 
     def put_back_all(self, skipped: list[Request]) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from bisect import insort
 
-from kvplan.simulate.admission import Admission
+from kvplan.simulate.admission import NEVER, Admission
 from kvplan.simulate.flat import FlatMemory
 from kvplan.simulate.memory import Memory
 from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.request import Fifo, Ranked, Request
 from kvplan.simulate.settings import FULL, PRIORITY, Engine
 from kvplan.simulate.steady import LAST
+from kvplan.simulate.tables import Table
 
 _FEW = 4
 """Steps without a block given back that are worth taking together."""
@@ -74,6 +75,8 @@ class Scheduler:
 
     def threshold(self) -> int:
         """The most tokens of a prompt in one step, 0: any; since 0.31 a request alone is not held back."""
+        if not self.engine.threshold:
+            return 0
         alone = len(self.running) + len(self.waiting) < 2 and not self.threshold_alone
         return 0 if alone else self.engine.threshold
 
@@ -152,7 +155,7 @@ class Scheduler:
         stand before others: in the requests' order, preempting the last that runs. The budget suffices for
         all ``loose`` ones."""
         steady, pool, memory = self.steady, self.memory.pool, self.memory
-        turns: list[tuple[Request, int, list[int]]] = [(request, 0, []) for request in loose]
+        turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
         turns += steady.turns()
         if loose:
             turns.sort(key=lambda turn: turn[0].order)
@@ -160,8 +163,8 @@ class Scheduler:
             if not request.running:
                 return  # it was the last, and was preempted
             if request.steady:
-                for group in groups:
-                    steady.let_go(request, group)
+                for table in groups:
+                    steady.let_go(request, [table])
                 while needed > pool.free:
                     if self._preempt_last(step) is request:
                         return
@@ -249,7 +252,8 @@ class Scheduler:
         steps = steady.until_end() - 1
         if steps < 2:
             return 0
-        steps = min(steps, self.admission.stays_blocked())
+        blocked = self.admission.stays_blocked()
+        steps = min(steps, blocked)
         if steps < 2:
             return 0
         self.gliding = False
@@ -259,16 +263,11 @@ class Scheduler:
                 self.gliding = True
                 return 0 if steady.blanks else steps
             steps = min(steps, quiet)
-        free = self.memory.pool.free
-        if self.memory.pool.watched:
-            free = min(free, self.admission.spared())
-        if steady.needed(steps) <= free:
-            return steps
-        low, high = 0, steps
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if steady.needed(middle) <= free else (low, middle)
-        return low
+        pool = self.memory.pool
+        steps = steady.lasting(steps, pool.free)
+        if pool.watched and blocked != NEVER and steps > 1:
+            steps = steady.lasting(steps, pool.spared(steady.needed(steps)))
+        return steps
 
     def glide(self, most: int, free: list[int]) -> int:
         """Take up to ``most`` steps one after another, for each gives blocks back: as long as those suffice

@@ -9,6 +9,7 @@ writes."""
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 from kvplan.simulate.held import Span
@@ -205,6 +206,31 @@ class Steady:
             found += taken * times
         return found
 
+    def lasting(self, most: int, free: int) -> int:
+        """For how many of the next ``most`` steps ``free`` blocks suffice."""
+        clock = self.clock
+        if len(self.takes) == 1:
+            ((block, (times, buckets)),) = self.takes.items()
+            rounds, left = divmod(free // times, self.count)
+            steps = rounds * block
+            if steps >= most:
+                return most
+            for place in range(clock, clock + block):
+                bucket = buckets.get(place % block)
+                if bucket:
+                    left -= len(bucket)
+                    if left < 0:
+                        break
+                steps += 1
+            return min(steps, most)
+        if self.needed(most) <= free:
+            return most
+        low, high = 0, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.needed(middle) <= free else (low, middle)
+        return low
+
     def quiet(self) -> int:
         """Steps before one in which somebody gives a block back."""
         clock = self.clock
@@ -219,26 +245,38 @@ class Steady:
         for sort in self.sorts:
             bucket = sort.buckets.get(clock % sort.period)
             if bucket:
-                due += [(request.order, table.number, request) for request in bucket for table in sort.tables]
-        if len(due) > 1:
-            due.sort(key=lambda entry: entry[:2])
-        for _, number, request in due:
-            self.let_go(request, number)
+                due.append((bucket, sort.tables))
+        if len(due) == 1:
+            bucket, tables = due[0]
+            for request in sorted(bucket, key=_order) if len(bucket) > 1 else bucket:
+                self.let_go(request, tables)
+        elif due:
+            turns = [
+                (request.order, table.number, request, [table])
+                for bucket, tables in due
+                for request in bucket
+                for table in tables
+            ]
+            turns.sort(key=_turn)
+            for _, _, request, tables in turns:
+                self.let_go(request, tables)
 
-    def let_go(self, request: Request, number: int) -> None:
-        one = request.held[number]
-        table, processed = one.table, request.base + self.clock - self.lag
+    def let_go(self, request: Request, tables: list[Table]) -> None:
+        """What the request no longer looks at in tables of equal rules."""
+        table, processed, pool = tables[0], request.base + self.clock - self.lag, self.pool
         limit = table.behind(processed) if table.chunk else (processed - table.span) // table.block
-        if limit > one.gone:
-            if (one.cached < limit or self.memory.states) and self.fresh is not request:
-                self.refresh(request)
-                self.fresh = request
-            one.let_go_before(self.pool, limit)
+        for table in tables:
+            one = request.held[table.number]
+            if limit > one.gone:
+                if (one.cached < limit or self.memory.states) and self.fresh is not request:
+                    self.refresh(request)
+                    self.fresh = request
+                one.let_go_before(pool, limit)
 
-    def turns(self) -> list[tuple[Request, int, list[int]]]:
-        """Requests that take or give back blocks in this step, in their order: the blocks, the groups."""
+    def turns(self) -> list[tuple[Request, int, list[Table]]]:
+        """Requests that take or give back blocks in this step, in their order: the blocks, the tables."""
         clock = self.clock
-        found: dict[Request, tuple[int, list[int]]] = {}
+        found: dict[Request, tuple[int, list[Table]]] = {}
         for block, (times, buckets) in self.takes.items():
             for request in buckets.get(clock % block, ()):
                 taken, groups = found.get(request, (0, []))
@@ -246,9 +284,9 @@ class Steady:
         for sort in self.sorts:
             for request in sort.buckets.get(clock % sort.period, ()):
                 taken, groups = found.get(request, (0, []))
-                found[request] = taken, groups + [table.number for table in sort.tables]
+                found[request] = taken, groups + sort.tables
         return [
-            (request, taken, sorted(groups))
+            (request, taken, sorted(groups, key=_number))
             for request, (taken, groups) in sorted(found.items(), key=lambda entry: entry[0].order)
         ]
 
@@ -269,6 +307,10 @@ class Steady:
                 self.leave(request)
                 found.append(request)
         return found
+
+
+_order, _number = attrgetter("order"), attrgetter("number")
+_turn = itemgetter(0, 1)
 
 
 def _ahead(request: Request) -> tuple[int, int]:
