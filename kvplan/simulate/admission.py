@@ -33,6 +33,7 @@ class Blocked:
     stamp: int
     until: int
     out: int
+    hit: Hit
 
 
 class Admission:
@@ -55,7 +56,7 @@ class Admission:
                 continue
             if self.still(request, budget, threshold):
                 break
-            hit = memory.hit(request)
+            hit = self._look(request)
             request.junction = hit.junction
             tokens = request.tokens - hit.tokens
             if 0 < threshold < tokens:
@@ -77,6 +78,7 @@ class Admission:
             if bar > memory.pool.free:
                 self._note(request, budget if cut else least, cut, threshold, bar, hit)
                 break
+            self.blocked = None
             memory.admit(request, hit, hit.tokens + tokens)
             waiting.take()
             request.computed, request.running = hit.tokens, True
@@ -111,9 +113,7 @@ class Admission:
         end = min((stop for stop in stops if start < stop < end), default=end)
         return max(0, end - start)
 
-    def _note(
-        self, request: Request, budget: int, cut: bool, threshold: int, bar: int, hit: Hit
-    ) -> None:
+    def _note(self, request: Request, budget: int, cut: bool, threshold: int, bar: int, hit: Hit) -> None:
         self.blocked = None
         if not self.memory.fresh:
             scheduler, pool = self.scheduler, self.memory.pool
@@ -121,8 +121,25 @@ class Admission:
             until = scheduler.steady.next_fill(request) if scheduler.steady.shared else NEVER
             self.blocked = Blocked(
                 request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,
-                pool.out + pool.free - bar,
+                pool.out + pool.free - bar, hit,
             )  # fmt: skip
+
+    def _look(self, request: Request) -> Hit:
+        """What the cache has of a request; of one that has looked before, as it was, where nothing was stored
+        or evicted of it."""
+        was, memory = self.blocked, self.memory
+        if (
+            was is not None
+            and was.request is request
+            and memory.caching
+            and not memory.pool.changed
+            and not memory.pool.dead
+            and not (memory.resumes and was.hit.junction)  # what others have beyond the hit may be evicted
+            and was.until > self.scheduler.steady.clock
+            and was.stamp == self._stamp(request)
+        ):
+            return memory.found_again(was.hit)
+        return memory.hit(request)
 
     def still(self, request: Request, budget: int, threshold: int) -> bool:
         """Whether the head is blocked as it was: while the same blocks have names, a block that is given back

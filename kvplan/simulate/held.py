@@ -83,10 +83,6 @@ class Held:
             if span.start == self.gone and piece is not None and span.stop > limit:
                 pool.bundles += 1
                 if piece.stop - piece.start > 1:
-                    if piece.refs == 1:
-                        pool.give_back(piece.cut())
-                        span.start = self.gone = limit
-                        return
                     span.piece = pool.split(piece, piece.start + 1)
                 else:
                     span.piece = piece.rest

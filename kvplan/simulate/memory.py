@@ -44,6 +44,7 @@ class Memory:
         self.hashed, self.renews = engine.hashed, engine.rules.renews
         self.fresh: set[Stored] = set()
         self.states = any(table.state for table in self.tables)
+        self.resumes = self.states or self.engine.retention is not None  # junctions matter
         self.steady = Steady(self)
 
     def hit(self, request: Request) -> Hit:
@@ -62,6 +63,31 @@ class Memory:
             idle.append(unused)
         return Hit(tokens, longest if longest > tokens else 0, tuple(parts), tuple(idle))
 
+    @staticmethod
+    def found_again(hit: Hit) -> Hit:
+        """A hit of which nothing was evicted since: pieces may have been cut, held and given back."""
+        parts, idle = [], []
+        for found in hit.parts:
+            now: list[Part] = []
+            unused = 0
+            for piece, start, stop, place in found:
+                while piece.stop <= start:
+                    assert piece.rest is not None
+                    piece = piece.rest
+                at = start
+                while True:
+                    upto = piece.stop if piece.stop < stop else stop
+                    now.append((piece, at, upto, place + at - start))
+                    if not piece.refs:
+                        unused += upto - at
+                    if upto >= stop:
+                        break
+                    assert piece.rest is not None
+                    at, piece = upto, piece.rest
+            parts.append(now)
+            idle.append(unused)
+        return Hit(hit.tokens, hit.junction, tuple(parts), tuple(idle))
+
     def _check_lost(self, parts: list[Part]) -> None:
         """A block that some of the groups of a table still have, and all of them once more: of each the
         first stored answers, so they are not alike any more."""
@@ -73,19 +99,24 @@ class Memory:
     def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
         """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
         needed = 0
-        for table, parts, idle in zip(self.tables, hit.parts, hit.idle):
-            if table.state and parts and self.fresh:
-                piece, _, stop, _ = parts[-1]
-                if (piece.run, table.number, stop - 1) in self.fresh:
-                    return self.engine.blocks + 2
+        if self.states and self.fresh:
+            for table, parts in zip(self.tables, hit.parts):
+                if table.state and parts:
+                    piece, _, stop, _ = parts[-1]
+                    if (piece.run, table.number, stop - 1) in self.fresh:
+                        return self.engine.blocks + 2
+        for tables in self.sorts:  # of one rule
+            table = tables[0]
             blocks, have = ceil_div(tokens, table.block), hit.tokens // table.block
-            if table.single:
-                needed += (min(max(0, blocks - have), 1) + idle) * table.times
-                continue
             if whole and table.cap is not None:
                 blocks = min(blocks, table.cap)
-            skipped = table.behind(hit.tokens)
-            needed += (max(0, blocks - max(skipped, have)) + (idle if have > skipped else 0)) * table.times
+            skipped = 0 if table.single else table.behind(hit.tokens)
+            more = max(0, blocks - max(skipped, have))
+            if table.single and more:
+                more = 1
+            for table in tables:
+                idle = hit.idle[table.number] if have > skipped or table.single else 0
+                needed += (more + idle) * table.times
         return needed
 
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:

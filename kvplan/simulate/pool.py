@@ -27,7 +27,19 @@ class Piece:
     """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
     its neighbours in the queue of what may be evicted, where nobody does."""
 
-    __slots__ = ("after", "before", "bundle", "pieces", "refs", "rest", "run", "start", "stop", "times", "wanted")
+    __slots__ = (
+        "after",
+        "before",
+        "bundle",
+        "pieces",
+        "refs",
+        "rest",
+        "run",
+        "start",
+        "stop",
+        "times",
+        "wanted",
+    )
 
     def __init__(
         self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1, times: int = 1
@@ -37,14 +49,6 @@ class Piece:
         self.rest: Piece | None = None
         self.before: Piece | None = None
         self.after: Piece | None = None
-
-    def cut(self) -> Piece:
-        """Its first block as a piece of its own that nobody holds, where one request alone holds it."""
-        start, pieces = self.start, self.pieces
-        first = Piece(self.run, pieces, start, start + 1, 0, self.times)
-        first.wanted, self.start = self.wanted, start + 1
-        pieces.insert(pieces.index(self), first)
-        return first
 
 
 class Run:
@@ -70,7 +74,7 @@ class Pool:
     wanted, order, hurt: as in `want`."""
 
     __slots__ = (
-        "blank", "bundle", "bundles", "dead", "ends", "free", "hurt", "lost", "order", "out", "wanted",
+        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "lost", "order", "out", "wanted",
         "watched",
     )  # fmt: skip
 
@@ -78,7 +82,8 @@ class Pool:
         self.blank = self.free = blocks
         self.bundles = self.bundle = self.dead = self.out = 0
         self.lost: list[tuple[list[Piece], int, int]] = []
-        self.watched, self.hurt, self.wanted = watched, False, 1
+        self.watched, self.wanted = watched, 1
+        self.hurt = self.changed = False
         self.order: list[Piece] = []
         self.ends = Piece(Run(0), [], 0, 0)
         self.ends.before = self.ends.after = self.ends
@@ -123,18 +128,19 @@ class Pool:
             ends.after, following.before = following, ends
 
     def want(self, hit: list[list[Piece]], whole: bool) -> None:
-        """The pieces, by table, that the waiting head has found and for which it lacks blocks; hurt: whether
-        one was evicted since, so that it must look again. whole: there is one table of full attention. Then
+        """The pieces, by table, that the waiting head has found and for which it lacks blocks; changed: whether
+        one was evicted since, at least in part; hurt: so that this may bring the head nearer. whole: there is one table of full attention. Then
         losing its hit's last block (of ``order``) brings it no nearer: one free block less, and at most one
         that it does not take from these."""
         self.wanted += 1
-        self.hurt = False
+        self.hurt = self.changed = False
         for pieces in hit:
             for piece in pieces:
                 piece.wanted = self.wanted
         self.order = hit[0] if whole else []
 
     def _lose(self, piece: Piece, count: int) -> None:
+        self.changed = True
         if not self.watched:
             self.hurt = self.hurt or _twice(piece)
             return
