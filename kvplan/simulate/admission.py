@@ -21,9 +21,9 @@ NEVER = 1 << 62
 @record(eq=False)
 class Blocked:
     """Why the first that waits was not admitted: it is not until so many blocks came back as it lacked
-    (``out``: of the pool), unless something else has changed. budget: the step's, cut:
-    whether it cut the prompt (else any that is as large does the same); stamp: of what was stored in the runs that it has names in;
-    until: the clock of `Steady` at which somebody who writes them fills a block."""
+    (``out``: of the pool), unless something else has changed. budget: the step's, cut: whether it cut the
+    prompt (else any that is as large does the same); stamp: of what was stored in the runs that it has names
+    in; until: the clock of `Steady` at which somebody who writes them fills a block; hit: what it found."""
 
     request: Request
     budget: int
@@ -144,9 +144,9 @@ class Admission:
     def still(self, request: Request, budget: int, threshold: int) -> bool:
         """Whether the head is blocked as it was: while the same blocks have names, a block that is given back
         brings it at most one nearer (where it is of its hit, none: the hit takes it from the free ones), one
-        that is found and held none, and one that is taken puts it one further off (`Pool.want`). So it does where
-        it has a name, if the whole prompt must fit and all groups keep what they have: the head needs one
-        more."""
+        that is found and held none, and one that is taken puts it one further off (`Pool.want`). So it does
+        where it has a name, if the whole prompt must fit and all groups keep what they have: the head needs
+        one more."""
         was, pool = self.blocked, self.memory.pool
         return (
             was is not None

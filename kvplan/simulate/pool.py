@@ -74,8 +74,8 @@ class Pool:
     wanted, order, hurt: as in `want`."""
 
     __slots__ = (
-        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "lost", "order", "out", "wanted",
-        "watched",
+        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "lost", "order", "out",
+        "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, blocks: int, watched: bool) -> None:
@@ -128,10 +128,10 @@ class Pool:
             ends.after, following.before = following, ends
 
     def want(self, hit: list[list[Piece]], whole: bool) -> None:
-        """The pieces, by table, that the waiting head has found and for which it lacks blocks; changed: whether
-        one was evicted since, at least in part; hurt: so that this may bring the head nearer. whole: there is one table of full attention. Then
-        losing its hit's last block (of ``order``) brings it no nearer: one free block less, and at most one
-        that it does not take from these."""
+        """The pieces, by table, that the waiting head has found and for which it lacks blocks; changed:
+        whether one was evicted since, at least in part; hurt: so that this may bring the head nearer. whole:
+        there is one table of full attention. Then losing its hit's last block (of ``order``) brings it no
+        nearer: one free block less, and at most one that it does not take from these."""
         self.wanted += 1
         self.hurt = self.changed = False
         for pieces in hit:

@@ -84,8 +84,8 @@ class Replica:
                 self.runs[block] = [None] * self.names[block].runs
 
     def run(self) -> Answer:
-        """Serve everything. The collector of cycles is off meanwhile: it would look again and again at what is
-        in use, and what is not is freed without it."""
+        """Serve everything. The collector of cycles is off meanwhile: it would look again and again at what
+        is in use, and what is not is freed without it."""
         collects = gc.isenabled()
         gc.disable()
         try:
