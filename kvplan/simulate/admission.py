@@ -117,7 +117,8 @@ class Admission:
         self.blocked = None
         if not self.memory.fresh:
             scheduler, pool = self.scheduler, self.memory.pool
-            pool.want([[part[0] for part in parts] for parts in hit.parts], self.memory.whole)
+            wanted = [[part[0] for part in parts] for parts in hit.parts]
+            pool.want(wanted, self.memory.whole, self.splits and hit.junction > 0)
             until = scheduler.steady.next_fill(request) if scheduler.steady.shared else NEVER
             self.blocked = Blocked(
                 request, budget, cut, not scheduler.running, threshold, self._stamp(request), until,

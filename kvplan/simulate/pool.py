@@ -74,8 +74,8 @@ class Pool:
     wanted, order, hurt: as in `want`."""
 
     __slots__ = (
-        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "lost", "order", "out",
-        "wanted", "watched",
+        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "junction", "lost", "order",
+        "out", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, blocks: int, watched: bool) -> None:
@@ -83,7 +83,7 @@ class Pool:
         self.bundles = self.bundle = self.dead = self.out = 0
         self.lost: list[tuple[list[Piece], int, int]] = []
         self.watched, self.wanted = watched, 1
-        self.hurt = self.changed = False
+        self.hurt = self.changed = self.junction = False
         self.order: list[Piece] = []
         self.ends = Piece(Run(0), [], 0, 0)
         self.ends.before = self.ends.after = self.ends
@@ -113,6 +113,8 @@ class Pool:
             size = piece.stop - piece.start
             if piece.wanted == self.wanted:
                 self._lose(piece, min(size, count))
+            if self.junction:
+                piece.run.stamp += 1
             if piece.times > 1:
                 gone = min(size, count)
                 self.bundle = piece.bundle
@@ -127,17 +129,19 @@ class Pool:
             assert following is not None
             ends.after, following.before = following, ends
 
-    def want(self, hit: list[list[Piece]], whole: bool) -> None:
+    def want(self, hit: list[list[Piece]], whole: bool, junction: bool) -> None:
         """The pieces, by table, that the waiting head has found and for which it lacks blocks; changed:
         whether one was evicted since, at least in part; hurt: so that this may bring the head nearer. whole:
         there is one table of full attention. Then losing its hit's last block (of ``order``) brings it no
-        nearer: one free block less, and at most one that it does not take from these."""
+        nearer: one free block less, and at most one that it does not take from these. junction: what some
+        groups have beyond the hit says where its prompt is cut, so that losing that matters too."""
         self.wanted += 1
         self.hurt = self.changed = False
         for pieces in hit:
             for piece in pieces:
                 piece.wanted = self.wanted
         self.order = hit[0] if whole else []
+        self.junction = junction
 
     def _lose(self, piece: Piece, count: int) -> None:
         self.changed = True

@@ -259,7 +259,7 @@ class Scheduler:
         self.gliding = False
         if steady.sliding:
             quiet = steady.quiet()
-            if quiet < _FEW:
+            if quiet < _FEW or self.memory.pool.junction:
                 self.gliding = True
                 return 0 if steady.blanks else steps
             steps = min(steps, quiet)
