@@ -1,28 +1,36 @@
 """Predicted pools beside what servers printed: writes docs/accuracy.md.
 
-    python -m scripts.accuracy FIELD_REPORTS [--out docs/accuracy.md]
+    python -m scripts.accuracy FIELD_REPORTS... [--out docs/accuracy.md]
 
-Every row that states model, GPU, tensor parallel size and a release is listed, the wrong ones first of all.
+Every row that states model, GPU, tensor parallel size, utilisation and a release is listed, the wrong ones
+first.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
+from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import parts
 from kvplan.errors import KvplanError
-from kvplan.results import SizeResult
+from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, gib
 from scripts.field_rows import Row, read_rows
-from scripts.fit_budget import report, usable
+from scripts.fit_budget import report
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "accuracy.md"
+OUTCOMES = ROOT / "docs" / "outcomes.md"
 FIRST, LAST = (0, 11), (0, 20)
-"""Releases [first, last) that are calibrated."""
+"""Releases [first, last) whose logs print every term."""
+NEAR, CLOSE = 2, 5
+"""Per cent of the printed pool."""
 
 
 class Judged(NamedTuple):
@@ -34,6 +42,11 @@ class Judged(NamedTuple):
     printed: int
 
     @property
+    def budget(self) -> Budget:
+        assert self.result.budget is not None
+        return self.result.budget
+
+    @property
     def error(self) -> float:
         """Per cent of the printed pool."""
         return 100 * (self.predicted - self.printed) / self.printed
@@ -41,28 +54,47 @@ class Judged(NamedTuple):
     @property
     def inside(self) -> bool:
         """Whether the interval has the printed figure (two decimals of a GiB)."""
-        budget = self.result.budget
-        assert budget is not None
         half = GIB // 200
-        return budget.kv_pool_low_bytes - half <= self.printed <= budget.kv_pool_high_bytes + half
+        return self.budget.kv_pool_low_bytes - half <= self.printed <= self.budget.kv_pool_high_bytes + half
+
+    @property
+    def half_width(self) -> float:
+        """GiB."""
+        return (self.budget.kv_pool_high_bytes - self.budget.kv_pool_low_bytes) / 2 / GIB
+
+    @property
+    def kind(self) -> str:
+        """The class of the model, as its memory goes."""
+        shape = shape_of(self.row.model, 2)
+        words = ["multimodal"] if shape.is_multimodal else []
+        words.append("experts" if shape.experts_per_token else "dense")
+        drafted = (self.row.raw["flags"] or {}).get("speculative")
+        return " ".join(words) + (", draft" if drafted else "")
+
+    @property
+    def place(self) -> str:
+        """One GPU or several, by board."""
+        return f"{'several' if (self.row.raw['tp'] or 1) > 1 else 'one'}, {board_of(self.row.gpu)}"
 
 
-def judged(rows: Sequence[Row], left: dict[str, str]) -> list[Judged]:
-    """Rows with a printed pool; `left` gets a reason for each that kvplan cannot answer."""
+def judged(rows: Sequence[Row], left: dict[str, str], *, told: bool = False) -> list[Judged]:
+    """Rows with a printed pool; `left` gets a reason for each that kvplan cannot answer. told: with the state
+    of the compile cache that the log shows."""
     found = []
     for row in rows:
-        printed = row.printed("available_kv_gib")
+        printed, flags = row.printed("available_kv_gib"), row.raw["flags"] or {}
         if row.version is None:
             left[row.id] = f"no release is stated ({row.raw['engine_version'] or 'nothing'})"
         elif printed is None or printed <= 0:
             left[row.id] = "no pool was printed"
-        elif (row.raw["flags"] or {}).get("gpu_memory_utilization") is None:
+        elif flags.get("gpu_memory_utilization") is None:
             left[row.id] = "the utilisation is not stated"
-        elif "fixed" in " ".join(row.raw["flags"].get("other") or ()):
+        elif "fixed" in " ".join(flags.get("other") or ()):
             left[row.id] = "the pool was set by hand"
         else:
+            state = row.raw.get("compile_cache") if told else None
             try:
-                result = row.predict()
+                result = row.predict(**({"compile_cache": state} if state in ("cold", "warm") else {}))
             except KvplanError as error:
                 left[row.id] = error.message
                 continue
@@ -74,21 +106,63 @@ def judged(rows: Sequence[Row], left: dict[str, str]) -> list[Judged]:
 
 
 def is_calibrated(row: Row) -> bool:
+    """Of the releases whose logs print every term."""
     return row.version is not None and FIRST <= parts(row.version)[:2] < LAST
 
 
+def is_late(row: Row) -> bool:
+    """Of the releases whose graphs are inside the utilisation."""
+    return row.version is not None and parts(row.version)[:2] >= LAST
+
+
+def share(rows: Sequence[Judged], holds: Callable[[Judged], bool]) -> float:
+    """How many of the rows, of 1."""
+    return sum(map(holds, rows)) / len(rows)
+
+
 def summary(rows: Sequence[Judged]) -> list[str]:
-    """How many are within 2 % and 5 %, and the worst."""
+    """How many are within 2 % and 5 %, the worst, and the intervals."""
     if not rows:
         return ["No rows."]
     errors = sorted(abs(row.error) for row in rows)
-    near, close = (sum(error <= limit for error in errors) for limit in (2, 5))
-    inside = sum(row.inside for row in rows)
+    near, close = (sum(error <= limit for error in errors) for limit in (NEAR, CLOSE))
+    inside, below = sum(row.inside for row in rows), sum(row.printed < safe(row) for row in rows)
     return [
         f"- {len(rows)} rows; {near} within 2 %, {close} within 5 % of the printed pool",
-        f"- median error {errors[len(errors) // 2]:.2f} %, largest {errors[-1]:.2f} %",
-        f"- the interval holds the printed pool in {inside} of {len(rows)}",
+        f"- median error {median(errors):.2f} %, largest {errors[-1]:.2f} %",
+        f"- the interval holds the printed pool in {inside} of {len(rows)}; {below} printed less than the"
+        f" safe figure; its median half-width is {median(row.half_width for row in rows):.2f} GiB",
     ]
+
+
+def safe(row: Judged) -> int:
+    """The low figure, less what two decimals of a GiB hide."""
+    return row.budget.kv_pool_low_bytes - GIB // 200
+
+
+def grouped(rows: Sequence[Judged], *keys: Callable[[Judged], str]) -> list[str]:
+    """One line of a table for each group of rows."""
+    groups: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(key(row) for key in keys)].append(row)
+    lines = [
+        "| " + " | ".join(("release", "model", "GPUs")[: len(keys)]) + " | rows | median error | largest"
+        " | inside | half-width |",
+        "|" + "---|" * len(keys) + "--:|--:|--:|--:|--:|",
+    ]
+    worst = sorted(groups.items(), key=lambda item: -max(abs(row.error) for row in item[1]))
+    for names, members in worst:
+        errors = [abs(row.error) for row in members]
+        lines.append(
+            f"| {' | '.join(names)} | {len(members)} | {median(errors):.2f} % | {max(errors):.2f} %"
+            f" | {sum(row.inside for row in members)} | {median(row.half_width for row in members):.2f} GiB |"
+        )
+    return lines
+
+
+def minor(row: Judged) -> str:
+    """``0.24``."""
+    return ".".join(str(row.row.version).split(".")[:2])
 
 
 def table(rows: Sequence[Judged]) -> list[str]:
@@ -96,9 +170,8 @@ def table(rows: Sequence[Judged]) -> list[str]:
         "| row | vLLM | model | GPU | predicted | printed | error | interval |",
         "|---|---|---|---|--:|--:|--:|---|",
     ]
-    for entry in rows:
-        row, budget = entry.row, entry.result.budget
-        assert budget is not None
+    for entry in sorted(rows, key=lambda entry: (entry.inside, -abs(entry.error), entry.row.id)):
+        row, budget = entry.row, entry.budget
         gpus = row.gpu.slug + (f" × {row.raw['tp']}" if row.raw["tp"] > 1 else "")
         place = f"{row.id} | {row.version} | {row.model.id} | {gpus}"
         span = f"{gib(budget.kv_pool_low_bytes)} … {gib(budget.kv_pool_high_bytes)}"
@@ -143,26 +216,55 @@ def text(*paths: Path) -> str:
     total = len(rows) + len(left)
     named = " and ".join(f"`{path.name}`" for path in paths)
     answers = judged(rows, left)
+    late = [entry for entry in answers if is_late(entry.row)]
+    told = [entry for entry in judged(rows, {}, told=True) if is_late(entry.row)]
     inner = [entry for entry in answers if is_calibrated(entry.row)]
-    later = [entry for entry in answers if not is_calibrated(entry.row)]
-    wrong = sorted((entry for entry in inner if abs(entry.error) > 2), key=lambda entry: -abs(entry.error))
+    older = [entry for entry in answers if not is_calibrated(entry.row) and not is_late(entry.row)]
+    wrong = sorted(
+        (entry for entry in answers if abs(entry.error) > NEAR or not entry.inside),
+        key=lambda entry: -abs(entry.error),
+    )
     lines = [
         "# How exact the memory budget is",
         "",
         f"Generated by `make accuracy` from the {total} vLLM rows of {named}: what servers",
-        "printed at start-up, collected from public issues, pull requests and reports. Predicted is the",
-        "likely figure of `kvplan size MODEL --engine vllm@VERSION --gpu GPU` with the row's settings;",
-        "printed is the log's `Available KV cache memory`. Weights come from the model cards.",
+        "printed at start-up, collected from public issues, pull requests, repositories and reports.",
+        "Predicted is the likely figure of `kvplan size MODEL --engine vllm@VERSION --gpu GPU` with its",
+        "settings; printed is the log's `Available KV cache memory`. Weights come from the model cards; of",
+        "checkpoints without a card, and of drafts that nobody named, they are the log's. The low end of an",
+        "interval is the safe figure: at most 5 % of starts print less. What the lines are made of, and why",
+        "published outcomes differ from kvplan's, stands in [outcomes.md](outcomes.md).",
         "",
-        "## vLLM 0.11 to 0.19 (calibrated)",
+        "## Where we are wrong",
+        "",
+        *(
+            [
+                f"- {entry.row.id} (vLLM {entry.row.version}, {entry.row.model.id}, {entry.row.gpu.slug}):"
+                f" {entry.error:+.2f} %" + ("" if entry.inside else ", outside the interval")
+                for entry in wrong
+            ]
+            or ["Nowhere by more than 2 % among these rows."]
+        ),
+        "",
+        "## vLLM 0.20 and later",
+        "",
+        *summary(late),
+        "",
+        "Told whether the compile cache was cold or warm, as the log shows (`--compile-cache`):",
+        "",
+        *summary(told),
+        "",
+        "By release, class of model and GPUs, the worst first:",
+        "",
+        *grouped(late, minor, lambda entry: entry.kind, lambda entry: entry.place),
+        "",
+        *table(late),
+        "",
+        "## vLLM 0.11 to 0.19",
         "",
         *summary(inner),
         "",
         *table(inner),
-        "",
-        "### Where we are more than 2 % wrong",
-        "",
-        *([f"- {entry.row.id}: {entry.error:+.2f} %" for entry in wrong] or ["Nowhere among these rows."]),
         "",
         "### Line by line",
         "",
@@ -170,15 +272,17 @@ def text(*paths: Path) -> str:
         "",
         *parts_table(rows),
         "",
-        "### Fitted on one half of the models, tested on the other",
+        "## Older releases",
         "",
-        *(f"- {line.strip()}" for line in report(usable(rows))),
+        *summary(older),
         "",
-        "## Other releases (uncalibrated)",
+        *(table(older) if older else []),
         "",
-        *summary(later),
+        "## What a fit says of rows that it has not seen",
         "",
-        *(table(later) if later else []),
+        "Up to 0.19 by halves of the models, from 0.20 on by families of rows (one repository or page each).",
+        "",
+        *(f"- {line.strip()}" for line in report(rows)),
         "",
         "## Rows that are left out",
         "",

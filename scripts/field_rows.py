@@ -83,8 +83,14 @@ class Row:
             asked |= {"speculative_method": draft[1], "num_speculative_tokens": int(draft[2])}
         if "no-enable-prefix-caching" in (flags.get("other") or ()):
             asked["enable_prefix_caching"] = False
+        for word in flags.get("other") or ():
+            name, _, value = word.partition("=")
+            if name == "max_cudagraph_capture_size":
+                asked[name] = int(value)
         if self.weights is not None:
             asked["weights"] = self.weights
+        if self.raw.get("model_runner") in ("V1", "V2"):
+            asked["model_runner"] = self.raw["model_runner"].lower()
         return asked
 
     def printed(self, name: str) -> int | None:
@@ -147,12 +153,15 @@ def _release(found: re.Match[str] | None) -> str | None:
 
 def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     """The model, in the checkpoint whose weights are stored as the report says; and the weights as printed,
-    where no card has that checkpoint."""
+    where no card has that checkpoint, or a draft without a card is in them."""
     name, printed = raw["model"], raw["weights_gib"]
+    drafted = re.search("eagle|dflash", str((raw["flags"] or {}).get("speculative") or ""))
     kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
     base = CARDS.get(name)
     model = kvplan.load_model(base or name)
     stored = model.quantization or "none"
+    if drafted and printed is not None:
+        return model, int(printed * GIB)
     if base is None and (kind in (stored, "mxfp4", "fp4+fp8") or (stored != "none" and printed is None)):
         return model, None
     if base is None:

@@ -5,38 +5,57 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import (
     Coefficients,
     Load,
     activation_peak,
+    compile_line,
+    fusion_workspace,
+    graph_line,
     non_torch,
     non_torch_line,
+    own_line,
     vllm_budget,
 )
-from kvplan.units import GIB
 
 KNOWN = Coefficients(
-    since="1",
-    until=None,
     calibrated=True,
+    own_copies_milli=(("odd", 500),),
     logit_millibytes=15_000,
     hidden_copies_milli=4_000,
+    draft_copies_milli=6_000,
     workspace_milli=1_000,
     workspace_kept=True,
     multimodal_copies_milli=2_000,
     activation_margin=100,
     activation_margin_milli=10,
-    non_torch_by_tp=((1, 10), (2, 200), (4, 300)),
+    experts_margin_milli=0,
+    encoder_margin_milli=0,
+    compile_copies_milli=3_000,
+    compile_encoder=0,
+    one_low=5,
+    one_high=5,
+    several_low=5,
+    several_high=7,
+    non_torch_by_ranks=((1, 10), (2, 200), (4, 300)),
     non_torch_pipeline=7,
-    non_torch_margin=5,
-    graphs_inside=False,
-    graph_layer_bytes=11,
+    fusion=False,
+    fusion_stages=False,
+    graph_layer_bytes=0,
+    graph_ranks_milli=1_500,
     graph_margin=3,
+    graph_margin_milli=500,
+    graphs_wide=False,
+    graphs_by_request=False,
 )
 LOAD = Load(
     max_num_seqs=4,
@@ -90,25 +109,142 @@ def test_encoder_outputs_are_alive_during_the_pass() -> None:
     assert activation_peak(seen, LOAD, KNOWN) - activation_peak(SMALL, LOAD, KNOWN) == 2 * 10 * 8 * 2
 
 
+def test_a_draft_that_reads_hidden_states_keeps_copies_of_them() -> None:
+    drafted = replace(LOAD, drafts=3, reads_hidden=True)
+    assert activation_peak(SMALL, drafted, KNOWN) - activation_peak(SMALL, LOAD, KNOWN) == 6 * 10 * 8 * 2
+
+
 def test_non_torch_memory_follows_the_ranks() -> None:
-    amounts = [non_torch(replace(LOAD, tensor_parallel_size=ways), KNOWN) for ways in (1, 2, 3, 4, 8)]
+    amounts = [non_torch(SMALL, replace(LOAD, tensor_parallel_size=ways), KNOWN) for ways in (1, 2, 3, 4, 8)]
     assert amounts == [10, 200, 200, 300, 300]
-    assert non_torch(replace(LOAD, pipeline_parallel_size=2), KNOWN) == 10
-    assert non_torch(replace(LOAD, data_parallel_size=8), KNOWN) == 300
-    measured = non_torch_line(replace(LOAD, pipeline_parallel_size=2), KNOWN, "")
-    assert (measured.low_bytes, measured.bytes, measured.high_bytes) == (2, 10, 205)
+    assert non_torch(SMALL, replace(LOAD, pipeline_parallel_size=2), KNOWN) == 10
+    assert non_torch(SMALL, replace(LOAD, data_parallel_size=8), KNOWN) == 300
+    measured = non_torch_line(SMALL, replace(LOAD, pipeline_parallel_size=2), KNOWN, "")
+    assert (measured.low_bytes, measured.bytes, measured.high_bytes) == (2, 10, 207)
 
 
-def test_graphs_count_only_where_they_are_inside_and_made() -> None:
-    def names(known: Coefficients, load: Load) -> list[str]:
-        shape = replace(SMALL, num_layers=2)
-        budget = vllm_budget(gpu="g", total_bytes=GIB, weights=WEIGHTS, shape=shape, load=load, known=known)
-        return [line.name for line in budget.lines]
+def test_the_fused_all_reduce_has_four_buffers_for_every_rank() -> None:
+    fused = replace(KNOWN, fusion=True)
+    board = replace(LOAD, tensor_parallel_size=2, capability=(9, 0))
+    # 4 · 2 ranks · 10 tokens · 8 · 2 B, below the 64 MiB of two Hopper ranks
+    assert fusion_workspace(SMALL, board, fused) == 4 * 2 * 10 * 8 * 2
+    wide = replace(board, max_num_batched_tokens=10**9)
+    assert fusion_workspace(SMALL, wide, fused) == 4 * 2 * 64 * 2**20
+    assert fusion_workspace(SMALL, replace(wide, tensor_parallel_size=8), fused) == 4 * 8 * 512 * 1024
+    for without in (
+        replace(board, capability=(8, 0)),
+        replace(board, capability=(12, 0)),
+        replace(board, tensor_parallel_size=1),
+        replace(board, enforce_eager=True),
+        replace(board, pipeline_parallel_size=2),
+    ):
+        assert fusion_workspace(SMALL, without, fused) == 0
+    assert fusion_workspace(
+        SMALL, replace(board, pipeline_parallel_size=2), replace(fused, fusion_stages=True)
+    )
 
-    inside = replace(KNOWN, graphs_inside=True)
-    assert "CUDA graphs" not in names(KNOWN, LOAD)
-    assert "CUDA graphs" in names(inside, LOAD)
-    assert "CUDA graphs" not in names(inside, replace(LOAD, enforce_eager=True))
+
+def test_a_cold_cache_takes_the_embedding_beyond_the_warm_peak() -> None:
+    shape = replace(SMALL, vocab_size=1_000)
+    load = replace(LOAD, max_num_seqs=1, max_num_batched_tokens=10)
+    known = replace(KNOWN, logit_millibytes=0)
+    # 1,000 · 8 · 2 B of the table, 3 hidden states of 160 B, less the warm pass: 10 · 3 · 16 · 2 + 4 · 160
+    extra = 16_000 + 480 - (960 + 640)
+    unknown = compile_line(shape, load, known)
+    assert unknown is not None
+    assert (unknown.low_bytes, unknown.bytes, unknown.high_bytes) == (0, extra, extra)
+    assert "--compile-cache warm" in unknown.source
+    cold = compile_line(shape, replace(load, compile_cache="cold"), known)
+    assert cold is not None
+    assert (cold.low_bytes, cold.bytes) == (extra, extra)
+    halved = compile_line(shape, replace(load, tensor_parallel_size=2), known)
+    assert halved is not None
+    assert halved.bytes == 8_000 + 480 - (480 + 640)
+    assert compile_line(shape, replace(load, compile_cache="warm"), known) is None
+    assert compile_line(shape, replace(load, enforce_eager=True), known) is None
+    assert compile_line(shape, load, replace(known, compile_copies_milli=-1)) is None
+    assert compile_line(replace(shape, vocab_size=10), load, known) is None
+
+
+def test_a_part_that_takes_embeddings_has_an_interval_of_its_own() -> None:
+    seen = replace(SMALL, is_multimodal=True)
+    line = compile_line(seen, LOAD, replace(KNOWN, compile_encoder=100))
+    assert line is not None
+    assert (line.low_bytes, line.bytes, line.high_bytes) == (0, 50, 100)
+    assert compile_line(seen, LOAD, KNOWN) is None
+
+
+def test_a_type_with_buffers_of_its_own_says_so() -> None:
+    line = own_line(SMALL, replace(LOAD, model_type="odd"), KNOWN)
+    assert line is not None
+    assert (line.low_bytes, line.bytes, line.high_bytes) == (40, 80, 120)
+    assert own_line(SMALL, LOAD, KNOWN) is None
+
+
+def test_an_indexers_workspace_stays_and_its_logits_pass() -> None:
+    """Beside experts the larger of the two workspaces; logits beside the forward pass, not the sampler."""
+    sparse = replace(LOAD, indexer=Reserved(kept=10**6, passing=50))
+    few = replace(KNOWN, logit_millibytes=0)
+    assert activation_peak(SMALL, sparse, few) == activation_peak(SMALL, LOAD, few) + 10**6 + 50
+    assert activation_peak(SMALL, sparse, KNOWN) == activation_peak(SMALL, LOAD, KNOWN) + 10**6
+    shape = replace(SMALL, expert_width=6, experts_per_token=2)
+    assert activation_peak(shape, sparse, KNOWN) == activation_peak(SMALL, LOAD, KNOWN) + 10**6
+
+
+def test_what_an_indexer_reserves_follows_the_length() -> None:
+    """40 entries of 132 B for each token of max_model_len; DeepSeek-V4 divides them by its rate of 4."""
+    sparse, compressed = (kvplan.load_model(f"deepseek-ai/DeepSeek-{name}") for name in ("V3.2", "V4-Pro"))
+    assert reserved(sparse, 163_840, 8192).kept == 40 * 163_840 * 132
+    assert reserved(compressed, 1_000_000, 8192).kept == 40 * 1_000_000 // 4 * 132
+    assert reserved(kvplan.load_model("qwen3-8b"), 40_960, 8192) == Reserved()
+
+
+def test_graphs_count_only_where_they_are_estimated_and_made() -> None:
+    shape, inside = replace(SMALL, num_layers=2), replace(KNOWN, graph_layer_bytes=11)
+    line = graph_line(shape, LOAD, inside, "")
+    count = sum(captured(4, 10, 0))
+    assert line is not None
+    assert line.bytes == 2 * count * 11
+    assert line.high_bytes == line.bytes + 3 + line.bytes // 2
+    assert graph_line(shape, LOAD, KNOWN, "") is None
+    assert graph_line(shape, replace(LOAD, enforce_eager=True), inside, "") is None
+    four = graph_line(shape, replace(LOAD, tensor_parallel_size=4), inside, "")
+    assert four is not None
+    assert four.bytes == line.bytes * 3 // 2
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "drafts", "largest", "counts"),
+    [
+        (64, 8192, 0, 0, (19, 11)),
+        (128, 32768, 0, 0, (35, 19)),
+        (16, 8192, 0, 0, (7, 5)),
+        (1024, 8192, 0, 0, (51, 51)),
+        (256, 32768, 0, 0, (51, 35)),
+        (64, 8192, 0, 2048, (147, 11)),
+        (32, 2048, 3, 0, (33, 17)),
+        (32, 2048, 15, 0, (32, 32)),
+        (32, 2496, 0, 0, (11, 7)),
+    ],
+)
+def test_how_many_graphs_are_captured(
+    seqs: int, tokens: int, drafts: int, largest: int, counts: tuple[int, int]
+) -> None:
+    """As "Profiling CUDA graph memory: PIECEWISE=…, FULL=…" of 0.21 to 0.25 logs counts them."""
+    assert captured(seqs, tokens, drafts, largest=largest) == counts
+
+
+@given(st.integers(1, 2048), st.integers(1, 70_000), st.integers(0, 16), st.booleans(), st.booleans())
+def test_more_requests_never_capture_fewer_graphs(
+    seqs: int, tokens: int, drafts: int, wide: bool, by_request: bool
+) -> None:
+    less = captured(seqs, tokens, 0, wide=wide)
+    more = captured(seqs + 1, tokens, 0, wide=wide)
+    assert less.piecewise <= more.piecewise + 1  # the batch itself is a size of its own where it is small
+    assert less.full <= more.full + 1
+    found = captured(seqs, tokens, drafts, wide=wide, by_request=by_request)
+    assert found.piecewise >= 1
+    assert 0 <= found.full <= found.piecewise
 
 
 def test_what_is_requested_is_rounded_up() -> None:
@@ -141,12 +277,12 @@ def test_ranks_that_talk_have_no_less_than_a_lone_gpu(tp: int, pp: int, dp: int,
     """Over tensor, pipeline or expert parallelism; more of one never takes less."""
     from kvplan.engines.vllm.coefficients import vllm_coefficients
 
-    for release in ((0, 9), (0, 11), (0, 14), (0, 17), (0, 19), (0, 33)):
+    for release in ((0, 9), (0, 11), (0, 14), (0, 17), (0, 19), (0, 24), (0, 33)):
         known = replace(vllm_coefficients(release), calibrated=calibrated)
         load = replace(LOAD, tensor_parallel_size=tp, pipeline_parallel_size=pp, data_parallel_size=dp)
         lone = replace(LOAD, tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1)
-        found, least = (non_torch_line(each, known, "") for each in (load, lone))
+        found, least = (non_torch_line(SMALL, each, known, "") for each in (load, lone))
         assert found.bytes >= least.bytes
         assert found.high_bytes >= least.high_bytes
         assert 0 <= found.low_bytes <= found.bytes <= found.high_bytes
-        assert non_torch(replace(load, tensor_parallel_size=tp + 1), known) >= found.bytes
+        assert non_torch(SMALL, replace(load, tensor_parallel_size=tp + 1), known) >= found.bytes

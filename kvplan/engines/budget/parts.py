@@ -125,7 +125,10 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
     if gpu.is_unified_memory:
         held = total // 50
         reserved.append(
-            about("page cache, loaders", held, 2 * held, "unified memory; differs between starts")
+            BudgetLine(
+                *("page cache, loaders", held, total // 200, total // 25),
+                "unified memory; equal starts differ by 2.6 GiB",
+            )
         )
     return total, tuple(reserved), tuple(warnings)
 

@@ -14,15 +14,18 @@ from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
+from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
-from kvplan.engines.vllm.memory import Load, vllm_budget
+from kvplan.engines.vllm.indexer import Reserved, reserved
+from kvplan.engines.vllm.memory import UNKNOWN, Coefficients, Load, vllm_budget
+from kvplan.engines.vllm.runner import runner_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine, ModelWeights
-from kvplan.settings import REQUEST, Part, Settings
+from kvplan.settings import EAGLE_LIKE, REQUEST, Part, Settings
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel
@@ -37,10 +40,12 @@ class Known:
     facts: WeightFacts
     shape: Shape
     load: Load
+    coefficients: Coefficients
     memory: int
     reserved: tuple[BudgetLine, ...]
     adapters: tuple[BudgetLine, ...]
     drafts: tuple[BudgetLine, ...]
+    repacked: int
 
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
@@ -77,18 +82,13 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             raise
         return Fit(None, None, (no_pool(error),))
     shape = shape_of(model, dtype.bytes)
-    load = Load(
-        max_num_seqs=int(started.settings["max_num_seqs"]),
-        max_num_batched_tokens=int(started.settings["max_num_batched_tokens"]),
-        tensor_parallel_size=settings.tensor_parallel_size,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
-        gpu_memory_utilization=utilization(settings, choice.version),
-        enforce_eager=settings.enforce_eager,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        has_adapters=bool(adapters),
-        data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
-    )
-    known = Known(facts, shape, load, memory, reserved, adapters, drafts)
+    seqs, tokens = int(started.settings["max_num_seqs"]), int(started.settings["max_num_batched_tokens"])
+    length = int(started.settings["max_model_len"])
+    load = load_of(model, settings, choice.version, shape, seqs, tokens, length)
+    load = replace(load, has_adapters=bool(adapters))
+    coefficients = coefficients_for(model, settings, choice)
+    repacked = repacked_share(model, settings)
+    known = Known(facts, shape, load, coefficients, memory, reserved, adapters, drafts, repacked)
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
     warnings += said
@@ -98,27 +98,90 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
         )
     if not stages[decides].calibrated:
         warnings += (
-            f"activations and graphs of vLLM {choice.asked or choice.version} are uncalibrated:"
-            " mind the interval of the pool",
+            f"no start-up of vLLM {choice.asked or choice.version} on such GPUs was read: mind the pool's"
+            " interval; the log of one start (`kvplan compare --log`) narrows it",
         )
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
 
 
+def load_of(
+    model: Model, settings: Settings, version: str, shape: Shape, seqs: int, tokens: int, length: int
+) -> Load:
+    """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
+    gpu, method = settings.gpu, settings.speculative_method
+    drafts = settings.num_speculative_tokens if method is not None else 0
+    own = dict(settings.engine_options)
+    largest = own.get("max_cudagraph_capture_size")
+    return Load(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        gpu_memory_utilization=utilization(settings, version),
+        enforce_eager=settings.enforce_eager,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
+        drafts=drafts,
+        reads_hidden=bool(drafts) and method in EAGLE_LIKE,
+        largest_graph=largest if isinstance(largest, int) else 0,
+        compile_cache=str(own.get("compile_cache", UNKNOWN)),
+        capability=None if gpu is None else gpu.compute_capability,
+        indexer=reserved(model, length, tokens) if parse_version(version) >= _RESERVES else Reserved(),
+        model_type=model.model_type,
+    )
+
+
+_RESERVES = (0, 20)
+"""The oldest release of which a start of a sparse model was read."""
+
+
+def coefficients_for(model: Model, settings: Settings, choice: Choice) -> Coefficients:
+    """Those of the release, of the runner that serves the model and of the board that the GPU sits on."""
+    gpu, release = settings.gpu, choice.asked or choice.version
+    assert gpu is not None
+    return vllm_coefficients(parse_version(release), runner_of(model, settings, release), board_of(gpu))
+
+
+def repacked_share(model: Model, settings: Settings) -> int:
+    """What kernels may add to the weights as they load, in thousandths.
+
+    Only quantised matrices are laid out anew (Marlin's order, padded scales); of 30 starts none took more
+    than 0.5 % beyond its tensors. None where somebody read the figure, nor where the kernel's blocks are
+    counted.
+    """
+    stored = model.quantization or settings.quantization
+    known = settings.weights is not None or stored in (None, "mxfp4")
+    return 0 if known else _REPACKED
+
+
+_REPACKED = 10
+
+
+def repacked_line(weights: BudgetLine, share: int) -> tuple[BudgetLine, ...]:
+    """From nothing to the share of the weights; none where nothing is laid out anew."""
+    most = weights.bytes * share // 1000
+    what = "what kernels add to quantised weights as they load; not known"
+    return (BudgetLine("repacked weights", 0, 0, most, what),) if most else ()
+
+
 def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage: int) -> Budget:
     last = stage == known.load.pipeline_parallel_size - 1
+    weights = weights_line(known.facts, stage, settings)
     return vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
-        weights=weights_line(known.facts, stage, settings),
+        weights=weights,
         shape=known.shape,
         load=replace(known.load, samples=last),
-        known=vllm_coefficients(parse_version(choice.asked or choice.version)),
+        known=known.coefficients,
         extra=(
+            *repacked_line(weights, known.repacked),
             *known.adapters[stage : stage + 1],
             *(known.drafts if last else ()),
             *known.reserved,
         ),
+        rotary=settings.weights is None,
     )
 
 

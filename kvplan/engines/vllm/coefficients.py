@@ -1,26 +1,47 @@
-"""The coefficients of vLLM's memory budget by release: ``data/budget.json``.
+"""The coefficients of vLLM's memory budget, line by line, each with the release from which it holds.
 
-It is written by scripts/fit_budget.py, checked there and by the tests, and read as it is.
+``data/budget.json`` is written by scripts/fit_budget.py, checked there and by the tests, and read as it is. A
+row of a line holds from its ``since`` to the next row of the same runner or board; what a row does not say it
+has from the one before.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from kvplan.engines.vllm.boards import NVSWITCH
 from kvplan.engines.vllm.memory import Coefficients
+from kvplan.engines.vllm.runner import V1
 
 FILE = Path(__file__).parent / "data" / "budget.json"
+_SAID = ("since", "runner", "board", "source")
+ANY = "any"
 
 
-def vllm_coefficients(version: tuple[int, ...]) -> Coefficients:
-    """Those of the range that holds the version; of the newest range for a newer one."""
-    table = _table()
-    for known in reversed(table):
-        if version >= parts(known.since):
-            return known
-    return table[0]
+@lru_cache(maxsize=512)
+def vllm_coefficients(version: tuple[int, ...], runner: str = V1, board: str = NVSWITCH) -> Coefficients:
+    """Those in force in a release: of the newest rows for a newer one, of the oldest for an older one."""
+    found: dict[str, Any] = {}
+    for rows in lines().values():
+        found.update(_in_force(rows, version, runner, board))
+    return Coefficients(**found)
+
+
+def _in_force(
+    rows: Iterable[Mapping[str, Any]], version: tuple[int, ...], runner: str, board: str
+) -> dict[str, Any]:
+    """The values of one line: rows for any board first, then the board's own, each in order."""
+    mine = [row for row in rows if row.get("runner", runner) == runner and row["board"] in (ANY, board)]
+    oldest = min(parts(row["since"]) for row in mine)
+    values: dict[str, Any] = {}
+    for row in sorted(mine, key=lambda row: (parts(row["since"]), row["board"] != ANY)):
+        if parts(row["since"]) <= max(version, oldest):
+            values.update({name: value for name, value in row.items() if name not in _SAID})
+    return values
 
 
 def parts(version: str) -> tuple[int, ...]:
@@ -29,13 +50,14 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[Coefficients, ...]:
-    ranges = json.loads(FILE.read_text(encoding="utf-8"))["ranges"]
-    return tuple(coefficients_of(entry) for entry in ranges)
+def lines() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
+    """Line → its rows, lists as tuples."""
+    raw = json.loads(FILE.read_text(encoding="utf-8"))["lines"]
+    return {
+        line: tuple({"board": ANY} | {name: _fixed(value) for name, value in row.items()} for row in rows)
+        for line, rows in raw.items()
+    }
 
 
-def coefficients_of(entry: dict[str, object]) -> Coefficients:
-    """One range of the file."""
-    values: dict[str, object] = {name: value for name, value in entry.items() if name != "source"}
-    values["non_torch_by_tp"] = tuple((ways, amount) for ways, amount in values["non_torch_by_tp"])  # type: ignore[attr-defined]
-    return Coefficients(**values)  # type: ignore[arg-type]
+def _fixed(value: Any) -> Any:
+    return tuple(_fixed(piece) for piece in value) if isinstance(value, list) else value

@@ -60,6 +60,7 @@ TABLE = EngineTable(
         "lora_dtype": Argument("--lora-dtype"),
         "lora_target_modules": Argument("--lora-target-modules", since="0.20"),
         "fully_sharded_loras": Argument("--fully-sharded-loras"),
+        "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
     },
     {
         "host": Argument("--host"),

@@ -23,8 +23,9 @@ NO_LENGTH_DEFAULT = 2048
 
 @record()
 class Device:
-    """What the rules ask of a GPU; ``assumed`` where the user named none. target: AMD's name of what it runs
-    code for (gfx942), from which vLLM derives a capability."""
+    """What the rules ask of a GPU; ``assumed`` where the user named none. memory_bytes: as the engine is told
+    when it chooses its batch, 0 where it is not. target: AMD's name of what it runs code for (gfx942), from
+    which vLLM derives a capability."""
 
     name: str
     memory_bytes: int
@@ -62,6 +63,9 @@ def device_of(gpu: Gpu | None) -> Device:
             help="choose an NVIDIA or AMD GPU",
         )
     memory = gpu.memory_total_bytes or gpu.memory_nvml_bytes or parse_bytes(gpu.memory_marketing)
+    if gpu.is_unified_memory and gpu.memory_nvml_bytes is None:
+        # NVML is asked and does not tell: get_batch_defaults takes the small row.
+        memory = 0
     target = gpu.device_target or ""
     capability = gpu.compute_capability or ROCM_CAPABILITIES.get(target, (9, 0))
     return Device(gpu.name, memory, capability, gpu.vendor.lower(), target=target)

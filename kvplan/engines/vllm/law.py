@@ -18,17 +18,24 @@ from typing import Any
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
-from kvplan.engines.base import Choice, encoder_length, generated, has_kind, parse_version
+from kvplan.engines.base import Choice, encoder_length, generated, has_kind
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of
 from kvplan.engines.budget.sharing import Taken, shared_block
-from kvplan.engines.vllm.budget import utilization, weights_line
-from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.boards import board_of
+from kvplan.engines.vllm.budget import (
+    coefficients_for,
+    load_of,
+    repacked_line,
+    repacked_share,
+    utilization,
+    weights_line,
+)
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
-from kvplan.engines.vllm.memory import Load, vllm_budget
+from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
@@ -41,8 +48,6 @@ from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel
-
-_REPACKED = 20
 
 
 def laws_for(base: Settings) -> VllmLaws | None:
@@ -62,7 +67,7 @@ class VllmLaws:
         """GPUs that the engine's rules cannot tell apart but by their memory. Raises KvplanError."""
         device = device_of(gpu)
         row = batch_row(settings.usage, device, rules_of(choice.version))
-        return (device.vendor, device.capability, gpu.compute_capability), row
+        return (device.vendor, device.capability, gpu.compute_capability, board_of(gpu)), row
 
     def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> VllmLaw:
         """What the class takes. gpu: any of the kind."""
@@ -82,7 +87,7 @@ class VllmLaw:
         self._shared, self._model, self._choice, self._gpu = shared, model, choice, gpu
         self._settings, self._kind = settings, kind
         self._starts: dict[tuple[int, int], Start | Rejection] = {}
-        self._taken: dict[tuple[int, int], tuple[int, int]] = {}
+        self._taken: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
         self._parallel = Parallel(
@@ -181,21 +186,22 @@ class VllmLaw:
         facts = self._weights(batch.dtype)
         if isinstance(facts, Rejection):
             return facts
-        key = (seqs, batch.tokens)
+        # Of a model with an indexer the length decides what is reserved for it.
+        key = (seqs, batch.tokens, length if has_kind(self._model, Kind.INDEXER, Kind.COMPRESSED) else 0)
         if key not in self._taken:
-            self._taken[key] = self._takes(facts, seqs, batch)
+            self._taken[key] = self._takes(facts, seqs, batch, length)
         block = shared_block(plan.pool_groups, prefix_caching=batch.prefix_caching)
         return Start(plan, self._taken[key], facts.bytes_per_gpu, block)
 
-    def _takes(self, facts: WeightFacts, seqs: int, batch: Batch) -> tuple[int, int]:
+    def _takes(self, facts: WeightFacts, seqs: int, batch: Batch, length: int) -> tuple[int, int]:
         """What the stage takes that takes most: likely, and at most."""
         settings, taken = self._settings, []
         last = settings.pipeline_parallel_size - 1
-        calibrated = vllm_coefficients(self._release).calibrated
+        share = repacked_share(self._model, settings)
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
-            likely, most = self._rest(seqs, batch, samples=stage == last)
-            repacked = 0 if calibrated else weights.bytes // _REPACKED
+            likely, most = self._rest(seqs, batch, length, samples=stage == last)
+            repacked = sum(line.high_bytes for line in repacked_line(weights, share))
             taken.append((weights.bytes + likely, weights.high_bytes + most + repacked))
         return max(taken, key=itemgetter(0))
 
@@ -253,10 +259,6 @@ class VllmLaw:
         return found.plan
 
     @property
-    def _release(self) -> tuple[int, ...]:
-        return parse_version(self._choice.asked or self._choice.version)
-
-    @property
     def _sources(self) -> WeightSources:
         settings = self._settings
         if settings.weights is not None:
@@ -289,35 +291,25 @@ class VllmLaw:
 
         return held
 
-    def _rest(self, seqs: int, batch: Batch, *, samples: bool) -> tuple[int, int]:
+    def _rest(self, seqs: int, batch: Batch, length: int, *, samples: bool) -> tuple[int, int]:
         """Everything beside weights and what is reserved: activations, contexts, tables, graphs."""
-        settings, tokens = self._settings, batch.tokens
+        settings, tokens = replace(self._settings, gpu=self._gpu), batch.tokens
         shape: Shape = shape_of(self._model, batch.dtype.bytes)
-        key = (
-            shape, self._choice.asked, self._choice.version, seqs, tokens, samples,
-            settings.tensor_parallel_size, settings.pipeline_parallel_size, settings.enforce_eager,
-            settings.enable_expert_parallel, settings.data_parallel_size,
-        )  # fmt: skip
+        known = coefficients_for(self._model, settings, self._choice)
+        stated = settings.weights is not None
+        load = load_of(self._model, settings, self._choice.version, shape, seqs, tokens, length)
+        load = replace(load, samples=samples)
+        key = (shape, known, load, stated)
         found = self._shared.rests.get(key)
         if found is None:
-            load = Load(
-                max_num_seqs=seqs,
-                max_num_batched_tokens=tokens,
-                tensor_parallel_size=settings.tensor_parallel_size,
-                pipeline_parallel_size=settings.pipeline_parallel_size,
-                gpu_memory_utilization=self._share,
-                enforce_eager=settings.enforce_eager,
-                enable_expert_parallel=settings.enable_expert_parallel,
-                samples=samples,
-                data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
-            )
             lines = vllm_budget(
                 gpu="",
                 total_bytes=0,
                 weights=exact("weights", 0, ""),
                 shape=shape,
                 load=load,
-                known=vllm_coefficients(self._release),
+                known=known,
+                rotary=not stated,
             ).lines
             found = sum(line.bytes for line in lines), sum(line.high_bytes for line in lines)
             self._shared.rests[key] = found

@@ -2,10 +2,15 @@
 
 Mirrors vllm-project/vllm vllm/v1/worker/gpu_worker.py determine_available_memory: what is requested is
 ceil(total · gpu_memory_utilization); the profile run's forward pass at max_num_batched_tokens and its
-sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py, profile_run
-and _dummy_sampler_run); since 0.20 the estimated CUDA graphs are taken off too. The bytes per logit, the
-copies of the hidden states and the constants are coefficients by version, fitted on published start-up
-logs (scripts/fit_budget.py).
+sampler at max_num_seqs × vocabulary set the activation peak (v1/worker/gpu_model_runner.py, and
+v1/worker/gpu/model_runner.py of the V2 runner: profile_run and _dummy_sampler_run); since 0.20 the estimated
+CUDA graphs are taken off too. Bytes per logit, copies of the hidden states and the constants are coefficients
+by release, runner and board (kvplan.engines.vllm.coefficients); their intervals are what is left over of
+start-ups that the fit has not seen (scripts/fit_budget.py).
+
+Since 0.27 the engine takes mem_get_info's difference for everything that stays, and adds the peak above what
+torch still holds: lines move between each other, their sum does not but for what the allocator cannot give
+back, which is in that row's non-torch figure.
 """
 
 from __future__ import annotations
@@ -14,42 +19,68 @@ from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.indexer import Reserved
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div
 
-_REPACKED = 20
-"""Checkpoints took up to a twentieth more than their tensors in the logs of later releases."""
+COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
+COMPILE = "cold compile"
+"""Name of the line that a restart with the compiled code at hand spares."""
+_KIB = 1024
 
 
 @record()
 class Coefficients:
-    """Named constants of one range of versions [since, until). ``_milli``: in thousandths.
+    """Named constants in force in one release, under one runner, on one kind of board. ``_milli``: in
+    thousandths; margins are half-widths of intervals, ``_low`` and ``_high`` where they differ.
 
+    own_copies_milli: (model type, hidden states) of what no line describes.
     logit_millibytes: the sampler's peak for one logit. hidden_copies_milli: hidden states alive at the
-    forward pass's peak. workspace_milli: of the experts' workspace; workspace_kept: it stays while the
-    sampler runs. multimodal_copies_milli: embeddings of the encoder cache, in hidden states.
-    non_torch_by_tp: (tensor parallel size, bytes); the largest size not above the rank count counts.
-    non_torch_pipeline: bytes where only a pipeline divides the model. graph_layer_bytes: CUDA graphs, for
-    each layer, where they are inside the utilisation. Margins are half-widths of intervals.
+    forward pass's peak. draft_copies_milli: those of a draft that reads hidden states. workspace_milli: of
+    the experts' workspace; workspace_kept: it stays while the sampler runs. multimodal_copies_milli:
+    embeddings of the encoder cache, in hidden states. experts_margin_milli, encoder_margin_milli: of the
+    workspace, of the encoder's outputs.
+    compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
+    combined kernels; negative: it does not. compile_encoder: bytes at most where the compiled part takes
+    embeddings, not tokens.
+    one_low, one_high, several_low, several_high: margins of one rank, of several. non_torch_by_ranks: (ranks,
+    bytes) of context, NCCL and all-reduce buffers; the largest entry not above the rank count counts. fusion:
+    FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
+    too. non_torch_pipeline: bytes where only a pipeline divides the model. graph_layer_bytes: one CUDA graph
+    of one layer, 0 where the estimate is; graph_ranks_milli: of four ranks or more; graphs_wide,
+    graphs_by_request: of the sizes, see `captured`.
     """
 
-    since: str
-    until: str | None
     calibrated: bool
+    own_copies_milli: tuple[tuple[str, int], ...]
     logit_millibytes: int
     hidden_copies_milli: int
+    draft_copies_milli: int
     workspace_milli: int
     workspace_kept: bool
     multimodal_copies_milli: int
     activation_margin: int
     activation_margin_milli: int
-    non_torch_by_tp: tuple[tuple[int, int], ...]
+    experts_margin_milli: int
+    encoder_margin_milli: int
+    compile_copies_milli: int
+    compile_encoder: int
+    non_torch_by_ranks: tuple[tuple[int, int], ...]
     non_torch_pipeline: int
-    non_torch_margin: int
-    graphs_inside: bool
+    one_low: int
+    one_high: int
+    several_low: int
+    several_high: int
+    fusion: bool
+    fusion_stages: bool
     graph_layer_bytes: int
+    graph_ranks_milli: int
     graph_margin: int
+    graph_margin_milli: int
+    graphs_wide: bool
+    graphs_by_request: bool
 
 
 @record()
@@ -58,6 +89,9 @@ class Load:
 
     data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
+    drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
+    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
+    indexer: what sparse attention reserves, from 0.20 on.
     """
 
     max_num_seqs: int
@@ -70,10 +104,18 @@ class Load:
     samples: bool = True
     has_adapters: bool = False
     data_parallel_size: int = 1
+    drafts: int = 0
+    reads_hidden: bool = False
+    largest_graph: int = 0
+    compile_cache: str = UNKNOWN
+    capability: tuple[int, int] | None = None
+    indexer: Reserved = Reserved()
+    model_type: str = ""
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
-    """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes.
+    """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes; the compiled
+    code at hand.
 
     sampler = min(max_num_seqs, max_num_batched_tokens) · vocabulary · bytes per logit + hidden states;
     forward = tokens · (3 · mlp width / tp + copies · hidden) · element: gate, up and their product.
@@ -85,10 +127,23 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     width = ceil_div(shape.mlp_width, tp)
     forward = tokens * 3 * width * element + hidden * known.hidden_copies_milli // 1000
     workspace = _workspace(shape, load) * known.workspace_milli // 1000
-    encoder = hidden * known.multimodal_copies_milli // 1000 if shape.is_multimodal else 0
+    beside = _encoder(shape, load, known) + _draft(shape, load, known)
     if known.workspace_kept:
-        return max(sampler, forward) + workspace + encoder
-    return max(sampler, forward + workspace) + encoder
+        workspace = max(workspace, load.indexer.kept)  # one workspace, as large as its largest use
+        return max(sampler, forward + load.indexer.passing) + workspace + beside
+    return max(sampler, forward + workspace) + beside
+
+
+def _encoder(shape: Shape, load: Load, known: Coefficients) -> int:
+    """The encoder cache's embeddings, as many as one batch has tokens."""
+    copies = known.multimodal_copies_milli if shape.is_multimodal else 0
+    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+
+
+def _draft(shape: Shape, load: Load, known: Coefficients) -> int:
+    """Hidden states of several layers for a draft that reads them, and its own pass (profile runs draft)."""
+    copies = known.draft_copies_milli if load.reads_hidden and load.samples else 0
+    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
 
 
 def _workspace(shape: Shape, load: Load) -> int:
@@ -104,31 +159,126 @@ def _workspace(shape: Shape, load: Load) -> int:
     return load.max_num_batched_tokens * shape.experts_per_token * per_pair * shape.element_bytes
 
 
-def non_torch(load: Load, known: Coefficients) -> int:
+def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine:
+    """The peak of a start that finds its compiled code; wider where experts or an encoder are in it."""
+    peak = activation_peak(shape, load, known)
+    margin = known.activation_margin + peak * known.activation_margin_milli // 1000
+    margin += _workspace(shape, load) * known.experts_margin_milli // 1000
+    margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
+    margin += _draft(shape, load, known) // 2
+    seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
+    return about("activation peak", peak, margin, f"profile run: {seen}; {how}")
+
+
+def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """What compiling inside the measured run takes beyond the warm peak; None where it is not the peak.
+
+    Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
+    benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
+    embedding table. So compile = vocabulary / tp · hidden · element + copies · hidden states. Wrappers of
+    multimodal models compile a part that takes embeddings: an amount up to ``compile_encoder``.
+    """
+    if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
+        return None
+    if shape.is_multimodal:
+        low, likely, high = 0, known.compile_encoder // 2, known.compile_encoder
+    else:
+        hidden = shape.hidden_size * shape.element_bytes
+        table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * hidden
+        copies = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
+        likely = table + copies + _draft(shape, load, known) - activation_peak(shape, load, known)
+        low = high = likely
+    if high <= 0:
+        return None
+    spared = "a restart that keeps the cache of torch.compile gains it (--compile-cache warm)"
+    source = "benchmarks while torch.compile runs" if load.compile_cache == COLD else spared
+    return BudgetLine(COMPILE, likely, low if load.compile_cache == COLD else 0, high, source)
+
+
+def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
     """CUDA context, NCCL and all-reduce buffers: by the number of ranks, never less than one lone GPU has."""
     ways = load.tensor_parallel_size * load.data_parallel_size
     if ways == 1 and load.pipeline_parallel_size > 1:
         return max(known.non_torch_pipeline, _by_ranks(1, known))
-    return max(_by_ranks(ways, known), _by_ranks(1, known))
+    return max(_by_ranks(ways, known), _by_ranks(1, known)) + fusion_workspace(shape, load, known)
 
 
-def non_torch_line(load: Load, known: Coefficients, how: str) -> BudgetLine:
-    """The fitted figure ± its margin; ranks that talk over a pipeline or divide experts alone were measured
-    seldom or never: from a lone GPU's to what as many tensor-parallel ranks have."""
-    amount, margin = non_torch(load, known), known.non_torch_margin
+_FUSED_KIB = {
+    (9, 0): {2: 64 * _KIB, 4: 2 * _KIB, 8: 512},
+    (10, 0): {2: 64 * _KIB, 4: 32 * _KIB, 8: _KIB},
+    (10, 3): {2: 64 * _KIB, 4: 64 * _KIB, 8: 2 * _KIB},
+}
+"""Largest fused tensor by capability and ranks, KiB: vllm/compilation/passes/fusion/allreduce_rms_fusion.py,
+FI_ALLREDUCE_FUSION_MAX_SIZE_MB."""
+
+
+def fusion_workspace(shape: Shape, load: Load, known: Coefficients) -> int:
+    """FlashInfer's workspace for all-reduce fused with the norm: 4 · ranks · the largest fused tensor.
+
+    One buffer of ranks · tokens · hidden, and three for its Lamport protocol (flashinfer/comm/trtllm_ar.py,
+    trtllm_create_ipc_workspace_for_all_reduce_fusion). On by default with several tensor-parallel ranks on
+    Hopper and data-centre Blackwell (vllm/config/vllm.py, enable_allreduce_rms_fusion).
+    """
+    tp = load.tensor_parallel_size
+    alone = load.data_parallel_size == load.pipeline_parallel_size == 1
+    largest = _FUSED_KIB.get(load.capability or (0, 0), {}).get(tp)
+    if not known.fusion or largest is None or load.enforce_eager or not (alone or known.fusion_stages):
+        return 0
+    batch = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    return 4 * tp * min(largest * _KIB, batch)
+
+
+def non_torch_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine:
+    """The fitted figure and its interval; ranks that talk over a pipeline or divide experts alone were
+    measured seldom or never: from a lone GPU's to what as many tensor-parallel ranks have."""
+    amount = non_torch(shape, load, known)
     low = high = amount
+    ranks = load.tensor_parallel_size * load.data_parallel_size * load.pipeline_parallel_size
     if load.tensor_parallel_size == 1:
-        ranks = load.data_parallel_size * load.pipeline_parallel_size
         low = min(amount, _by_ranks(1, known))
         high = max(amount, _by_ranks(ranks, known))
         if load.pipeline_parallel_size > 1:
             low = min(low, known.non_torch_pipeline)
+    below, above = (known.several_low, known.several_high) if ranks > 1 else (known.one_low, known.one_high)
     source = f"CUDA context, NCCL; {how}"
-    return BudgetLine("non-torch memory", amount, max(0, low - margin), high + margin, source)
+    return BudgetLine("non-torch memory", amount, max(0, low - below), high + above, source)
 
 
 def _by_ranks(ranks: int, known: Coefficients) -> int:
-    return max(amount for ways, amount in known.non_torch_by_tp if ways <= ranks)
+    return max(amount for ways, amount in known.non_torch_by_ranks if ways <= ranks)
+
+
+def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
+    """Layers · captured graphs · a constant; None where the estimate is 0 or nothing is captured."""
+    if load.enforce_eager or not known.graph_layer_bytes:
+        return None
+    count = captured(
+        load.max_num_seqs,
+        load.max_num_batched_tokens,
+        load.drafts,
+        largest=load.largest_graph,
+        wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
+        by_request=known.graphs_by_request,
+    )
+    graphs = shape.num_layers * (count.piecewise + count.full) * known.graph_layer_bytes
+    if load.tensor_parallel_size >= 4:
+        graphs = graphs * known.graph_ranks_milli // 1000
+    margin = known.graph_margin + graphs * known.graph_margin_milli // 1000
+    made = f"{count.piecewise} piecewise, {count.full} full; {how}"
+    line = about("CUDA graphs", graphs, margin, made)
+    if load.has_adapters:
+        source = f"{line.source}; up to twice: captured with adapters and without"
+        line = BudgetLine(line.name, graphs, line.low_bytes, line.high_bytes + graphs, source)
+    return line
+
+
+def own_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """Buffers of an architecture that no formula here describes, as its start-ups left them, half of that
+    either way; in hidden states of the batch."""
+    copies = dict(known.own_copies_milli).get(load.model_type, 0)
+    amount = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+    source = f"what starts of {load.model_type} keep; no formula"
+    return about("buffers of its own", amount, amount // 2, source) if amount else None
 
 
 def vllm_budget(
@@ -140,40 +290,23 @@ def vllm_budget(
     load: Load,
     known: Coefficients,
     extra: tuple[BudgetLine, ...] = (),
+    rotary: bool = True,
 ) -> Budget:
-    """The budget of one rank, line by line."""
+    """The budget of one rank, line by line. rotary: the tables are not in the weights."""
     share = load.gpu_memory_utilization
     usable = ceil_div(total_bytes * share.numerator, share.denominator)
-    peak = activation_peak(shape, load, known)
-    margin = known.activation_margin + peak * known.activation_margin_milli // 1000
-    how = "fitted on published start-up logs" if known.calibrated else "uncalibrated for this version"
-    lines = [weights, *extra]
-    if shape.rotary_bytes:
+    how = "fitted on published start-up logs" if known.calibrated else "estimate"
+    lines: list[BudgetLine | None] = [weights, *extra]
+    if shape.rotary_bytes and rotary:
         lines.append(
             exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
         )
-    lines.append(
-        about(
-            "activation peak",
-            peak,
-            margin,
-            f"profile run: {load.max_num_batched_tokens:,} tokens,"
-            f" {load.max_num_seqs if load.samples else 0:,} sampled; {how}",
-        )
-    )
-    lines.append(non_torch_line(load, known, how))
-    if not known.calibrated:
-        repacked = weights.bytes // _REPACKED
-        lines.append(
-            BudgetLine(
-                "repacked weights", 0, 0, repacked, "what kernels add to the weights as they load; not known"
-            )
-        )
-    if known.graphs_inside and not load.enforce_eager:
-        graphs = shape.num_layers * known.graph_layer_bytes
-        line = about("CUDA graphs", graphs, known.graph_margin + graphs, f"layers · a constant; {how}")
-        if load.has_adapters:
-            source = f"{line.source}; up to twice: captured with adapters and without"
-            line = BudgetLine(line.name, graphs, line.low_bytes, line.high_bytes + graphs, source)
-        lines.append(line)
-    return left_over(gpu, total_bytes, usable, tuple(lines), calibrated=known.calibrated)
+    lines += [
+        own_line(shape, load, known),
+        activation_line(shape, load, known, how),
+        compile_line(shape, load, known),
+        non_torch_line(shape, load, known, how),
+        graph_line(shape, load, known, how),
+    ]
+    shown = tuple(line for line in lines if line is not None)
+    return left_over(gpu, total_bytes, usable, shown, calibrated=known.calibrated)

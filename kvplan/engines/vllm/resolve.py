@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.defaults import (
@@ -14,6 +13,7 @@ from kvplan.engines.vllm.defaults import (
     lengths_of,
     model_dtype,
 )
+from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import (
@@ -144,8 +144,7 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         ssm_dtype=_ssm_dtype(model, settings),
         lengths=lengths,
         batch=batch,
-        in_flight=batch.tokens
-        * _batches_at_once(model, settings, rules, asynchronous=asynchronous, states=Kind.STATE in kinds),
+        in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
         async_scheduling=asynchronous,
         prefix_caching=caching,
         mamba_mode=_mamba_mode(model, rules, draft) if caching and (hybrid or state_only) else "none",
@@ -242,17 +241,7 @@ def _mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
     return "all" if every and (rules.every_state_with_drafts or not drafts) else "align"
 
 
-SECOND_RUNNER = frozenset(
-    "DeepseekV2ForCausalLM GraniteMoeForCausalLM KimiK3ForConditionalGeneration Qwen2MoeForCausalLM "
-    "LongcatFlashNgramForCausalLM".split()
-)
-"""Mixtures of experts that the V2 runner served before it served all."""
-_V2_METHODS = ("eagle", "eagle3", "mtp", "dflash", "dspark")
-
-
-def _batches_at_once(
-    model: Model, settings: Settings, rules: Rules, *, asynchronous: bool, states: bool
-) -> int:
+def _batches_at_once(model: Model, settings: Settings, rules: Rules, *, asynchronous: bool) -> int:
     """Batches that are scheduled and not settled (vllm/config/vllm.py, max_concurrent_batches): one of every
     pipeline stage, and with asynchronous scheduling one more, under the V1 runner only without a pipeline."""
     if not rules.in_flight_batches:
@@ -260,12 +249,7 @@ def _batches_at_once(
     stages = settings.pipeline_parallel_size
     if not asynchronous:
         return stages
-    second = rules.second_runner == "all"
-    if rules.second_runner == "dense":
-        plain = not states and not num_experts(model)
-        drafted = settings.speculative_method if settings.num_speculative_tokens else None
-        second = plain or (model.architecture or "") in SECOND_RUNNER
-        second = second and (drafted is None or drafted in _V2_METHODS)
+    second = runner_of(model, settings, rules.runners) == V2
     return stages + 1 if second or stages == 1 else stages
 
 

@@ -58,8 +58,9 @@ class Rules:
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
-    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents. second_runner: what
-    the V2 model runner serves (config/vllm.py, use_v2_model_runner): "none", "dense" models, "all".
+    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents. runners: the
+    release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where batches in flight
+    count.
     """
 
     tokens_from_concurrency: bool = False
@@ -96,7 +97,7 @@ class Rules:
     prefix_triton: bool = False
     triton_checks_fp8: bool = False
     latent_checks_fp8: bool = False
-    second_runner: str = "none"
+    runners: str = "0.26"
     image_layers_full: bool = False
     head_dim_stated: bool = False
     mimo_cache_dtype: bool = False
@@ -124,7 +125,6 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "in_flight_batches": True,
             "pads_states": True,
             "latent_checks_fp8": True,
-            "second_runner": "dense",
         },
     ),
     (
@@ -137,11 +137,18 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "latent_blocks": "largest",
             "image_layers_full": False,
             "own_kimi_length": True,
+            "runners": "0.27",
         },
     ),
     (
         "0.28",
-        {"large_gpu_row": True, "hybrid_caching": True, "every_state": False, "promoted_merge": True},
+        {
+            "large_gpu_row": True,
+            "hybrid_caching": True,
+            "every_state": False,
+            "promoted_merge": True,
+            "runners": "0.28",
+        },
     ),
     (
         "0.29",
@@ -150,7 +157,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "pads": "not latents",
             "packed_blocks": True,
             "kda_checkpoint": True,
-            "second_runner": "all",
+            "runners": "0.29",
             "head_dim_stated": True,
             "wide_pages": True,
         },
@@ -159,9 +166,12 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         "0.30",
         {"window_blocks": "largest", "prefix_triton": True, "scaled_yarn": True, "latent_words": True},
     ),
-    ("0.31", {"common_block": True}),
-    ("0.32", {"aligned_kernels": True, "mamba2_checkpoint": True, "mimo_cache_dtype": True}),
-    ("0.33", {"gdn_checkpoint": True, "one_float": True}),
+    ("0.31", {"common_block": True, "runners": "0.31"}),
+    (
+        "0.32",
+        {"runners": "0.32", "aligned_kernels": True, "mamba2_checkpoint": True, "mimo_cache_dtype": True},
+    ),
+    ("0.33", {"runners": "0.33", "gdn_checkpoint": True, "one_float": True}),
 )
 
 

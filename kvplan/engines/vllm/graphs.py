@@ -1,0 +1,56 @@
+"""The CUDA graphs that vLLM captures, and what it estimates them to take before it has made them.
+
+vllm-project/vllm vllm/config/vllm.py _set_cudagraph_sizes (the sizes), vllm/v1/cudagraph_dispatcher.py
+initialize_cudagraph_keys (piecewise graphs of every size, full ones of those that a decode batch can fill);
+vllm/v1/worker/gpu_model_runner.py profile_cudagraph_memory: the first of each kind and the second, times how
+many follow. The V2 runner returned 0 until 0.29, when it began to measure the piecewise ones and to
+extrapolate the full ones (vllm/v1/worker/gpu/cudagraph_utils.py).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from kvplan.units import ceil_div
+
+LARGEST, LARGEST_WIDE = 512, 1024
+"""Tokens of the largest graph; on data-centre Blackwell since 0.28."""
+
+
+class Captured(NamedTuple):
+    """How many graphs of each kind."""
+
+    piecewise: int
+    full: int
+
+
+@lru_cache(maxsize=1024)
+def captured(
+    seqs: int, tokens: int, drafts: int, *, largest: int = 0, wide: bool = False, by_request: bool = False
+) -> Captured:
+    """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
+
+    drafts: tokens proposed for each request; sizes are whole requests' then. largest: as asked for; 0: the
+    default. by_request: since 0.29 the grid
+    counts requests too.
+    """
+    query = 1 + drafts
+    by_request = by_request and not largest
+    largest = min(largest or min(seqs * query * 2, LARGEST_WIDE if wide else LARGEST), tokens)
+    sizes = set(_grid(largest))
+    if tokens <= largest:
+        sizes.add(tokens)
+    if by_request and query > 1:
+        sizes |= {count * query for count in (*_grid(seqs), seqs) if count * query <= largest}
+    elif by_request and seqs <= largest:
+        sizes.add(seqs)
+    if query > 1:
+        whole = {ceil_div(size, query) * query for size in sizes}
+        sizes = {size for size in whole if size <= largest} or {largest}
+    return Captured(len(sizes), sum(query <= size <= seqs * query for size in sizes))
+
+
+def _grid(largest: int) -> list[int]:
+    small = [size for size in (1, 2, 4) if size <= largest]
+    return [*small, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)]

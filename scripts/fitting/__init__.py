@@ -1,0 +1,1 @@
+"""How the coefficients of the memory budget are fitted to start-up logs."""
