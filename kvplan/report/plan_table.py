@@ -64,7 +64,9 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
     width = _GPU_WIDTH - 8 * (lengths + engines + (priced and timed))
     for place, option in enumerate(options):
         style = "bold" if place == 0 and not lengths else ""
-        layout = option.layout() + (f" × {option.replicas}" if option.replicas > 1 else "")
+        layout = option.layout()
+        if option.replicas > 1:  # "1 × 2": the column is as wide as what is divided
+            layout = f"{layout.removesuffix(' GPU')} × {option.replicas}"
         row: list[Piece] = [
             Span(f"{option.gpus:,}", style),
             Span(shorten(option.gpu, max(width, _LEAST_WIDTH)), style),
