@@ -3,12 +3,14 @@
 The stream is searched a chunk at a time for each anchor with a plain substring search; only lines that hold
 one are cut out and decoded. Carriage returns end a line too (progress bars, Windows), colour codes are taken
 out, bytes that are no UTF-8 become replacement characters, and of a line longer than `LINE_LIMIT` only the
-part around the anchor is looked at.
+part around the anchor is looked at. A line that is a JSON record (as container runtimes write them) is the
+text in it.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -22,6 +24,7 @@ HITS_PER_LINE = 4
 _COLOUR = re.compile(
     rb"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)"
 )
+_COLOURS = re.compile(_COLOUR.pattern.decode())
 
 
 @record()
@@ -66,7 +69,28 @@ class Scanner:
             start, end = _line_around(text, at)
             before = text[start:at].decode("utf-8", "replace")
             line = before + text[at:end].decode("utf-8", "replace")
-            yield Hit(rule, line, len(before), number, cut and end == len(text))
+            place = len(before)
+            if line.startswith("{"):
+                line, place = _unwrapped(line, place, rule.anchor.decode())
+            yield Hit(rule, line, place, number, cut and end == len(text))
+
+
+def _unwrapped(line: str, at: int, anchor: str) -> tuple[str, int]:
+    """The line that a JSON record holds (``{"log":"…","stream":"stderr"}``) and where the anchor stands in
+    it; the line itself where it is no such record."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return line, at
+    texts = (value for value in record.values() if isinstance(value, str)) if isinstance(record, dict) else ()
+    for text in texts:
+        place = _COLOURS.sub("", text).find(anchor)
+        if place >= 0:
+            plain = _COLOURS.sub("", text)
+            start = plain.rfind("\n", 0, place) + 1
+            end = plain.find("\n", place)
+            return plain[start : end if end >= 0 else len(plain)].rstrip("\r"), place - start
+    return line, at
 
 
 def _find_all(text: bytes, anchor: bytes) -> Iterator[int]:
