@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from bench.figures import Figure
 
 if TYPE_CHECKING:
-    from kvplan.validate.exercise import Run
     from kvplan.validate.memory import Cache
+    from kvplan.validate.workload_test import Run
 
 POOL_BYTES = 256 * 2**20
 TURNS = 7
@@ -71,7 +71,7 @@ def _figures(card: str, engine: str, version: str) -> list[Figure]:
 
 def _runs(cache: Cache) -> Iterator[tuple[str, Run]]:
     """A full cache, refilled, and filled from a shuffled free queue."""
-    from kvplan.validate.exercise import Run
+    from kvplan.validate.workload_test import Run
 
     run = Run(cache)
     run.fill()

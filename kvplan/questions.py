@@ -270,7 +270,7 @@ def kv_dtypes_to_compare(model: Model) -> tuple[str, ...]:
     return ("auto", *(name for name, form in KV_DTYPES.items() if has_latent or not form.only_mla))
 
 
-class WaysOut(NamedTuple):
+class SuggestedFixes(NamedTuple):
     """What would make it fit, each tried: None where it would not (or nothing needs to change).
 
     tokens: the largest length for as many requests; requests: how many of this length; memory: bytes a GPU
@@ -288,14 +288,14 @@ class WaysOut(NamedTuple):
     others: tuple[str, ...] = ()
 
 
-def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> WaysOut:
+def suggested_fixes(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> SuggestedFixes:
     """For requests that do not fit ``kv_cache_memory``, or an engine that would not start with it."""
     settings = own_settings(choice.engine, settings)
     asked = replace(settings, tokens=result.request.tokens)
     memory, more = None, None
     others = tuple(least[0] for least in least_trials(model, choice, asked) if least is not None)
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
-        return WaysOut(others=others)  # the refusal has the rest
+        return SuggestedFixes(others=others)  # the refusal has the rest
     if result.budget is None:
         needed = _needed_memory(model, choice, asked)
         memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
@@ -304,14 +304,14 @@ def ways_out(model: Model, choice: Choice, settings: Settings, result: SizeResul
         more = next((w for w in wider if _fits(model, choice, replace(asked, tensor_parallel_size=w))), None)
     dtype = "fp8" if _fits(model, choice, replace(asked, kv_cache_dtype="fp8")) else None
     if result.refusal is not None:
-        return WaysOut(
+        return SuggestedFixes(
             memory=memory,
             kv_cache_dtype=dtype,
             tensor_parallel_size=more,
             max_model_len=_own_length(model, choice, asked, result),
             others=others,
         )
-    return WaysOut(
+    return SuggestedFixes(
         tokens=largest_tokens(model, choice, settings) or None,
         requests=max_requests(model, choice, settings, result) or None,
         memory=memory,

@@ -9,7 +9,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict, ways_out
+from kvplan.questions import Compared, ask, compare, ladder, memory_of, suggested_fixes, verdict
 from kvplan.results import SCHEMA_VERSION
 
 
@@ -39,7 +39,7 @@ def _one(asked: Question, given: Given, json: bool) -> Answer:
     memory = memory_of(settings, result)
     ways = None
     if memory is not None and found is not None and not found.fits:
-        ways = ways_out(model, choice, settings, result)
+        ways = suggested_fixes(model, choice, settings, result)
     from kvplan.api.fits import fits_of
 
     fits = None if result.budget is None else fits_of(model, choice, settings, result)

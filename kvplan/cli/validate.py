@@ -18,9 +18,9 @@ from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Receipt
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_bytes
-from kvplan.validate.course import Options
 from kvplan.validate.dry import dry_run
 from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.validate.rank_run import Options
 from kvplan.validate.ranks import World
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.validate.session import Outcome, SaidByRankZero, run_session

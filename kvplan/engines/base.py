@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kvplan.dtypes import FLOAT32, SCALARS, Packing, scalar
 from kvplan.engines.options import EngineOption
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Part, Store
+from kvplan.families import Kind, Part, Storage
 from kvplan.model import EncoderInput, Model
 from kvplan.record import record
 from kvplan.results import (
@@ -30,7 +30,7 @@ from kvplan.settings import Part as SettingsPart
 from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
-StoreFor = Callable[[Part], Store]
+StoreFor = Callable[[Part], Storage]
 TermsOf = Callable[[Part], tuple[Term, ...]]
 
 
@@ -82,13 +82,13 @@ def parse_version(text: str) -> Version:
 
 
 @lru_cache(maxsize=8192)
-def part_terms(part: Part, store: Store) -> tuple[Term, ...]:
+def part_terms(part: Part, store: Storage) -> tuple[Term, ...]:
     """The terms of a part; compiled once for each storage."""
     return part.terms(store)
 
 
 @lru_cache(maxsize=8192)
-def rank_terms(part: Part, store: Store, tensor_parallel_size: int) -> tuple[Term, ...]:
+def rank_terms(part: Part, store: Storage, tensor_parallel_size: int) -> tuple[Term, ...]:
     """The terms of a part on one tensor-parallel rank."""
     return tuple(term.on_rank(tensor_parallel_size) for term in part_terms(part, store))
 

@@ -27,7 +27,7 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.options import EngineOption
-from kvplan.families import Part, Store
+from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Request, SizeResult, Total
@@ -42,7 +42,7 @@ _STATE_SETTINGS = ("mamba_cache_dtype", "mamba_ssm_cache_dtype")
 class _Plan:
     """What stays the same from call to call: storage, answered layers, and each stage's terms."""
 
-    base: Store
+    base: Storage
     layers: tuple[LayerTerms, ...]
     stages: tuple[tuple[tuple[Term, int], ...], ...]
 
@@ -97,13 +97,13 @@ class Generic:
 def _plan(model: Model, dtype: str, kv_cache_dtype: str, states: tuple[str, str], tp: int, pp: int) -> _Plan:
     element = served_dtype(model, Settings(dtype=dtype))
     conv, recurrent = (None if word == "auto" else scalar(word) for word in states)
-    base = Store(
+    base = Storage(
         kv=kv_dtype(element.name if kv_cache_dtype == "auto" else kv_cache_dtype),
         dtype=element,
         conv_state=conv or element,
     )
 
-    def store_for(part: Part) -> Store:
+    def store_for(part: Part) -> Storage:
         return replace(base, recurrent_state=recurrent or named_or_float32(part))
 
     stages = tuple(_stage_terms(layers, store_for, tp) for layers in split_evenly(model.layers(), pp))

@@ -39,7 +39,7 @@ from kvplan.families import (
     SharedKv,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
 )
 from kvplan.model import Model
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
@@ -81,7 +81,7 @@ class Transformers:
         _check(settings)
         element, warnings = _element(model, settings)
         static = settings.cache_implementation == "static"
-        base = Store(
+        base = Storage(
             kv=kv_dtype(element.name),
             dtype=element,
             conv_state=element,
@@ -133,7 +133,7 @@ class Transformers:
 
 
 @lru_cache(maxsize=8192)
-def library_terms(part: Part, store: Store, *, expanded: bool = False) -> tuple[Term, ...]:
+def library_terms(part: Part, store: Storage, *, expanded: bool = False) -> tuple[Term, ...]:
     """The terms of a part as the transformers class keeps them, which is not always what the architecture
     needs. expanded: every head's K and V instead of MLA's latent (before 5.15).
 
@@ -143,7 +143,7 @@ def library_terms(part: Part, store: Store, *, expanded: bool = False) -> tuple[
     return tuple(replace(term, keep_last=None) if term.keep_last == 0 else term for term in terms)
 
 
-def _as_built(part: Part, store: Store, *, expanded: bool) -> tuple[Term, ...]:
+def _as_built(part: Part, store: Storage, *, expanded: bool) -> tuple[Term, ...]:
     if isinstance(part, (FullAttention, SlidingWindow, MultiHeadLatentAttention)) and part.library_window:
         part = _windowed(part, part.library_window)
     if isinstance(part, FullAttention) and part.broadcast_heads:
@@ -179,7 +179,7 @@ def _windowed(part: FullAttention | SlidingWindow | MultiHeadLatentAttention, wi
 
 
 @lru_cache(maxsize=4096)
-def _part_store(part: Part, base: Store) -> Store:
+def _part_store(part: Part, base: Storage) -> Storage:
     return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
 
 

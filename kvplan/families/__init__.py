@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from kvplan.families.base import Kind, LayerPart, Store
+from kvplan.families.base import Kind, LayerPart, Storage
 from kvplan.families.beside import (
     CompressedConvolution,
     HiddenMemory,
@@ -81,6 +81,6 @@ __all__ = [
     "ShortConvolution",
     "SlidingWindow",
     "SparseIndexer",
-    "Store",
+    "Storage",
     "XLstm",
 ]

@@ -25,7 +25,7 @@ class Kind(str, Enum):
 
 
 @record()
-class Store(KeptHash):
+class Storage(KeptHash):
     """What the engine decides about storage; everything else follows from the model.
 
     kv: format of K, V and latents; dtype: the model's element type; conv_state and recurrent_state:
@@ -59,7 +59,7 @@ class LayerPart(Protocol):
     @property
     def state_dtype(self) -> str | None: ...
 
-    def terms(self, store: Store) -> tuple[Term, ...]: ...
+    def terms(self, store: Storage) -> tuple[Term, ...]: ...
 
 
 @record()
@@ -77,18 +77,18 @@ class Family(KeptHash):
         """The element type that the config names for a recurrent state, if it names one."""
         return None
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         """The terms of one layer under this storage; every family has its own."""
         raise NotImplementedError
 
 
-def kept_tokens(store: Store, window: int) -> int:
+def kept_tokens(store: Storage, window: int) -> int:
     """How many of the newest tokens a window keeps."""
     return max(0, window - store.window_less)
 
 
 def kv_terms(
-    store: Store,
+    store: Storage,
     num_kv_heads: int,
     head_dim: int,
     v_head_dim: int,

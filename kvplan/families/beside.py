@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvplan.dtypes import FLOAT32, INT64
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
@@ -27,7 +27,7 @@ class KvConvolution(Family):
     formula: ClassVar[str] = "(2 · num_kv_heads · head_dim + 2 · hidden_size) · conv_kernel · 4 B"
     source: ClassVar[str] = "huggingface/transformers models/inkling"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         two, columns = Factor("two", 2), Factor("conv_kernel", self.conv_kernel)
         heads, width = (
             Factor("num_kv_heads", self.num_kv_heads, sharded=True),
@@ -63,7 +63,7 @@ class CompressedConvolution(Family):
     )
     source: ClassVar[str] = "huggingface/transformers models/zaya"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         heads = Factor("heads", self.num_heads + self.num_kv_heads, sharded=True)
         columns = Factor("conv_columns", self.conv_columns)
         half = Factor("half_kv_width", self.num_kv_heads * self.head_dim // 2)
@@ -88,7 +88,7 @@ class PromptTokens(Family):
     formula: ClassVar[str] = "prompt_length · 2 · num_kv_heads · head_dim · element"
     source: ClassVar[str] = "huggingface/transformers models/cpmant"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         factors = (
             Factor("prompt_length", self.prompt_length),
             Factor("k_and_v", 2),
@@ -112,7 +112,7 @@ class HiddenMemory(Family):
         "Dai et al., Transformer-XL (arXiv 1901.02860); huggingface/transformers models/xlnet"
     )
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         factors = (Factor("hidden_size", self.hidden_size),)
         return (Term("hidden_memory", factors, FLOAT32, Grows.TOKEN, keep_last=self.mem_len),)
 
@@ -130,7 +130,7 @@ class NgramEmbedding(Family):
     formula: ClassVar[str] = "width · conv_columns · element + context_tokens · 8 B"
     source: ClassVar[str] = "huggingface/transformers models/qwen4_exp"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         conv = (Factor("width", self.width), Factor("conv_columns", self.conv_columns))
         return (
             Term("ngram_conv_state", conv, store.dtype, Grows.REQUEST),

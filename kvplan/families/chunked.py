@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
+from kvplan.families.base import Family, Kind, Storage, kept_tokens, kv_terms
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -26,6 +26,6 @@ class ChunkedAttention(Family):
     formula: ClassVar[str] = "min(tokens, attention_chunk_size) · num_kv_heads · 2 · head_dim · element"
     source: ClassVar[str] = "huggingface/transformers models/llama4/modeling_llama4.py"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.attention_chunk_size)
         return kv_terms(store, self.num_kv_heads, self.head_dim, self.head_dim, keep_last=kept)

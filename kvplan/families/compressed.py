@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvplan.dtypes import VectorFormat
-from kvplan.families.base import Family, Kind, Store, kept_tokens
+from kvplan.families.base import Family, Kind, Storage, kept_tokens
 from kvplan.record import record
 from kvplan.terms import Factor, Part, Term
 
@@ -40,7 +40,7 @@ class CompressedAttention(Family):
         "huggingface/transformers models/deepseek_v4; vllm-project/vllm models/deepseek_v4"
     )
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sliding_window)
         if self.compress_rate is None:
             return (self._latent("window_latent", store, keep_last=kept),)
@@ -58,7 +58,7 @@ class CompressedAttention(Family):
     def _latent(
         self,
         name: str,
-        store: Store,
+        store: Storage,
         *,
         keep_last: int | None = None,
         stride: int = 1,
@@ -66,7 +66,7 @@ class CompressedAttention(Family):
         packing = store.kv.latent_packing(self.head_dim)
         return Term(name, (Factor("head_dim", self.head_dim),), packing, keep_last=keep_last, stride=stride)
 
-    def _waiting(self, name: str, width: int, store: Store) -> list[Term]:
+    def _waiting(self, name: str, width: int, store: Storage) -> list[Term]:
         """Tokens that no entry covers yet: their value and gate, for one or two streams."""
         assert self.compress_rate is not None
         rate = self.compress_rate

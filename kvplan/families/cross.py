@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Storage, kv_terms
 from kvplan.record import record
 from kvplan.terms import Grows, Term
 
@@ -21,5 +21,5 @@ class CrossAttention(Family):
     formula: ClassVar[str] = "encoder_tokens · num_kv_heads · 2 · head_dim · element"
     source: ClassVar[str] = "Vaswani et al. (arXiv 1706.03762)"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         return kv_terms(store, self.num_kv_heads, self.head_dim, self.head_dim, grows=Grows.ENCODER_TOKEN)

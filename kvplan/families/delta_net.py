@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
@@ -33,7 +33,7 @@ class GatedDeltaNet(Family):
     def state_dtype(self) -> str | None:
         return self.ssm_dtype
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         k_heads, v_heads = (
             Factor("num_k_heads", self.num_k_heads, True),
             Factor("num_v_heads", self.num_v_heads, True),
@@ -71,7 +71,7 @@ class KimiDeltaAttention(Family):
     def state_dtype(self) -> str | None:
         return "float32"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         heads, width = Factor("num_heads", self.num_heads, sharded=True), Factor("head_dim", self.head_dim)
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kv_terms
+from kvplan.families.base import Family, Kind, Storage, kv_terms
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -31,5 +31,5 @@ class FullAttention(Family):
     formula: ClassVar[str] = "tokens · num_kv_heads · (head_dim + v_head_dim) · element"
     source: ClassVar[str] = "Ainslie et al., GQA (arXiv 2305.13245); Shazeer, MQA (arXiv 1911.02150)"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         return kv_terms(store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
@@ -29,7 +29,7 @@ class LightningAttention(Family):
     def state_dtype(self) -> str | None:
         return self.linear_dtype
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         width = Factor("head_dim", self.head_dim)
         factors = (Factor("num_heads", self.num_heads, sharded=True), width, width)
         return (Term("linear_state", factors, store.recurrent_state, Grows.REQUEST),)
@@ -47,7 +47,7 @@ class ShortConvolution(Family):
     formula: ClassVar[str] = "hidden_size · (conv_kernel − 1) · conv element"
     source: ClassVar[str] = "LiquidAI LFM2; huggingface/transformers models/lfm2"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         hidden = Factor("hidden_size", self.hidden_size, sharded=True)
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         return (Term("conv_state", (hidden, columns), store.conv_state, Grows.REQUEST),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
@@ -32,7 +32,7 @@ class Mamba1(Family):
     def state_dtype(self) -> str | None:
         return self.ssm_dtype
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         inner = Factor("d_inner", self.d_inner, sharded=True)
         columns = Factor("conv_columns", self.conv_kernel - store.conv_columns_less)
         state = Factor("state_size", self.state_size)
@@ -70,7 +70,7 @@ class Mamba2(Family):
     def state_dtype(self) -> str | None:
         return self.ssm_dtype
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         heads, width = Factor("num_heads", self.num_heads, sharded=True), Factor("head_dim", self.head_dim)
         groups = Factor("n_groups", self.n_groups, sharded=True)
         state = Factor("state_size", self.state_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kept_tokens
+from kvplan.families.base import Family, Kind, Storage, kept_tokens
 from kvplan.record import record
 from kvplan.terms import Factor, Term
 
@@ -29,7 +29,7 @@ class MultiHeadLatentAttention(Family):
     formula: ClassVar[str] = "tokens · (kv_lora_rank + qk_rope_head_dim) · element"
     source: ClassVar[str] = "DeepSeek-V2 (arXiv 2405.04434) §2.1"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = None if self.sliding_window is None else kept_tokens(store, self.sliding_window)
         rank, rope = self.kv_lora_rank, self.qk_rope_head_dim
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kvplan.dtypes import FLOAT32
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
 
@@ -22,7 +22,7 @@ class RgLru(Family):
     formula: ClassVar[str] = "lru_width · (conv1d_width − 1) · conv element + lru_width · 4 B"
     source: ClassVar[str] = "De et al., Griffin (arXiv 2402.19427)"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         width = Factor("lru_width", self.lru_width, sharded=True)
         return (
             Term(
@@ -47,7 +47,7 @@ class Rwkv4(Family):
     formula: ClassVar[str] = "2 · hidden_size · element + 3 · attention_hidden_size · 4 B"
     source: ClassVar[str] = "Peng et al., RWKV (arXiv 2305.13048); huggingface/transformers models/rwkv"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         shift = (Factor("token_shifts", 2), Factor("hidden_size", self.hidden_size))
         state = (
             Factor("num_den_max", 3),
@@ -77,7 +77,7 @@ class Rwkv5(Family):
     formula: ClassVar[str] = "token_shifts · hidden_size · element + num_heads · head_dim² · 4 B"
     source: ClassVar[str] = "Peng et al., Eagle and Finch (arXiv 2404.05892)"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         shift = (Factor("token_shifts", self.token_shifts), Factor("hidden_size", self.hidden_size))
         width = Factor("head_dim", self.head_dim)
         state = (Factor("num_heads", self.num_heads, sharded=True), width, width)
@@ -101,7 +101,7 @@ class XLstm(Family):
     source: ClassVar[str] = "Beck et al., xLSTM (arXiv 2405.04517); huggingface/transformers models/xlstm"
     library_state: ClassVar[str] = "model"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         heads = Factor("num_heads", self.num_heads, sharded=True)
         qk = Factor("qk_head_dim", self.qk_head_dim)
         state = store.recurrent_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -25,7 +25,7 @@ class SharedKv(Family):
     formula: ClassVar[str] = "0"
     source: ClassVar[str] = "Brandon et al., Cross-Layer Attention (arXiv 2405.12981); Gemma-3n report"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         return ()
 
 
@@ -40,5 +40,5 @@ class NoCache(Family):
         "Bercovich et al., Puzzle (arXiv 2411.19146); NVIDIA Nemotron-H (arXiv 2504.03624)"
     )
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         return ()

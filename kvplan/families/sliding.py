@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store, kept_tokens, kv_terms
+from kvplan.families.base import Family, Kind, Storage, kept_tokens, kv_terms
 from kvplan.record import record
 from kvplan.terms import Term
 
@@ -35,7 +35,7 @@ class SlidingWindow(Family):
         "Beltagy et al., Longformer (arXiv 2004.05150); sinks: Xiao et al. (arXiv 2309.17453)"
     )
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         kept = kept_tokens(store, self.sink_tokens + self.sliding_window)
         return kv_terms(
             store, self.num_kv_heads, self.head_dim, self.v_head_dim or self.head_dim, keep_last=kept

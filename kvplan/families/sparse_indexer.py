@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.families.base import Family, Kind, Store
+from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Term
 
@@ -26,6 +26,6 @@ class SparseIndexer(Family):
     formula: ClassVar[str] = "tokens · (index_head_dim · element + scale)"
     source: ClassVar[str] = "DeepSeek-V3.2-Exp report; vllm-project/vllm DeepseekV32IndexerCache"
 
-    def terms(self, store: Store) -> tuple[Term, ...]:
+    def terms(self, store: Storage) -> tuple[Term, ...]:
         width = self.index_head_dim
         return (Term("index_key", (Factor("index_head_dim", width),), store.index_key.key_packing(width)),)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kvplan.planning.ask import CONTEXT, Ask
 from kvplan.planning.found import Found
-from kvplan.planning.front import front, measures
 from kvplan.planning.options import holds, host_tier, option_of
-from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, ways_out
+from kvplan.planning.pareto import measures, pareto_front
+from kvplan.planning.reasons import reasons_of, sensitivity_of, steps_of, suggested_fixes
 from kvplan.planning.results import Option, PlanResult, Unserved
 from kvplan.planning.rows import Each, Without, rows_of
 from kvplan.plans.plan import LIKELY, QUALITIES, SAFE, Plan, Requirements
@@ -50,7 +50,7 @@ def make_plan(
     searched = next(
         one for asked, one in zip(asks, table.searched, strict=True) if asked.choice is ask.choice
     )
-    shown = tuple(option_of(one.ask, one.found) for one in front(whole)) if pareto else ()
+    shown = tuple(option_of(one.ask, one.found) for one in pareto_front(whole)) if pareto else ()
     model = ask.variants[0].model
     considered = sum(one.considered for one in table.searched)
     static = sum(
@@ -73,7 +73,7 @@ def make_plan(
         pareto_by=measures(ask) if pareto else (),
         also=ask.also,
         reasons=reasons_of(searched),
-        ways_out=ways_out(whole, found) if depth else (),
+        ways_out=suggested_fixes(whole, found) if depth else (),
         steps=steps_of(ask, found) if depth and found is not None else (),
         sensitivity=sensitivity_of(ask, found) if depth and found is not None else (),
         considered=considered,

@@ -16,7 +16,7 @@ from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
 from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.options import holds
 from kvplan.planning.quality import NAMED, kv_quality
-from kvplan.planning.results import Effect, Reason, Step, WayOut
+from kvplan.planning.results import Effect, Reason, Step, SuggestedFix
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
@@ -61,7 +61,7 @@ class _Change(NamedTuple):
     ask: Ask
 
 
-def ways_out(ask: Ask, best: Found | None) -> tuple[WayOut, ...]:
+def suggested_fixes(ask: Ask, best: Found | None) -> tuple[SuggestedFix, ...]:
     """Changes with which fewer GPUs (or, where nothing does, these GPUs) serve the load."""
     if best is not None and best.gpus == 1:
         return ()
@@ -76,7 +76,7 @@ def ways_out(ask: Ask, best: Found | None) -> tuple[WayOut, ...]:
         kind = f"{answer.gpus} × {answer.offer.gpu.slug}"
         then = f"{kind} ({answer.one.layout.words()})"
         flags = change.flags or f"--gpu {answer.gpus}x{answer.offer.gpu.slug}"
-        found.append(WayOut(change.what, flags, then, answer.gpus))
+        found.append(SuggestedFix(change.what, flags, then, answer.gpus))
     return tuple(found)
 
 

@@ -134,7 +134,7 @@ class Unserved:
 
 
 @record()
-class WayOut:
+class SuggestedFix:
     """A change that was computed to help. change: what, flags: how to ask for it; then: what it comes to."""
 
     change: str
@@ -190,7 +190,7 @@ class PlanResult:
     unserved: tuple[Unserved, ...]
     pareto: tuple[Option, ...]
     reasons: tuple[Reason, ...]
-    ways_out: tuple[WayOut, ...]
+    ways_out: tuple[SuggestedFix, ...]
     steps: tuple[Step, ...]
     sensitivity: tuple[Effect, ...]
     considered: int

@@ -8,7 +8,7 @@ from kvplan.api.fits import Fits
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.plans.serve import remarks
-from kvplan.questions import MAX_REQUESTS, Verdict, WaysOut
+from kvplan.questions import MAX_REQUESTS, SuggestedFixes, Verdict
 from kvplan.report.budget import fits_lines, memory_lines
 from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import (
@@ -41,7 +41,7 @@ def size_screen(
     typed: str,
     rules_file: str,
     memory: int | None = None,
-    ways: WaysOut | None = None,
+    ways: SuggestedFixes | None = None,
     fits: Fits | None = None,
     plan: Plan | None = None,
 ) -> Screen:
@@ -80,7 +80,7 @@ def size_screen(
 
 
 def _sentence(
-    result: SizeResult, verdict: Verdict | None, memory: int | None, ways: WaysOut | None
+    result: SizeResult, verdict: Verdict | None, memory: int | None, ways: SuggestedFixes | None
 ) -> Screen:
     """The answer, then what would make it fit: nearest to what was asked first."""
     words = ways_words(ways, result) if ways is not None else ()

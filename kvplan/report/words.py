@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.engines.folders import title_of
-from kvplan.questions import WaysOut
+from kvplan.questions import SuggestedFixes
 from kvplan.results import EngineRef, SizeResult
 from kvplan.units import GIB, KIB, MIB, human_bytes
 
@@ -114,7 +114,7 @@ def command(*words: str) -> str:
     return shlex.join(words)
 
 
-def ways_words(ways: WaysOut, result: SizeResult) -> tuple[str, ...]:
+def ways_words(ways: SuggestedFixes, result: SizeResult) -> tuple[str, ...]:
     """Options that would make it fit, each of which was tried."""
     number, tokens = result.request.count, result.request.tokens
     words = []

@@ -8,12 +8,12 @@
     fill          write and check through slot mappings, in bounded chunks
     kinds, attention   attention over the paged cache beside the same values in a row
     checks        what must hold of tables at any time; fragmentation
-    exercise, findings  all of it for one rank, with progress and a cooperative stop, and what it found
+    workload_test, findings  all of it for one rank, with progress and a cooperative stop, and what it found
 
     target        what is to be proved: a plan, its budget and its pool resolved for the place where it runs
     devices, probe, host, allocator   the place: meters, who else is there, how torch hands memory out
     stages/       weights, activations, graphs, pool, speeds, each against its line of the budget
-    course, session, limit   their order on one rank; all ranks in step; the ladder to the limit
+    rank_run, session, limit   their order on one rank; all ranks in step; the ladder to the limit
     ranks, guard  torch.distributed; signals, time, a launcher that has gone
     found, receipts, dry   figures and findings, the receipt's file, what would be allocated
 

@@ -1,4 +1,4 @@
-"""What an exercise found on one rank, as values."""
+"""What a workload test found on one rank, as values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Fragmentation:
 
 
 @record()
-class Exercise:
+class WorkloadTest:
     """What was predicted and what was found on one rank.
 
     undisturbed: the refused request moved no counter; refilled: requests that took the place of those that
@@ -73,7 +73,7 @@ class Exercise:
         )
 
 
-NOTHING = Exercise(
+NOTHING = WorkloadTest(
     device="",
     bytes_predicted=0,
     bytes_allocated=0,

@@ -1,10 +1,10 @@
-"""From the exercise of a rank to figures and findings."""
+"""From the workload test of a rank to figures and findings."""
 
 from __future__ import annotations
 
 from kvplan.plans.findings import Finding, Severity
 from kvplan.validate.attention import AttentionError
-from kvplan.validate.findings import Exercise
+from kvplan.validate.findings import WorkloadTest
 from kvplan.validate.stages.base import BYTES, COUNT, EXACT, Bench
 from kvplan.validate.target import Target
 
@@ -12,7 +12,7 @@ REQUESTS, BLOCKS, TOKENS = "requests", "blocks", "tokens"
 _SHOWN = 5
 
 
-def exercise_figures(bench: Bench, done: Exercise) -> None:
+def workload_figures(bench: Bench, done: WorkloadTest) -> None:
     """The figures of the cache in use; what must be equal is equal to the last byte."""
 
     def exact(name: str, predicted: int, measured: int, unit: str = COUNT) -> None:
@@ -44,13 +44,13 @@ def exercise_figures(bench: Bench, done: Exercise) -> None:
     bench.figure("contiguous_requests", None, done.fragmentation.contiguous_requests, unit=REQUESTS)
 
 
-def findings_of(target: Target, exercises: tuple[Exercise, ...]) -> tuple[Finding, ...]:
+def findings_of(target: Target, workload_tests: tuple[WorkloadTest, ...]) -> tuple[Finding, ...]:
     """What is wrong beyond a figure: where bytes differ, which attention is off, requests that do not fit."""
     findings: list[Finding] = []
-    for rank, done in enumerate(exercises):
+    for rank, done in enumerate(workload_tests):
         findings += _of_tables(rank, done)
         findings += [_of_attention(one) for one in done.attention if not one.ok]
-    held = min((one.requests_admitted for one in exercises), default=None)
+    held = min((one.requests_admitted for one in workload_tests), default=None)
     admitted = None if held is None else target.at_once(held)
     if target.wanted is not None and admitted is not None and admitted < target.wanted:
         findings.append(
@@ -65,7 +65,7 @@ def findings_of(target: Target, exercises: tuple[Exercise, ...]) -> tuple[Findin
     return tuple(findings)
 
 
-def _of_tables(rank: int, done: Exercise) -> list[Finding]:
+def _of_tables(rank: int, done: WorkloadTest) -> list[Finding]:
     """What of one rank's tensors and block tables is not as it should be."""
     rows = [
         f"rank {rank}: request {one.request}, layer {one.layer}, head {one.head}, position"

@@ -46,7 +46,7 @@ def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
         stopped_at=outcome.stopped_at,
         notes=(*outcome.notes, *(f"{one.severity.value}: {one.message}" for one in outcome.findings)),
         stopped_by=outcome.stopped_by,
-        attention=tuple(one.model_dump() for done in outcome.exercises for one in done.attention),
+        attention=tuple(one.model_dump() for done in outcome.workload_tests for one in done.attention),
     )
 
 

@@ -12,12 +12,12 @@ from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
 from kvplan.record import record
-from kvplan.validate.course import Options, in_place, run_stages
 from kvplan.validate.devices import CPU, CudaDevice, is_out_of_memory, open_device
-from kvplan.validate.findings import Exercise
+from kvplan.validate.findings import WorkloadTest
 from kvplan.validate.found import findings_of
 from kvplan.validate.guard import Terminated
 from kvplan.validate.probe import Hardware, compared, probe_cpu, probe_cuda
+from kvplan.validate.rank_run import Options, in_place, run_stages
 from kvplan.validate.ranks import OtherRankStopped, World
 from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.validate.target import Target, check_world
@@ -37,15 +37,15 @@ class SaidByRankZero(Exception):  # noqa: N818 - the error itself is another
 
 @record()
 class Outcome:
-    """What one run found. exercises: one a rank. stopped_by: ``time``, ``memory``, ``signal`` or ``fault``,
-    with the stage."""
+    """What one run found. stopped_by: ``time``, ``memory``, ``signal`` or ``fault``, with the stage."""
 
     target: Target
     hardware: Hardware
     figures: tuple[Figure, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    exercises: tuple[Exercise, ...]
+    workload_tests: tuple[WorkloadTest, ...]
+    """one of each rank"""
     stopped_at: str | None = None
     stopped_by: str | None = None
 
@@ -61,7 +61,7 @@ class _Part:
     hardware: Hardware
     figures: tuple[Figure, ...]
     notes: tuple[str, ...]
-    exercise: Exercise | None
+    workload_test: WorkloadTest | None
     stage: str
     stopped_by: str | None = None
     error: KvplanError | None = None
@@ -144,14 +144,16 @@ def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:
 def _with_in_place(bench: Bench, outcome: Outcome, world: World) -> Outcome:
     """Attention over the pages themselves, once all else is known and kept."""
     found = world.everyone(in_place(bench, outcome.target, outcome.target.ranks[world.rank]))
-    exercises = tuple(
+    workload_tests = tuple(
         replace(done, attention=(*done.attention, *more))
-        for done, more in zip(outcome.exercises, found, strict=True)
+        for done, more in zip(outcome.workload_tests, found, strict=True)
     )
     findings = [one for one in outcome.findings if one.code != "attention-differs"]
-    findings += [one for one in findings_of(outcome.target, exercises) if one.code == "attention-differs"]
+    findings += [
+        one for one in findings_of(outcome.target, workload_tests) if one.code == "attention-differs"
+    ]
     notes = tuple(dict.fromkeys([*outcome.notes, *bench.notes]))
-    return replace(outcome, exercises=exercises, findings=tuple(findings), notes=notes)
+    return replace(outcome, workload_tests=workload_tests, findings=tuple(findings), notes=notes)
 
 
 def _cut_short(
@@ -167,7 +169,7 @@ def _cut_short(
         tuple(bench.figures),
         (),
         tuple(notes),
-        () if bench.exercise is None else (bench.exercise,),
+        () if bench.workload_test is None else (bench.workload_test,),
         bench.stage,
         stopped_by,
     )
@@ -223,7 +225,7 @@ def _on_rank(bench: Bench, target: Target, hardware: Hardware, options: Options,
         hardware,
         tuple(bench.figures),
         tuple(bench.notes),
-        bench.exercise,
+        bench.workload_test,
         stage or bench.stage,
         stopped_by,
         error,
@@ -237,17 +239,17 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
     if error is not None:
         raise error
     stopped = next((part for part in parts if part.stopped_by is not None), None)
-    exercises = tuple(part.exercise for part in parts if part.exercise is not None)
+    workload_tests = tuple(part.workload_test for part in parts if part.workload_test is not None)
     figures = [figure for part in parts for figure in part.figures]
-    if len(exercises) == len(parts):
+    if len(workload_tests) == len(parts):
         alike = sum(part.layout == parts[0].layout for part in parts)
-        figures.append(_requests(target, parts[0], exercises))
-        figures += _whole_pool(target, parts[0], exercises)
+        figures.append(_requests(target, parts[0], workload_tests))
+        figures += _whole_pool(target, parts[0], workload_tests)
         figures.append(Figure("ranks_alike", "count", len(target.ranks), alike, EXACT, "all ranks"))
     hardware = parts[0].hardware
     findings = [
         *compared(hardware, target.settings.gpu if hardware.kind != CPU else None),
-        *findings_of(target, exercises),
+        *findings_of(target, workload_tests),
     ]
     names = {part.hardware.name for part in parts}
     if len(names) > 1:
@@ -265,23 +267,23 @@ def _together(target: Target, parts: list[_Part]) -> Outcome:
         tuple(figures),
         tuple(findings),
         notes,
-        exercises,
+        workload_tests,
         None if stopped is None else stopped.stage,
         None if stopped is None else stopped.stopped_by,
     )
 
 
-def _requests(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> Figure:
+def _requests(target: Target, first: _Part, workload_tests: tuple[WorkloadTest, ...]) -> Figure:
     """What the engine's answer says, beside what the blocks of the smallest rank held of it."""
     pool = target.result.pool
     predicted = first.layout[1] if pool is None else pool.max_running
-    held = target.at_once(min(one.requests_admitted for one in exercises))
+    held = target.at_once(min(one.requests_admitted for one in workload_tests))
     return Figure("requests", "requests", predicted, held, EXACT, "all ranks")
 
 
-def _whole_pool(target: Target, first: _Part, exercises: tuple[Exercise, ...]) -> list[Figure]:
+def _whole_pool(target: Target, first: _Part, workload_tests: tuple[WorkloadTest, ...]) -> list[Figure]:
     """The blocks as the engine counts them (a page of padding beside them left out), of the smallest rank."""
-    pool, blocks = target.result.pool, [one.blocks[0] for one in exercises if one.blocks]
+    pool, blocks = target.result.pool, [one.blocks[0] for one in workload_tests if one.blocks]
     if pool is None or not blocks or not first.layout[0]:
         return []
     padding = first.layout[0][0] - pool.num_blocks

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.dtypes import KV_DTYPES, Packing, kv_dtype, scalar
 from kvplan.errors import KvplanError
-from kvplan.families import FullAttention, MultiHeadLatentAttention, Store
+from kvplan.families import FullAttention, MultiHeadLatentAttention, Storage
 from kvplan.families.compressed import RECORD_NOPE
 
 # One K and one V vector of 128 numbers, scales included.
@@ -51,7 +51,7 @@ def test_pair_of_vectors(name: str, expected: int) -> None:
     ("name", "record"), [("bfloat16", 1152), ("fp8", 576), ("fp8_ds_mla", 656), ("nvfp4_ds_mla", 352)]
 )
 def test_mla_record(name: str, record: int) -> None:
-    terms = MultiHeadLatentAttention(512, 64).terms(Store(kv=kv_dtype(name)))
+    terms = MultiHeadLatentAttention(512, 64).terms(Storage(kv=kv_dtype(name)))
     assert sum(term.entry_bytes for term in terms) == record
 
 
@@ -67,7 +67,7 @@ def test_kivi_two_bits(group: int, numerator: int) -> None:
 
 @given(st.integers(0, 5000))
 def test_kivi_keeps_the_newest_tokens_in_16_bit(tokens: int) -> None:
-    k, k_waiting, v, v_newest = FullAttention(8, 128).terms(Store(kv=kv_dtype("kivi2")))
+    k, k_waiting, v, v_newest = FullAttention(8, 128).terms(Storage(kv=kv_dtype("kivi2")))
     assert k.entries(tokens) * 128 + k_waiting.entries(tokens) == tokens
     assert v.entries(tokens) + v_newest.entries(tokens) == tokens
     assert v_newest.entries(tokens) == min(tokens, 128)

@@ -39,12 +39,12 @@ from kvplan.families import (
     ShortConvolution,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
     XLstm,
 )
 from kvplan.families.compressed import RECORD_NOPE
 
-PLAIN = Store()
+PLAIN = Storage()
 
 
 class Row(NamedTuple):
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     ranks: int
     on_rank: int
     source: str
-    store: Store = PLAIN
+    store: Storage = PLAIN
     encoder_tokens: int = 0
     in_library: bool = False
 
@@ -119,7 +119,8 @@ ROWS = {
     ),
     "qwen3-next": Row(
         GatedDeltaNet(16, 32, 128, 128, 4), 1, 0, 4 * 274_432, 4, 274_432,
-        "page of a state that vLLM prints at TP 4; config of Qwen3-Next", Store(recurrent_state=PLAIN.dtype),
+        "page of a state that vLLM prints at TP 4; config of Qwen3-Next",
+        Storage(recurrent_state=PLAIN.dtype),
     ),
     "kimi-linear": Row(
         KimiDeltaAttention(32, 128, 4), 1, 0, 2 * 1_085_440, 2, 1_085_440,
@@ -224,5 +225,5 @@ def test_an_entry_of_deepseek_v4() -> None:
 
 def test_formats_of_published_entries() -> None:
     """vLLM's 656 bytes of fp8_ds_mla (512 values, 4 scales, 64 rope values): csrc/cache_kernels.cu."""
-    store = Store(kv=kv_dtype("fp8_ds_mla"))
+    store = Storage(kv=kv_dtype("fp8_ds_mla"))
     assert sum(term.bytes_at(1) for term in MultiHeadLatentAttention(512, 64).terms(store)) == 656

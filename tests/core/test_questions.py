@@ -31,8 +31,8 @@ from kvplan.questions import (
     largest_tokens,
     max_requests,
     powers_of_two,
+    suggested_fixes,
     verdict,
-    ways_out,
 )
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
@@ -166,7 +166,7 @@ def test_every_way_out_is_one(memory: int, requests: int, tokens: int) -> None:
     model = _model("full", "window")
     asked = Settings(kv_cache_memory=memory, requests=requests, tokens=tokens)
     result = ask(model, GENERIC, asked)
-    ways = ways_out(model, GENERIC, asked, result)
+    ways = suggested_fixes(model, GENERIC, asked, result)
     tried = [
         replace(asked, tokens=ways.tokens) if ways.tokens else None,
         replace(asked, requests=ways.requests) if ways.requests else None,

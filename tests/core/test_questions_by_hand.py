@@ -27,9 +27,9 @@ from kvplan.questions import (
     least_trials,
     max_requests,
     memory_of,
+    suggested_fixes,
     uncounted,
     verdict,
-    ways_out,
 )
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
@@ -178,7 +178,7 @@ def test_a_rung_says_when_the_scheduler_is_the_bound() -> None:
 @pytest.mark.parametrize("requests", [1, 3, 50])
 def test_the_memory_of_a_fix_is_the_least_in_whole_mebibytes(requests: int) -> None:
     asked = Settings(kv_cache_memory=1, requests=requests, tokens=4000)
-    ways = ways_out(model(FULL), GENERIC, asked, size(asked))
+    ways = suggested_fixes(model(FULL), GENERIC, asked, size(asked))
     assert ways.memory == -(-requests * 4000 * 64 // MIB) * MIB
 
 
@@ -187,7 +187,7 @@ def test_the_memory_of_a_fix_of_vllm(requests: int, tokens: int) -> None:
     """Enough, and a block and a mebibyte less is not; never less than start-up wants for one request."""
     llama, choice = kvplan.load_model(LLAMA), choose_engine("vllm@0.32")
     asked = make_settings(kv_cache_memory="1MiB", requests=requests, tokens=tokens, max_num_seqs=512)
-    ways = ways_out(llama, choice, asked, ask(llama, choice, asked))
+    ways = suggested_fixes(llama, choice, asked, ask(llama, choice, asked))
     assert ways.memory is not None
     assert ways.memory % MIB == 0
     enough = replace(asked, kv_cache_memory=ways.memory)
@@ -201,15 +201,15 @@ def test_no_memory_is_a_fix_of_what_memory_does_not_bound() -> None:
     """max_num_seqs is the bound: more memory is not offered."""
     llama, choice = kvplan.load_model(LLAMA), choose_engine("vllm@0.32")
     asked = make_settings(kv_cache_memory="64MiB", requests=9, tokens=100, max_num_seqs=8)
-    ways = ways_out(llama, choice, asked, ask(llama, choice, asked))
+    ways = suggested_fixes(llama, choice, asked, ask(llama, choice, asked))
     assert (ways.memory, ways.requests, ways.kv_cache_dtype) == (None, 8, None)
 
 
 def test_half_the_bytes_are_offered_where_they_are_enough() -> None:
     asked = Settings(kv_cache_memory=6400, requests=2, tokens=100)
-    assert ways_out(model(FULL), GENERIC, asked, size(asked)).kv_cache_dtype == "fp8"
+    assert suggested_fixes(model(FULL), GENERIC, asked, size(asked)).kv_cache_dtype == "fp8"
     asked = replace(asked, requests=3)
-    assert ways_out(model(FULL), GENERIC, asked, size(asked)).kv_cache_dtype is None
+    assert suggested_fixes(model(FULL), GENERIC, asked, size(asked)).kv_cache_dtype is None
 
 
 def test_more_gpus_are_the_fewest_that_hold_it() -> None:
@@ -217,7 +217,7 @@ def test_more_gpus_are_the_fewest_that_hold_it() -> None:
     for ranks in (1, 2):
         asked = make_settings(gpu="h100", requests=60, tokens=16_384, tensor_parallel_size=ranks)
         result = ask(qwen, choice, asked)
-        ways = ways_out(qwen, choice, asked, result)
+        ways = suggested_fixes(qwen, choice, asked, result)
         held = {
             wide: max_requests(qwen, choice, replace(asked, tensor_parallel_size=wide)) >= 60
             for wide in (2, 4, 8, 16)
@@ -256,13 +256,13 @@ SHORT = Choice(Short(), "1")
 def test_the_length_with_which_the_engine_starts() -> None:
     asked = Settings(kv_cache_memory=10**6, tokens=100)
     refused = ask(model(FULL), SHORT, asked)
-    assert ways_out(model(FULL), SHORT, asked, refused).max_model_len == 100
+    assert suggested_fixes(model(FULL), SHORT, asked, refused).max_model_len == 100
     for other in (
         replace(asked, tokens=1000),
         replace(asked, tokens=1001),
         replace(asked, max_model_len=2000),
     ):
-        ways = ways_out(model(FULL), SHORT, other, ask(model(FULL), SHORT, other))
+        ways = suggested_fixes(model(FULL), SHORT, other, ask(model(FULL), SHORT, other))
         assert ways.max_model_len == (1000 if other.tokens == 1000 else None)
         assert (ways.tokens, ways.requests) == (None, None)
 
@@ -271,7 +271,9 @@ def test_the_least_change_of_each_kind() -> None:
     asked = Settings(kv_cache_memory=1, tokens=100)
     found = list(least_trials(model(FULL), SHORT, asked))
     assert [words and words[0] for words in found] == ["memory 6400", None, None]
-    assert ways_out(model(FULL), SHORT, asked, ask(model(FULL), SHORT, asked)).others == ("memory 6400",)
+    assert suggested_fixes(model(FULL), SHORT, asked, ask(model(FULL), SHORT, asked)).others == (
+        "memory 6400",
+    )
     assert not list(least_trials(model(FULL), GENERIC, asked))
 
 

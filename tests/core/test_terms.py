@@ -38,7 +38,7 @@ from kvplan.families import (
     ShortConvolution,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
     XLstm,
 )
 from kvplan.terms import Factor, Grows, Shards, Term
@@ -83,30 +83,30 @@ EXAMPLES: list[Part] = [
 class Library(NamedTuple):
     """Storage as the transformers classes have it."""
 
-    store: Store
+    store: Storage
     expanded: bool = False
 
 
-def terms_of(part: Part, store: Store | Library) -> tuple[Term, ...]:
+def terms_of(part: Part, store: Storage | Library) -> tuple[Term, ...]:
     if isinstance(store, Library):
         return library_terms(part, store.store, expanded=store.expanded)
     return part.terms(store)
 
 
-STORES: list[Store | Library] = [
-    Store(),
-    Store(kv=kv_dtype("fp8")),
-    Store(kv=kv_dtype("nvfp4")),
-    Store(kv=kv_dtype("kivi2")),
-    Library(Store(conv_columns_less=0, window_less=1, index_key=kv_dtype("bfloat16"))),
-    Library(Store(), expanded=True),
+STORES: list[Storage | Library] = [
+    Storage(),
+    Storage(kv=kv_dtype("fp8")),
+    Storage(kv=kv_dtype("nvfp4")),
+    Storage(kv=kv_dtype("kivi2")),
+    Library(Storage(conv_columns_less=0, window_less=1, index_key=kv_dtype("bfloat16"))),
+    Library(Storage(), expanded=True),
 ]
 parts = st.sampled_from(EXAMPLES)
 stores = st.sampled_from(STORES)
 lengths = st.integers(0, 300_000)
 
 
-def held(part: Part, store: Store | Library, tokens: int, encoder_tokens: int = 0, tp: int = 1) -> int:
+def held(part: Part, store: Storage | Library, tokens: int, encoder_tokens: int = 0, tp: int = 1) -> int:
     return sum(term.on_rank(tp).bytes_at(tokens, encoder_tokens) for term in terms_of(part, store))
 
 
@@ -123,7 +123,9 @@ def test_every_family_explains_itself(family: type[Part]) -> None:
 
 
 @given(parts, stores, lengths, st.integers(0, 100_000))
-def test_bytes_never_fall_as_tokens_grow(part: Part, store: Store | Library, tokens: int, more: int) -> None:
+def test_bytes_never_fall_as_tokens_grow(
+    part: Part, store: Storage | Library, tokens: int, more: int
+) -> None:
     """Except where waiting tokens are released: compressed attention and KIVI's waiting K."""
     if any(term.part is TermPart.WAITING for term in terms_of(part, store)):
         return
@@ -131,14 +133,14 @@ def test_bytes_never_fall_as_tokens_grow(part: Part, store: Store | Library, tok
 
 
 @given(parts, stores, lengths)
-def test_what_waits_is_less_than_a_stride(part: Part, store: Store | Library, tokens: int) -> None:
+def test_what_waits_is_less_than_a_stride(part: Part, store: Storage | Library, tokens: int) -> None:
     for term in terms_of(part, store):
         if term.part is TermPart.WAITING:
             assert term.entries(tokens) < term.stride
 
 
 @given(parts, stores, lengths)
-def test_a_full_window_stops_growing(part: Part, store: Store | Library, tokens: int) -> None:
+def test_a_full_window_stops_growing(part: Part, store: Storage | Library, tokens: int) -> None:
     for term in terms_of(part, store):
         if term.keep_last is not None and tokens >= term.keep_last:
             assert term.bytes_at(tokens) == term.bytes_at(tokens + 1)
@@ -147,7 +149,7 @@ def test_a_full_window_stops_growing(part: Part, store: Store | Library, tokens:
 
 @given(parts, stores, lengths, st.sampled_from([1, 2, 4, 8, 16, 64]))
 def test_replicated_terms_do_not_shrink_and_sharded_ones_never_vanish(
-    part: Part, store: Store | Library, tokens: int, tp: int
+    part: Part, store: Storage | Library, tokens: int, tp: int
 ) -> None:
     for term in terms_of(part, store):
         mine = term.on_rank(tp)
@@ -159,14 +161,14 @@ def test_replicated_terms_do_not_shrink_and_sharded_ones_never_vanish(
 
 
 @given(parts, stores, st.integers(0, 100_000))
-def test_growth_is_the_difference_of_one_token(part: Part, store: Store | Library, tokens: int) -> None:
+def test_growth_is_the_difference_of_one_token(part: Part, store: Storage | Library, tokens: int) -> None:
     for term in terms_of(part, store):
         if term.stride == 1 and term.part is TermPart.ENTRIES:
             assert term.growth_at(tokens) == Fraction(term.bytes_at(tokens + 1) - term.bytes_at(tokens))
 
 
 @given(parts, stores, lengths)
-def test_states_do_not_depend_on_length(part: Part, store: Store | Library, tokens: int) -> None:
+def test_states_do_not_depend_on_length(part: Part, store: Storage | Library, tokens: int) -> None:
     for term in terms_of(part, store):
         if term.grows is Grows.REQUEST:
             assert term.bytes_at(tokens) == term.bytes_at(0) == term.entry_bytes
@@ -174,7 +176,7 @@ def test_states_do_not_depend_on_length(part: Part, store: Store | Library, toke
 
 @given(stores, lengths, lengths)
 def test_cross_attention_grows_with_the_encoder_only(
-    store: Store | Library, tokens: int, encoder_tokens: int
+    store: Storage | Library, tokens: int, encoder_tokens: int
 ) -> None:
     part = CrossAttention(20, 64)
     assert held(part, store, tokens, encoder_tokens) == held(part, store, 0, encoder_tokens)
@@ -182,7 +184,7 @@ def test_cross_attention_grows_with_the_encoder_only(
 
 
 @given(parts, stores)
-def test_nothing_is_a_float(part: Part, store: Store | Library) -> None:
+def test_nothing_is_a_float(part: Part, store: Storage | Library) -> None:
     for term in terms_of(part, store):
         assert type(term.entry_bytes) is int
         assert all(type(factor.value) is int for factor in term.factors)
@@ -191,7 +193,7 @@ def test_nothing_is_a_float(part: Part, store: Store | Library) -> None:
 def test_no_cache_kind_stores_nothing() -> None:
     for part in EXAMPLES:
         if part.kind is Kind.NONE:
-            assert held(part, Store(), 10_000) == 0
+            assert held(part, Storage(), 10_000) == 0
 
 
 def test_a_term_by_hand() -> None:

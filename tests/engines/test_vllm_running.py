@@ -17,7 +17,7 @@ import kvplan
 from kvplan.engines.vllm.burst import MOST_WORK
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, STATE, WINDOW, Holding, Steps, Table
-from kvplan.engines.vllm.needs import Course
+from kvplan.engines.vllm.needs import Run
 from kvplan.engines.vllm.running import more_in_flight, most_settled
 from scripts.record_vllm_running import answered, asked_of
 from tests.engines.vllm_running_cases import Setting, answer_of
@@ -138,14 +138,14 @@ def bursts(draw: st.DrawFn) -> tuple[tuple[Table, ...], Steps, int, int, int]:
         cap = {WINDOW: -(-(span + depth * batch) // block) + 1, CHUNK: -(-(span + depth * batch) // block)}
         tables.append(Table(rule, block, span, draw(st.integers(1, 3)), cap.get(rule)))
     steps = Steps(batch, depth)
-    one = Course(tuple(tables), steps, prompt, answer)
+    one = Run(tuple(tables), steps, prompt, answer)
     one.extend(1)
     usable = one.need(1) * draw(st.integers(100, 900)) // 100
     return tuple(tables), steps, prompt, answer, usable
 
 
 def most(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, usable: int, limit: int) -> int:
-    return most_running(Course(tables, steps, prompt, answer), usable, limit)
+    return most_running(Run(tables, steps, prompt, answer), usable, limit)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -158,9 +158,9 @@ def test_a_plain_replay_runs_as_many(burst: tuple[tuple[Table, ...], Steps, int,
     assert plain.runs(found) or not found
     if found < limit and plain.runs(found + 1):
         # By luck of waiting alone: at their longest together they would be too many.
-        course = Course(tables, steps, prompt, answer)
-        course.extend(found + 1)
-        assert course.together(found + 1) > usable
+        run = Run(tables, steps, prompt, answer)
+        run.extend(found + 1)
+        assert run.together(found + 1) > usable
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -170,13 +170,13 @@ def test_chunk_by_chunk_is_change_by_change(
 ) -> None:
     tables, steps, prompt, answer, _ = burst
     found = tuple(table for table in tables if table.rule != WINDOW)
-    course = Course((*found, Table(CHUNK, 8, 64)), steps, prompt, answer)
-    assert course.sparse
-    if course.extend(count) < count:
+    run = Run((*found, Table(CHUNK, 8, 64)), steps, prompt, answer)
+    assert run.sparse
+    if run.extend(count) < count:
         return
-    ends = course._ends_of(count)
-    first, last = course.starts[count - 1], course._over(ends)
-    assert course._stretch(ends, first, last) == course._walked(ends, first, last)
+    ends = run._ends_of(count)
+    first, last = run.starts[count - 1], run._over(ends)
+    assert run._stretch(ends, first, last) == run._walked(ends, first, last)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -193,15 +193,15 @@ def test_lengths_beyond_the_longest_are_counted_whole(
 def test_long_answers_of_chunks_are_replayed_whole() -> None:
     """The tables of llama-4-scout, prompts and answers of 4k tokens: not all are at full length together."""
     tables = (Table(CHUNK, 16, 8192, 3, 1536), Table(FULL, 16))
-    course = Course(tables, Steps(8192, 2), 4096, 4096, most=1024)
-    found = most_running(course, 1_500_000, 1024)
-    assert found > 1_500_000 // course.settled(course.last_age)
-    assert course.reach == 1024
-    assert course.searched <= MOST_SEARCHED
-    ends = course._ends_of(found + 1)
-    assert course._walked(ends, max(ends), course._over(ends)) > 1_500_000
-    ends = course._ends_of(found)
-    assert course._walked(ends, max(ends), course._over(ends)) <= 1_500_000
+    run = Run(tables, Steps(8192, 2), 4096, 4096, most=1024)
+    found = most_running(run, 1_500_000, 1024)
+    assert found > 1_500_000 // run.settled(run.last_age)
+    assert run.reach == 1024
+    assert run.searched <= MOST_SEARCHED
+    ends = run._ends_of(found + 1)
+    assert run._walked(ends, max(ends), run._over(ends)) > 1_500_000
+    ends = run._ends_of(found)
+    assert run._walked(ends, max(ends), run._over(ends)) <= 1_500_000
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -221,10 +221,10 @@ def test_the_work_is_bounded_whatever_is_asked(
     burst: tuple[tuple[Table, ...], Steps, int, int, int], batch: int, longest: int, limit: int
 ) -> None:
     tables, steps, prompt, answer, _ = burst
-    course = Course(tables, Steps(batch, steps.depth), prompt * longest, answer * longest, most=limit)
-    course.extend(limit)
-    assert course.work <= 2 * MOST_WORK
-    assert course.only_grows or course.most * course.changes <= MOST_WORK
+    run = Run(tables, Steps(batch, steps.depth), prompt * longest, answer * longest, most=limit)
+    run.extend(limit)
+    assert run.work <= 2 * MOST_WORK
+    assert run.only_grows or run.most * run.changes <= MOST_WORK
 
 
 @st.composite
@@ -251,21 +251,21 @@ def test_prompts_under_way_hold_no_more_than_the_bound(
     burst: tuple[tuple[Table, ...], Steps, int, int], count: int
 ) -> None:
     tables, steps, prompt, answer = burst
-    course = Course(tables, steps, prompt, answer)
-    if course.extend(count) < count:
+    run = Run(tables, steps, prompt, answer)
+    if run.extend(count) < count:
         return
     done = prompt + answer - 1 + (steps.flight - 1 if steps.drafts else 0)
     each = sum(most_settled(table, steps, done) * table.groups for table in tables)
     more = more_in_flight(tables, steps, prompt)
     assert more is not None
-    assert course.need(count) <= count * each + max(0, course.gate - each) + more
+    assert run.need(count) <= count * each + max(0, run.gate - each) + more
 
 
 def test_a_step_lets_in_no_more_than_the_engine() -> None:
     """A prompt of one token, and ten million to a step."""
-    course = Course((Table(FULL, 16),), Steps(10**7, 2), 1, 1, most=1024)
-    assert most_running(course, 24575, 1024) == 1024
-    assert course.work < 3000
+    run = Run((Table(FULL, 16),), Steps(10**7, 2), 1, 1, most=1024)
+    assert most_running(run, 24575, 1024) == 1024
+    assert run.work < 3000
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -13,7 +13,7 @@ import kvplan
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, Ask, Speed
 from kvplan.planning.context import longest, request_of
-from kvplan.planning.front import front
+from kvplan.planning.pareto import pareto_front
 from kvplan.planning.search import search
 from tests.planning.asks import a_gpu, an_ask, priced
 
@@ -80,11 +80,11 @@ def paced(*_: Any) -> Speed:
 
 def test_no_point_of_a_front_beats_another() -> None:
     ask = an_ask("gpt-oss-20b", a_gpu(24, (8, 9)), a_gpu(80), requests=8, speed=paced)
-    points = front(ask)
+    points = pareto_front(ask)
     assert points
     for place, one in enumerate(points):
         assert not any(other.beats(one) for index, other in enumerate(points) if index != place)
-    without = front(replace(ask, speed=None))
+    without = pareto_front(replace(ask, speed=None))
     assert {point.tpot for point in without} == {0}
     assert len(points) > len(without)  # those that are faster and hold less
     assert {point.found.gpus for point in points} >= {1, 2, 4, 8}

@@ -14,7 +14,7 @@ from kvplan.engines.budget.law import Rejection
 from kvplan.errors import KvplanError
 from kvplan.planning.options import holds
 from kvplan.planning.planner import make_plan
-from kvplan.planning.reasons import ways_out
+from kvplan.planning.reasons import suggested_fixes
 from kvplan.planning.results import Option, PlanResult
 from kvplan.planning.search import search
 from kvplan.plans.fleet import Fleet, Offer
@@ -90,7 +90,7 @@ def test_what_is_suggested_holds(asked: dict[str, Any]) -> None:
     ask = an_ask("qwen3-32b", a_gpu(48, (8, 9)), tokens=8192, **asked)
     found = search(ask, wanted=1).found
     best = found[0] if found else None
-    ways = ways_out(ask, best)
+    ways = suggested_fixes(ask, best)
     assert ways
     for way in ways:
         words = way.flags.split()
@@ -115,7 +115,7 @@ def test_one_request_short_is_named() -> None:
                          objective="requests"), wanted=1).found[0].requests  # fmt: skip
     from dataclasses import replace
 
-    ways = ways_out(replace(ask, requests=most + 1), None)
+    ways = suggested_fixes(replace(ask, requests=most + 1), None)
     assert any(way.change == "one request short" and way.flags == f"--requests {most}" for way in ways)
 
 

@@ -14,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.questions import ask
 from kvplan.units import MIB
 from kvplan.validate.blocks import BlockTables
-from kvplan.validate.exercise import exercise
+from kvplan.validate.workload_test import workload_test
 from tests.validate.models import OPTIONS, small, smallest
 
 MODELS = (
@@ -70,7 +70,7 @@ def test_more_are_admitted_than_are_charged_and_all_read_back(name: str) -> None
     memory = layout.bytes
     pool = ask(model, choice, make_settings(kv_cache_memory=memory, **given)).pool
     assert pool is not None
-    found = exercise(layout)
+    found = workload_test(layout)
     assert found.ok, found
     assert found.requests_admitted == layout.requests >= pool.max_running
     charged = layout.pools[0].usable // sum(group.blocks(layout.tokens) for group in layout.groups)

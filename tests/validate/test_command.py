@@ -61,15 +61,15 @@ def test_a_wrong_byte_refutes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     pytest.importorskip("torch", reason="torch is not installed")
     from dataclasses import replace
 
-    from kvplan.validate.exercise import exercise
     from kvplan.validate.fill import Mismatch
+    from kvplan.validate.workload_test import workload_test
 
     wrong = Mismatch(1, 2, 3, 4, "k", 5, 6, 7, 8)
 
     def spoiled(*words: Any, **how: Any) -> Any:
-        return replace(exercise(*words, **how), states_wrong=1, mismatches=(wrong,))
+        return replace(workload_test(*words, **how), states_wrong=1, mismatches=(wrong,))
 
-    monkeypatch.setattr("kvplan.validate.course.exercise", spoiled)
+    monkeypatch.setattr("kvplan.validate.rank_run.workload_test", spoiled)
     assert main(["validate", "falcon-7b", "--device", "cpu", *POOL]) == 1
     out = capsys.readouterr().out
     assert out.startswith("Rehearsal on host memory: refuted, 1 figure differs and 1 finding")

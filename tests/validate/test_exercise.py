@@ -13,8 +13,8 @@ from kvplan.engines.tensors import BlockPool, Group, GroupKind, Layout, Rank, la
 from kvplan.errors import KvplanError
 from kvplan.families import FAMILIES
 from kvplan.validate.checks import odd_length
-from kvplan.validate.exercise import exercise
-from kvplan.validate.findings import Exercise
+from kvplan.validate.findings import WorkloadTest
+from kvplan.validate.workload_test import workload_test
 from tests.validate.models import CARDS, MORE_CARDS, OPTIONS, SYNTHETIC, small, smallest
 
 NAMES = (*CARDS, *MORE_CARDS, *SYNTHETIC)
@@ -46,9 +46,9 @@ def options_for(engine: str, name: str) -> dict[str, Any]:
     return options
 
 
-def passes(layout: Layout) -> Exercise:
+def passes(layout: Layout) -> WorkloadTest:
     """Everything as predicted, and something was really done."""
-    found = exercise(layout)
+    found = workload_test(layout)
     assert found.bytes_allocated == found.bytes_predicted == layout.bytes
     assert found.requests_admitted == found.requests_predicted >= 1
     assert found.tensors_wrong == ()
@@ -153,23 +153,23 @@ def test_a_short_request_and_a_long_one() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_requests_of_several_lengths(engine: str) -> None:
     layout = smallest(small("sliding_window"), engine, **options_for(engine, "sliding_window"))
-    found = exercise(layout, lengths=(17, 300, 128))
+    found = workload_test(layout, lengths=(17, 300, 128))
     assert found.ok
     assert found.requests_admitted == found.requests_predicted > layout.requests
-    alone = exercise(layout, lengths=(300,))
+    alone = workload_test(layout, lengths=(300,))
     assert alone.requests_admitted == layout.requests
 
 
 def test_stop_and_progress() -> None:
     layout = smallest(small("full_attention"), "vllm", **options_for("vllm", "full_attention"))
     seen: list[tuple[str, int, int]] = []
-    whole = exercise(layout, progress=lambda *step: seen.append(step))
+    whole = workload_test(layout, progress=lambda *step: seen.append(step))
     stages = list(dict.fromkeys(stage for stage, _, _ in seen))
     assert stages == ["write", "read", "refill", "fork", "grow", "read again", "attention"]
     assert all(0 <= done <= total for _, done, total in seen)
     for after in (1, len(seen) // 2, len(seen) - 1):
         left = iter(range(after))
-        part = exercise(layout, stop=lambda left=left: next(left, None) is None)  # type: ignore[misc]
+        part = workload_test(layout, stop=lambda left=left: next(left, None) is None)  # type: ignore[misc]
         assert part.stopped_at in stages
         assert not part.ok
         assert part.states_written <= whole.states_written
@@ -177,7 +177,7 @@ def test_stop_and_progress() -> None:
 
 def test_a_full_pool_is_written_in_as_many_passes_as_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool of 16 MiB full of requests of one block: calls of ``write`` follow the views."""
-    from kvplan.validate import exercise as module
+    from kvplan.validate import workload_test as module
     from kvplan.validate.fill import write
 
     calls: list[int] = []

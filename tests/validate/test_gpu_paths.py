@@ -18,9 +18,9 @@ from kvplan.engines.budget import choose
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.plans.plan import Requirements
 from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, STOPPED, Receipt
-from kvplan.validate.course import Options
 from kvplan.validate.devices import CudaDevice, is_out_of_memory, open_device
 from kvplan.validate.probe import Hardware, compared, probe_cuda, refuse_others
+from kvplan.validate.rank_run import Options
 from kvplan.validate.ranks import World
 from kvplan.validate.receipts import receipt_of
 from kvplan.validate.session import Outcome, run_session
@@ -144,7 +144,7 @@ def test_a_probe_without_memory_hides_no_wrong_figure(
     fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = _runs_out(fake_cuda, monkeypatch, "graphs", _shortage(SHORTAGES[0]))
-    monkeypatch.setattr("kvplan.validate.exercise.untouched", lambda cache: False)
+    monkeypatch.setattr("kvplan.validate.workload_test.untouched", lambda cache: False)
     outcome = run_session(_target, OPTIONS, ALONE, on_stage=at)
     assert _receipt(outcome).verdict == REFUTED
 

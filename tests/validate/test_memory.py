@@ -27,11 +27,11 @@ def peak():
 import kvplan
 before = peak()
 from kvplan.api import load_model, make_settings
-from kvplan.validate.exercise import exercise
+from kvplan.validate.workload_test import workload_test
 from kvplan.engines.tensors import layout_of
 options = dict(kv_cache_memory="{POOL_MIB}MiB", tokens=700, max_model_len=1024)
 layout = layout_of(load_model(sys.argv[1]), sys.argv[2], sys.argv[3], make_settings(**options))
-found = exercise(layout)
+found = workload_test(layout)
 assert found.ok, found
 print((peak() - before) // 1024, layout.bytes // 2**20)
 """

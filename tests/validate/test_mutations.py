@@ -1,6 +1,6 @@
 """Faults that an engine (or kvplan's picture of it) might have, each injected, each caught.
 
-A fault is a context manager that breaks one thing; the exercise must not pass, and for the stated reason.
+A fault is a context manager that breaks one thing; the workload test must fail, for the stated reason.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from hypothesis import strategies as st
 
 from kvplan.engines.tensors import Layout
 from kvplan.plans.receipt import CONFIRMED, REFUTED, Figure
-from kvplan.validate import exercise, fill, findings
+from kvplan.validate import fill, findings, workload_test
 from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables, Request
 from kvplan.validate.devices import CpuDevice
-from kvplan.validate.findings import Exercise
-from kvplan.validate.found import exercise_figures
+from kvplan.validate.findings import WorkloadTest
+from kvplan.validate.found import workload_figures
 from kvplan.validate.free import FreeBlocks
 from kvplan.validate.pattern import rows
 from kvplan.validate.stages.base import Bench
 from tests.validate.models import OPTIONS, small, smallest
 
 Fault = Callable[[pytest.MonkeyPatch, Layout], Layout]
-Reason = Callable[[Exercise], bool]
+Reason = Callable[[WorkloadTest], bool]
 
 
 def layout_for(name: str, engine: str = "vllm", **options: Any) -> Layout:
     return smallest(small(name), engine, **{"tokens": 300, **OPTIONS[engine], **options})
 
 
-def read_wrong(found: Exercise) -> bool:
+def read_wrong(found: WorkloadTest) -> bool:
     return found.states_wrong > 0 and bool(found.mismatches)
 
 
-def lacking(found: Exercise) -> bool:
+def lacking(found: WorkloadTest) -> bool:
     return found.states_missing > 0
 
 
-def tensors(found: Exercise) -> bool:
+def tensors(found: WorkloadTest) -> bool:
     return bool(found.tensors_wrong)
 
 
@@ -88,7 +88,7 @@ def missing_copy_on_write(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
 
 def copy_left_out(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
     """The tables change, but the block's content is not copied."""
-    patch.setattr(exercise, "copy_blocks", lambda *_: None)
+    patch.setattr(workload_test, "copy_blocks", lambda *_: None)
     return layout
 
 
@@ -171,7 +171,7 @@ def swapped_key_and_value(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
         place = replace(view, name=other.name)
         return write(cache, place, slots, tick)
 
-    patch.setattr(exercise, "write", broken)
+    patch.setattr(workload_test, "write", broken)
     return layout
 
 
@@ -186,7 +186,7 @@ def swapped_halves(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
         cache.bytes_of(view)[slots.blocks[:1]] = torch.cat([block[..., half:], block[..., :half]], dim=-1)
         return written
 
-    patch.setattr(exercise, "write", broken)
+    patch.setattr(workload_test, "write", broken)
     return layout
 
 
@@ -198,7 +198,7 @@ def swapped_heads(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
         dense = replace(view, head_stride=view.states * view.content, state_stride=view.content)
         return write(cache, dense, slots, tick)
 
-    patch.setattr(exercise, "write", broken)
+    patch.setattr(workload_test, "write", broken)
     return layout
 
 
@@ -242,7 +242,7 @@ def padding_written(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
         cache.bytes_of(view)[0, :, 0] = 1
         return write(cache, view, slots, tick)
 
-    patch.setattr(exercise, "write", broken)
+    patch.setattr(workload_test, "write", broken)
     return layout
 
 
@@ -294,16 +294,16 @@ def prediction_off(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
 
 def bit_flips(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
     """One bit of one written byte changes while the cache is full."""
-    refuse = exercise.Run.refuse
+    refuse = workload_test.Run.refuse
 
-    def broken(self: exercise.Run) -> None:
+    def broken(self: workload_test.Run) -> None:
         refuse(self)
         request = next(iter(self.tables.requests.values()))
         view = self.layout.views[-1]
         block = request.tables[view.group].blocks[0]
         self.cache.bytes_of(view)[block, -1, 0, -1] ^= 1
 
-    patch.setattr(exercise.Run, "refuse", broken)
+    patch.setattr(workload_test.Run, "refuse", broken)
     return layout
 
 
@@ -321,7 +321,7 @@ def context_rank_off(patch: pytest.MonkeyPatch, layout: Layout) -> Layout:
         )
         return write(cache, view, moved, tick)
 
-    patch.setattr(exercise, "write", broken)
+    patch.setattr(workload_test, "write", broken)
     return layout
 
 
@@ -379,21 +379,21 @@ def injected(fault: Fault, layout: Layout) -> Iterator[Layout]:
 )
 def test_fault_is_caught(fault: Fault, arguments: Any, options: dict[str, Any], reason: Reason) -> None:
     layout = layout_for(*arguments, **options)
-    assert exercise.exercise(layout).ok
+    assert workload_test.workload_test(layout).ok
     with injected(fault, layout) as broken:
-        found = exercise.exercise(broken)
+        found = workload_test.workload_test(broken)
     assert not found.ok
     assert reason(found), replace(found, attention=())
     assert verdict_of(found) == REFUTED
 
 
-def figures_of(found: Exercise) -> list[Figure]:
+def figures_of(found: WorkloadTest) -> list[Figure]:
     bench = Bench(CpuDevice())
-    exercise_figures(bench, found)
+    workload_figures(bench, found)
     return bench.figures
 
 
-def verdict_of(found: Exercise) -> str:
+def verdict_of(found: WorkloadTest) -> str:
     """The receipt's, of a run in which nothing else is wrong: by figures alone, whatever findings say."""
     return CONFIRMED if all(figure.agrees for figure in figures_of(found)) else REFUTED
 
@@ -433,7 +433,7 @@ GOOD = replace(
 
 @given(st.sets(st.sampled_from(sorted(BROKEN))), st.data())
 def test_every_finding_of_the_exercise_decides_the_verdict(broken: set[str], data: st.DataObject) -> None:
-    """The law: what makes an exercise bad makes an exact figure differ, and nothing else does."""
+    """The law: what makes an workload_test bad makes an exact figure differ, and nothing else does."""
     drawn = {name: data.draw(strategy) for name, strategy in HARMLESS.items()}
     drawn |= {name: data.draw(BROKEN[name]) for name in sorted(broken)}
     found = replace(GOOD, **drawn)
@@ -444,18 +444,18 @@ def test_every_finding_of_the_exercise_decides_the_verdict(broken: set[str], dat
 
 
 def test_every_field_that_can_be_wrong_is_in_the_law() -> None:
-    """A new finding of an exercise has to be put into the verdict, or named as harmless here."""
+    """A new finding of an workload_test has to be put into the verdict, or named as harmless here."""
     counted = {"device", "blocks", "states_written", "bytes_written", "states_verified", "mismatches",
                "fragmentation", "blocks_copied", "bytes_predicted", "requests_predicted",
                "stopped_at"}  # fmt: skip
-    assert {*BROKEN, *HARMLESS, *counted} == set(Exercise.__slots__)  # type: ignore[attr-defined]
+    assert {*BROKEN, *HARMLESS, *counted} == set(WorkloadTest.__slots__)  # type: ignore[attr-defined]
 
 
 def test_a_mismatch_is_named() -> None:
     """The bit that flipped is named to the byte."""
     layout = layout_for("full_attention")
     with injected(bit_flips, layout) as broken:
-        found = exercise.exercise(broken)
+        found = workload_test.workload_test(broken)
     (named,) = found.mismatches
     view = layout.views[-1]
     assert (named.request, named.layer, named.position) == (0, view.layer, 0)

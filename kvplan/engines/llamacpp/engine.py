@@ -32,7 +32,7 @@ from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_s
 from kvplan.engines.llamacpp.store import ggml_word, store_for
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.errors import KvplanError
-from kvplan.families import SlidingWindow, Store
+from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model
 from kvplan.record import changed, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
@@ -242,7 +242,7 @@ def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tup
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 
 
-def _shown(store: Store, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
+def _shown(store: Storage, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
     key, _, value = store.kv.name.partition("/")
     return {
         "cache_type_k": ggml_word(key),

@@ -23,7 +23,7 @@ from kvplan.families import (
     Part,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -107,11 +107,11 @@ class Layout:
 
     name: str
     windows: bool
-    store: Store
+    store: Storage
     widest_v: int = 0
 
 
-def layout_of(model: Model, store: Store, *, flash_attn: bool) -> Layout:
+def layout_of(model: Model, store: Storage, *, flash_attn: bool) -> Layout:
     widest = 0
     if not flash_attn:
         widest = max(
@@ -176,12 +176,12 @@ def _window(part: Part) -> int | None:
     return part.sliding_window if isinstance(part, (SlidingWindow, MultiHeadLatentAttention)) else None
 
 
-def _one_head_v(part: FullAttention, store: Store) -> int:
+def _one_head_v(part: FullAttention, store: Storage) -> int:
     width = part.v_head_dim or part.head_dim
     return store.kv.value_packing(width).bytes_for(width)
 
 
-def _compressed(part: CompressedAttention, store: Store) -> Iterator[Tensor]:
+def _compressed(part: CompressedAttention, store: Storage) -> Iterator[Tensor]:
     """DeepSeek-V4: one latent a cell (K only), never unified, and the compressor's states in f32.
 
     Ratio 4 (overlapping): 8 rows of 2 · width, twice (value and score), for the latent and for the index

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.engines.options import Options
-from kvplan.families import Store
+from kvplan.families import Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
@@ -89,7 +89,7 @@ def devices_of(model: Model, settings: Settings, options: Options) -> list[int |
     return place(model.num_layers + behind, settings.pipeline_parallel_size, given)
 
 
-def machine_of(model: Model, store: Store, settings: Settings, options: Options) -> Machine:
+def machine_of(model: Model, store: Storage, settings: Settings, options: Options) -> Machine:
     layers, devices = model.layers(), devices_of(model, settings, options)
     stages: list[Counter[Layer]] = [Counter() for _ in range(settings.pipeline_parallel_size)]
     host: Counter[Layer] = Counter()

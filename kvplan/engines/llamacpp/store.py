@@ -10,7 +10,7 @@ from kvplan.engines.base import part_terms
 from kvplan.engines.llamacpp.options import CACHE_TYPES
 from kvplan.engines.options import Options
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Kind, Store
+from kvplan.families import CompressedAttention, Kind, Storage
 from kvplan.model import Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows
@@ -24,7 +24,7 @@ def ggml_word(word: str) -> str:
     return _GGML_WORDS.get(name, name)
 
 
-def store_for(model: Model, settings: Settings, options: Options) -> Store:
+def store_for(model: Model, settings: Settings, options: Options) -> Storage:
     """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""
     both = "f16" if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
     key, value = options.word("cache_type_k") or both, options.word("cache_type_v") or both
@@ -51,7 +51,7 @@ def store_for(model: Model, settings: Settings, options: Options) -> Store:
             f"the latent is K and V in one: cache types {key} and {value} differ",
             help=f"use {key} for both",
         )
-    store = Store(
+    store = Storage(
         kv=_mixed(key, value),
         dtype=FLOAT32,
         conv_state=FLOAT32,
@@ -68,7 +68,7 @@ def _mixed(key: str, value: str) -> KvDtype:
     return k if k == v else replace(k, name=f"{k.name}/{v.name}", value=v.value)
 
 
-def _check_widths(model: Model, store: Store, key: str, value: str) -> None:
+def _check_widths(model: Model, store: Storage, key: str, value: str) -> None:
     """src/llama-context.cpp: a head must be whole blocks of a quantised type."""
     for layer in model.distinct():
         for part in layer.parts:

@@ -26,7 +26,7 @@ from kvplan.families import (
     Part,
     SharedKv,
     SlidingWindow,
-    Store,
+    Storage,
 )
 from kvplan.model import Layer, Model
 from kvplan.record import field_names, record
@@ -130,14 +130,14 @@ def _period(layers: list[Layer], own: list[int]) -> int | None:
     return None
 
 
-def store_of(arguments: Arguments, part: Part) -> Store:
+def store_of(arguments: Arguments, part: Part) -> Storage:
     """The latent's record under sparse MLA, conv states in bf16, other states as the config names them."""
     return _store(arguments, part.state_dtype)
 
 
 @lru_cache(maxsize=1024)
-def _store(arguments: Arguments, state: str | None) -> Store:
-    return Store(
+def _store(arguments: Arguments, state: str | None) -> Storage:
+    return Storage(
         kv=arguments.latent,
         dtype=arguments.dtype,
         conv_state=arguments.conv_dtype,

@@ -46,7 +46,7 @@ from kvplan.engines.trtllm.plan import (
 from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Store
+from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Storage
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import (
@@ -267,7 +267,7 @@ def _unsupported(model: Model) -> Refusal | None:
 
 
 def _shown(
-    store: Store, settings: Settings, options: Options, max_seq_len: int, slots: int | None
+    store: Storage, settings: Settings, options: Options, max_seq_len: int, slots: int | None
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "dtype": store.dtype.name,

@@ -10,7 +10,7 @@ from kvplan.engines.generic import split_evenly
 from kvplan.engines.options import Options
 from kvplan.engines.trtllm.store import part_store
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Store
+from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.settings import Settings
@@ -71,7 +71,7 @@ class Blocks:
     blocks: int
 
 
-def make_plan(model: Model, store: Store, settings: Settings, options: Options, max_seq_len: int) -> Plan:
+def make_plan(model: Model, store: Storage, settings: Settings, options: Options, max_seq_len: int) -> Plan:
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
     layers = model.layers()
     stages = split_evenly(layers, settings.pipeline_parallel_size)
@@ -114,7 +114,7 @@ def windows_of(options: Options) -> tuple[int, ...]:
     return tuple(int(entry) for entry in options.numbers("max_attention_window"))
 
 
-def _rank(layers: Iterable[Layer], store: Store, ssm: str, tp: int, pattern: tuple[int, ...]) -> Rank:
+def _rank(layers: Iterable[Layer], store: Storage, ssm: str, tp: int, pattern: tuple[int, ...]) -> Rank:
     """Token bytes by window and the bytes of a state slot.
 
     The pattern repeats over all layers; beside states only over those that have a cache.

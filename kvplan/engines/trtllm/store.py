@@ -9,7 +9,7 @@ from kvplan.dtypes import KV_DTYPES, KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import served_dtype
 from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
-from kvplan.families import Part, Store
+from kvplan.families import Part, Storage
 from kvplan.model import Model
 from kvplan.settings import Settings
 
@@ -17,9 +17,9 @@ VERSION = "1.2"
 ASSUMED_GPU, ASSUMED_CAPABILITY = "the assumed H100", (9, 0)
 
 
-def store_for(model: Model, settings: Settings) -> Store:
+def store_for(model: Model, settings: Settings) -> Storage:
     element = served_dtype(model, settings)
-    return Store(
+    return Storage(
         kv=_kv_dtype(model, settings, element),
         dtype=element,
         conv_state=element if settings.mamba_cache_dtype == "auto" else scalar(settings.mamba_cache_dtype),
@@ -31,7 +31,7 @@ def store_for(model: Model, settings: Settings) -> Store:
 
 
 @lru_cache(maxsize=1024)
-def part_store(store: Store, part: Part, ssm: str = "auto") -> Store:
+def part_store(store: Storage, part: Part, ssm: str = "auto") -> Storage:
     """A recurrent state is as asked, else as the config names it, else in the model's dtype."""
     word = part.state_dtype if ssm == "auto" else ssm
     return replace(store, recurrent_state=scalar(word)) if word else store

@@ -19,7 +19,7 @@ from kvplan.engines.options import Options
 from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE, TOKENS_PER_BLOCK, windows_of
 from kvplan.engines.trtllm.store import part_store
 from kvplan.errors import KvplanError
-from kvplan.families import Kind, Store
+from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import PerGpu, Pool, PoolGroup, Refusal, Total
@@ -67,7 +67,7 @@ class PlanV2:
         return min(memory, int((self.max_tokens * token + self.util - 1) // self.util))
 
 
-def plan_v2(model: Model, store: Store, settings: Settings, options: Options, max_seq_len: int) -> PlanV2:
+def plan_v2(model: Model, store: Storage, settings: Settings, options: Options, max_seq_len: int) -> PlanV2:
     """Raises KvplanError(unsupported-setting | unsupported-dtype) for what this manager does not take."""
     _check(model, store, settings, options)
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
@@ -88,7 +88,7 @@ def plan_v2(model: Model, store: Store, settings: Settings, options: Options, ma
     )
 
 
-def _check(model: Model, store: Store, settings: Settings, options: Options) -> None:
+def _check(model: Model, store: Storage, settings: Settings, options: Options) -> None:
     without = "leave use_kv_cache_manager_v2 out"
     refused = None
     if has_kind(model, Kind.STATE, Kind.INDEXER):
@@ -108,7 +108,12 @@ def _check(model: Model, store: Store, settings: Settings, options: Options) -> 
 
 
 def _cycles(
-    layers: Iterable[Layer], store: Store, tp: int, block: int, pattern: tuple[int, ...], max_seq_len: int
+    layers: Iterable[Layer],
+    store: Storage,
+    tp: int,
+    block: int,
+    pattern: tuple[int, ...],
+    max_seq_len: int,
 ) -> tuple[Cycle, ...]:
     """The pattern of windows repeats over the layers of the stage; a window of max_seq_len is none."""
     sizes: dict[int | None, Counter[int]] = {}

@@ -2,9 +2,9 @@
 
 vllm-project/vllm 0.32 vllm/v1/core/sched/scheduler.py (schedule). What a request holds: `holding`.
 
-So a request is never affected by those that come after it: one course serves bursts of every length, and what
+So a request is never affected by those that come after it: one run serves bursts of every length, and what
 is asked of the pool can be recorded for each. Nothing is computed block by block or token by token: a request
-that decodes changes what it holds at ages that follow from b alone. What a course takes is counted, and one
+that decodes changes what it holds at ages that follow from b alone. What a run takes is counted, and one
 that would take more than `MOST_WORK` stops short: what it has seen run does run.
 """
 
@@ -18,7 +18,7 @@ from kvplan.engines.vllm.holding import GROWING, STATE, Holding, Steps, Table
 from kvplan.units import ceil_div
 
 MOST_WORK = 200_000
-"""Steps, parts of prompts and changes of what is held that one course computes, and those that a burst may
+"""Steps, parts of prompts and changes of what is held that one run computes, and those that a burst may
 have in one stretch. Ordinary questions seldom need a third of it, a million tokens in steps of a few more."""
 
 
@@ -124,7 +124,7 @@ class Burst(Holding):
         first = (processed - 1) // block if processed else 0
         return sum(place >= first for place in places) + table.spare
 
-    # ------------------------------------------------------------------------------------------- the course
+    # ------------------------------------------------------------------------------------------- the run
 
     @property
     def spent(self) -> bool:
@@ -132,7 +132,7 @@ class Burst(Holding):
 
     @property
     def reach(self) -> int:
-        """The longest burst that the course says anything of, so far as is known."""
+        """The longest burst that the run says anything of, so far as is known."""
         return min(self.most, self._computed) if self.spent else self.most
 
     def extend(self, count: int, usable: int | None = None) -> int:

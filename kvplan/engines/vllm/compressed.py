@@ -15,7 +15,7 @@ from kvplan.engines.vllm.backends import BACKENDS, Backend, NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Store
+from kvplan.families import CompressedAttention, Storage
 from kvplan.families.compressed import RECORD_NOPE
 
 COMPRESSED_BACKENDS = ("CompressorBackend", "DEEPSEEK_SPARSE_SWA", "DEEPSEEK_V4_INDEXER")
@@ -47,7 +47,7 @@ def record_bytes(part: CompressedAttention) -> int:
     return RECORD_NOPE.packing("fp8_ds_mla", nope).bytes_for(nope) + 2 * part.qk_rope_head_dim
 
 
-def compressed_specs(part: CompressedAttention, store: Store, block_size: int) -> tuple[Spec, ...]:
+def compressed_specs(part: CompressedAttention, store: Storage, block_size: int) -> tuple[Spec, ...]:
     """The specs of one layer. Raises KvplanError(unknown-layer-type), NoBackendError."""
     record = record_bytes(part)
     window = Spec(

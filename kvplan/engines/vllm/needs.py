@@ -18,7 +18,7 @@ from kvplan.engines.vllm.burst import Burst
 from kvplan.engines.vllm.holding import CHUNK, FIXED, Steps, Table
 
 
-class Course(Burst):
+class Run(Burst):
     """The burst's first requests, and what each burst of so many needs.
 
     searched: changes looked at for the question asked last; sparse: whether only chunks give blocks back.
@@ -41,7 +41,7 @@ class Course(Burst):
     def need(self, count: int) -> int:
         """Blocks without which a burst of ``count`` waits or has a request preempted.
 
-        Two stretches decide beside the course itself: the steps after the last prompt, until windows have
+        Two stretches decide beside the run itself: the steps after the last prompt, until windows have
         settled, and those before the first request ends, when all are as long as they ever are together. One
         that would end before the last prompt is computed counts as if it stayed.
         """
@@ -135,14 +135,14 @@ class _Taken:
     (t + v) // block, where v follows from the request.
     """
 
-    def __init__(self, course: Course, ends: list[int]) -> None:
-        self.course, self.counts = course, Counter(ends)
-        self.fixed = sum(t.span * t.groups for t in course.tables if t.rule == FIXED) * len(ends)
-        self.rows = [self._row(table) for table in course.tables if table.rule != FIXED]
+    def __init__(self, run: Run, ends: list[int]) -> None:
+        self.run, self.counts = run, Counter(ends)
+        self.fixed = sum(t.span * t.groups for t in run.tables if t.rule == FIXED) * len(ends)
+        self.rows = [self._row(table) for table in run.tables if table.rule != FIXED]
 
     def _row(self, table: Table) -> _Row:
-        steps, block = self.course.steps, table.block
-        start = self.course.prompt + steps.drafts * steps.flight + steps.ahead + block - 1
+        steps, block = self.run.steps, table.block
+        start = self.run.prompt + steps.drafts * steps.flight + steps.ahead + block - 1
         whole, carries = 0, [0] * (block + 1)
         places: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], [0]))
         for ended, number in self.counts.items():
@@ -163,12 +163,12 @@ class _Taken:
 
     def _gives(self, begin: int, end: int) -> list[tuple[int, int, int]]:
         """(step, prompt's last step, blocks) of what is given back after step begin."""
-        course, found = self.course, []
+        run, found = self.run, []
         for ended, number in self.counts.items():
-            for table in course.tables:
+            for table in run.tables:
                 if table.rule != CHUNK:
                     continue
-                seen, span, block = course.prompt - course.lag, table.span, table.block
+                seen, span, block = run.prompt - run.lag, table.span, table.block
                 chunk = (seen + begin - ended) // span + 1
                 while (step := ended + chunk * span - seen) <= end:
                     blocks = chunk * span // block - (chunk - 1) * span // block
@@ -178,11 +178,11 @@ class _Taken:
 
     def _given(self, step: int) -> int:
         """Blocks that have been given back once a step is scheduled."""
-        course = self.course
+        run = self.run
         return sum(
-            (course.prompt - course.lag + step - ended) // table.span * table.span // table.block
+            (run.prompt - run.lag + step - ended) // table.span * table.span // table.block
             * table.groups * number
-            for ended, number in self.counts.items() for table in course.tables if table.rule == CHUNK
+            for ended, number in self.counts.items() for table in run.tables if table.rule == CHUNK
         )  # fmt: skip
 
     def most(self, begin: int, end: int) -> int:

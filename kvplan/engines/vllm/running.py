@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.vllm.fitting import MOST_SEARCHED, most_running
 from kvplan.engines.vllm.holding import CHUNK, FIXED, FULL, GROWING, STATE, WINDOW, Holding, Steps, Table
-from kvplan.engines.vllm.needs import Course
+from kvplan.engines.vllm.needs import Run
 from kvplan.engines.vllm.specs import LOCAL_KINDS, SpecKind
 from kvplan.units import ceil_div
 
@@ -96,17 +96,17 @@ def kept_below(kind: SpecKind, limit: int | None, in_flight: int) -> int | None:
 
 
 _ONE_AT_A_TIME = Lock()
-"""A course goes on as far as it is asked to: two threads must not extend it at once."""
+"""A run goes on as far as it is asked to: two threads must not extend it at once."""
 
 
 MOST_ASKED = 1024
-"""A course serves every max_num_seqs up to so many, and is computed as far as it is asked: a mix has some
+"""A run serves every max_num_seqs up to so many, and is computed as far as it is asked: a mix has some
 hundred shapes, and a planner asks for each of them of many pools and limits."""
 
 
 @lru_cache(maxsize=1024)
-def _course(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Course:
-    return Course(tables, steps, prompt, answer, most=most)
+def _run(tables: tuple[Table, ...], steps: Steps, prompt: int, answer: int, most: int) -> Run:
+    return Run(tables, steps, prompt, answer, most=most)
 
 
 @lru_cache(maxsize=8192)
@@ -120,9 +120,9 @@ def _running(
         )
         limit = limit if more else runs
     with _ONE_AT_A_TIME:
-        course = _course(tables, steps, prompt, answer, most)
-        runs = most_running(course, usable, limit)
-        return runs, runs < limit and (course.reach <= runs or course.searched > MOST_SEARCHED)
+        run = _run(tables, steps, prompt, answer, most)
+        runs = most_running(run, usable, limit)
+        return runs, runs < limit and (run.reach <= runs or run.searched > MOST_SEARCHED)
 
 
 def max_running(

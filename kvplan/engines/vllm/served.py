@@ -30,7 +30,7 @@ from kvplan.families import (
     Part,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
 )
 from kvplan.model import Layer, Model
 
@@ -108,9 +108,9 @@ class Served:
     def format_of(self, word: str) -> KvDtype:
         return kv_dtype(self.resolved.dtype.name if word == "auto" else word)
 
-    def store(self, word: str) -> Store:
+    def store(self, word: str) -> Storage:
         resolved = self.resolved
-        return Store(
+        return Storage(
             kv=self.format_of(word),
             dtype=resolved.dtype,
             conv_state=resolved.conv_dtype,

@@ -23,7 +23,7 @@ from kvplan.families import (
     SharedKv,
     SlidingWindow,
     SparseIndexer,
-    Store,
+    Storage,
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -104,7 +104,7 @@ def query_key_pairs(tokens: float, before: int, span: int | None) -> float:
 def cache_reads(
     model: Model,
     layers: Iterable[tuple[Layer, int]],
-    store_for: Callable[[Part], Store],
+    store_for: Callable[[Part], Storage],
     tensor_parallel_size: int,
     context_parallel_size: int,
 ) -> tuple[CacheRead, ...]:
@@ -135,7 +135,7 @@ def _shares(layer: Layer) -> bool:
 
 
 def _read(
-    model: Model, layer: Layer, part: Part, count: int, store: Store, ways: int, context_ways: int
+    model: Model, layer: Layer, part: Part, count: int, store: Storage, ways: int, context_ways: int
 ) -> CacheRead:
     terms = rank_terms(part, store, ways)
     fixed = sum(term.entry_bytes for term in terms if term.grows is Grows.REQUEST) * count

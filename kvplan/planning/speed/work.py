@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kvplan.dtypes import Packing, kv_dtype
 from kvplan.engines.base import named_or_float32
-from kvplan.families import Part, Store
+from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.planning.speed.attention import CacheRead, cache_reads, readers_of
 from kvplan.planning.speed.tensors import has_experts, has_mlp, logit_tensors, routed_experts
@@ -68,13 +68,13 @@ def rank_work(
     blocks = stage_layers(len(inventory.layers), pipeline)
     layers = readers_of(model.layers())
     counts = stage_layers(len(layers), pipeline)
-    base = Store(
+    base = Storage(
         kv=kv_dtype(dtype.name if kv_cache_dtype == "auto" else kv_cache_dtype),
         dtype=dtype,
         conv_state=dtype,
     )
 
-    def store(part: Part) -> Store:
+    def store(part: Part) -> Storage:
         return replace(base, recurrent_state=named_or_float32(part))
 
     made = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.plans.receipt import Figure
 from kvplan.validate.devices import Device, is_out_of_memory
-from kvplan.validate.findings import Exercise
+from kvplan.validate.findings import WorkloadTest
 
 Progress = Callable[[str, int, int], None]
 Stop = Callable[[], bool]
@@ -27,7 +27,7 @@ class StageStopped(Exception):  # noqa: N818 - not an error: somebody asked for 
 class Bench:
     """One rank's run: its device, the figures so far, the stage that runs.
 
-    unproved: probes for which there was no memory; exercise: of the cache in use, once it is done.
+    unproved: probes for which there was no memory; workload_test: of the cache in use, once it is done.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Bench:
         self.notes: list[str] = []
         self.stage = "probe"
         self.unproved: list[str] = []
-        self.exercise: Exercise | None = None
+        self.workload_test: WorkloadTest | None = None
         self._progress, self._stop = progress, stop
 
     def note(self, text: str) -> None:

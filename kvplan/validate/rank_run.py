@@ -1,4 +1,4 @@
-"""The course of one rank: which stage follows which, what stands beside what, and whether there is room."""
+"""The run of one rank: which stage follows which, what stands beside what, and whether there is room."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from kvplan.validate.allocator import reserved_for, why_unpredictable
 from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.devices import CudaDevice
-from kvplan.validate.exercise import exercise
-from kvplan.validate.findings import Exercise
-from kvplan.validate.found import exercise_figures
+from kvplan.validate.findings import WorkloadTest
+from kvplan.validate.found import workload_figures
 from kvplan.validate.in_place import attend_in_place
 from kvplan.validate.memory import allocate
 from kvplan.validate.probe import Hardware
@@ -25,6 +24,7 @@ from kvplan.validate.stages import activations, ballast, bandwidth, graphs, pool
 from kvplan.validate.stages.base import EXACT, Bench, Held, Progress, StageStopped
 from kvplan.validate.stages.widths import Widths, rehearsed, widths_of
 from kvplan.validate.target import Target
+from kvplan.validate.workload_test import workload_test
 
 SLACK = 300 * MIB
 """Host memory that a rehearsal may take beside its pool."""
@@ -55,7 +55,7 @@ def run_stages(
     options: Options,
     world: World,
 ) -> None:
-    """All stages, in step with the other ranks; what the cache in use shows is the bench's ``exercise``.
+    """All stages, in step with the other ranks; what the cache in use shows is the bench's ``workload_test``.
 
     Raises StageStopped, KvplanError, OtherRankStopped, and what torch raises where memory runs out.
     """
@@ -78,7 +78,7 @@ def run_stages(
     world.reduce_on(device.name)
     with Held(device) as held:
 
-        def serve() -> Exercise:
+        def serve() -> WorkloadTest:
             with bench.during("probe"):
                 _probe_figures(bench, target, hardware, reserved=reserved)
             with bench.during("weights"):
@@ -92,7 +92,7 @@ def run_stages(
             _with_pool(bench, target, layout, widths, options, reserved=reserved)
             return _in_use(bench, layout)
 
-        bench.exercise = world.in_step(serve)
+        bench.workload_test = world.in_step(serve)
         if options.find_limit:
             with bench.during("limit"):
                 limit.find(bench, target, rank, world, _ceiling(bench, target, options))
@@ -112,10 +112,10 @@ def _with_pool(
             bench.device.release()
 
 
-def _in_use(bench: Bench, layout: Layout) -> Exercise:
+def _in_use(bench: Bench, layout: Layout) -> WorkloadTest:
     with bench.during("cache in use"):
-        done = exercise(layout, device=bench.device.name, progress=_told(bench), stop=bench.stopped)
-        exercise_figures(bench, done)
+        done = workload_test(layout, device=bench.device.name, progress=_told(bench), stop=bench.stopped)
+        workload_figures(bench, done)
         bench.device.release()
         if done.stopped_at is not None:
             raise StageStopped(done.stopped_at)
@@ -139,7 +139,7 @@ def in_place(bench: Bench, target: Target, rank: Rank) -> tuple[AttentionError, 
 
 def _told(bench: Bench) -> Progress:
     def told(stage: str, done: int, total: int) -> None:
-        if not bench.stopped():  # the exercise asks for itself and says where it stopped
+        if not bench.stopped():  # the workload test asks for itself and says where it stopped
             bench.tick(done, total)
 
     return told

@@ -1,4 +1,4 @@
-"""The whole exercise of one rank: allocate, admit until full, refuse one more, write, read, free, refill.
+"""The workload test of one rank: allocate, admit until full, refuse one more, write, read, free, refill.
 
 1. every tensor is allocated as the engine does; bytes against the prediction
 2. requests are admitted until one is refused; their number against the prediction
@@ -28,7 +28,7 @@ from kvplan.validate.checks import (
     untouched,
 )
 from kvplan.validate.fill import Checked, check, copy_blocks, write
-from kvplan.validate.findings import NOTHING, Exercise
+from kvplan.validate.findings import NOTHING, WorkloadTest
 from kvplan.validate.free import BlockError
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.slots import Slots, slots_of, spans
@@ -36,25 +36,25 @@ from kvplan.validate.slots import Slots, slots_of, spans
 Progress = Callable[[str, int, int], None]
 """progress(stage, done_bytes, total_bytes)."""
 Stop = Callable[[], bool]
-"""Asked between chunks; True ends the exercise with ``stopped_at`` set."""
+"""Asked between chunks; True ends the workload test with ``stopped_at`` set."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
     """The caller asked for an end."""
 
 
-def exercise(
+def workload_test(
     layout: Layout,
     *,
     device: str = "cpu",
     lengths: Sequence[int] = (),
     progress: Progress | None = None,
     stop: Stop | None = None,
-) -> Exercise:
+) -> WorkloadTest:
     """Run it all on one device. Everything is released when it returns or raises.
 
     lengths: tokens of the requests, over and over (none: ``layout.tokens``, and its predicted number).
-    Raises torch.OutOfMemoryError where the device has less than predicted; an exercise that was stopped
+    Raises torch.OutOfMemoryError where the device has less than predicted; an workload_test that was stopped
     returns what it knew, with ``stopped_at``.
     """
     with allocate(layout, device) as cache:
@@ -102,7 +102,7 @@ class Run:
         self.end()
         self.attend()
 
-    def result(self) -> Exercise:
+    def result(self) -> WorkloadTest:
         return replace(
             NOTHING,
             device=self.cache.device,

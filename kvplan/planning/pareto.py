@@ -1,4 +1,4 @@
-"""The front: what no other beats in GPUs (their cost under that objective), requests, length and TPOT."""
+"""The Pareto front: what no other beats in GPUs (cost under that objective), requests, length and TPOT."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kvplan.planning.options import settings_of
 from kvplan.planning.search import search
 
 FRONT_GPUS = 8
-"""As many GPUs a front looks at where nobody says how many there are."""
+"""As many GPUs a Pareto front looks at where nobody says how many there are."""
 TIMED_KINDS = 4
-"""With more kinds of GPUs than this a front is without TPOT: an estimate for each point would take long."""
+"""With more classes of GPUs than this it is without TPOT: an estimate for each point would take long."""
 _MICROSECONDS = 10**6
 
 
@@ -38,7 +38,7 @@ class Point(NamedTuple):
         )
 
 
-def front(ask: Ask) -> list[Point]:
+def pareto_front(ask: Ask) -> list[Point]:
     """The most requests of 1, 2, 4 … GPUs, as long as in the ask, and half, twice and four times as long;
     where TPOT counts, of every tensor parallel size, as more ranks are faster though they hold less."""
     limits = [limit for offer in ask.offers if (limit := ask.limit(offer)) is not None]
@@ -70,7 +70,7 @@ def is_timed(ask: Ask) -> bool:
 
 
 def measures(ask: Ask) -> tuple[str, ...]:
-    """What a front compares by."""
+    """What a Pareto front compares by."""
     first = "cost_per_hour" if ask.objective == COST else "gpus"
     return (first, "requests", "max_model_len", *(("tpot",) if is_timed(ask) else ()))
 
