@@ -17,6 +17,8 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.budget.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
+from kvplan.engines.llamacpp.converted import converted
+from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.options import Options, resolve
@@ -49,6 +51,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, _, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
+    if settings.quantization is not None and settings.weights is None:
+        known_mixture(settings.quantization)
     try:
         if not options.flag("flash_attn"):
             raise RefusedError(
@@ -85,21 +89,40 @@ def _weights(model: Model, settings: Settings, options: Options) -> Weights:
         stated = settings.weights
         source = "--weights: bytes of one GPU, as given"
         return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
-    if not model.is_gguf:
-        raise RefusedError(
-            "no-weights",
-            f"llama.cpp loads a GGUF file, and {model.id} was not read from one",
-            help=("give the .gguf file", "--weights 15GiB"),
-        )
-    named = sources_of(model).named
-    assert named is not None
-    tensors = named()
+    tensors, source = _tensors(model, settings)
     places = [0] * (devices + 1)
     for device, amount in _dealt(tensors, devices, options):
         places[devices if device is None else device] += amount
-    source = f"tensors of the GGUF file; {places[-1]:,} B in host memory"
     found = ModelWeights(max(places[:-1]), sum(tensors.values()), "GGUF tensors")
-    return Weights(found, source, tuple(places))
+    return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places))
+
+
+def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
+    """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
+
+    Raises RefusedError(no-weights), KvplanError(bad-setting)."""
+    mixture = settings.quantization
+    if model.is_gguf:
+        if mixture is not None:
+            raise KvplanError(
+                "bad-setting", f"{model.id} is a GGUF file, which has its types already", help="leave it out"
+            )
+        named = sources_of(model).named
+        assert named is not None
+        return named(), "tensors of the GGUF file"
+    if mixture is None:
+        raise RefusedError(
+            "no-weights",
+            f"llama.cpp loads a GGUF file, and {model.id} was not read from one",
+            help=("give the .gguf file", "--quantization q4_k_m", "--weights 15GiB"),
+        )
+    sources = sources_of(model)
+    if sources.inventory is None:
+        problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
+        raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
+    name = known_mixture(mixture)
+    found = converted(model, sources.inventory, name)
+    return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it"
 
 
 def _dealt(tensors: Mapping[str, int], devices: int, options: Options) -> list[tuple[int | None, int]]:

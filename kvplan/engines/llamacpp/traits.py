@@ -13,8 +13,6 @@ TRAITS = Traits(
         "max_num_batched_tokens": "llama.cpp's is --ubatch-size",
         "block_size": "llama.cpp has no blocks",
         "num_gpu_blocks_override": "llama.cpp's is --ctx-size",
-        "quantization": "the GGUF file decides it: give the file of that format, or what its weights take,"
-        " such as --weights 5GiB",
         "dtype": "the GGUF file decides it; the cache's are --cache-type-k and --cache-type-v",
         "enforce_eager": VLLM_ONLY,
         "enable_expert_parallel": "llama.cpp deals whole layers over its GPUs",
