@@ -1,4 +1,4 @@
-"""llama.cpp's own quantiser on tiny files: each tensor has the type that kvplan chooses by a mixture's name."""
+"""llama.cpp's own quantiser on tiny files: each tensor has the type that kvplan chooses by the name."""
 
 from __future__ import annotations
 
