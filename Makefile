@@ -59,8 +59,8 @@ test: lint unit
 # What a change breaks first, chosen by measured time: terms, recorded answers, configs, cards, plans, both parsers.
 QUICK := tests/core tests/test_known_cases.py tests/test_published_configs.py tests/test_api.py tests/test_house.py \
 	tests/test_upkeep.py tests/engines/test_vllm_recorded.py tests/engines/test_sglang.py tests/engines/test_trtllm.py \
-	tests/engines/test_llamacpp.py tests/engines/test_transformers.py tests/readers/test_config.py \
-	tests/readers/test_rules.py tests/readers/test_cards.py tests/readers/test_gpus.py tests/checking \
+	tests/engines/test_llamacpp.py tests/engines/test_transformers.py tests/architectures/test_config.py \
+	tests/architectures/test_rules.py tests/files/test_cards.py tests/files/test_gpus.py tests/checking \
 	tests/budget/test_formula.py tests/budget/test_fitting.py tests/weights/test_ranks.py tests/cli/test_parsers.py
 
 quick: $(VENV)/.test

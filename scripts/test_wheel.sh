@@ -21,4 +21,4 @@ sys.exit(0 if 'site-packages' in home.parts else f'kvplan comes from {home}')"
 "$bin/kvplan" models > models.txt
 "$bin/kvplan" doctor || test $? -eq 1
 "$bin/python" -m pytest -q -n 2 -p no:cacheprovider tests/core tests/test_known_cases.py tests/test_published_configs.py \
-  tests/engines/test_vllm_recorded.py tests/readers/test_strict_yaml.py tests/readers/test_json_input.py
+  tests/engines/test_vllm_recorded.py tests/files/test_strict_yaml.py tests/files/test_json_input.py

@@ -18,7 +18,7 @@ from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
 from kvplan.questions import ask, max_requests, verdict
 from kvplan.units import GIB
-from tests.readers.gguf_plain import huge, large, small, write_model
+from tests.files.gguf_plain import huge, large, small, write_model
 
 
 def answer(path: Path, **options: Any) -> kvplan.SizeResult:

@@ -159,7 +159,8 @@ def parallel_for(model: Model, choice: Choice, settings: Settings, started: Size
     KvplanError(bad-setting)."""
     own = getattr(part_of(choice.engine.name, "budget"), "divided", None)
     if settings.weights is None and own is not None:
-        return own(model, settings, started)  # type: ignore[no-any-return]
+        divided: Parallel = own(model, settings, started)
+        return divided
     gpu = settings.gpu
     return Parallel(
         tensor_parallel_size=settings.tensor_parallel_size,

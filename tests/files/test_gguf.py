@@ -12,7 +12,7 @@ from kvplan.architectures.gguf.table import NO_CACHE, PLAIN, REFUSED, SPECIAL, k
 from kvplan.errors import KvplanError
 from kvplan.files.gguf.header import read_gguf
 from kvplan.model import EncoderInput
-from tests.readers.gguf_files import (
+from tests.files.gguf_files import (
     BASE,
     FULL,
     GQA,

@@ -27,7 +27,7 @@ from kvplan.families import (
     SparseIndexer,
 )
 from kvplan.files.gguf.header import read_gguf
-from tests.readers.gguf_files import (
+from tests.files.gguf_files import (
     BASE,
     FULL,
     GQA,

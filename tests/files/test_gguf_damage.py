@@ -20,7 +20,7 @@ from kvplan.files.gguf.header import read_gguf
 from kvplan.files.gguf.stream import BLOCK, Stream
 from kvplan.files.gguf.weights import tensor_bytes
 from kvplan.files.sources import open_model
-from tests.readers.gguf_files import FULL, GQA, LISTED, parts_of, write
+from tests.files.gguf_files import FULL, GQA, LISTED, parts_of, write
 
 gguf = pytest.importorskip("gguf", reason="the gguf package is not installed")
 
