@@ -47,7 +47,7 @@ def rules_of(release: str, align: bool = False) -> Rules:
 
     Raises RefusedError where they are not known.
     """
-    rules = RULES.get(".".join(release.split(".")[:2]))
+    rules = RULES.get(".".join(str(release).split(".")[:2]))
     if rules is None:
         raise RefusedError(
             "not-simulated",

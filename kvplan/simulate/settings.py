@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import gcd, lcm
+from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
@@ -94,15 +95,18 @@ def check(engine: Engine) -> None:
         "max_model_len": engine.length, "block_size": engine.block,
     }  # fmt: skip
     for name, value in least.items():
-        if value < 1:
-            raise KvplanError("bad-simulation", f"{name} is {value}", help=f"give {name} of at least 1")
-    if not 0 <= engine.watermark < 1:
+        if not _whole(value) or value < 1:
+            raise KvplanError(
+                "bad-simulation", f"{name} is {value}", help="give a whole number of at least 1"
+            )
+    if not isinstance(engine.watermark, (int, float)) or not 0 <= engine.watermark < 1:
         raise KvplanError("bad-simulation", f"watermark is {engine.watermark}", help="give a share below 1")
-    if engine.threshold < 0 or (engine.retention or 0) < 0:
-        raise KvplanError(
-            "bad-simulation", "long_prefill_token_threshold or prefix_cache_retention_interval is below 0",
-            help="give 0 or more",
-        )  # fmt: skip
+    for name, number in (
+        ("long_prefill_token_threshold", engine.threshold),
+        ("prefix_cache_retention_interval", 0 if engine.retention is None else engine.retention),
+    ):
+        if not _whole(number) or number < 0:
+            raise KvplanError("bad-simulation", f"{name} is {number}", help="give a whole number, 0 or more")
     if not engine.groups:
         raise KvplanError("bad-simulation", "there is no group of caches", help="give one group, kind full")
     for group in engine.groups:
@@ -143,6 +147,13 @@ def check(engine: Engine) -> None:
             f"vLLM {engine.release} has no prefix cache beside states that are kept in mode {engine.states}",
             help=f"give states {ALIGN}, or switch prefix caching off",
         )
+    if engine.caching and any(group.block % engine.hashed for group in engine.groups):
+        raise KvplanError(
+            "bad-simulation",
+            f"prefixes are known in units of {engine.hashed} tokens, and a group has smaller blocks: vLLM"
+            " refuses it",
+            help=f"give every group blocks of {engine.hashed} tokens, or switch prefix caching off",
+        )
     if engine.retention is not None and not engine.rules.retention:
         raise KvplanError(
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
@@ -173,6 +184,10 @@ def _check_group(engine: Engine, group: Group) -> None:
             "not-simulated", "vLLM has no prefix caching for chunks beside groups of other block sizes",
             help=f"give every group blocks of {group.block} tokens, or switch prefix caching off",
         )  # fmt: skip
+
+
+def _whole(number: Any) -> bool:
+    return type(number) is int
 
 
 def _aligns(engine: Engine) -> bool:

@@ -25,6 +25,7 @@ from kvplan.files.yaml.strict import load_yaml
 from kvplan.plans.serve import flags_of
 from kvplan.settings import MEDIA, Settings
 from tests.fuzz.mutate import bent, bent_bytes, bent_lines
+from tests.fuzz.traces import simulate
 from tests.fuzz.watch import FaultError, asked, command, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -336,6 +337,7 @@ TARGETS: dict[str, tuple[Callable[..., None], int]] = {
     "files": (files, 28),
     "arguments": (arguments, 1),
     "relations": (relations, 9),
+    "simulate": (simulate, 4),
 }
-"""Name → the function of one input, and its share in a hundred."""
-NEEDS_FOLDER = frozenset({"files"})
+"""Name → the function of one input, and its share."""
+NEEDS_FOLDER = frozenset({"files", "simulate"})

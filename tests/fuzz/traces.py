@@ -1,0 +1,167 @@
+"""Workloads: any numbers through the simulated scheduler, bent trace files and plans through the commands."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace
+from kvplan.simulate import simulate as serve
+from tests.fuzz.mutate import bent_bytes, bent_lines, value
+from tests.fuzz.watch import FaultError, asked, command
+
+SMALL = (0, 1, 2, 3, 5, 15, 16, 17, 31, 60, 100, 200)
+WILD = (-1, -(10**9), 10**6, 10**9, 10**12, 10**18, 2**63, 0.5, math.nan, math.inf, True, None, "1", [1])
+GROUPS = (
+    (Group(),), (Group("window", 16, 40), Group()), (Group("window", 16, 20),) * 2,
+    (Group("window", 16, 100), Group("window", 16, 20), Group()), (Group("chunk", 16, 32), Group()),
+    (Group("state"), Group("state"), Group()), (Group("full", 16), Group("full", 32)),
+    (Group("state", 64), Group("full", 16)), (Group("window", 32, 40), Group("full", 16)),
+)  # fmt: skip
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "blocks": (1, 5, 10, 20, 60, 200), "batch": (16, 64, 100, 1000), "sequences": (1, 4, 16),
+    "length": (50, 300, 1000), "caching": (True, True, True, False), "chunked": (True, True, False),
+    "threshold": (0, 0, 20), "watermark": (0.0, 0.0, 0.05, 0.5), "reserve": (True, False),
+    "policy": ("fcfs", "fcfs", "priority"), "overlap": (True, False), "states": ("none", "align"),
+    "retention": (None, None, 0, 16, 48), "release": ("0.27", "0.30", "0.31", "0.32", "0.33"),
+}  # fmt: skip
+
+
+def _rows(random: Random, wild: bool) -> list[Arrival]:
+    rows, at = [], 0
+    texts: list[list[int]] = [[]]
+    for _ in range(random.randrange(12)):
+        at += random.choice((0, 0, 10**3, 10**6, 10**9))
+        ids = list(random.choice(texts))
+        ids = ids[: random.randint(0, len(ids))] if random.random() < 0.4 else ids
+        ids += [random.randrange(10**6) for _ in range(random.randrange(6))]
+        if random.random() < 0.1:  # no chain of prefixes
+            random.shuffle(ids)
+        texts.append(ids)
+        row: list[Any] = [at, random.choice(SMALL) or 5, random.choice(SMALL) or 5, ids, random.randrange(3)]
+        if wild and random.random() < 0.1:
+            row[random.choice((0, 1, 2, 4))] = random.choice(WILD)
+        rows.append(Arrival(*row))
+    return rows
+
+
+def core(random: Random) -> None:
+    """The scheduler: an answer, the same in single steps, or a refusal."""
+    wild = random.random() < 0.3
+    settings = {name: random.choice(choice) for name, choice in SETTINGS.items()}
+    settings["blocks"] = random.choice(SETTINGS["blocks"]) + 20 * random.randrange(3)
+    if wild and random.random() < 0.3:
+        settings[random.choice([*SETTINGS])] = random.choice(WILD)
+    engine = Engine(groups=random.choice(GROUPS), **settings)
+    trace = Trace(_rows(random, wild), random.choice((16, 16, 16, 32, 64, 7)))
+    time = StepTime(random.choice((1, 1000, 10**6)), random.choice((0, 1000)), random.choice((0, 7)))
+    found = asked(lambda: serve(trace, engine, time, rows=not wild))
+    if wild:
+        return
+    single = asked(lambda: serve(trace, engine, time, jump=False, rows=True))
+    if (found is None) != (single is None):
+        raise FaultError("steps taken together are refused, or single ones")
+    if found is not None and (found.rows, found.columns) != (single.rows, single.columns):
+        raise FaultError("steps taken together give another answer than single ones")
+    if found is not None:
+        for name in ("finished_ns", "first_token_ns"):
+            for end, no in zip(found.columns[name], found.columns["refused"]):
+                if (end < 0) != bool(no):
+                    raise FaultError(f"{name} {end} of a request that was {'' if no else 'not '}refused")
+
+
+def _text(random: Random) -> bytes:
+    """A trace file of some format."""
+    rows, at = random.randrange(1, 8), 0
+    lines: list[str] = []
+    kind = random.randrange(4)
+    if kind == 1:
+        lines.append("arrival,prompt,answer")
+    if kind == 2:
+        lines.append("TIMESTAMP,ContextTokens,GeneratedTokens")
+    for _ in range(rows):
+        at += random.choice((0, 10, 1000, -5 if random.random() < 0.1 else 1))
+        prompt, answer = random.choice((0, 1, 511, 512, 513, 3000)), random.choice((0, 1, 20, 100))
+        if kind == 1:
+            lines.append(f"{at / 1000},{prompt},{answer}")
+        elif kind == 2:
+            lines.append(f"2023-11-16 18:15:{at % 60:02}.{at % 1000:03},{prompt},{answer}")
+        else:
+            row: dict[str, Any] = {"timestamp": at, "input_length": prompt, "output_length": answer}
+            if random.random() < 0.8:
+                row["hash_ids"] = list(range(-(-prompt // 512)))
+            if kind == 3:
+                row = {"chat_id": 1, "parent_chat_id": -1, "turn": 1, "type": "text"} | row
+            if random.random() < 0.1:
+                row[random.choice(list(row))] = value(random)
+            lines.append(json.dumps(row))
+    text = "\n".join(lines) + "\n"
+    if random.random() < 0.5:
+        text = bent_lines(random, text, ("input_length", "output_length", "hash_ids", "timestamp"))
+    data = text.encode("utf-8", errors="replace")
+    return bent_bytes(random, data) if random.random() < 0.3 else data
+
+
+PLAN = """\
+kvplan: plan/v1
+model: llama-3.2-1b
+engine: vllm@0.32
+gpu: l4
+replicas: 1
+serve:
+  max_model_len: 4096
+workload:
+  trace: {name}
+  trace_format: mooncake
+  trace_block: 512
+  ttft: 1s
+  tpot: 50ms
+require:
+  goodput: 95%
+  hit_rate: 50%
+  preemptions: 1%
+  ttft: 2s
+  pool: safe
+"""
+PLAN_KEYS = ("trace", "trace_format", "trace_block", "ttft", "goodput", "hit_rate", "pool", "replicas")
+
+
+def simulate(random: Random, folder: Path) -> None:
+    """The scheduler itself, trace files, and the commands that read them."""
+    kind = random.randrange(100)
+    if kind < 70:
+        core(random)
+        return
+    data = _text(random)
+    path = folder / ("trace.csv" if random.random() < 0.2 else "trace.jsonl")
+    if random.random() < 0.1:
+        data, path = gzip.compress(data), folder / "trace.jsonl.gz"
+        data = data[: -random.randrange(1, 9)] if random.random() < 0.3 else data
+    path.write_bytes(data)
+    options = [
+        word
+        for words in (
+            ["--trace-format", random.choice(("mooncake", "azure", "bailian", "csv", "weka", "x"))],
+            ["--trace-columns", random.choice(("prompt,answer,arrival", "a", "prompt,answer", ",,"))],
+            ["--trace-block", random.choice(("0", "16", "512", "-1", "x"))],
+            ["--first", random.choice(("0", "1", "3", "x", "1e9"))],
+            ["--evict", random.choice(("lru", "belady,s3fifo", "x"))],
+        )
+        if random.random() < 0.12
+        for word in words
+    ]
+    if kind < 94:
+        sizes = random.choice(("1,10", "1k", "0", "-3", "x", "1,2,1000000"))
+        command(["simulate", "--trace", str(path), "--hit-rates", sizes, *options])
+    elif kind < 97:
+        words = ["simulate", "llama-3.2-1b", "--gpu", "l4", "--max-model-len", "4096", "--trace", str(path)]
+        command([*words, "--quick", "--replicas", random.choice(("1", "2", "0", "x")), *options])
+    else:
+        plan = folder / "plan.yaml"
+        text = bent_lines(random, PLAN.format(name=path.name), PLAN_KEYS)
+        plan.write_text(text, encoding="utf-8", errors="replace")
+        command(["check", str(plan)] if random.random() < 0.5 else ["simulate", str(plan), "--quick"])
