@@ -101,7 +101,7 @@ def _text(random: Random) -> bytes:
             lines.append(json.dumps(row))
     text = "\n".join(lines) + "\n"
     if random.random() < 0.5:
-        text = bent_lines(random, text, ("input_length", "output_length", "hash_ids", "timestamp"))
+        text = bent_lines(random, text, ["input_length", "output_length", "hash_ids", "timestamp"])
     data = text.encode("utf-8", errors="replace")
     return bent_bytes(random, data) if random.random() < 0.3 else data
 
@@ -127,7 +127,7 @@ require:
   ttft: 2s
   pool: safe
 """
-PLAN_KEYS = ("trace", "trace_format", "trace_block", "ttft", "goodput", "hit_rate", "pool", "replicas")
+PLAN_KEYS = ["trace", "trace_format", "trace_block", "ttft", "goodput", "hit_rate", "pool", "replicas"]
 
 
 def simulate(random: Random, folder: Path) -> None:
