@@ -246,7 +246,7 @@ def main() -> None:
         check_rate(),
         *fill_rates(),
         catalogue_search(),
-        simulate.figure(),
+        *simulate.figures(),
     ]
     from bench.speed import PEER
 
