@@ -46,9 +46,20 @@ def test_rows_that_are_no_requests(rows: list[Arrival], message: str) -> None:
 
 
 def test_engines_that_do_not_start() -> None:
-    for more in ({"watermark": NOT_A_NUMBER}, {"watermark": 1.0}, {"threshold": -1}, {"retention": -16}):
-        with pytest.raises(KvplanError, match=r"below|watermark"):
-            simulate(Trace([Arrival(0, 5, 5)], 16), Engine(**(TINY | more)), StepTime())
+    text: Any = "1"
+    states = (Group("state", 64), Group("full", 16))
+    for more, said in (
+        ({"watermark": NOT_A_NUMBER}, "watermark"),
+        ({"watermark": 1.0}, "watermark"),
+        ({"threshold": -1}, "threshold is -1"),
+        ({"retention": -16}, "interval is -16"),
+        ({"batch": text}, "batched_tokens is 1"),
+        ({"threshold": None}, "threshold is None"),
+        ({"release": 5}, "vLLM 5 "),
+        ({"groups": states}, "known in units of 64 tokens"),
+    ):
+        with pytest.raises(KvplanError, match=said):
+            simulate(Trace([Arrival(0, 5, 5)], 16), Engine(**{**TINY, **more}), StepTime())
     with pytest.raises(KvplanError, match="0 tokens"):
         simulate(Trace([Arrival(0, 5, 5, [1])], 0), Engine(**TINY), StepTime())
 

@@ -34,6 +34,7 @@ def answers(asked: dict[str, Any]) -> list[Answer] | None:
 @example(66)
 @example(260)
 @example(282)
+@example(2041)
 def test_jumps_equal_single_steps(seed: int) -> None:
     found = answers(scenario(seed))
     if found is None:
