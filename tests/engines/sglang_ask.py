@@ -19,6 +19,7 @@ import sys
 import tempfile
 import types
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,21 @@ OPTIONAL = ("custom code", "does not recognize this architecture")
 """What transformers says of a config whose class is in its repository."""
 
 
-def _loaded(config: Any) -> Any:
+def loaded(config: Any) -> Any:
     """What pool sizing asks of the loaded model: its class's own window, and its quantisation."""
     from sglang.srt.configs.load_config import LoadConfig
-    from sglang.srt.model_loader.loader import _get_quantization_config
     from sglang.srt.model_loader.utils import get_model_architecture
 
     found, _ = get_model_architecture(config)
-    model = types.SimpleNamespace()
+    model = types.SimpleNamespace(modules=list, forward=lambda: None)  # no layer has been built
     ask = getattr(found, "get_attention_sliding_window_size", None)
     if ask is not None:
         window = _window(ask, found, config)
         model.get_attention_sliding_window_size = lambda: window
     if config.quantization is not None:
-        model.quant_config = _get_quantization_config(config, LoadConfig())
+        loader = importlib.import_module("sglang.srt.model_loader.loader")
+        ask, given = loader._get_quantization_config, (config, LoadConfig())
+        model.quant_config = ask(*given, *[{}] * (ask.__code__.co_argcount - 2 - len(ask.__defaults__ or ())))
     return model
 
 
@@ -75,14 +77,18 @@ def _generic(folder: Path) -> None:
 def _arguments(folder: Path, args: dict[str, Any]) -> Any:
     from sglang.srt.server_args import ServerArgs
 
-    made = ServerArgs(model_path=str(folder), **args)
     try:
-        made.resolve_once()
+        return _resolved(ServerArgs, folder, args)
     except ValueError as error:
         if not any(words in str(error) for words in OPTIONAL):
             raise
         _generic(folder)
-        made = ServerArgs(model_path=str(folder), **args)
+        return _resolved(ServerArgs, folder, args)
+
+
+def _resolved(kind: Any, folder: Path, args: dict[str, Any]) -> Any:
+    made = kind(model_path=str(folder), **args)
+    if hasattr(made, "resolve_once"):  # before 0.5.19 all of it is done in __post_init__
         made.resolve_once()
     return made
 
@@ -116,7 +122,7 @@ def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
     config = ModelConfig.from_server_args(args)
     step[0] = "model"
-    model = _loaded(config)
+    model = loaded(config)
     parallel, schedule = get_parallel(), get_schedule()
     spec = SpeculativeAlgorithm.from_string(get_spec().speculative_algorithm)
     step[0] = "pools"
@@ -179,11 +185,20 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             (folder / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
             if case.get("quant"):
                 (folder / "hf_quant_config.json").write_text(json.dumps(case["quant"]), encoding="utf-8")
+            if not _has_context():
+                args = _arguments(folder, case["args"])
+                return dict(importlib.import_module("sglang_runner").sized(case, args, loaded, step))
             return _sized(case, folder, step)
     except ZeroDivisionError:
         return {"refused": "pools: no memory is left for the cache"}  # its message divides by what is 0 here
     except BaseException as error:
         return {"refused": f"{step[0]}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+
+
+def _has_context() -> bool:
+    """Whether the release resolves its arguments once, into a context (0.5.22 and later)."""
+    context = find_spec("sglang.srt.runtime_context")
+    return context is not None and hasattr(importlib.import_module(context.name), "SpawnRanks")
 
 
 def _forked(case: dict[str, Any]) -> str:
@@ -212,7 +227,8 @@ def main() -> int:
     set_up = importlib.import_module("sglang_stage")
     stage = set_up.Stage(sys.argv[1])
     logging.disable(logging.WARNING)
-    import sglang.srt.mem_cache.kv_cache_configurator
+    if find_spec("sglang.srt.mem_cache.kv_cache_configurator") is not None:
+        importlib.import_module("sglang.srt.mem_cache.kv_cache_configurator")
     import sglang.srt.model_executor.model_runner
     import sglang.srt.server_args  # noqa: F401
     from sglang.srt.models.registry import ModelRegistry

@@ -39,7 +39,7 @@ CARDS = {
     "l4": Card("NVIDIA L4", (8, 9), 23034, 58),
     "b200": Card("NVIDIA B200", (10, 0), 183359, 148),
 }
-KERNELS = frozenset("sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi".split())
+KERNELS = frozenset("sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi xgrammar".split())
 """Packages that are built for CUDA: props here, installed or not."""
 
 
@@ -51,7 +51,8 @@ class _Prop(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        prop = make_prop(name)
+        # A request's field is of that type.
+        prop = Any if name == "StructuralTag" else make_prop(name)
         setattr(self, name, prop)
         return prop
 
@@ -100,9 +101,14 @@ class Stage:
         import torch
         import transformers.models.auto.processing_auto  # noqa: F401  before torchvision is a prop
 
+        _quiet_operators()
+        _older_names()
         places: Any = sys.meta_path
         places.append(_Props)
         torch.version.cuda = "13.0"
+        processor: Any = torch._C._cpu
+        if not hasattr(processor, "_is_amx_tile_supported"):  # releases before 0.5.3 ask for it
+            processor._is_amx_tile_supported = lambda: False
         cuda: Any = torch.cuda
         answers = {
             "is_available": True, "is_initialized": True, "device_count": 64, "current_device": 0,
@@ -141,6 +147,38 @@ class Stage:
         elif "compute_cap" in words:
             said = ".".join(str(part) for part in self.card.capability) + "\n"
         return types.SimpleNamespace(returncode=0, stdout=said, stderr="")
+
+
+def _quiet_operators() -> None:
+    """Stand-ins that older releases declare for operators of their kernels are ignored."""
+    import torch.library
+
+    library: Any = torch.library
+    declare = library.register_fake
+
+    def register(op: Any, func: Any = None, **named: Any) -> Any:
+        if func is None:
+            return lambda later: register(op, later, **named) or later
+        try:
+            declare(op, func, **named)
+        except RuntimeError:
+            return func
+        return func
+
+    library.register_fake = register
+
+
+def _older_names() -> None:
+    """What older releases import and today's packages have no more, or only with torchvision."""
+    cache: Any = importlib.import_module("triton.runtime.cache")
+    for name in ("default_cache_dir", "default_dump_dir", "default_override_dir"):
+        if not hasattr(cache, name):
+            setattr(cache, name, lambda: "/nowhere")
+    library: Any = importlib.import_module("transformers")
+    try:
+        library.AutoImageProcessor.register  # noqa: B018 - a stand-in refuses every attribute
+    except ImportError:
+        library.AutoImageProcessor = make_prop("AutoImageProcessor")
 
 
 def _is_smi(command: Any) -> bool:

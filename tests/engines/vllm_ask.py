@@ -103,11 +103,18 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
     """
     import torch
     from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.platforms import current_platform
-    from vllm.utils.torch_utils import set_default_torch_dtype
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     from vllm.v1.worker.worker_base import WorkerBase
+
+    try:
+        from vllm.model_executor.model_loader.utils import initialize_model
+    except ImportError:  # 0.8
+        from vllm.model_executor.model_loader.loader import _initialize_model as initialize_model
+    try:
+        from vllm.utils.torch_utils import set_default_torch_dtype
+    except ImportError:  # before 0.11.1
+        from vllm.model_executor.model_loader.utils import set_default_torch_dtype
 
     with suppress(Exception):
         from vllm.v1.worker.workspace import init_workspace_manager
@@ -122,8 +129,9 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
                 kept.append(_draft_model(config))
             elif drafter is not None:
                 kept.append(initialize_model(vllm_config=config, model_config=drafter.draft_model_config))
-        current_platform.update_block_size_for_backend(config)
-        runner = types.SimpleNamespace(vllm_config=config, shared_kv_cache_layers={})
+        if hasattr(type(current_platform), "update_block_size_for_backend"):  # 0.18 and later
+            current_platform.update_block_size_for_backend(config)
+        runner = importlib.import_module("vllm_planners").Runner(config, GPUModelRunner)
         specs = GPUModelRunner.get_kv_cache_spec(runner)
         layouts = []
         if hasattr(WorkerBase, "get_supported_kv_cache_layouts"):  # 0.29 and later
@@ -272,6 +280,12 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     tp, pp = args.get("tensor_parallel_size", 1), args.get("pipeline_parallel_size", 1)
     dcp = args.get("decode_context_parallel_size", 1)
     usage = UsageContext.LLM_CLASS if case.get("usage") == "llm" else UsageContext.OPENAI_API_SERVER
+    known = EngineArgs.__dataclass_fields__
+    strange = sorted(name for name in args if name not in known)
+    if strange:
+        return {"refused": f"KeyError: no argument {strange}"}
+    if "swap_space" in known:  # before 0.18; of the machine's memory, not the GPU's
+        args.setdefault("swap_space", 0)
     engine = EngineArgs(
         model=str(folder),
         skip_tokenizer_init=True,
@@ -301,7 +315,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         if args.get("enable_lora"):
             adapters.append(_adapter_bytes(configs[-1]))
     config = max(configs, key=lambda one: one.cache_config.block_size)
-    plans, scheduled, tokens, concurrency = _planned(config, stages, layouts, case["memory"])
+    planner = importlib.import_module("vllm_planners")
+    plans, scheduled, tokens, concurrency = planner.planned(config, stages, layouts, case["memory"])
     groups = [
         [
             len(own.layer_names),
@@ -311,7 +326,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         ]
         for own, shown in zip(plans[0].kv_cache_groups, scheduled.kv_cache_groups, strict=True)
     ]
-    largest = max((_allocated(plan, one_block=bool(layouts)) for plan in plans), default=0)
+    largest = max((planner.allocated(plan, one_block=bool(layouts)) for plan in plans), default=0)
     return {
         "num_blocks": scheduled.num_blocks,
         "bytes_per_block": largest // scheduled.num_blocks,
@@ -322,84 +337,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         "max_model_len": config.model_config.max_model_len,
         "block_size": config.cache_config.block_size,
         "groups": groups,
-        **({"views": [placed(config, plan) for plan in plans[::tp]]} if case.get("views") else {}),
+        **({"views": [planner.placed(config, plan) for plan in plans[::tp]]} if case.get("views") else {}),
         **({"adapters": adapters} if adapters else {}),
         **({"weights": weights} if case.get("weights") else {}),
     }
-
-
-def _allocated(plan: Any, *, one_block: bool) -> int:
-    """Bytes of a worker's cache. From 0.29 its tensors are views of one allocation, before that only those of
-    packed blocks, which have a stride."""
-    sizes = [tensor.size for tensor in plan.kv_cache_tensors]
-    strides = [getattr(tensor, "block_stride", None) for tensor in plan.kv_cache_tensors]
-    return max(sizes, default=0) if one_block or any(strides) else sum(sizes)
-
-
-def _planned(
-    config: Any, stages: list[dict[str, Any]], layouts: list[str], memory: int
-) -> tuple[list[Any], Any, int, float]:
-    """The plan of every stage, the scheduler's, and the figures of the start-up log, by whichever of its
-    planners this release has (0.20 to 0.33)."""
-    import vllm.v1.core.kv_cache_utils as planner
-
-    for place in ("vllm.v1.kv_cache_spec_registry", "vllm.v1.core.single_type_kv_cache_manager"):
-        with suppress(ImportError):
-            register = getattr(importlib.import_module(place), "register_all_kvcache_specs", None)
-            if register is not None:  # 0.23 and later
-                register(config)
-                break
-    memories = [memory] * len(stages)
-    if layouts:
-        from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
-
-        specs = [spec for one in stages for spec in one.values()]
-        resolve_kv_cache_layout(config, [layouts] * len(stages), specs)
-    try:  # 0.33 moved the planner
-        grouping = importlib.import_module("vllm.v1.core.kv_cache_planning")
-    except ImportError:
-        plans = planner.get_kv_cache_configs(config, stages, memories)
-    else:
-        groups = grouping.get_global_kv_cache_groups(config, stages)
-        plans = grouping.get_kv_cache_configs(config, stages, memories, groups)
-    scheduled = planner.generate_scheduler_kv_cache_config(plans)
-    if hasattr(planner, "get_kv_cache_capacity"):  # 0.24 and later
-        # The log is written of each stage's plan, in which a group of several page sizes is whole; the
-        # scheduler's has one layer's spec in its place (before 0.27 another figure for DeepSeek-V4).
-        return plans, scheduled, *min(planner.get_kv_cache_capacity(config, plan) for plan in plans)
-    # Before, the figures are worked out where they are logged.
-    printed: list[tuple[Any, ...]] = []
-    listener = types.SimpleNamespace(
-        info=lambda *words: printed.append(words), info_once=lambda *words, **_: printed.append(words)
-    )
-    own, planner.logger = planner.logger, listener
-    for plan in plans:
-        planner._report_kv_cache_config(config, plan)
-    planner.logger = own
-    tokens = min(int(str(words[1]).replace(",", "")) for words in printed if "KV cache size" in words[0])
-    concurrency = min(planner.get_max_concurrency_for_kv_cache_config(config, plan) for plan in plans)
-    return plans, scheduled, tokens, concurrency
-
-
-def placed(config: Any, plan: Any) -> list[Any]:
-    """[size of the one allocation, then for every layer's view: shape, strides and offset in bytes]."""
-    import torch
-    from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs, create_kv_cache_views
-
-    layout = config.cache_config.get_resolved_kv_cache_layout()
-    found: list[Any] = [layout.name, max((tensor.size for tensor in plan.kv_cache_tensors), default=0)]
-    for tensor in plan.kv_cache_tensors:
-        group = next(one for one in plan.kv_cache_groups if tensor.layers[0] in one.layer_names)
-        spec = group.kv_cache_spec
-        if isinstance(spec, UniformTypeKVCacheSpecs):
-            spec = spec.kv_cache_specs[tensor.layers[0]]
-        raw = torch.empty(tensor.size, dtype=torch.int8, device="meta")
-        for view in create_kv_cache_views(raw, spec, plan.num_blocks, layout, tensor):
-            size = view.element_size()
-            strides = [stride * size for stride in view.stride()[:-1]]
-            shape = [*view.shape[:-1], view.shape[-1] * size]
-            found.append([shape, strides, view.storage_offset() * size])
-    return found
 
 
 def ask_all(cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

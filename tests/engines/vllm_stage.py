@@ -14,11 +14,12 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 GIB = 2**30
-WITH_FLASHINFER = ("cutlass", "cuda", "quack", "tilelang", "flashinfer", "flashinfer_cubin")
+WITH_FLASHINFER = ("cutlass", "cuda", "quack", "tilelang", "deep_gemm", "flashinfer", "flashinfer_cubin")
 AMD_ONLY = ("aiter", "flash_attn")
 """Packages of the image for AMD GPUs."""
 
@@ -33,7 +34,7 @@ class Card:
     memory_bytes: int
     flash_attention: tuple[int, ...]
     target: str = ""
-    packages: tuple[str, ...] = ("cutlass", "cuda", "quack", "tilelang")
+    packages: tuple[str, ...] = ("cutlass", "cuda", "quack", "tilelang", "deep_gemm")
 
 
 CARDS = {
@@ -329,9 +330,10 @@ def set_stage(card_name: str) -> None:
     }
     platform = type("StagePlatform", (base,), {n: classmethod(f) for n, f in answers.items()})
     platforms._current_platform = platform()
-    import vllm.utils.import_utils as import_utils
-
-    import_utils.has_deep_gemm = lambda: True
+    for place in ("vllm.utils.import_utils", "vllm.utils"):  # before 0.11.1
+        with suppress(ImportError):
+            importlib.import_module(place).has_deep_gemm = lambda: True  # type: ignore[attr-defined]
+            break
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda look: look()

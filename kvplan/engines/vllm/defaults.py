@@ -112,6 +112,8 @@ def lengths_of(model: Model, settings: Settings, rules: Rules) -> Lengths:
         and own == _fact(model, "serving_model_len")
     ):
         own, longest = None, None
+    if not rules.short_longrope and own and longest and own < longest:
+        own = longest
     stretched = None if rules.scaled_yarn else _fact(model, "serving_yarn_model_len")
     if stretched is not None:
         own, longest = stretched, max(stretched, longest or 0)

@@ -17,6 +17,7 @@ from kvplan.engines.base import (
     answer_length,
     answer_of,
     encoder_length,
+    has_kind,
     layer_answers,
     parse_version,
 )
@@ -35,8 +36,9 @@ from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.rocm import AITER_TARGETS
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
 from kvplan.engines.vllm.served import Served
-from kvplan.engines.vllm.versions import FIRST_ASKED, VERSIONS, rules_of
+from kvplan.engines.vllm.versions import NOT_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import (
@@ -184,7 +186,7 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
     """One request of max_model_len must fit into the usable blocks."""
     memory, override = settings.kv_cache_memory, settings.num_gpu_blocks_override
     assert memory is not None
-    needed, usable = plan.full_request, plan.usable(memory, override)
+    needed, usable = plan.reserved(plan.max_model_len), plan.usable(memory, override)
     if needed <= usable:
         return None
     largest = plan.largest_length(memory, override)
@@ -290,7 +292,7 @@ def _warnings(
     model: Model, settings: Settings, resolved: Resolved, built: Built | None, version: str
 ) -> tuple[str, ...]:
     found = list(model.warnings)
-    if parse_version(version)[:2] < parse_version(FIRST_ASKED):
+    if ".".join(version.split(".")[:2]) in NOT_ASKED:
         found.append(f"the rules of vLLM {version} were read, not checked against its own planner")
     size = resolved.block_size
     if built is not None and size is not None:
@@ -314,10 +316,25 @@ def _warnings(
         method = settings.speculative_method
         taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
         found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
-    if (resolved.hybrid or resolved.state_only) and not rules_of(version).mamba_blocks:
+    outside = _outside_the_pool(model, resolved, version)
+    if outside is not None:
         raise KvplanError(
             "unknown-rule",
-            f"vLLM {version} kept state-space layers outside the paged pool; that layout is not known",
+            f"vLLM {version} {outside}; that layout is not known",
             help="use vllm@0.10 or newer",
         )
     return tuple(found)
+
+
+def _outside_the_pool(model: Model, resolved: Resolved, version: str) -> str | None:
+    """What the paged pool of the V1 engine did not have before 0.10 (v1/worker/gpu_model_runner.py,
+    get_kv_cache_spec; engine/arg_utils.py, _is_v1_supported_oracle)."""
+    if rules_of(version).mamba_blocks:
+        return None
+    if resolved.hybrid or resolved.state_only:
+        return "kept state-space layers outside the paged pool"
+    if has_kind(model, Kind.CROSS):
+        return "served cross attention with its first engine"
+    if resolved.pp > 1 and not rules_of(version).hybrid_groups:
+        return "served pipeline stages with its first engine"
+    return None

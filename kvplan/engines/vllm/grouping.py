@@ -29,6 +29,10 @@ class CannotGroupError(Exception):
     """vLLM stops with this message."""
 
 
+ORDER = dict.fromkeys(SpecKind, 1) | {SpecKind.FULL: 0, SpecKind.MLA: 0, SpecKind.SLIDING: 2}
+"""Before 0.11 groups are in the order of their type_id's words: full, local and mamba, sliding."""
+
+
 @record()
 class Group:
     """Layers with one block table; ``specs`` has one entry for each layer of ``layers``."""
@@ -232,13 +236,16 @@ def _uniform_page_groups(specs: Specs, rules: Rules) -> list[Group]:
     counts = [len(names) for names, _ in buckets]
     group_size = min(counts)
     # 12 windowed and 13 full layers make two groups of 13, not three of 12.
-    if 2 * max(counts) < 3 * group_size:
+    if 100 * max(counts) < (100 + rules.group_slack_percent) * group_size:
         group_size = max(counts)
     groups = []
     for names, _ in buckets:
         parts = ceil_div(len(names), group_size)
-        groups += [_group(specs, names[part::parts]) for part in range(parts)]
-    return groups
+        if rules.slices:
+            groups += [_group(specs, names[at : at + group_size]) for at in range(0, len(names), group_size)]
+        else:
+            groups += [_group(specs, names[part::parts]) for part in range(parts)]
+    return sorted(groups, key=lambda group: ORDER[group.first.kind]) if rules.slices else groups
 
 
 def _tuple_groups(specs: Specs, rules: Rules) -> list[Group]:

@@ -30,6 +30,8 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
         if ask.block_size is None or backend.accepts(ask.block_size):
             if name == "TRITON_MLA":
                 triton_takes_fp8(ask, "Triton MLA")
+                if ask.quantized and ask.rules.latent_fp8 == "hopper":
+                    continue
             return backend
     what = "sparse MLA" if sparse else "MLA"
     raise NoBackendError(

@@ -13,6 +13,7 @@ from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, DEFAULT_BLOCK_SIZE, Backend, common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import compressed_specs
 from kvplan.engines.vllm.latent import stored_latent
+from kvplan.engines.vllm.older import kernel_block, states_step
 from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
@@ -78,6 +79,8 @@ def build(served: Served) -> Built:
         # Workers decide for themselves: a stage without attention neither aligns nor pads its states.
         backends = served.backends(layers)
         used.update(dict.fromkeys(backends))
+        if not backends and served.rules.states_step:
+            backends = served.backends(served.layers)  # decided for the whole model, from its config
         sizes = block_sizes(served, backends)
         every.append(sizes)
         for index, layer in layers:
@@ -100,6 +103,8 @@ def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
     """The user's block size or the backends', grown where states or unquantized layers share the pool."""
     resolved = served.resolved
     block = resolved.block_size or _backends_size(served, backends)
+    if isinstance(served.lead, MultiHeadLatentAttention):
+        block = kernel_block(served, block)
     states = served.state_parts()
     page: int | None = None
     if states and backends:
@@ -110,7 +115,8 @@ def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
         block = _heterogeneous(served, block, backends)
     if not states:
         return Sizes(block)
-    return Sizes(block, block if resolved.mamba_mode != "none" else resolved.lengths.max_model_len, page)
+    paged = resolved.mamba_mode != "none" and (served.rules.pure_states_blocks or not resolved.state_only)
+    return Sizes(block, block if paged else resolved.lengths.max_model_len, page)
 
 
 def _backends_size(served: Served, backends: list[Backend]) -> int:
@@ -128,7 +134,7 @@ def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: i
     if not latent:
         lead = FullAttention(getattr(lead, "num_kv_heads", 0), head_width(lead))
     per_token = served.token_bytes(lead, served.resolved.kv)
-    step = max(backends[0].smallest, block)
+    step = states_step(served, lead) if served.rules.states_step else max(backends[0].smallest, block)
     if latent and served.rules.latent_step:
         step = max(step, MLA_HYBRID_STEP)
     if served.resolved.mamba_mode == "all":

@@ -6,10 +6,11 @@ _check_enough_kv_cache_memory.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 
 from kvplan.dtypes import SCALARS
+from kvplan.engines.vllm.backends import DEFAULT_BLOCK_SIZE
 from kvplan.engines.vllm.grouping import Group, block_bytes, make_groups
 from kvplan.engines.vllm.holding import Steps
 from kvplan.engines.vllm.layers import Built
@@ -46,6 +47,9 @@ class PlanGroup:
 class Plan:
     """bytes_per_block: of each pipeline stage; null blocks and overrides are applied when memory is known.
 
+    asked_block: the block size that was set; priced: bytes that a block of a stage is taken to have at least:
+    before 0.17 a group of layers of several sizes is priced whole, whichever of them a stage has.
+
     What every question needs is worked out once: widest (one block on the fullest stage), replica_bytes (one
     block on all stages), pool_groups and full_request (blocks of one request of max_model_len), and the
     growth of one more token: steady, and per windowed group its limit and share.
@@ -58,6 +62,8 @@ class Plan:
     rules: Rules
     dcp: int
     steps: Steps
+    asked_block: int = DEFAULT_BLOCK_SIZE
+    priced: int = 0
     widest: int = field(init=False)
     replica_bytes: int = field(init=False)
     pool_groups: tuple[PoolGroup, ...] = field(init=False)
@@ -89,7 +95,8 @@ class Plan:
 
     def reserved(self, tokens: int) -> int:
         """Blocks that the start-up planner reserves for one request."""
-        return sum(group.charge.blocks(tokens) for group in self.groups)
+        counted = self.groups[:1] if self.rules.first_group_checked else self.groups
+        return sum(group.charge.blocks(tokens) for group in counted)
 
     def held(self, tokens: int, encoder_tokens: int) -> int:
         """Blocks that one request takes: as reserved, but cross attention by its own encoder length."""
@@ -121,7 +128,7 @@ class Plan:
         """The smallest of the stages' counts, or the override."""
         if override is not None:
             return override
-        return min((memory // size for size in self.bytes_per_block if size), default=1)
+        return min((memory // max(size, self.priced) for size in self.bytes_per_block if size), default=1)
 
     def usable(self, memory: int, override: int | None) -> int:
         """Blocks that the start-up check counts on."""
@@ -148,8 +155,12 @@ class Plan:
             pages = sum(g.charge.blocks(self.max_model_len) * g.page_bytes for g in self.groups)
             per_request = -(-pages // self.groups[0].page_bytes)
         concurrency = num_blocks / per_request if per_request else 0.0
+        if self.rules.plain_concurrency and self.groups:
+            concurrency = num_blocks * self.groups[0].block_size / self.max_model_len
         if self.rules.tokens_from_concurrency:
             return int(concurrency * self.max_model_len), concurrency
+        if self.rules.slices and self.groups and all(group.state for group in self.groups):
+            return num_blocks * self.asked_block, concurrency
         smallest = min((group.block_size for group in self.groups), default=1)
         tokens = num_blocks // max(len(self.groups), 1) * smallest
         return tokens * (self.dcp if self.rules.tokens_times_dcp else 1), concurrency
@@ -157,6 +168,8 @@ class Plan:
 
 def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     """Group the whole model's specs, then project the groups onto the stages. Raises CannotGroupError."""
+    if rules.slices and resolved.pp > 1:
+        return _each_stage(resolved, rules, built)
     groups, stages = groups_of(resolved, rules, built), stages_of(built, resolved.pp)
     scheduling = Scheduling(
         in_flight=resolved.in_flight,
@@ -166,16 +179,29 @@ def make_plan(resolved: Resolved, rules: Rules, built: Built) -> Plan:
     )
     per_stage = tuple(block_bytes([group.on(stage) for group in groups], rules) for stage in stages)
     return Plan(
-        groups=tuple(_plan_group(group, stages[0], scheduling, resolved) for group in groups),
+        groups=tuple(_plan_group(group, stages[0], scheduling, resolved, rules) for group in groups),
         bytes_per_block=per_stage,
         max_model_len=resolved.lengths.max_model_len,
         max_num_seqs=resolved.batch.seqs,
         rules=rules,
         dcp=resolved.dcp,
+        asked_block=resolved.block_size or DEFAULT_BLOCK_SIZE,
+        priced=0
+        if rules.stage_pages
+        else max((g.bytes_per_block for g in groups if g.uniform_type), default=0),
         steps=steps_of(
             resolved, rules, {s.block_size for g in groups for s in g.specs if s.slots is not None}
         ),
     )
+
+
+def _each_stage(resolved: Resolved, rules: Rules, built: Built) -> Plan:
+    """Before 0.11 every stage groups its own layers; the scheduler has the first stage's groups."""
+    plans = []
+    for stage in range(resolved.pp):
+        own = tuple(replace(entry, stage=0) for entry in built.specs if entry.stage == stage)
+        plans.append(make_plan(replace(resolved, pp=1), rules, replace(built, specs=own)))
+    return replace(plans[0], bytes_per_block=tuple(plan.bytes_per_block[0] for plan in plans))
 
 
 def groups_of(resolved: Resolved, rules: Rules, built: Built) -> list[Group]:
@@ -193,14 +219,17 @@ def groups_of(resolved: Resolved, rules: Rules, built: Built) -> list[Group]:
     )
 
 
-def _plan_group(group: Group, stage: frozenset[int], scheduling: Scheduling, resolved: Resolved) -> PlanGroup:
+def _plan_group(
+    group: Group, stage: frozenset[int], scheduling: Scheduling, resolved: Resolved, rules: Rules
+) -> PlanGroup:
     on_stage = group.on(stage)
+    paged = on_stage if rules.stage_pages else group
     first = on_stage.first if on_stage.specs else group.first
     kinds = {spec.kind for spec in group.specs}
     kind = first.kind
     if len(kinds) > 1:
         kind = SpecKind.FULL if kinds <= {SpecKind.FULL, SpecKind.MLA} else SpecKind.MIXED
-    page = on_stage.bytes_per_block if group.uniform_type else first.page_bytes
+    page = paged.bytes_per_block if group.uniform_type else first.page_bytes
     charge = charge_of(first, scheduling)
     return PlanGroup(
         kind=kind.value,

@@ -12,6 +12,7 @@ from kvplan.engines.kv_support import minor_of, rows_of, unsupported
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
+from kvplan.engines.vllm.draft_stages import drafts_in_stages
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
@@ -55,7 +56,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _parallel(model, resolved, version)
         or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
-        or _drafts(model, settings)
+        or _drafts(model, settings, version)
         or _adapters(model, settings)
     )
 
@@ -161,6 +162,13 @@ def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) 
             help=("--kv-cache-dtype fp8",),
         )
     own_dtype = resolved.dtype.name
+    beside = resolved.state_only or has_kind(model, Kind.INDEXER)
+    if asked in ("bfloat16", "float16") and not (rules_of(version).float_words or beside):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.15 no attention backend of vLLM takes a cache asked for as {asked}",
+            help=("--kv-cache-dtype auto",),
+        )
     if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
         return Refusal(
             "kv-cache-dtype",
@@ -214,8 +222,9 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 
 def _parallel(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
-    if model.architecture in UNDIVIDED and tp * resolved.pp > 1:
-        what = "tensor" if tp > 1 else "pipeline"
+    alone = resolved.pp if rules_of(version).replicated_unplanned else tp * resolved.pp
+    if model.architecture in UNDIVIDED and alone > 1:
+        what = "tensor" if tp > 1 and alone != resolved.pp else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     if not _divides(model, tp, version):
         ways = next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
@@ -306,7 +315,7 @@ def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
     return None
 
 
-def _drafts(model: Model, settings: Settings) -> Refusal | None:
+def _drafts(model: Model, settings: Settings, version: str) -> Refusal | None:
     draft = settings.speculative_model
     same = draft is None or settings.speculative_method != "draft_model"
     if not same and draft is not None and draft.vocab_size != model.vocab_size:
@@ -323,6 +332,13 @@ def _drafts(model: Model, settings: Settings) -> Refusal | None:
         )
     if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
         return None
+    if settings.pipeline_parallel_size > 1 and drafts_in_stages(model.model_type, version) is False:
+        return Refusal(
+            "pipeline-parallel",
+            f"pipeline parallelism is not supported for the class that drafts for {model.model_type} in"
+            f" vLLM {version} (it is no SupportsPP)",
+            help=("--pp 1",),
+        )
     rule = lineage_of(model.model_type).prediction
     if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
         return Refusal(

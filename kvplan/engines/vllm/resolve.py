@@ -127,7 +127,13 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
     )
     ignored = model.model_type in OWN_CACHE and not rules.mimo_cache_dtype
-    kv = "auto" if ignored else cache_dtype(model, settings, device)
+    kv = "auto" if ignored else cache_dtype(model, settings, device, rules)
+    if model.model_type in NATIVE_CACHE and rules.slices:
+        kv = OTHER_WORDS.get(
+            settings.kv_cache_dtype, settings.kv_cache_dtype
+        )  # the runner's, for every layer
+    if rules.sparse_fp8 and kv.startswith("fp8_e") and Kind.INDEXER in kinds:
+        kv = "fp8"
     asynchronous = not pooling and (
         not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
     )
@@ -236,9 +242,11 @@ EVERY_STATE = frozenset(
 
 
 def _mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
-    """What prefix caching keeps: a state of every block, or those of the last two."""
+    """What prefix caching keeps: a state of every block, those of the last two, or (before 0.15) none."""
     every = rules.every_state and (model.architecture or "") in EVERY_STATE
-    return "all" if every and (rules.every_state_with_drafts or not drafts) else "align"
+    if every and (rules.every_state_with_drafts or not drafts):
+        return "all"
+    return "align" if rules.state_at_end else "none"
 
 
 def _batches_at_once(model: Model, settings: Settings, rules: Rules, *, asynchronous: bool) -> int:
@@ -282,7 +290,7 @@ def _mm_prefix(model: Model) -> bool:
     )
 
 
-def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
+def cache_dtype(model: Model, settings: Settings, device: Device, rules: Rules | None = None) -> str:
     """The cache dtype in force: as asked, else the checkpoint's scheme, else what the model class sets."""
     kv = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
     if model.model_type in NATIVE_CACHE:
@@ -292,6 +300,7 @@ def cache_dtype(model: Model, settings: Settings, device: Device) -> str:
         kv = scheme
     if (
         kv == "auto"
+        and (rules is None or rules.sparse_fp8_on_sm100)
         and model.model_type == "glm_moe_dsa"
         and device.major == 10
         and device.vendor == "nvidia"

@@ -10,6 +10,7 @@ from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, attention_backend
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend
 from kvplan.engines.vllm.latent import latent_backend
+from kvplan.engines.vllm.older import kernel_block
 from kvplan.engines.vllm.resolve import (
     Resolved,
     head_width,
@@ -120,7 +121,9 @@ class Served:
 
     def ask(self, part: Part, word: str) -> Ask:
         resolved = self.resolved
-        width = head_width(part)
+        width, size = head_width(part), resolved.block_size
+        if size is not None and isinstance(part, MultiHeadLatentAttention):
+            size = kernel_block(self, size)
         return Ask(
             device=resolved.device,
             kv=word,
@@ -134,7 +137,7 @@ class Served:
             mm_prefix=resolved.mm_prefix,
             softcap=bool(self.model.facts.get("attn_logit_softcapping")),
             dcp=resolved.dcp > 1,
-            block_size=resolved.block_size,
+            block_size=size,
             chosen=self.chosen_backend,
             num_heads=self.model.num_attention_heads // resolved.tp,
             windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),

@@ -1,7 +1,7 @@
 """What changed between vLLM releases, as one table of rules.
 
-Read in the wheels of vllm-project/vllm 0.8.5, 0.10.0, 0.10.2 to 0.29.0 (every minor release), 0.32.0 and
-0.33.0; a rule is dated to the first release in which it was seen. Held to the block against 0.32.
+Read in the wheels of vllm-project/vllm 0.8.5 to 0.33.0 (every minor release), and held to what their own
+planners answer (docs/engines.md); a rule is dated to the first release in which it was seen.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import lru_cache
 from kvplan.engines.base import parse_version
 from kvplan.record import record
 
-FIRST_ASKED = "0.20"
-"""The oldest release whose own planner was asked (docs/engines.md); rules of older ones were read only."""
+NOT_ASKED = frozenset({"0.13", "0.14", "0.16", "0.18"})
+"""Releases whose own planner was not asked (docs/engines.md): their rules were read only."""
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
 
 
@@ -40,12 +40,20 @@ class Rules:
     window_blocks, what a windowed layer takes: the model's block size, the smallest of its kernel, or the
     largest that fits (layers/attention/attention.py).
 
+    latent_kernel: what MLA's kernel makes of a block size before 0.18 (platforms/cuda.py,
+    check_and_update_config; `kvplan.engines.vllm.older`); states_step: beside states a block is whole kernel
+    blocks, whatever size the user gave (models/config.py, HybridAttentionMambaModelConfig); state_at_end:
+    a state of the last blocks is kept by classes that cannot keep all.
+
+    pure_states_blocks: classes of states alone keep one of every block too.
+
     Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none, those of
     every attention layer, or all but latents; pads_states, those of states; full_fallback, latents beside
     windows are allocated in full where pages cannot be equal; merged_kinds, kinds that one spec can stand for
     share a group; promoted_merge, a window allocated in full is the same as a full layer; promoted_quantized,
-    a quantized one too; promoted_blocks, it takes the full layers' block size; packed_blocks, pages of many
-    sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that: as many
+    a quantized one too; group_slack_percent, kinds whose counts of layers differ by less share the largest
+    as the size of a group; promoted_blocks, it takes the full layers' block size; packed_blocks, pages of
+    many sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that: as many
     of each page as the group with most layers has ("tuples"), as any group has of that page ("pages"), or the
     largest group; until it was that, pages of windows were padded to those of the full layers, and
     concurrency counted bytes in pages of the first layer.
@@ -54,11 +62,16 @@ class Rules:
     them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
     MiMo-V2 heeds the cache's dtype; latent_words: DeepSeek-V4 keeps records
     without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own;
-    one_float: a cache asked for in 16 bit has the model's dtype.
+    replicated_unplanned: a class of transformers without a plan of its division is copied to every rank;
+    sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default;
+    one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
+    short_longrope: longrope starts at its original length.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
-    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents. runners: the
+    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents; latent_fp8: where
+    latents may be fp8 at all ("hopper": Triton's kernel takes 16 bit only); sparse_fp8: any fp8 word gives
+    sparse attention its records. runners: the
     release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where batches in flight
     count.
     """
@@ -88,7 +101,20 @@ class Rules:
     full_fallback: bool = False
     merged_kinds: bool = False
     promoted_merge: bool = True
-    promoted_quantized: bool = False
+    promoted_quantized: bool = True
+    group_slack_percent: int = 0
+    first_group_checked: bool = False
+    stage_pages: bool = False
+    slices: bool = True
+    plain_concurrency: bool = True
+    pure_states_blocks: bool = False
+    float_words: bool = False
+    latent_fp8: str = "any"
+    sparse_fp8: bool = True
+    short_longrope: bool = False
+    latent_kernel: str = "hopper"
+    states_step: bool = True
+    state_at_end: bool = False
     promoted_blocks: bool = False
     packed_blocks: bool = False
     latent_blocks: str = "tuples"
@@ -104,21 +130,60 @@ class Rules:
     wide_pages: bool = False
     latent_words: bool = False
     one_float: bool = False
+    replicated_unplanned: bool = False
+    sparse_fp8_on_sm100: bool = False
     own_kimi_length: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
-    ("0.10", {"hybrid_groups": True, "mamba_blocks": True, "tokens_times_dcp": True, "every_state": True}),
-    ("0.11", {"image_layers_full": True}),
+    ("0.9", {"hybrid_groups": True, "plain_concurrency": False}),
+    (
+        "0.10",
+        {"mamba_blocks": True, "tokens_times_dcp": True, "latent_kernel": "exact"},
+    ),
+    (
+        "0.11",
+        {
+            "image_layers_full": True,
+            "latent_kernel": "multiples",
+            "latent_fp8": "hopper",
+            "every_state": True,
+            "slices": False,
+            "short_longrope": True,
+        },
+    ),
+    ("0.12", {"group_slack_percent": 25, "pure_states_blocks": True}),
+    ("0.14", {"first_group_checked": True}),
+    ("0.15", {"latent_kernel": "flashinfer", "state_at_end": True, "float_words": True}),
+    ("0.17", {"stage_pages": True}),
+    (
+        "0.18",
+        {"latent_kernel": "none", "group_slack_percent": 50, "latent_fp8": "any", "sparse_fp8": False},
+    ),
+    ("0.19", {"first_group_checked": False}),
     (
         "0.20",
-        {"default_utilization_percent": 92, "tokens_from_concurrency": True, "tokens_times_dcp": False},
+        {
+            "default_utilization_percent": 92,
+            "tokens_from_concurrency": True,
+            "tokens_times_dcp": False,
+            "promoted_quantized": False,
+            "states_step": False,
+        },
     ),
     ("0.21", {"promoted_quantized": True}),
     ("0.22", {"every_state_with_drafts": True}),
     ("0.23", {"latent_blocks": "pages"}),
     ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks_fp8": True, "diff_triton": True}),
-    ("0.25", {"sparse_flash": True, "unquantized_layers": True, "window_blocks": "smallest"}),
+    (
+        "0.25",
+        {
+            "replicated_unplanned": True,
+            "sparse_flash": True,
+            "unquantized_layers": True,
+            "window_blocks": "smallest",
+        },
+    ),
     (
         "0.26",
         {
@@ -169,7 +234,13 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ("0.31", {"common_block": True, "runners": "0.31"}),
     (
         "0.32",
-        {"runners": "0.32", "aligned_kernels": True, "mamba2_checkpoint": True, "mimo_cache_dtype": True},
+        {
+            "runners": "0.32",
+            "sparse_fp8_on_sm100": True,
+            "aligned_kernels": True,
+            "mamba2_checkpoint": True,
+            "mimo_cache_dtype": True,
+        },
     ),
     ("0.33", {"runners": "0.33", "gdn_checkpoint": True, "one_float": True}),
 )
