@@ -38,7 +38,8 @@ PLACES = (
 )
 LATER = (
     "init_cublas", "init_attention_backend", "init_cuda_graphs", "init_device_graphs",
-    "init_routed_experts_capturer", "init_double_sparsity_channel_config", "kernel_warmup", "maybe_init_ngram_embedding",
+    "init_routed_experts_capturer", "init_double_sparsity_channel_config", "kernel_warmup",
+    "maybe_init_ngram_embedding",
 )  # fmt: skip
 """Steps after the pools: the first of them ends the asking."""
 

@@ -28,7 +28,7 @@ PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
         (),
     ),
 }
-"""Model type → the releases [since, until) whose drafter is SupportsPP; a type that is absent is not known."""
+"""Model type → the releases [since, until) whose drafter is SupportsPP; an absent type is not known."""
 
 
 def drafts_in_stages(model_type: str, version: str) -> bool | None:

@@ -53,8 +53,8 @@ class Rules:
     share a group; promoted_merge, a window allocated in full is the same as a full layer; promoted_quantized,
     a quantized one too; group_slack_percent, kinds whose counts of layers differ by less share the largest
     as the size of a group; promoted_blocks, it takes the full layers' block size; packed_blocks, pages of
-    many sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that: as many
-    of each page as the group with most layers has ("tuples"), as any group has of that page ("pages"), or the
+    many sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that:
+    as many of each page as the group with most layers has ("tuples"), as any group has of that page ("pages"), or the
     largest group; until it was that, pages of windows were padded to those of the full layers, and
     concurrency counted bytes in pages of the first layer.
 
