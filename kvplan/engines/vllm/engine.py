@@ -304,7 +304,7 @@ def _warnings(
     if resolved.device.vendor == "amd":
         if resolved.device.target not in AITER_TARGETS:
             found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
-        elif ".".join(version.split(".")[:2]) in NOT_ASKED:
+        elif parse_version(version)[:2] < (0, 20):
             found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
     if resolved.device.major == 10 and resolved.attention_backend is None:
         found.append(

@@ -47,16 +47,17 @@ class Rules:
 
     pure_states_blocks: classes of states alone keep one of every block too.
 
-    Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none, those of
-    every attention layer, or all but latents; pads_states, those of states; full_fallback, latents beside
-    windows are allocated in full where pages cannot be equal; merged_kinds, kinds that one spec can stand for
-    share a group; promoted_merge, a window allocated in full is the same as a full layer; promoted_quantized,
-    a quantized one too; group_slack_percent, kinds whose counts of layers differ by less share the largest
-    as the size of a group; promoted_blocks, it takes the full layers' block size; packed_blocks, pages of
-    many sizes lie side by side in one block; latent_blocks, what a block of DeepSeek-V4 held before that:
-    as many of each page as the group with most layers has ("tuples"), as any group has of that page ("pages"), or the
-    largest group; until it was that, pages of windows were padded to those of the full layers, and
-    concurrency counted bytes in pages of the first layer.
+    Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none,
+    those of every attention layer, or all but latents; pads_states, those of states; full_fallback,
+    latents beside windows are allocated in full where pages cannot be equal; merged_kinds, kinds that
+    one spec can stand for share a group; promoted_merge, a window allocated in full is the same as a
+    full layer; promoted_quantized, a quantized one too; group_slack_percent, kinds whose counts of
+    layers differ by less share the largest as the size of a group; promoted_blocks, it takes the full
+    layers' block size; packed_blocks, pages of many sizes lie side by side in one block; latent_blocks,
+    what a block of DeepSeek-V4 held before that: as many of each page as the group with most layers has
+    ("tuples"), as any group has of that page ("pages"), or the largest group; until it was that, pages
+    of windows were padded to those of the full layers, and concurrency counted bytes in pages of the
+    first layer.
 
     Classes: image_layers_full, transformers' Mllama is run with its own layers for text only, every one of
     them full attention; head_dim_stated, Cohere2 heeds head_dim; mimo_cache_dtype,
