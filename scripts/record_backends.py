@@ -30,7 +30,7 @@ def main() -> int:
     cases, wrong = list(backend_cases()), 0
     for release in (options.release,) if options.release else RELEASES:
         folder = fetched(release, options.folder)
-        answers = ask(options.python, [folder, beside(options.folder)], cases)
+        answers = ask(options.python, [folder, *beside(options.folder, release)[-1]], cases)
         wrong += report(release, cases, answers)
         kept[release] = entries(cases, answers)
         RECORD.write_bytes(packed({name: kept[name] for name in RELEASES if name in kept}))
