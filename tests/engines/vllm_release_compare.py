@@ -77,7 +77,7 @@ def verdict(case: Case, answer: dict[str, Any], release: str) -> tuple[str, dict
         return ("refused", {}) if agreed else ("differs", {"refused": (said, answer.get("refused"))})
     ours = figures(result)
     wrong = {name: (ours[name], value) for name, value in answer.items() if ours[name] != value}
-    if older(release) and ours["block_size"] == min(group[1] for group in answer["groups"]):
+    if older(release) and ours["block_size"] in {group[1] for group in answer["groups"]}:
         # The engine takes that of the groups once they are made (v1/engine/core.py), later than it was asked.
         wrong.pop("block_size", None)
     return ("differs", wrong) if wrong else ("equal", {})
