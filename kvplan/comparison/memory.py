@@ -39,6 +39,7 @@ _LINES = (
     ("weights_bytes", WEIGHT_LINES, ("weights_bytes",)),
     ("activation_peak_bytes", ("activation",), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
+    ("compute_bytes", ("compute",), ("compute_bytes",)),
     # What the budget takes off is the estimate before the capture.
     ("cuda_graph_bytes", ("cuda graph",), ("cuda_graph_estimated_bytes", "cuda_graph_bytes")),
 )

@@ -24,6 +24,7 @@ LABELS = {
     "cuda_graph_bytes": "CUDA graphs",
     "free_before_bytes": "free before weights",
     "peak_bytes": "peak",
+    "compute_bytes": "compute buffer",
     "kv_pool_bytes": "KV pool",
     "available_kv_bytes": "KV pool",
     "kv_bytes": "KV cache",

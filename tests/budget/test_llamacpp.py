@@ -56,9 +56,8 @@ def test_the_embedding_stays_in_host_memory_and_the_output_does_not(tmp_path: Pa
     found, budget = lines(result), result.budget
     assert budget is not None
     assert found["weights"] == LAYERS * LAYER + EMBEDDING
-    assert (
-        found["compute buffer"] == 512 * max(VOCAB + HIDDEN, 2 * 4 * HIDDEN + 2 * HIDDEN) * 4
-    )  # an MLP of 4 · hidden
+    # 3 MLPs, 4 hidden, and masks of 512 to 4,096 cells in f16: the middle
+    assert found["compute buffer"] == 512 * (4 * (3 * FFN + 4 * HIDDEN) + 2 * (4096 + 512) // 2)
     assert found["kept free"] == 1024 * MIB
     assert sum(found.values()) + budget.kv_pool_bytes == budget.total_bytes
     assert result.pool is not None
@@ -100,7 +99,64 @@ def test_a_checkpoint_is_no_gguf() -> None:
     assert sized("llama-3.1-8b", weights="5GiB").pool is not None
 
 
-def test_without_flash_attention_there_is_no_estimate() -> None:
+def test_without_flash_attention_the_scores_need_a_context() -> None:
     result = sized("llama-3.1-8b", weights="5GiB", flash_attn=False)
     assert result.budget is None
     assert any("flash attention" in text for text in result.warnings)
+    plain, flash = (
+        lines(sized("llama-3.1-8b", weights="5GiB", flash_attn=flag, ctx_size=16384))["compute buffer"]
+        for flag in (False, True)
+    )
+    # 32 heads of 16,384 scores in f32, and a mask in f32: more than the logits
+    assert plain > 512 * 16384 * (32 * 4 + 4)
+    assert flash == 512 * (128256 + 2 * 4096) * 4
+
+
+# What llama-cpp-python 0.3.36 reserved on the CPU for two layers of these shapes, in MiB, with a context of
+# 4,096 and 16,384 in flash attention, and of 4,096 without: (vocabulary, hidden, mlp, heads, KV heads) and
+# heads of 64; for experts (used, width) as well.
+RESERVED = (
+    ((64, 256, 1024, 4, 2), None, (12.01, 24.01, 43.01)),
+    ((64, 256, 4096, 4, 2), None, (30.01, 42.01, 43.01)),
+    ((32000, 256, 256, 4, 2), None, (64.50, 64.50, 64.00)),
+    ((64, 512, 256, 8, 2), None, (9.51, 21.51, 77.51)),
+    ((1000, 512, 2048, 8, 2), None, (20.01, 32.01, 77.51)),
+    ((64, 256, 256, 16, 16), None, (13.51, 25.51, 146.01)),
+    ((4000, 1024, 2816, 16, 4), None, (28.51, 40.51, 147.01)),
+    ((40000, 1024, 2816, 16, 4), None, (82.13, 82.13, 147.01)),
+    ((128256, 2048, 8192, 32, 8), None, (258.50, 258.50, None)),
+    ((64, 256, 256, 4, 2), (8, 256), (18.01, 30.01, 43.01)),
+    ((64, 256, 256, 4, 2), (4, 256), (12.01, 24.01, 43.01)),
+    ((64, 512, 256, 8, 2), (8, 256), (20.01, 32.01, 77.51)),
+    ((64, 1024, 256, 8, 2), (8, 256), (39.01, 51.01, None)),
+    ((64, 2048, 256, 8, 2), (8, 768), (85.01, 97.01, None)),
+)
+
+
+@pytest.mark.parametrize(("shape", "experts", "printed"), RESERVED)
+def test_what_llama_cpp_reserved(
+    shape: tuple[int, ...], experts: tuple[int, int] | None, printed: tuple[float | None, ...]
+) -> None:
+    """The formula to a MiB and two hundredths, and the line's interval holds it."""
+    vocabulary, hidden, mlp, heads, kv_heads = shape
+    config: dict[str, Any] = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocabulary,
+        "hidden_size": hidden, "intermediate_size": mlp, "num_attention_heads": heads, "head_dim": 64,
+        "num_key_value_heads": kv_heads, "num_hidden_layers": 2, "max_position_embeddings": 131072,
+    }  # fmt: skip
+    if experts is not None:
+        used, width = experts
+        config |= {
+            "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 32,
+            "num_experts_per_tok": used, "moe_intermediate_size": width,
+        }  # fmt: skip
+    contexts = ((4096, True), (16384, True), (4096, False))
+    for (context, flash), reserved in zip(contexts, printed, strict=True):
+        if reserved is None:
+            continue
+        asked = {"weights": "1GiB", "flash_attn": flash, "ctx_size": context, "tokens": 1000}
+        budget = kvplan.size(config, engine="llamacpp", gpu="rtx-4090", **asked).budget
+        assert budget is not None
+        line = next(line for line in budget.lines if line.name == "compute buffer")
+        assert abs(line.bytes - reserved * MIB) <= 0.02 * reserved * MIB + MIB
+        assert line.low_bytes <= reserved * MIB <= line.high_bytes

@@ -79,14 +79,20 @@ def shape_of(model: Model, element_bytes: int) -> Shape:
     """The widths of a loaded model; from its facts where no config came with it (GGUF, a partial card)."""
     if model.config:
         return activation_shape(split_quant(model.config)[0], model, element_bytes)
-    width = model.facts.get("intermediate_size")
     return Shape(
         hidden_size=model.hidden_size,
         vocab_size=model.vocab_size,
-        mlp_width=width if isinstance(width, int) and width else 4 * model.hidden_size,
+        mlp_width=_fact(model, "intermediate_size") or 4 * model.hidden_size,
+        expert_width=_fact(model, "moe_intermediate_size"),
+        experts_per_token=_fact(model, "num_experts_per_tok"),
         element_bytes=element_bytes,
         num_layers=model.num_layers,
     )
+
+
+def _fact(model: Model, name: str) -> int:
+    value = model.facts.get(name)
+    return int(value) if isinstance(value, int) else 0
 
 
 def num_experts(model: Model) -> int:

@@ -52,9 +52,21 @@ def read_keys(
         encoder=Encoder(EncoderInput.TEXT) if SPECIAL.get(name, Architecture()).encoder_decoder else None,
         draft_layers=tuple(drafts),
         no_cache_reason=reason,
+        facts=_widths(view),
         provenance=Provenance(how=GGUF_HEADER, keys=keys),
         warnings=(*cut, *stack.warnings),
     )
+
+
+def _widths(view: GgufView) -> dict[str, int | str | bool | None]:
+    """The widths of its layers that decide what a forward pass needs, under the names of a config."""
+    dense = max(view.per_layer("feed_forward_length", lowest=0) or [0])
+    used = view.optional_integer("expert_used_count", lowest=0) or 0
+    expert = view.optional_integer("expert_feed_forward_length", lowest=0) or 0
+    found: dict[str, int | str | bool | None] = {"intermediate_size": int(dense)} if dense else {}
+    if used:
+        found |= {"num_experts_per_tok": int(used), "moe_intermediate_size": int(expert or dense)}
+    return found
 
 
 def _plain(value: int | None) -> int | None:

@@ -2,7 +2,7 @@
 
 ggml-org/llama.cpp at 0c1e57098: src/llama-model.cpp (load_tensors: layers dealt to the devices, the output
 with the last of them, the token embedding in host memory), common/fit.cpp (1,024 MiB stay free on each
-device). The compute buffer is that of the widest step: a micro-batch of logits, or of the MLP, in f32.
+device). The compute buffer is that of the graph which it reserves (`kvplan.engines.llamacpp.graph`).
 """
 
 from __future__ import annotations
@@ -11,27 +11,32 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kvplan.architectures.config.activation_shape import shape_of
+from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
-from kvplan.engines.budget.lines import about, exact, left_over
-from kvplan.engines.budget.parts import UNCALIBRATED, Start, context_line, no_pool, once_a_start
+from kvplan.engines.budget.lines import exact, left_over
+from kvplan.engines.budget.parts import Start, context_line, no_pool, once_a_start
 from kvplan.engines.llamacpp.converted import converted
 from kvplan.engines.llamacpp.ggml_types import known_mixture
-from kvplan.engines.llamacpp.memory import place
+from kvplan.engines.llamacpp.graph import reserve
+from kvplan.engines.llamacpp.memory import PAD, Context, place
 from kvplan.engines.llamacpp.options import OPTIONS
+from kvplan.engines.llamacpp.pool import context_for
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.results import ModelWeights
+from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings
-from kvplan.units import GIB, MIB
+from kvplan.units import GIB, MIB, round_up
 
 KEPT_FREE = GIB
 """``--fit-target`` by default: MiB on each device."""
-MARGIN = 512 * MIB
-_F32 = 4
+MARGIN = 64 * MIB
+"""What the compute buffer of a device has beside the graph's: copies of inputs, the alignment of a
+backend."""
+_SHARE = 8
+"""An eighth of it: how far experts and unusual layers are from the formula."""
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
@@ -54,32 +59,49 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     if settings.quantization is not None and settings.weights is None:
         known_mixture(settings.quantization)
     try:
-        if not options.flag("flash_attn"):
+        if not options.flag("flash_attn") and _stated(options, settings) is None:
             raise RefusedError(
                 "no-memory",
-                "without flash attention the compute buffer grows with the context",
-                help=("--flash-attn", "--kv-cache-memory 16GiB"),
+                "without flash attention the compute buffer grows with the context, which was not given",
+                help=("--ctx-size 16384", "--flash-attn", "--kv-cache-memory 16GiB"),
             )
         weights = _weights(model, settings, options)
     except KvplanError as error:
         return Fit(None, None, (no_pool(error),))
     shape = shape_of(model, 2)
-    widest = max(shape.vocab_size + shape.hidden_size, 2 * shape.mlp_width + 2 * shape.hidden_size)
     lines = (
         exact("weights", weights.found.bytes_per_gpu, weights.source),
-        about(
-            "compute buffer",
-            (options.count("ubatch_size") or 0) * widest * _F32,
-            MARGIN,
-            f"n_ubatch · widest step · 4 B; {UNCALIBRATED}",
-        ),
+        _compute(model, shape, options, settings),
         context_line(1),
         *reserved,
         exact("kept free", KEPT_FREE, "--fit keeps 1,024 MiB of each device free"),
     )
     budget = left_over(gpu.slug, total, total, lines, calibrated=False)
-    warnings += ("llama.cpp's compute buffer is uncalibrated: mind the interval of the pool",)
+    warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
     return Fit(budget, weights.found, warnings, per_device=weights.places)
+
+
+def _stated(options: Options, settings: Settings) -> Context | None:
+    """The context where somebody gave it: the masks have a cell for each of its cells."""
+    if options.count("ctx_size") is None and settings.max_model_len is None:
+        return None
+    return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
+
+
+def _compute(model: Model, shape: Shape, options: Options, settings: Settings) -> BudgetLine:
+    """The graph's reserve; between a context of one micro-batch and the model's own length where none was
+    given."""
+    stated = _stated(options, settings)
+    longest = context_for(options, model.max_model_len or PAD, 1)
+    ends = (
+        [stated] if stated is not None else [longest._replace(cells=round_up(longest.ubatch, PAD)), longest]
+    )
+    flash = options.flag("flash_attn")
+    sizes = [reserve(model, shape, context, flash_attn=flash) for context in ends]
+    likely = sum(sizes) // len(sizes)
+    low, high = min(sizes) - min(sizes) // _SHARE, max(sizes) + max(sizes) // _SHARE + MARGIN
+    how = "the graph of a micro-batch: logits, or the widest layer and its masks, in f32"
+    return BudgetLine("compute buffer", likely, low, high, how)
 
 
 def _weights(model: Model, settings: Settings, options: Options) -> Weights:
