@@ -149,7 +149,7 @@ class _Run:
     ) -> None:
         self.model, self.observation, self.tolerance = model, observation, tolerance
         self.recognised, self.predictor, self.budget = recognised, predictor, measure.budget
-        self.told, self.no_budget = measure.told, measure.why
+        self.told, self.no_budget, self.shared = measure.told, measure.why, measure.shared
         self.predicts_blocks = False
         self.notes = [*recognised.notes, *(note.text for note in observation.notes)]
 
@@ -251,6 +251,13 @@ class _Run:
             else row
             for row in rows
         ]
+        if self.shared:
+            # What another process takes while this one starts is nobody's rule.
+            why = "another process holds a part of the GPU, and what it takes meanwhile is not known"
+            more, estimated = (
+                [row if row.agrees or row.predicted is None else _unpredicted(row, why) for row in rows]
+                for rows in (more, estimated)
+            )
         return more, estimated
 
     def _unsaid(self, names: list[str]) -> Iterator[ComparedRow]:

@@ -37,7 +37,7 @@ BEFORE_LINES = ("context", "page cache", "kept by")
 _LINES = (
     # The printed weights hold rotary tables, adapters' buffers and the layers of a drafter too.
     ("weights_bytes", WEIGHT_LINES, ("weights_bytes",)),
-    ("activation_peak_bytes", ("activation",), ("activation_peak_bytes",)),
+    ("activation_peak_bytes", ("activation", "cold compile"), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     ("compute_bytes", ("compute",), ("compute_bytes",)),
     # What the budget takes off is the estimate before the capture.
@@ -51,12 +51,13 @@ _FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL, "
 
 @record()
 class Measure:
-    """A budget beside a log. why: there is none. told: rows whose figures were taken from the log, and why
-    they prove nothing."""
+    """A budget beside a log. why: there is none. shared: another process holds a part of the GPU. told: rows
+    whose figures were taken from the log, and why they prove nothing."""
 
     budget: Budget | None = None
     said: tuple[str, ...] = ()
     why: str | None = None
+    shared: bool = False
     told: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -112,13 +113,13 @@ def budget_of(
             if isinstance(other, SizeResult) and other.budget is not None:
                 why = "no tensors of the model in this format are known: the budget takes the printed ones"
                 told = {"weights_bytes": why} if budget is None or other_format else {}
-                return Measure(other.budget, (*filled, *other.warnings), told=told)
+                return Measure(other.budget, (*filled, *other.warnings), None, bool(filled), told)
     if isinstance(result, KvplanError):
         return Measure(why=f"no memory budget: {result.message}")
     if budget is None:
         refused = None if result.refusal is None else f"no memory budget: {result.refusal.message}"
         return Measure(said=result.warnings, why=refused)
-    return Measure(budget, (*filled, *result.warnings))
+    return Measure(budget, (*filled, *result.warnings), shared=bool(filled))
 
 
 def _free(

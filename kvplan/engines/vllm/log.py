@@ -19,11 +19,11 @@ model dtype quantization revision load_format max_model_len max_num_seqs max_num
 tensor_parallel_size pipeline_parallel_size data_parallel_size decode_context_parallel_size
 prefill_context_parallel_size enable_expert_parallel gpu_memory_utilization kv_cache_dtype
 kv_cache_memory_bytes kv_cache_dtype_skip_layers num_gpu_blocks_override enforce_eager cpu_offload_gb
-swap_space enable_prefix_caching enable_chunked_prefill disable_hybrid_kv_cache_manager mamba_cache_dtype
-mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode enable_lora max_loras max_lora_rank served_model_name
-lora_dtype fully_sharded_loras
-async_scheduling calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt
-mm_encoder_tp_mode attention_backend sliding_window """.split()
+swap_space max_cudagraph_capture_size enable_prefix_caching enable_chunked_prefill
+disable_hybrid_kv_cache_manager mamba_cache_dtype mamba_ssm_cache_dtype mamba_block_size mamba_cache_mode
+enable_lora max_loras max_lora_rank served_model_name lora_dtype fully_sharded_loras async_scheduling
+calculate_kv_scales language_model_only skip_mm_profiling limit_mm_per_prompt mm_encoder_tp_mode
+attention_backend sliding_window """.split()
 SETTINGS = {
     **dict.fromkeys(_SAME, ""),
     "model_tag": "model",
@@ -202,7 +202,7 @@ RULES: tuple[Rule, ...] = (
     # CUDA graphs.
     rule("Graph capturing finished in {:any} took {cuda_graph_bytes:GiB} GiB"),
     rule(
-        "Profiling CUDA graph memory: [[PIECEWISE={graphs_piecewise:n} (largest={:num})]][[, ]]"
+        "Profiling CUDA graph memory: [[PIECEWISE={graphs_piecewise:n} (largest={graphs_largest:n})]][[, ]]"
         "[[FULL={graphs_full:n} (largest={:num})]]",
         kind="settings",
         anchor="Profiling CUDA graph memory:",

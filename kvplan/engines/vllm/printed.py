@@ -19,13 +19,18 @@ from kvplan.settings import Settings
 TOKENS_CHANGED = "0.20"
 """Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
 NOT_BUDGETED = {
-    "cuda_graph_bytes": "before 0.20 graphs are captured after the pool is taken, and not in it",
+    "cuda_graph_bytes": "these graphs are captured after the pool is taken, and nothing is kept back for them"
+    " (before 0.20; by the V2 runner before 0.29)",
     "available_kv_bytes": "the pool was asked for, so no budget decides it",
 }
 """Figures of a log that are no line of the budget, and why."""
 _DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
 """Methods whose draft has a cache that nothing but its own config tells."""
-_SEEN = {"compile_cache": ("compiled_graphs", "loaded_graphs"), "model_runner": ("model_runner",)}
+_SEEN = {
+    "compile_cache": ("compiled_graphs", "loaded_graphs"),
+    "model_runner": ("model_runner",),
+    "max_cudagraph_capture_size": ("max_cudagraph_capture_size", "graphs_largest"),
+}
 """What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""
 RULES_CHANGED = ("0.19", "0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
 NO_RELEASE = (0, 1)
@@ -66,7 +71,8 @@ def told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[
     for name, settings in _SEEN.items():
         found = next((kept for kept in map(observation.settings.get, settings) if kept is not None), None)
         if found is not None:
-            yield name, found.value, f"{found.value} ({found.source}, line {found.line})"
+            value = str(found.value).lower() if isinstance(found.value, str) else found.value
+            yield name, value, f"{value} ({found.source}, line {found.line})"
 
 
 def told_total(observation: Observation) -> tuple[int, int, str] | None:
