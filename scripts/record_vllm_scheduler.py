@@ -279,7 +279,7 @@ def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
     rows = rows_of(folder, asked["trace"])
     try:
         return asked | Oracle(asked["engine"], asked["trace"]["block_tokens"]).run(rows, asked["step"])
-    except (AssertionError, RuntimeError, ValueError) as error:
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:  # TypeError: no such setting
         return asked | {"error": f"{type(error).__name__}: {error}"[:300]}
 
 

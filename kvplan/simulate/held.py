@@ -41,6 +41,9 @@ class Held:
     def adopt(self, pool: Pool, parts: list[Part], length: int, skipped: int) -> None:
         """Take over a prefix hit of ``length`` blocks, the first ``skipped`` of which nobody looks at."""
         for piece, start, stop, place in parts:
+            while piece.stop <= start:  # another part of it was cut off before
+                assert piece.rest is not None
+                piece = piece.rest
             if start > piece.start:
                 piece = pool.split(piece, start)
             span = Span(place, place + stop - start, piece)

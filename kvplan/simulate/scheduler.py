@@ -133,15 +133,12 @@ class Scheduler:
 
     def _steady_step(self, step: Step) -> None:
         """One token for each of them."""
-        steady, pool = self.steady, self.memory.pool
+        steady = self.steady
         needed = steady.needed(1)
-        if needed > pool.free or (needed and steady.blanks):
+        if needed > self.memory.pool.free:
             self._take_turns(step, [], 0, 0)
         else:
-            if needed:
-                pool.take(needed)
-            if steady.sliding:
-                steady.free_behind()
+            steady.serve(needed)
         self._stepped(step)
 
     def _stepped(self, step: Step) -> None:
@@ -151,9 +148,8 @@ class Scheduler:
         step.count, step.tokens, step.context = steady.count, steady.count, steady.context
 
     def _take_turns(self, step: Step, loose: list[Request], budget: int, threshold: int) -> None:
-        """Blocks do not suffice, or some that are given back are taken again at once, or visited requests
-        stand before others: in the requests' order, preempting the last that runs. The budget suffices for
-        all ``loose`` ones."""
+        """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
+        the last that runs. The budget suffices for all ``loose`` ones."""
         steady, pool, memory = self.steady, self.memory.pool, self.memory
         turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
         turns += steady.turns()
@@ -261,7 +257,7 @@ class Scheduler:
             quiet = steady.quiet()
             if quiet < _FEW or self.memory.pool.junction:
                 self.gliding = True
-                return 0 if steady.blanks else steps
+                return steps
             steps = min(steps, quiet)
         pool = self.memory.pool
         steps = steady.lasting(steps, pool.free)
@@ -282,9 +278,7 @@ class Scheduler:
             needed = steady.needed(1)
             if needed > pool.free:
                 return taken
-            if needed:
-                pool.take(needed)
-            steady.free_behind()
+            steady.serve(needed)
             steady.clock += 1
             steady.fresh = None
             if looks and not admission.still(self.waiting.head(), budget, threshold):

@@ -238,6 +238,22 @@ class Steady:
             ((place - clock) % sort.period for sort in self.sorts for place in sort.buckets), default=LAST
         )
 
+    def serve(self, needed: int) -> None:
+        """One token for each, for which they need so many blocks, which are free: their turns make no
+        difference, unless what one gives back is what the next one takes."""
+        pool = self.pool
+        if self.blanks and needed > pool.blank:
+            for request, taken, tables in self.turns():
+                for table in tables:
+                    self.let_go(request, [table])
+                if taken:
+                    pool.take(taken)
+            return
+        if needed:
+            pool.take(needed)
+        if self.sliding:
+            self.free_behind()
+
     def free_behind(self) -> None:
         """Give back what the requests of this step no longer look at, in their order."""
         clock = self.clock
