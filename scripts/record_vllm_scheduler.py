@@ -141,6 +141,14 @@ def _spec(engine: dict[str, Any], group: dict[str, Any]) -> Any:
 
     size = group.get("block_size", engine["block_size"])
     shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    if "ratio" in group:  # DeepSeek-V4's own classes: one state stands for so many tokens
+        from vllm.v1.kv_cache_interface import MLAAttentionSpec, SlidingWindowMLASpec
+
+        own = shape | {"head_size": 512, "dtype": torch.uint8, "cache_dtype_str": "fp8_ds_mla"}
+        own |= {"model_version": "deepseek_v4", "alignment": 576}
+        if group["kind"] == "full":
+            return MLAAttentionSpec(**own, tokens_per_state=group["ratio"])
+        return SlidingWindowMLASpec(**own, sliding_window=group["window"])
     if group["kind"] == "full":
         return FullAttentionSpec(**shape)
     if group["kind"] == "window":
