@@ -11,8 +11,8 @@ from kvplan.simulate.tables import Table
 
 
 def test_a_hit_that_comes_back_to_a_piece_between_two_others() -> None:
-    """Of blocks that were stored twice the first stored answers, so a hit may go from one piece to another and
-    back: each of its parts is held, and given back."""
+    """Of blocks that were stored twice the first stored answers, so a hit may go from one piece to another
+    and back: each of its parts is held, and given back."""
     for seed in range(200):
         chance = random.Random(seed)
         pool, run, whole = Pool(1000, True), Run(1), 40
