@@ -65,8 +65,10 @@ class Oracle:
             structured_output_manager=StructuredOutputManager(config), hash_block_size=self.hashed,
         )  # fmt: skip
         self.admissions: list[tuple[int, int]] = []
-        self.scheduler.kv_cache_manager.record_prefix_cache_stats = lambda request, hits: (
-            self.admissions.append((int(request.request_id), hits))
+        manager = self.scheduler.kv_cache_manager
+        self.told = hasattr(manager, "record_prefix_cache_stats")  # of each admission: since 0.27
+        manager.record_prefix_cache_stats = lambda request, hits: self.admissions.append(
+            (int(request.request_id), hits)
         )
 
     def request(self, number: int, row: Row) -> Any:
@@ -242,6 +244,8 @@ class _Run:
         self.oracle.admissions.clear()
         plan = scheduler.schedule()
         starts = max(self.now, self.free_at)
+        if not self.oracle.told:
+            self.oracle.admissions += _admitted(plan)
         for number, hits in self.oracle.admissions:
             if columns["admitted_step"][number] < 0:
                 columns["admitted_step"][number] = len(self.table)
@@ -279,6 +283,17 @@ class _Run:
                 self.columns["first_token_ns"][int(name)] = self.now
             if request.is_finished():
                 self.columns["finished_ns"][int(name)] = self.now
+
+
+def _admitted(plan: Any) -> list[tuple[int, int]]:
+    """The requests that a step admits, new and again, and the tokens that the prefix cache had."""
+    found = [(int(one.req_id), one.num_computed_tokens) for one in plan.scheduled_new_reqs]
+    others = plan.scheduled_cached_reqs
+    return found + [
+        (int(name), tokens)
+        for name, tokens in zip(others.req_ids, others.num_computed_tokens)
+        if name in others.resumed_req_ids
+    ]
 
 
 def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
