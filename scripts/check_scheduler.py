@@ -18,6 +18,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.simulate.names import Arrival
+from kvplan.simulate.offload import Offload, Tier
 from kvplan.simulate.replica import StepTime, Trace, simulate
 from kvplan.simulate.results import COLUMNS, STEP_COLUMNS
 from kvplan.simulate.settings import Engine, Group
@@ -39,8 +40,16 @@ def engine_of(said: dict[str, Any]) -> Engine:
         chunked=said["enable_chunked_prefill"], threshold=said["long_prefill_token_threshold"],
         watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
         overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
-        release=said.get("release", "0.32"),
+        release=said.get("release", "0.32"), offload=_offload_of(said.get("offload")),
     )  # fmt: skip
+
+
+def _offload_of(said: dict[str, Any] | None) -> Offload | None:
+    """A scenario's tiers (scripts.record_vllm_offload)."""
+    if said is None:
+        return None
+    tiers = tuple(Tier(**tier) for tier in said["tiers"])
+    return Offload(said["chunk"], tiers, policy=said["policy"], answers=said["answers"])
 
 
 def trace_of(said: dict[str, Any], folder: Path) -> Trace:

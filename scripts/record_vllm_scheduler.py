@@ -46,7 +46,7 @@ class Oracle:
         from vllm.v1.structured_output import StructuredOutputManager
 
         self.engine, self.wide = engine, wide
-        config = _config(engine)
+        config = self.configured()
         groups = [
             KVCacheGroupSpec([f"layer.{number}"], _spec(engine, group))
             for number, group in enumerate(engine["groups"])
@@ -70,6 +70,10 @@ class Oracle:
         manager.record_prefix_cache_stats = lambda request, hits: self.admissions.append(
             (int(request.request_id), hits)
         )
+
+    def configured(self) -> Any:
+        """vLLM's configuration of the scenario's engine."""
+        return _config(self.engine)
 
     def request(self, number: int, row: Row) -> Any:
         from vllm.sampling_params import SamplingParams

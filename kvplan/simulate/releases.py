@@ -18,7 +18,10 @@ class Rules:
     in every step that holds it, so that others who hit it wait (vllm/v1/core/single_type_kv_cache_manager.py,
     MambaManager._cache_partial_tail_block: until 0.32, which lacks the look at block_hash_num_tokens);
     states_cached: whether the prefix cache may be on beside states that are not aligned
-    (MambaManager.__init__ asserts otherwise since 0.33)."""
+    (MambaManager.__init__ asserts otherwise since 0.33); offers_anew: whether a request that is looked up
+    again offers all its chunks to the offloading connector anew
+    (vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, get_num_new_matched_tokens: since
+    0.33)."""
 
     threshold_alone: bool = False
     align: bool = False
@@ -26,6 +29,7 @@ class Rules:
     goes_on: bool = False
     renews: bool = True
     states_cached: bool = True
+    offers_anew: bool = False
 
 
 RULES = {
@@ -35,7 +39,7 @@ RULES = {
     "0.30": Rules(threshold_alone=True),
     "0.31": Rules(),
     "0.32": Rules(align=True),
-    "0.33": Rules(align=True, goes_on=True, renews=False, states_cached=False),
+    "0.33": Rules(align=True, goes_on=True, renews=False, states_cached=False, offers_anew=True),
 }
 
 KNOWN = tuple(RULES)

@@ -56,6 +56,10 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
     """
     check(engine)
     trace.check()
+    if engine.offload is not None:
+        from kvplan.simulate.offload.replica import Offloaded
+
+        return Offloaded(trace, engine, time, jump=jump, rows=rows).run()
     try:
         return Replica(trace, engine, time, jump=jump, rows=rows).run()
     except ApartError:

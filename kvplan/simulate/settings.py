@@ -7,6 +7,7 @@ from typing import Any
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
+from kvplan.simulate.offload.settings import Offload, check_offload
 from kvplan.simulate.releases import Rules, rules_of
 from kvplan.units import ceil_div
 
@@ -31,7 +32,8 @@ class Engine:
     """vLLM's scheduler. blocks: usable ones (its null block is one more); batch: max_num_batched_tokens;
     sequences: max_num_seqs; length: max_model_len; threshold: long_prefill_token_threshold; reserve:
     scheduler_reserve_full_isl; overlap: async scheduling; states: mamba_cache_mode; retention:
-    prefix_cache_retention_interval (None: every block of windows and states is kept)."""
+    prefix_cache_retention_interval (None: every block of windows and states is kept); offload: caches outside
+    the GPU."""
 
     blocks: int
     groups: tuple[Group, ...] = (Group(),)
@@ -49,6 +51,7 @@ class Engine:
     states: str = "none"
     retention: int | None = None
     release: str = "0.32"
+    offload: Offload | None = None
 
     @property
     def depth(self) -> int:
@@ -158,6 +161,28 @@ def check(engine: Engine) -> None:
         raise KvplanError(
             "bad-simulation", f"vLLM {engine.release} has no prefix_cache_retention_interval",
             help="leave it out, or use 0.29 or later",
+        )  # fmt: skip
+    if engine.offload is not None:
+        check_offload(engine.offload, engine.block)
+        check_remote(engine, "offloading")
+
+
+def check_remote(engine: Engine, what: str) -> None:
+    """Raise KvplanError where blocks that come from elsewhere are not described."""
+    if len(engine.groups) > 1 or engine.groups[0].kind != FULL:
+        raise KvplanError(
+            "not-simulated", f"{what} beside windows, chunks or states is not simulated",
+            help="a model of full attention alone, or without it",
+        )  # fmt: skip
+    if not engine.caching:
+        raise KvplanError(
+            "not-simulated", f"{what} without prefix caching is not simulated",
+            help="--enable-prefix-caching",
+        )  # fmt: skip
+    if engine.policy != FCFS:
+        raise KvplanError(
+            "not-simulated", f"{what} with scheduling by {engine.policy} is not simulated",
+            help=f"use {FCFS}",
         )  # fmt: skip
 
 

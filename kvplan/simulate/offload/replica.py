@@ -1,0 +1,64 @@
+"""An engine in virtual time that offloads: its scheduler with a connector, and transfers between steps."""
+
+from __future__ import annotations
+
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.offload.connector import Offloading
+from kvplan.simulate.refusals import never_fits
+from kvplan.simulate.remote import RemoteScheduler
+from kvplan.simulate.replica import Replica, Trace
+from kvplan.simulate.request import Request
+from kvplan.simulate.scheduler import Step
+from kvplan.simulate.settings import Engine
+
+_BEYOND = 1 << 62
+
+
+class Offloaded(Replica):
+    """A replica whose engine has ``offload``. loaded: of each request the tokens that it loaded when it was
+    first admitted."""
+
+    def __init__(
+        self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
+    ) -> None:
+        super().__init__(trace, engine, time, jump=jump, rows=rows, merged=merged)
+        offload = engine.offload
+        assert offload is not None
+        self.offloading = Offloading(offload, engine.block, engine.rules.offers_anew)
+        self.remote = RemoteScheduler(engine, jump, self.offloading)
+        self.scheduler = self.remote
+        self.chunks = trace.names(engine.hashed, offload.chunk)
+
+    def request(self, number: int, row: Arrival) -> Request:
+        made = super().request(number, row)
+        self.offloading.add(made, self.chunks.paths[number], number)
+        return made
+
+    def arrive(self) -> None:
+        self.offloading.arrived(self.now, self.remote.remote.there)
+        super().arrive()
+
+    def next_ns(self) -> int:
+        coming, moving = super().next_ns(), self.offloading.next_ns()
+        return coming if moving is None or moving > coming else moving
+
+    def wait(self) -> None:
+        following = self.next_ns()
+        if following == _BEYOND:
+            lines = self.remote.lines
+            head = (lines.holding or lines.line or self.remote.running)[0]
+            raise never_fits(head.number, head.tokens, self.engine.blocks)
+        self.now = max(self.now, following)
+
+    def note(self, step: Step) -> None:
+        offloading = self.offloading
+        if offloading.flushed:
+            self.free_at = max(self.free_at, offloading.starts_after())
+        starts = max(self.now, self.free_at)
+        super().note(step)
+        waits = offloading.scheduled(step.parts, starts, step.ends_ns)
+        if waits and step.tokens:
+            step.ends_ns += waits
+            self.free_at = step.ends_ns
+            self.answer.busy_ns += waits
