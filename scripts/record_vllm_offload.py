@@ -26,6 +26,8 @@ from scripts.record_vllm_scheduler import Oracle, _config, _Run
 from scripts.scheduler_scenarios import scenario
 from scripts.scheduler_traces import Row, rows_of
 
+_MOST_EMPTY = 5000
+
 
 def offloaded(seed: int) -> dict[str, Any]:
     """The workload of a seed: one group of full attention, prefix caching, first come first served."""
@@ -82,7 +84,9 @@ class OffloadOracle(Oracle):
 
         said, scheduler = engine["offload"], self.scheduler
         # A server goes on stepping while transfers are under way; here time does without these steps.
-        scheduler.has_requests = lambda: scheduler.has_unfinished_requests() or bool(scheduler.finished_req_ids)
+        scheduler.has_requests = lambda: (
+            scheduler.has_unfinished_requests() or bool(scheduler.finished_req_ids)
+        )
         self.side = self.scheduler.connector.connector_scheduler
         sizes = {"num_chunks": said["tiers"][0]["chunks"], "cache_policy": said["policy"]}
         self.tiers: list[Any] = []
@@ -97,7 +101,6 @@ class OffloadOracle(Oracle):
 
 def _tiered(sizes: dict[str, Any], behind: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
     """vLLM's manager of several tiers; those behind the first are kept here, without limit."""
-    import numpy as np
     from vllm.v1.kv_offload.base import LookupResult, Medium, RequestOffloadingContext
     from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
     from vllm.v1.kv_offload.tiering.manager import (
@@ -107,13 +110,14 @@ def _tiered(sizes: dict[str, Any], behind: list[dict[str, Any]]) -> tuple[Any, l
 
     class Region:
         def create_kv_memoryview(self) -> Any:
-            return memoryview(np.zeros((1, 1), dtype=np.int8))
+            return memoryview(bytearray(1)).cast("b", (1, 1))
 
     class Kept(SecondaryTierManager):  # type: ignore[misc, unused-ignore]
         def __init__(self, said: dict[str, Any]) -> None:
-            self.said, self.keys, self.medium = said, set(), Medium.STORAGE
+            self.said, self.medium = said, Medium.STORAGE
+            self.keys: set[Any] = set()
             self.tier_type, self.locality = said["name"], None
-            self.submitted: list[tuple[Any, bool]] = []
+            self.submitted: list[tuple[Any, int]] = []
             self.finished: list[Any] = []
 
         def on_new_request(self, req_context: Any) -> Any:
@@ -166,7 +170,8 @@ class _OffloadRun(_Run):
         self.moving: list[tuple[int, int, str, Any]] = []
         self.free = {"in": 0, "out": 0}
         self.free_behind = [{"in": 0, "out": 0} for _ in self.behind]
-        self.moves = self.waited = 0
+        self.moves = self.waited = self.reused = 0
+        self.ended: set[int] = set()
         self.ends: dict[int, int] = {}
         self.columns["loaded_tokens"] = [0] * len(rows)
 
@@ -220,9 +225,13 @@ class _OffloadRun(_Run):
 
     def _schedule(self) -> Any:
         scheduler = self.scheduler
+        if self.empty > _MOST_EMPTY:
+            raise RuntimeError("steps without a token do not end")
         scheduler.finished_req_ids = dict.fromkeys(sorted(scheduler.finished_req_ids, key=int))
         before = len(self.table)
         flushing = self.side._current_batch_jobs_to_flush
+        known, status = self.side._jobs, self.side._req_status
+        self.ended = {job for job, one in known.items() if status[one.req_id].req.is_finished()}
         build = self.side.build_connector_meta
 
         def built(plan: Any) -> Any:
@@ -231,6 +240,7 @@ class _OffloadRun(_Run):
                 if job not in meta.store_jobs:  # begun before: the step waits for it
                     self.free_at = max(self.free_at, self.ends.get(job, 0))
                     self.waited += 1
+                    self.reused += job in self.ended
                 else:
                     raise RuntimeError("a store is flushed in the step that creates it")
             return meta
@@ -263,7 +273,7 @@ def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
         oracle = OffloadOracle(asked["engine"], asked["trace"]["block_tokens"])
         run = _OffloadRun(oracle, rows, asked["step"])
         found = asked | run.run()
-        return found | {"waited": run.waited, "transfers": run.moves}
+        return found | {"waited": run.waited, "reused": run.reused, "transfers": run.moves}
     except (AssertionError, RuntimeError, ValueError) as error:
         return asked | {"error": f"{type(error).__name__}: {error}"[:300]}
 
@@ -280,7 +290,11 @@ def main() -> int:
         if args.release:
             asked["engine"]["release"] = args.release
         made = answer(asked, Path())
-        print(seed, made.get("error") or (made["steps"]["count"], made["transfers"], made["waited"]), flush=True)
+        print(
+            seed,
+            made.get("error") or (made["steps"]["count"], made["transfers"], made["waited"], made["reused"]),
+            flush=True,
+        )
         if "error" not in made:
             found[f"seed-{seed}"] = made
     text = json.dumps({"scenarios": found}, separators=(",", ":")) + "\n"

@@ -26,11 +26,14 @@ from kvplan.simulation.deployed import (
     target_of,
     trace_of,
 )
+from kvplan.simulation.disaggregated import AskedSplit
 from kvplan.simulation.fleet import ROUND_ROBIN
 from kvplan.simulation.load import Load
+from kvplan.simulation.offloading import asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.results import ReplicasNeeded, SimulationResult
 from kvplan.simulation.served import LIKELY, Served, Speeds, serve
+from kvplan.units import parse_bytes
 
 TraceLike = str | Path | Load | Sequence[Arrival]
 _TERM = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ns|us|µs|ms|s)(?:\s*\*\s*(tokens?|context))?", re.ASCII)
@@ -40,11 +43,13 @@ _SECOND = 10**9
 
 def simulate(
     model: ModelLike | Plan, *, trace: TraceLike | None = None, replicas: int | str | None = None,
-    rate: Fraction | float | None = None, router: str = ROUND_ROBIN, ttft: Fraction | float | None = None,
+    rate: Fraction | float | None = None, router: str | None = None, ttft: Fraction | float | None = None,
     tpot: Fraction | float | None = None, goodput: Fraction | float | None = None, pool: str | None = None,
     step_time: str | StepTime | Speeds | None = None, trace_format: str = "auto",
     trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
-    search: bool = True, helps: bool = True, engine: str | None = None, **options: Any,
+    search: bool = True, helps: bool = True, engine: str | None = None, offload: str | None = None,
+    prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
+    **options: Any,
 ) -> SimulationResult:  # fmt: skip
     """How a deployment serves a trace: vLLM's own scheduler in virtual time, under the likely and the safe
     pool and three speeds.
@@ -54,9 +59,14 @@ def simulate(
     "auto" for as many as the target needs. rate: requests a second in place of the trace's own. ttft, tpot:
     seconds; goodput: the share of requests that must keep them. step_time: ``6ms+25us*tokens+25ns*context``
     where you know it. search: also find the rate that one replica sustains; helps: also simulate what else
-    would help. Raises KvplanError.
+    would help. offload: tiers outside the GPU, ``cpu:64GiB,nvme:2TiB``. prefill_replicas, decode_replicas:
+    prompts on some and answers on others, over a link of so many bytes a second (``50GB/s``). Raises
+    KvplanError.
     """
-    served, plan = deployment(model, pool=pool, step_time=step_time, engine=engine, **options)
+    served, plan = deployment(
+        model, pool=pool, step_time=step_time, engine=engine, offload=offload,
+        split=split_asked(prefill_replicas, decode_replicas, link), **options,
+    )  # fmt: skip
     load = load_of(
         trace,
         plan,
@@ -69,7 +79,8 @@ def simulate(
     if rate is None and workload is not None:
         rate = workload.requests_per_second
     result = simulate_load(
-        served, load, replicas=replicas_of(replicas, plan), router=router,
+        served, load, replicas=replicas_of(replicas, plan),
+        router=router or (plan.fleet.router if plan is not None else ROUND_ROBIN),
         target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
         search=search, helps=helps,
     )  # fmt: skip
@@ -93,10 +104,11 @@ def replicas_for(model: ModelLike | Plan, *, trace: TraceLike | None = None, **a
 
 def deployment(
     model: ModelLike | Plan, *, pool: str | None = None, step_time: str | StepTime | Speeds | None = None,
-    engine: str | None = None, **options: Any,
+    engine: str | None = None, offload: str | None = None, split: AskedSplit | None = None, **options: Any,
 ) -> tuple[Served, Plan | None]:  # fmt: skip
     """What is simulated, and the plan that says so."""
     speeds = speeds_given(step_time)
+    tiers = None if offload is None else asked_offload(offload)
     if isinstance(model, Plan):
         if options or engine is not None:
             wrong = "engine" if engine is not None else next(iter(options))
@@ -104,12 +116,40 @@ def deployment(
                 "bad-usage", f"{wrong} belongs to a model: a plan says its own",
                 help="beside a plan: trace, rate, replicas, router, ttft, tpot, goodput, pool, step_time",
             )  # fmt: skip
-        return served_plan(model, load_model(model.model), speeds=speeds, pool=pool), model
+        loaded = load_model(model.model)
+        return served_plan(model, loaded, speeds=speeds, pool=pool, offload=tiers, split=split), model
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
     choice = choose(engine or default_engine([loaded]))
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
-    return serve(loaded, choice, settings, speeds=speeds, pool=pool), None
+    return serve(loaded, choice, settings, speeds=speeds, pool=pool, offload=tiers, split=split), None
+
+
+def split_asked(
+    prefill: int | str | None, decode: int | str | None, link: int | str | None
+) -> AskedSplit | None:
+    """Replicas that prefill and that decode, or None. Raises KvplanError(bad-replicas, bad-usage)."""
+    if prefill is None and decode is None:
+        if link is not None:
+            raise KvplanError(
+                "bad-usage", "a link lies between replicas that prefill and that decode",
+                help="--prefill-replicas 1 --decode-replicas 2",
+            )  # fmt: skip
+        return None
+    if prefill is None or decode is None:
+        raise KvplanError(
+            "bad-usage", "replicas that prefill and replicas that decode are both asked for",
+            help="--prefill-replicas 1 --decode-replicas 2",
+        )  # fmt: skip
+    counts = replicas_of(prefill, None), replicas_of(decode, None)
+    if AUTO in counts:
+        raise KvplanError("bad-replicas", "of two kinds of replicas both numbers are said",
+                          help="--prefill-replicas 1 --decode-replicas 2")  # fmt: skip
+    text = link.strip().removesuffix("/s") if isinstance(link, str) else link
+    rate = None if text is None else parse_bytes(text)
+    if rate == 0:
+        raise KvplanError("bad-size", f"a link of {link} moves nothing", help="--link 50GB/s")
+    return AskedSplit(*counts, rate)
 
 
 def speeds_given(step_time: str | StepTime | Speeds | None) -> Speeds | None:

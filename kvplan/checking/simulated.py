@@ -14,8 +14,8 @@ from kvplan.model import Model
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.simulation.deployed import own_load, served_plan, target_of
-from kvplan.simulation.fleet import Dealt
 from kvplan.simulation.outcome import Outcome, percentile
+from kvplan.simulation.search import on_replicas
 from kvplan.simulation.served import LIKELY, SLOW
 from kvplan.units import SECOND
 
@@ -39,14 +39,14 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
     case = deciding(plan)
 
     def run(replicas: int) -> Outcome:
-        dealt = Dealt(load, replicas * served.pools)
+        dealt = on_replicas(served, load, replicas, plan.fleet.router)
         return dealt.run(
             served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns
         )
 
     found = list(missed(plan, run(plan.replicas)))
-    if not found:
-        return []
+    if not found or served.split is not None:  # of two kinds of replicas no number is tried
+        return found
     for replicas in dict.fromkeys(max(plan.replicas + 1, round(plan.replicas * by)) for by in _TRIED):
         left = {one.code for one in missed(plan, run(replicas))}
         found = [

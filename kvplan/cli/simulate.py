@@ -54,7 +54,9 @@ def run(words: list[str], given: Given) -> Answer:
             raise KvplanError("bad-usage", "give one of --step-time and --calibrate")
         from kvplan.simulation.calibrate import calibrated
 
-        served, _ = deployment(plan or words[0], pool=values.get("pool"), **asked)
+        served, _ = deployment(
+            plan or words[0], pool=values.get("pool"), offload=values.get("offload"), **asked
+        )
         values["step_time"] = calibrated(Path(str(calibration)), served)
     if "sweep" in values:
         return _swept(plan or words[0], values, asked, is_given(given, "json"))

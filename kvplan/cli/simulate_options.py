@@ -30,7 +30,17 @@ SIMULATED: tuple[Option, ...] = (
            "Replicas; auto: as many as are needed. Default: the plan's, else auto.", _FLEET),
     Option("router", ("--router",), "POLICY", word,
            "How requests are dealt: round-robin, least-loaded, power-of-two, prefix-hash, session,"
-           " cache-aware (SGLang's), longest-match.", _FLEET, complete="routers"),
+           " cache-aware (SGLang's), longest-match, llm-d, dynamo; llm-d:prefix=3,queue=2,kv=2.", _FLEET,
+           complete="routers"),
+    Option("prefill_replicas", ("--prefill-replicas",), "NUMBER", word,
+           "Disaggregated prefill: replicas that compute prompts …", _FLEET),
+    Option("decode_replicas", ("--decode-replicas",), "NUMBER", word, "… and replicas that make answers.",
+           _FLEET),
+    Option("link", ("--link",), "RATE", word,
+           "Between them, in one direction, all GPUs of an engine together: 50GB/s.", _FLEET),
+    Option("offload", ("--offload",), "TIERS", word,
+           "Caches outside the GPU: cpu:64GiB,nvme:2TiB@6GB/s; also policy=arc, chunk=64, backend=lmcache,"
+           " load=cheaper.", _FLEET),
     Option("ttft", ("--ttft",), "TIME", word, "Time to first token at most, such as 2s.", _TARGET),
     Option("tpot", ("--tpot",), "TIME", word, "Time per further token at most, such as 50ms.", _TARGET),
     Option("goodput", ("--goodput",), "SHARE", word, "Share of requests that must keep them: 99%.", _TARGET),

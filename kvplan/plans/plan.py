@@ -55,6 +55,19 @@ class Requirements:
 
 
 @record()
+class FleetPlan:
+    """How a simulation serves the plan's replicas. router: who gets a request; offload: tiers outside the GPU
+    as `kvplan simulate --offload` takes them; prefill_replicas, decode_replicas: 0: every replica does both;
+    link: bytes a second between them, 0: not said."""
+
+    router: str = "round-robin"
+    offload: str = ""
+    prefill_replicas: int = 0
+    decode_replicas: int = 0
+    link: int = 0
+
+
+@record()
 class Evidence:
     """A receipt that belongs to the plan. path: as written, against the plan's directory."""
 
@@ -82,6 +95,7 @@ class Plan:
     serve: tuple[tuple[str, object], ...] = ()
     workload: Workload | None = None
     require: Requirements = Requirements()
+    fleet: FleetPlan = FleetPlan()
     quality: str = "safe"
     tolerance: Fraction = DEFAULT_TOLERANCE
     price_per_gpu_hour: Fraction | None = None

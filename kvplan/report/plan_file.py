@@ -16,9 +16,18 @@ from kvplan.errors import KvplanError
 from kvplan.files.plans.values import decimal_text, share_text
 from kvplan.files.yaml.scalars import read_plain
 from kvplan.plans.joint import combined, exactly
-from kvplan.plans.plan import DEFAULT_MAX_AGE_DAYS, DEFAULT_TOLERANCE, LIKELY, PLAN_FORMAT, Plan, Requirements
+from kvplan.plans.plan import (
+    DEFAULT_MAX_AGE_DAYS,
+    DEFAULT_TOLERANCE,
+    LIKELY,
+    PLAN_FORMAT,
+    FleetPlan,
+    Plan,
+    Requirements,
+)
 from kvplan.plans.serve import draft_word, flags_of, serve_of, unsaid
 from kvplan.plans.workload import Shape, Workload
+from kvplan.record import dumped
 
 SCHEMA_LINE = "# yaml-language-server: $schema={}"
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./@+-]*", re.ASCII)
@@ -140,6 +149,11 @@ def _entries(plan: Plan, directory: Path | None) -> dict[str, Any]:
     require = _require(plan.require)
     if require:
         entries["require"] = require
+    fleet = {name: value for name, value in dumped(plan.fleet).items() if value}
+    if fleet.get("router") == FleetPlan().router:
+        del fleet["router"]
+    if fleet:
+        entries["fleet"] = fleet
     if plan.quality != "safe":
         entries["quality"] = plan.quality
     if plan.tolerance != DEFAULT_TOLERANCE:

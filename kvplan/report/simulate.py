@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
-from kvplan.simulation.outcome import Target
+from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import Interval, SimulationResult
-from kvplan.units import SECOND
+from kvplan.units import SECOND, human_bytes
 
 _BARS = "▁▂▃▄▅▆▇█"
 NAME = 34
@@ -38,6 +38,8 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     else:
         good = result.keeps
         many = count(result.replicas, "replica")
+        if result.split is not None:
+            many = f"{result.split.prefill} prefill and {result.split.decode} decode replicas"
         verb = "keeps" if result.replicas == 1 else "keep"
         if good:
             said = f"{many} {verb} {target_words(target)}; " + (
@@ -50,9 +52,10 @@ def _answer(result: SimulationResult, where: str) -> Screen:
         lines += wrapped(f"No: {text}.", style="bad")
     rates = result.sustainable
     if rates is not None:
+        who = "One replica sustains" if result.split is None else "They sustain"
         least = "at least " if rates.at_least else ""
         lines += wrapped(
-            f"One replica sustains {least}{_rate(rates.value)} requests/s"
+            f"{who} {least}{_rate(rates.value)} requests/s"
             f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive."
         )
     if result.saturated_runs:
@@ -108,8 +111,13 @@ def _figures(result: SimulationResult) -> Screen:
     if result.wide > 1:
         hits = f"of tokens, {result.most_hits * 100:.1f} at most"
         rows.append(_percent("hit rate", result.hit_rate, hits))
+    rows += [_tier(result, place) for place in range(len(result.likely.tiers))]
     for name, of in (("TTFT", result.ttft), ("TPOT", result.tpot)):
         rows += [_times(f"{name} p{share}", of(share / 100)) for share in (50, 99)]
+    if result.split is not None:
+        rows.append(
+            _times("transfer", result.figure(lambda run: run.transfer_ns / SECOND / (run.transfers or 1)))
+        )
     rows.append(_percent("preempted", result.preempted, "of requests"))
     speed = result.tokens_per_second
     rows.append((
@@ -124,6 +132,17 @@ def _figures(result: SimulationResult) -> Screen:
         indent=1, first="KV in use   ",
     )  # fmt: skip
     return screen
+
+
+def _tier(result: SimulationResult, place: int) -> Sequence[Piece]:
+    """What a tier outside the GPU had, and what moved."""
+
+    def share(run: Outcome) -> float:
+        return run.tiers[place].hits / (run.served_prompt_tokens or 1)
+
+    tier = result.likely.tiers[place]
+    moved = f"{human_bytes(tier.loaded_bytes)} loaded, {human_bytes(tier.stored_bytes)} stored"
+    return _percent(f"  of these {tier.name}", result.figure(share), moved)
 
 
 def _percent(name: str, figure: Interval, of: str) -> Sequence[Piece]:

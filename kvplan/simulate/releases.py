@@ -21,7 +21,8 @@ class Rules:
     (MambaManager.__init__ asserts otherwise since 0.33); offers_anew: whether a request that is looked up
     again offers all its chunks to the offloading connector anew
     (vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, get_num_new_matched_tokens: since
-    0.33)."""
+    0.33); shared_rank: whether chunks that a running request met have one rank in the connector's LRU
+    (vllm/v1/kv_offload/cpu/policies/lru.py: since 0.33)."""
 
     threshold_alone: bool = False
     align: bool = False
@@ -30,6 +31,7 @@ class Rules:
     renews: bool = True
     states_cached: bool = True
     offers_anew: bool = False
+    shared_rank: bool = False
 
 
 RULES = {
@@ -39,7 +41,9 @@ RULES = {
     "0.30": Rules(threshold_alone=True),
     "0.31": Rules(),
     "0.32": Rules(align=True),
-    "0.33": Rules(align=True, goes_on=True, renews=False, states_cached=False, offers_anew=True),
+    "0.33": Rules(
+        align=True, goes_on=True, renews=False, states_cached=False, offers_anew=True, shared_rank=True
+    ),
 }
 
 KNOWN = tuple(RULES)

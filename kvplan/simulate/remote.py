@@ -87,6 +87,9 @@ class RemoteScheduler(Scheduler):
         return 0 if alone else self.engine.threshold
 
     def schedule(self) -> Step:
+        if self.overlap and self.steady.count and self._presses():
+            self.steady.stepping = False
+            self._visit_all()
         step = super().schedule()
         prefills = self.remote.prefills
         if prefills:
@@ -94,6 +97,31 @@ class RemoteScheduler(Scheduler):
                 if ready:
                     prefills.pop(request, None)
         return step
+
+    def _presses(self) -> bool:
+        """Whether blocks might not suffice for all that run."""
+        threshold, block = self.threshold(), self.engine.block
+        more = sum(1 + max(0, self._wants(request, threshold)) // block for request in self.loose)
+        return self.steady.needed(1) + more > self.memory.pool.free
+
+    def _serve(self, step: Step, budget: int, threshold: int) -> int:
+        """With async scheduling a request that a step under way still writes is not preempted, for its blocks
+        would not be free at once: then nobody else is served (_request_blocks_can_be_freed)."""
+        if not self.overlap:
+            return super()._serve(step, budget, threshold)
+        place = 0
+        while place < len(self.loose) and budget:
+            request = self.loose[place]
+            place += 1
+            tokens = self._share(request, budget, threshold)
+            if not tokens:
+                continue
+            while not self.memory.extend(request, request.computed + tokens):
+                if self.running[-1].flight or self._preempt_last(step) is request:
+                    return budget
+            step.parts.append((request, tokens))
+            budget -= tokens
+        return budget
 
     def update(self, step: Step) -> list[tuple[Request, bool]]:
         made = super().update(step)
@@ -109,8 +137,8 @@ class RemoteScheduler(Scheduler):
 
 
 class RemoteAdmission(Admission):
-    """loading: requests that wait for their blocks; there: of these, whose blocks are there; prefills: requests
-    whose prompt is not done, in order of admission, those that load among them."""
+    """loading: requests that wait for their blocks; there: of these, whose blocks are there; prefills:
+    requests whose prompt is not done, in order of admission, those that load among them."""
 
     def __init__(self, scheduler: RemoteScheduler) -> None:
         super().__init__(scheduler)
@@ -178,7 +206,7 @@ class RemoteAdmission(Admission):
             if engine.reserve:
                 bar = max(bar, memory.needs(request.tokens, hit, True))
             if bar + spare > memory.pool.free:
-                self._note(request, budget, threshold, bar + spare)
+                self._note(request, budget, True, threshold, bar + spare)
                 return 0
             _adopt(memory, request, hit, computed)
             request.computed = computed
@@ -194,7 +222,7 @@ class RemoteAdmission(Admission):
         if engine.reserve:
             bar = max(bar, memory.needs(request.tokens, hit, True))
         if bar + spare > memory.pool.free:
-            self._note(request, budget, threshold, bar + spare)
+            self._note(request, budget, True, threshold, bar + spare)
             return 0
         memory.admit(request, hit, computed + tokens)
         request.computed = computed
@@ -212,7 +240,7 @@ class RemoteAdmission(Admission):
         whole = request.tokens if engine.reserve else request.computed + tokens
         bar = self.lacks(request, whole) + (self.spare if self.scheduler.running else 0)
         if bar > memory.pool.free:
-            self._note(request, budget, threshold, bar)
+            self._note(request, budget, True, threshold, bar)
             return 0
         fits = memory.extend(request, request.computed + tokens)
         assert fits, "fewer blocks are needed than are free"
@@ -259,7 +287,7 @@ class RemoteAdmission(Admission):
         was = self.blocked
         if was is None:  # all were passed over, and wait for what the connector says
             return _NEVER
-        if was.request.stale or not self._still(
+        if was.request.stale or not self.still(
             was.request, engine.batch - steady.count, scheduler.threshold()
         ):
             return 0

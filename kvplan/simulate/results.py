@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvplan.simulate.offload.connector import Counts
 
 COLUMNS = (
     "admitted_step", "admitted_ns", "first_token_ns", "finished_ns", "cached_tokens", "cached_again_tokens",
@@ -17,12 +21,14 @@ Row = tuple[int, int, int, int, int, int, int, int]
 
 class Answer:
     """columns: per request, -1 where it never came to it; times in ns. rows: one a step where they were asked
-    for, with STEP_COLUMNS. steps: that computed something; empty: scheduled without a token."""
+    for, with STEP_COLUMNS. steps: that computed something; empty: scheduled without a token; offloaded: what
+    tiers outside the GPU did, where there are any."""
 
     def __init__(self, count: int, rows: bool) -> None:
         self.columns: dict[str, list[int]] = {name: [-1] * count for name in COLUMNS[:5]}
         self.columns |= {name: [0] * count for name in COLUMNS[5:]}
         self.rows: list[Row] | None = [] if rows else None
+        self.offloaded: Counts | None = None
         self.steps = self.empty = self.tokens = self.preemptions = self.busy_ns = self.end_ns = 0
 
     def digest(self) -> str:

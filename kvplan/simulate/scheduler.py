@@ -392,7 +392,7 @@ class Scheduler:
                     memory.store(request, request.computed - request.ahead, memory.fresh)
             made.append((request, done))
             if done:
-                memory.let_go(request)
+                self.leave(request)
                 self.unfinished -= 1
                 self.gone = True
                 if request.running:
@@ -404,6 +404,10 @@ class Scheduler:
                 self.steady.join(request)
                 self.loose.remove(request)
         return made
+
+    def leave(self, request: Request) -> None:
+        """It has made its last token: its blocks are free."""
+        self.memory.let_go(request)
 
 
 def _order(request: Request) -> int:

@@ -9,19 +9,20 @@ from fractions import Fraction
 from kvplan.errors import KvplanError
 from kvplan.questions import kv_dtypes_to_compare
 from kvplan.simulate.settings import STATE
+from kvplan.simulation.disaggregated import Disaggregated
 from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target, percentile
 from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
-from kvplan.simulation.search import alone, replicas_needed, sustainable
+from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
 from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.units import SECOND
 
 AUTO = 0
 """Replicas: as many as the load needs."""
 _HALF = "fp8"
-_OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware")
+_OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dynamo")
 """Routers that are tried besides the one asked for; the best is shown."""
 
 
@@ -41,10 +42,11 @@ def simulate_load(
         raise KvplanError(
             "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
         )
-    rates, sampled = sustainable(served, load, target, router) if search or replicas == AUTO else (None, 0)
+    auto = replicas == AUTO and served.split is None
+    rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None
     count = replicas
-    if replicas == AUTO:
+    if auto:
         assert rates is not None
         needed = replicas_needed(served, load, target, router, rates)
         count = needed.likely or 1
@@ -52,7 +54,9 @@ def simulate_load(
     if rates is not None and not rates.value:
         share = alone(served, load, target) * 100
         beyond.append(f"even one at a time only {share:.1f} % of requests keep the target")
-    dealt = Dealt(load, count * served.pools, router)
+    if served.split is not None:
+        count = served.split.prefill + served.split.decode
+    dealt = on_replicas(served, load, count, router)
     runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
     engine = served.engine(LIKELY)
     result = SimulationResult(
@@ -61,16 +65,16 @@ def simulate_load(
         seconds=load.seconds, replicas=count, pools=served.pools, router=router, target=target,
         step_time=served.speeds.source,
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
-        sustainable=rates, sampled=sampled,
+        sustainable=rates, sampled=sampled, split=served.split,
         most_hits=most_hits(load, engine.hashed) if engine.caching else 0.0,
         notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length), *beyond),
     )  # fmt: skip
-    if not helps:
+    if not helps or served.split is not None:
         return result
     return replace(result, helps=tuple(_helps(served, load, result)))
 
 
-def _run(dealt: Dealt, served: Served, case: tuple[str, str], target: Target) -> Outcome:
+def _run(dealt: Dealt | Disaggregated, served: Served, case: tuple[str, str], target: Target) -> Outcome:
     return dealt.run(served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns)
 
 

@@ -11,7 +11,9 @@ from kvplan.files.traces.arrivals import read_arrivals
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.plans.question import start_of
+from kvplan.simulation.disaggregated import AskedSplit
 from kvplan.simulation.load import Load
+from kvplan.simulation.offloading import AskedOffload, asked_offload
 from kvplan.simulation.outcome import Target
 from kvplan.simulation.served import Served, Speeds, serve
 from kvplan.units import SECOND
@@ -19,13 +21,33 @@ from kvplan.units import SECOND
 DEFAULT_GOODPUT = Fraction(99, 100)
 
 
-def served_plan(plan: Plan, model: Model, *, speeds: Speeds | None = None, pool: str | None = None) -> Served:
-    """The plan's engine as it starts, with one scheduler for each of its pools of requests."""
+def served_plan(
+    plan: Plan, model: Model, *, speeds: Speeds | None = None, pool: str | None = None,
+    offload: AskedOffload | None = None, split: AskedSplit | None = None,
+) -> Served:  # fmt: skip
+    """The plan's engine as it starts, with one scheduler for each of its pools of requests. offload, split:
+    in place of the plan's own."""
+    fleet = plan.fleet
+    if split is None and fleet.prefill_replicas:
+        split = AskedSplit(fleet.prefill_replicas, fleet.decode_replicas, fleet.link or None)
     return serve(
         model, choose(plan.engine), start_of(plan), speeds=speeds,
         pool=pool if pool is not None else (SAFE if plan.require.pool == SAFE else None),
         gpus=plan.gpus_per_replica, pools=plan.pools_per_replica,
+        offload=offload if offload is not None else offload_said(plan), split=split,
     )  # fmt: skip
+
+
+def offload_said(plan: Plan) -> AskedOffload | None:
+    """The tiers of the plan's ``fleet.offload``, else vLLM's own flag of its ``serve`` for host memory."""
+    if plan.fleet.offload:
+        return asked_offload(plan.fleet.offload)
+    flags = dict(plan.serve)
+    size = flags.get("kv_offloading_size")
+    if not size:
+        return None
+    backend = str(flags.get("kv_offloading_backend") or "native")
+    return asked_offload(f"cpu:{size}GiB,backend={backend}")
 
 
 def trace_of(plan: Plan | None) -> tuple[str, str, tuple[str, ...] | None, int]:

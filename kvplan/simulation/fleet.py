@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, did_you_mean
 from kvplan.simulate import fleet
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace
 from kvplan.simulate.results import Answer
+from kvplan.simulate.scored import SCORED, scored
 from kvplan.simulate.settings import Engine, check
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Point, Target, counted
-from kvplan.simulation.together import side_by_side
+from kvplan.simulation.together import Joined, side_by_side
 from kvplan.simulation.watched import watched
 
 ROUND_ROBIN, PREFIX_HASH = "round-robin", "prefix-hash"
-ROUTERS = tuple(fleet.ROUTERS)
-LOOKING = ("least-loaded", "power-of-two", "cache-aware")
+ROUTERS = (*fleet.ROUTERS, *SCORED)
+LOOKING = ("least-loaded", "power-of-two", "cache-aware", *SCORED)
 """Routers that look at what is under way."""
 _BY_PREFIX = (PREFIX_HASH, "longest-match")
 """Requests of which no identity is known are dealt in turn by these: prompts are then taken to differ."""
@@ -38,8 +39,8 @@ class Dealt:
         if not 1 <= pools <= MOST_POOLS:
             raise KvplanError("bad-replicas", f"{pools} pools of requests", help=f"1 to {MOST_POOLS}")
         self.load, self.pools, self.router = load, pools, router
-        fleet.router(router, pools)
-        self.looks = router in LOOKING and pools > 1
+        router_of(router, pools)
+        self.looks = router.partition(":")[0] in LOOKING and pools > 1
         if self.looks:
             self.whole = load.trace()
             return
@@ -57,7 +58,7 @@ class Dealt:
         try:
             if self.looks:
                 self.whole.check()
-                pick = _Picks(self.load, fleet.router(self.router, self.pools))
+                pick = Picks(self.load, self.router, self.pools)
                 for replica in side_by_side(self.whole, self.pools, engine, clock, pick):
                     answers.append((replica.answer, replica.places))
                     used.append(replica.series())
@@ -69,8 +70,9 @@ class Dealt:
         except KvplanError as error:
             raise self._never(error) from None
         return counted(
-            self.load.arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used
-        )
+            self.load.arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used,
+            engine.offload,
+        )  # fmt: skip
 
     def _never(self, error: KvplanError) -> KvplanError:
         if error.code != "request-never-fits":
@@ -82,20 +84,47 @@ class Dealt:
         )
 
 
-class _Picks:
+class Picks:
     """A router's choices for the requests of a load."""
 
-    def __init__(self, load: Load, router: fleet.Router) -> None:
-        self.arrivals, self.wide, self.router = load.arrivals, load.wide, router
+    def __init__(self, load: Load, router: str, pools: int) -> None:
+        self.arrivals, self.wide = load.arrivals, load.wide
+        self.scored = scored(router, pools)
+        self.plain = None if self.scored is not None else fleet.router(router, pools)
+        if isinstance(self.plain, fleet.PrefixHash):
+            self.plain.first = max(1, HEAD // load.wide)
+        talks = isinstance(self.plain, fleet.Session)
+        self.keys: Sequence[Hashable] = sessions(load.arrivals, load.wide) if talks else ()
 
-    def __call__(self, place: int, loads: Sequence[int]) -> int:
-        return self.router.pick(prompt_of(self.arrivals[place], self.wide), loads)
+    def __call__(self, place: int, at_ns: int, replicas: Sequence[Joined]) -> int:
+        row = self.arrivals[place]
+        chain = prompt_of(row, self.wide)
+        if self.scored is not None:
+            return self.scored.choose(chain, row.prompt, self.wide, [one.state() for one in replicas])
+        assert self.plain is not None
+        key = self.keys[place] if self.keys else None
+        return self.plain.pick(chain, [one.load(at_ns) for one in replicas], key)
+
+
+def router_of(router: str, pools: int) -> None:
+    """Raises KvplanError(bad-router) where there is no such router, or it has no such weight."""
+    if scored(router, pools) is None:
+        name = router.partition(":")[0]
+        if name not in ROUTERS or name != router:
+            near = did_you_mean(name, ROUTERS)
+            raise KvplanError(
+                "bad-router", f"router {router!r} is unknown",
+                help=f"did you mean {near}?" if near else f"use one of {', '.join(ROUTERS)}",
+            )  # fmt: skip
+        fleet.router(router, pools)
 
 
 def deal(arrivals: Sequence[Arrival], pools: int, router: str, wide: int = 1) -> list[list[int]]:
     """The places of the requests that each pool gets, by a router that does not look at what is under way.
     Raises KvplanError(bad-router)."""
     found: list[list[int]] = [[] for _ in range(pools)]
+    if scored(router, pools) is not None:  # alone, or without time: nothing is to be weighed
+        router = ROUND_ROBIN
     picks = fleet.router(router, pools)
     if isinstance(picks, fleet.PrefixHash):
         picks.first = max(1, HEAD // wide)

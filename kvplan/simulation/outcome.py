@@ -8,6 +8,7 @@ from math import ceil
 
 from kvplan.record import record
 from kvplan.simulate.names import Arrival
+from kvplan.simulate.offload.settings import Offload
 from kvplan.simulate.results import Answer
 from kvplan.units import SECOND
 
@@ -31,9 +32,21 @@ class Target:
         return self.ttft_ns is not None or self.tpot_ns is not None
 
 
+@record()
+class TierUse:
+    """A tier outside the GPU: prompt tokens that it had at first admission, bytes moved to and from it."""
+
+    name: str
+    hits: int
+    stored_bytes: int
+    loaded_bytes: int
+
+
 @record(eq=False)
 class Outcome:
-    """Times in ns, sorted. hits: prompt tokens found in the cache at first admission; good: requests within
+    """Times in ns, sorted. hits: prompt tokens found in the cache or a tier at first admission; tiers: of
+    those outside the GPU, load_ns: how long their loads took together, loads: how many; transfers: prompts
+    that went from prefill to decode replicas, how long together, how many blocks; good: requests within
     the target; refused: prompts of max_model_len or more; used: of the pools' blocks, over time."""
 
     requests: int
@@ -55,6 +68,12 @@ class Outcome:
     blocks: int
     used: tuple[Point, ...]
     waits: tuple[int, ...]
+    tiers: tuple[TierUse, ...] = ()
+    loads: int = 0
+    load_ns: int = 0
+    transfers: int = 0
+    transfer_ns: int = 0
+    transferred_blocks: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -98,7 +117,7 @@ def percentile(values: Sequence[int], share: float) -> int:
 
 def counted(
     arrivals: Sequence[Arrival], answers: Sequence[tuple[Answer, Sequence[int]]], blocks: int, length: int,
-    target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
+    target: Target, frontend_ns: int, used: Sequence[Sequence[Point]], offload: Offload | None = None,
 ) -> Outcome:  # fmt: skip
     """What a run says. answers: of each pool, with the places in the trace of its requests; blocks: of all
     pools together; length: max_model_len."""
@@ -128,6 +147,21 @@ def counted(
             good += (target.ttft_ns is None or first <= target.ttft_ns) and (
                 target.tpot_ns is None or each <= target.tpot_ns
             )
+    counts = [answer.offloaded for answer, _ in answers if answer.offloaded is not None]
+    tiers = (
+        tuple(
+            TierUse(
+                tier.name,
+                sum(one.loaded[place] for one in counts),
+                sum(one.stored_blocks[place] for one in counts) * offload.block_bytes,
+                sum(one.loaded_blocks[place] for one in counts) * offload.block_bytes,
+            )
+            for place, tier in enumerate(offload.tiers)
+        )
+        if offload is not None
+        else ()
+    )
+    hits += sum(tier.hits for tier in tiers)
     waits.sort()
     span = waits[-1][0] - waits[0][0] if waits else 0
     return Outcome(
@@ -138,7 +172,8 @@ def counted(
         busy_ns=max((answer.busy_ns for answer, _ in answers), default=0),
         end_ns=max((answer.end_ns for answer, _ in answers), default=0),
         steps=sum(answer.steps for answer, _ in answers), blocks=blocks, used=together(used),
-        waits=tuple(sorted(wait for _, wait in waits)),
+        waits=tuple(sorted(wait for _, wait in waits)), tiers=tiers,
+        loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION
+from kvplan.simulation.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
 
@@ -61,8 +62,8 @@ class ReplicasNeeded:
 class SimulationResult:
     """runs: one for each pool and speed, the likely one first, with their names. needed: where replicas were
     asked for. sustainable: requests/s of one replica. most_hits: the share of prompt tokens that a cache
-    without limit would have had. missed: what of a plan's ``require`` does not
-    hold. pool_blocks: of one scheduler, by pool."""
+    without limit would have had. split: replicas that prefill and that decode. missed: what of a plan's
+    ``require`` does not hold. pool_blocks: of one scheduler, by pool."""
 
     model: str
     engine: str
@@ -84,6 +85,7 @@ class SimulationResult:
     sustainable: Rates | None = None
     sampled: int = 0
     most_hits: float = 0.0
+    split: Split | None = None
     helps: tuple[Help, ...] = ()
     notes: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

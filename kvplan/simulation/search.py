@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from kvplan.simulation.fleet import Dealt
+from kvplan.simulation.disaggregated import Disaggregated
+from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target, percentile
 from kvplan.simulation.results import Rates, ReplicasNeeded
@@ -23,6 +24,16 @@ _TRIES = 12
 MOST_REPLICAS = 1024
 
 
+def on_replicas(
+    served: Served, load: Load, replicas: int, router: str, *, alone: bool = False
+) -> Dealt | Disaggregated:
+    """A load on so many replicas; alone: on one of a replica's pools. Where prompts and answers are made on
+    replicas of their own, these are as many as was said."""
+    if served.split is not None:
+        return Disaggregated(load, served.split, router)
+    return Dealt(load, 1 if alone else replicas * served.pools, router)
+
+
 def sustainable(served: Served, load: Load, target: Target, router: str) -> tuple[Rates, int]:
     """Requests/s that one replica keeps the target at, and by how many requests that was found."""
     sample = load.first(SAMPLE)
@@ -33,7 +44,7 @@ def sustainable(served: Served, load: Load, target: Target, router: str) -> tupl
         tried = _Tried(served, sample, target, router, pool, speed)
         rate = highest(tried.holds, guess)
         short = short or (not found and tried.short_at is not None and tried.short_at <= rate * 2)
-        found.append(rate * served.pools)
+        found.append(rate * (1 if served.split is not None else served.pools))
         guess = rate or guess
     return Rates(found[0], min(found), max(found), short), len(sample.arrivals)
 
@@ -50,7 +61,7 @@ class _Tried:
 
     def holds(self, rate: float) -> bool:
         asked = self.sample.at_rate(rate)
-        dealt = Dealt(asked, 1, self.router)
+        dealt = on_replicas(self.served, asked, 1, self.router, alone=True)
         run = dealt.run(self.engine, self.clock, self.target, self.served.speeds.frontend_ns)
         keeps = run.keeps(self.target)
         if keeps and asked.seconds * SECOND < LASTING * percentile(run.latency, 0.5):
@@ -63,7 +74,11 @@ def alone(served: Served, load: Load, target: Target) -> float:
     """The share of requests that keep the target one at a time, with the likely pool and speed."""
     sample = load.first(SAMPLE).at_rate(_LEAST)
     engine, clock = served.engine(LIKELY), served.speeds.clock(LIKELY)
-    return Dealt(sample, 1).run(engine, clock, target, served.speeds.frontend_ns).goodput
+    return (
+        on_replicas(served, sample, 1, ROUND_ROBIN, alone=True)
+        .run(engine, clock, target, served.speeds.frontend_ns)
+        .goodput
+    )
 
 
 def highest(holds: Callable[[float], bool], guess: float) -> float:
@@ -107,7 +122,7 @@ def replicas_needed(served: Served, load: Load, target: Target, router: str, rat
         engine, clock = served.engine(pool), served.speeds.clock(speed)
 
         def keeps(replicas: int) -> bool:
-            dealt = Dealt(load, replicas * served.pools, router)
+            dealt = on_replicas(served, load, replicas, router)
             return dealt.run(engine, clock, target, served.speeds.frontend_ns).keeps(target)
 
         first = number = min(MOST_REPLICAS, max(1, ceil(load.rate / rate)))

@@ -24,6 +24,8 @@ from kvplan.settings import Settings
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.releases import KNOWN
 from kvplan.simulate.settings import Engine, Group
+from kvplan.simulation.disaggregated import AskedSplit, Split, split_of
+from kvplan.simulation.offloading import AskedOffload, offload_of
 from kvplan.units import SECOND
 
 LIKELY, SAFE = "likely", "safe"
@@ -48,7 +50,8 @@ class Speeds:
 @record(eq=False)
 class Served:
     """engines: of each pool (`LIKELY`, `SAFE`) what the simulated scheduler is set to; pools: schedulers of
-    one replica (data-parallel ranks have one each); gpus: of one replica; notes: what was assumed."""
+    one replica (data-parallel ranks have one each); gpus: of one replica; notes: what was assumed; offload:
+    tiers as they were asked for; split: of replicas that prefill and that decode."""
 
     model: Model
     choice: Choice
@@ -59,6 +62,8 @@ class Served:
     pools: int = 1
     gpus: int = 1
     notes: tuple[str, ...] = ()
+    offload: AskedOffload | None = None
+    split: Split | None = None
 
     def engine(self, pool: str) -> Engine:
         return dict(self.engines).get(pool, self.engines[0][1])
@@ -75,8 +80,10 @@ class Served:
 def serve(
     model: Model, choice: Choice, settings: Settings, *, speeds: Speeds | None = None,
     pool: str | None = None, gpus: int | None = None, pools: int | None = None,
+    offload: AskedOffload | None = None, split: AskedSplit | None = None,
 ) -> Served:  # fmt: skip
-    """What is simulated. speeds: a step time of the user's own; pool: only the likely or only the safe one.
+    """What is simulated. speeds: a step time of the user's own; pool: only the likely or only the safe one;
+    offload: tiers outside the GPU; split: replicas that prefill and replicas that decode.
 
     Raises KvplanError: not-simulated, no-pool, and what sizes and speeds raise.
     """
@@ -94,25 +101,44 @@ def serve(
     assert result is not None
     facts: Scheduling = part.scheduling(model, asked, choice.version)
     release = release_of(facts.release, notes)
+    if speeds is None:
+        speeds = speeds_of(model, choice, asked, facts)
     engines: list[tuple[str, Engine]] = []
+    results = {LIKELY: result}
     if pool != SAFE:
         engines.append((LIKELY, engine_of(facts, result, release)))
     if pool != LIKELY and result.budget is not None:
         safe = _sized(model, replace(choice, pool=SAFE), asked, required=pool == SAFE)
         if safe is not None:
             engines.append((SAFE, engine_of(facts, safe, release)))
+            results[SAFE] = safe
         else:
             notes.append("with the safe pool it would not start: only the likely one is simulated")
     if not engines:
         engines.append((LIKELY, engine_of(facts, result, release)))
+    if offload is not None:
+        said: list[str] = []
+        engines = [
+            (
+                name,
+                replace(
+                    one,
+                    offload=offload_of(
+                        offload, results[name], settings, speeds.clock(LIKELY), one.block, said
+                    ),
+                ),
+            )
+            for name, one in engines
+        ]
+        notes += dict.fromkeys(said)
     notes += [f"warning: {choice.warning}"] if choice.warning else []
+    parted = None if split is None else split_of(split, result, settings, notes)
     ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
     return Served(
-        model, choice, settings, result, tuple(engines),
-        speeds if speeds is not None else speeds_of(model, choice, asked, facts),
+        model, choice, settings, result, tuple(engines), speeds,
         settings.data_parallel_size if pools is None else pools,
         ranks if gpus is None else gpus,
-        tuple(notes),
+        tuple(notes), offload, parted,
     )  # fmt: skip
 
 

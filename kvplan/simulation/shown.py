@@ -97,6 +97,37 @@ class InUse:
 
 
 @record()
+class ShownTier:
+    """A tier outside the GPU, in the likely run."""
+
+    name: str
+    hit_rate: Share
+    """of prompt tokens, beyond what the GPU had"""
+    stored_bytes: int
+    loaded_bytes: int
+
+
+@record()
+class Tiers:
+    tiers: tuple[ShownTier, ...]
+    loads: int
+    mean_load_seconds: Seconds
+    """how long a request waited for its prefix"""
+
+
+@record()
+class ShownSplit:
+    """Replicas that prefill and that decode, in the likely run."""
+
+    prefill_replicas: int
+    decode_replicas: int
+    transfers: int
+    mean_transfer_seconds: Seconds
+    """from taking blocks until they are there, waiting for the link included"""
+    transferred_blocks: int
+
+
+@record()
 class Run:
     pool: Pool
     speed: Speed
@@ -147,6 +178,10 @@ class Simulation:
     tpot_seconds: Percentiles
     latency_seconds: Percentiles
     kv_in_use: InUse
+    offload: Tiers | None
+    """tiers outside the GPU, where they were asked for; their hits are part of hit_rate"""
+    disaggregated: ShownSplit | None
+    """where prompts and answers are made on replicas of their own"""
     saturated_runs: int
     runs: tuple[Run, ...]
     helps: tuple[Help, ...]
@@ -193,12 +228,36 @@ def shown(result: SimulationResult) -> Simulation:
         tpot_seconds=_percentiles(result.tpot),
         latency_seconds=_percentiles(result.latency),
         kv_in_use=InUse(likely.peak, likely.blocks, result.kv_in_use()),
+        offload=_tiers(likely),
+        disaggregated=_split(result),
         saturated_runs=result.saturated_runs,
         runs=tuple(_run(pool, speed, run) for (pool, speed), run in result.runs),
         helps=result.helps,
         missed=result.missed,
         notes=result.notes,
     )
+
+
+def _tiers(run: Outcome) -> Tiers | None:
+    if not run.tiers:
+        return None
+    whole = run.served_prompt_tokens or 1
+    return Tiers(
+        tuple(
+            ShownTier(tier.name, tier.hits / whole, tier.stored_bytes, tier.loaded_bytes)
+            for tier in run.tiers
+        ),
+        run.loads,
+        run.load_ns / SECOND / (run.loads or 1),
+    )
+
+
+def _split(result: SimulationResult) -> ShownSplit | None:
+    split, run = result.split, result.likely
+    if split is None:
+        return None
+    mean = run.transfer_ns / SECOND / (run.transfers or 1)
+    return ShownSplit(split.prefill, split.decode, run.transfers, mean, run.transferred_blocks)
 
 
 def _percentiles(of: Callable[[float], Interval]) -> Percentiles:

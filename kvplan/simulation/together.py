@@ -13,16 +13,18 @@ from collections.abc import Callable, Sequence
 
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
+from kvplan.simulate.offload.replica import Offloaded
 from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Trace
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import COLUMNS, Answer
 from kvplan.simulate.scheduler import Step
+from kvplan.simulate.scored import State
 from kvplan.simulate.settings import Engine
 from kvplan.simulation.watched import Watched
 
-Pick = Callable[[int, Sequence[int]], int]
-"""Which replica serves a request, by its place in the trace and how many are under way at each replica."""
+Pick = Callable[[int, int, "Sequence[Joined]"], int]
+"""Which replica serves a request, by its place in the trace, its time and the replicas."""
 _BEYOND = 1 << 62
 
 
@@ -36,6 +38,8 @@ class Joined(Watched):
         self.answer = Answer(0, False)
         self.places: list[int] = []
         self.under_way = 0
+        self.unmade: deque[tuple[int, int]] = deque()
+        self.prompts = 0
         self.ended: deque[tuple[int, int]] = deque()
 
     def give(self, place: int) -> None:
@@ -44,6 +48,9 @@ class Joined(Watched):
         self.given.append(row)
         self.places.append(place)
         self.under_way += row.prompt < self.engine.length  # longer ones are refused at once
+        if row.prompt < self.engine.length:
+            self.unmade.append((len(self.places) - 1, row.prompt))
+            self.prompts += row.prompt
         for number, name in enumerate(COLUMNS):
             self.answer.columns[name].append(-1 if number < 5 else 0)
 
@@ -52,6 +59,18 @@ class Joined(Watched):
         while self.ended and self.ended[0][0] <= at_ns:
             self.under_way -= self.ended.popleft()[1]
         return self.under_way
+
+    def state(self) -> State:
+        """What a router sees of it now."""
+        made, unmade = self.answer.columns["first_token_ns"], self.unmade
+        while unmade and made[unmade[0][0]] >= 0:
+            self.prompts -= unmade.popleft()[1]
+        under_way = [one for one in self.scheduler.loose if one.computed < one.prompt]
+        prefill = max(0, self.prompts - sum(one.computed for one in under_way))
+        queued = max(0, self.prompts - sum(one.prompt for one in under_way))
+        block, used = self.engine.block, self.engine.blocks - self.scheduler.memory.pool.free
+        waiting = len(self.scheduler.waiting) + len(self.given) - self.coming
+        return State(waiting, used, self.engine.blocks, prefill, queued // block, block)
 
     def request(self, number: int, row: Arrival) -> Request:
         made = super().request(self.places[number], row)
@@ -66,13 +85,18 @@ class Joined(Watched):
             self.ended.append((self.now, ended))
 
 
+class JoinedOffloaded(Joined, Offloaded):
+    """One that offloads."""
+
+
 def side_by_side(trace: Trace, replicas: int, engine: Engine, clock: Clock, pick: Pick) -> list[Joined]:
     """The replicas once all is served. Raises KvplanError where a request can never be admitted."""
-    fleet = [Joined(trace, engine, clock) for _ in range(replicas)]
+    kind = Joined if engine.offload is None else JoinedOffloaded
+    fleet = [kind(trace, engine, clock) for _ in range(replicas)]
     for place, row in enumerate(trace.arrivals):
         for number in range(replicas):
             _advance(fleet, number, row.at_ns)
-        fleet[pick(place, [one.load(row.at_ns) for one in fleet])].give(place)
+        fleet[pick(place, row.at_ns, fleet)].give(place)
     for number in range(replicas):
         _advance(fleet, number, _BEYOND)
     return fleet

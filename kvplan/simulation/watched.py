@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.simulate.clock import Clock
+from kvplan.simulate.offload.replica import Offloaded
 from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Replica, Trace
 from kvplan.simulate.results import Answer
@@ -37,10 +38,15 @@ class Watched(Replica):
         return [*self.used, (self.now, 0)]
 
 
+class WatchedOffloaded(Watched, Offloaded):
+    """One that offloads."""
+
+
 def watched(trace: Trace, engine: Engine, clock: Clock) -> tuple[Answer, list[Point]]:
     """`kvplan.simulate.simulate`, and the blocks in use over time."""
+    kind = Watched if engine.offload is None else WatchedOffloaded
     try:
-        replica = Watched(trace, engine, clock)
+        replica = kind(trace, engine, clock)
         return replica.run(), replica.series()
     except ApartError:
         replica = Watched(trace, engine, clock, merged=False)

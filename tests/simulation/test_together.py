@@ -16,7 +16,7 @@ from kvplan.simulation.fleet import LOOKING, ROUTERS, Dealt, deal, sessions
 from kvplan.simulation.generate import Asked, generated
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target
-from kvplan.simulation.together import side_by_side
+from kvplan.simulation.together import Joined, side_by_side
 from scripts.check_scheduler import engine_of, trace_of
 from scripts.scheduler_scenarios import scenario
 
@@ -31,6 +31,10 @@ def _asked(seed: int) -> tuple[Trace, Engine, StepTime]:
     return trace_of(asked["trace"], Path()), engine_of(asked["engine"]), StepTime(**asked["step"])
 
 
+def _in_turn(place: int, at_ns: int, served: Sequence[Joined]) -> int:
+    return place % len(served)
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 4))
 def test_side_by_side_without_looking_is_each_alone(seed: int, replicas: int) -> None:
@@ -41,9 +45,9 @@ def test_side_by_side_without_looking_is_each_alone(seed: int, replicas: int) ->
         alone = [simulate(Trace(rows, trace.wide), engine, clock) for rows in mine]
     except KvplanError:
         with pytest.raises(KvplanError):
-            side_by_side(trace, replicas, engine, clock, lambda place, loads: place % replicas)
+            side_by_side(trace, replicas, engine, clock, _in_turn)
         return
-    together = side_by_side(trace, replicas, engine, clock, lambda place, loads: place % replicas)
+    together = side_by_side(trace, replicas, engine, clock, _in_turn)
     for answer, one in zip(alone, together):
         assert one.answer.columns == answer.columns
         assert one.answer.end_ns == answer.end_ns
@@ -56,8 +60,9 @@ def test_a_router_is_shown_what_is_under_way(seed: int, replicas: int) -> None:
     trace, engine, clock = _asked(seed)
     least, shown, sent = router("least-loaded", replicas), [], []
 
-    def pick(place: int, loads: Sequence[int]) -> int:
-        shown.append(list(loads))
+    def pick(place: int, at_ns: int, served: Sequence[Joined]) -> int:
+        loads = [one.load(at_ns) for one in served]
+        shown.append(loads)
         sent.append(least.pick([], loads))
         return sent[-1]
 

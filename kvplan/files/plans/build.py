@@ -12,6 +12,7 @@ from kvplan.errors import KvplanError, Mark
 from kvplan.files.gpus.find import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.files.plans.schema import (
     EvidenceEntry,
+    FleetEntry,
     RequireEntry,
 )
 from kvplan.files.plans.values import MOST_GPUS
@@ -24,6 +25,7 @@ from kvplan.plans.plan import (
     DEFAULT_MAX_AGE_DAYS,
     DEFAULT_TOLERANCE,
     Evidence,
+    FleetPlan,
     Plan,
     Requirements,
 )
@@ -65,6 +67,7 @@ class Builder(WorkloadParts):
             serve=tuple((flag, kept(value)) for flag, value in file.serve.items()),
             workload=workload,
             require=require,
+            fleet=self.fleet(file.fleet),
             quality=file.quality,
             tolerance=DEFAULT_TOLERANCE if file.tolerance is None else file.tolerance,
             price_per_gpu_hour=file.price_per_gpu_hour,
@@ -173,6 +176,22 @@ class Builder(WorkloadParts):
             self.used += [str(config), str(path / "hf_quant_config.json")]
         self.used.append(str(path))
         return str(path)
+
+    def fleet(self, entry: FleetEntry | None) -> FleetPlan:
+        if entry is None:
+            return FleetPlan()
+        if (entry.prefill_replicas is None) != (entry.decode_replicas is None):
+            has, lacks = "prefill_replicas", "decode_replicas"
+            if entry.prefill_replicas is None:
+                has, lacks = lacks, has
+            self.missing(f"fleet.{lacks}", ("fleet", has))
+        return FleetPlan(
+            router=entry.router or FleetPlan().router,
+            offload=entry.offload or "",
+            prefill_replicas=entry.prefill_replicas or 0,
+            decode_replicas=entry.decode_replicas or 0,
+            link=entry.link or 0,
+        )
 
     def require(self, entry: RequireEntry, workload: Workload | None) -> Requirements:
         tokens = entry.tokens

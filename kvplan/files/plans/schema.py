@@ -143,6 +143,16 @@ class RequireEntry(Strict):
     )
 
 
+class FleetEntry(Strict):
+    """How a simulation serves the replicas."""
+
+    router: Text | None = Field(default=None, description="round-robin, cache-aware, llm-d, dynamo …")
+    offload: Text | None = Field(default=None, description="tiers outside the GPU: cpu:64GiB,nvme:2TiB")
+    prefill_replicas: GpuCount | None = Field(default=None, description="replicas that compute prompts")
+    decode_replicas: GpuCount | None = Field(default=None, description="replicas that make answers")
+    link: Size = Field(default=None, description="bytes a second between them, one direction: 50GB")
+
+
 class EvidenceEntry(Strict):
     """A validation receipt of this plan."""
 
@@ -176,6 +186,7 @@ class PlanFile(Strict):
     serve: Flags = Field(default={}, description="the engine's own flags, with underscores")
     workload: WorkloadEntry | None = None
     require: RequireEntry = RequireEntry()
+    fleet: FleetEntry | None = Field(default=None, description="for simulations of the workload's trace")
     quality: Literal[QUALITIES] = Field(  # type: ignore[valid-type]
         default="safe", description="which KV formats are good enough"
     )

@@ -1,17 +1,20 @@
 """What an offloading connector decides: which prefix a request loads, which chunks are stored, and when.
 
 vllm-project/vllm 0.32, 0.33
-vllm/distributed/kv_transfer/kv_connector/v1/offloading/{scheduler,worker}.py (one group of full attention):
+vllm/distributed/kv_transfer/kv_connector/v1/offloading/{scheduler,worker}.py (one group of full
+attention):
 
-    stored    whole chunks of a prompt as they are computed, all that the tier has not, from the first on; what
-              was loaded is not offered again. One transfer a request and step, begun when the step has ended
+    stored    whole chunks of a prompt as they are computed, all that the tier has not, from the first on;
+              what was loaded is not offered again. One transfer a request and step, begun when the step ends
     loaded    the longest row of whole chunks beyond the prefix cache, if it is a chunk or more; while one of
               them is being written, or loaded by another, the request is passed over and asks again
     links     one transfer after another in each direction, both directions at once (cpu/gpu_worker.py)
     preempted a request's stores are waited for before the next step (jobs_to_flush), and it is looked at
               again once they are known to be over
 
-Not in it: a step that waits because blocks of an ended request are taken again while they are still stored.
+    ended     so are its stores where another request finds its blocks
+
+Not in it: a step that waits because blocks of an ended request are evicted while they are still stored.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvplan.simulate.names import Segment
+from kvplan.simulate.offload.policies import Met
 from kvplan.simulate.offload.settings import Offload
-from kvplan.simulate.offload.store import HIT, MISS, PENDING, Met, Store
+from kvplan.simulate.offload.store import HIT, MISS, PENDING, Store
+from kvplan.simulate.releases import Rules
 from kvplan.simulate.request import Request
 
 _PLACES = 24
@@ -31,14 +36,16 @@ _STORED, _LOADED, _CASCADED, _PROMOTED = range(4)
 
 
 class Kept:
-    """One request's: its chunks' keys, the next to be stored, transfers under way, when its stores end."""
+    """One request's: its chunks' keys, the next to be stored, transfers under way, stores under way (when
+    they end, what they store), whether it was ever served."""
 
-    __slots__ = ("from_behind", "jobs", "keys", "met", "next", "request", "stores_end")
+    __slots__ = ("from_behind", "jobs", "keys", "met", "next", "request", "served", "stores")
 
     def __init__(self, request: Request, keys: list[int]) -> None:
         self.request, self.keys = request, keys
-        self.next = self.jobs = self.stores_end = 0
-        self.met = Met()
+        self.next = self.jobs = 0
+        self.stores: list[tuple[int, list[int]]] = []
+        self.met, self.served = Met(), False
         self.from_behind: dict[int, int] = {}
 
 
@@ -54,8 +61,9 @@ class Moved(NamedTuple):
 
 
 class Counts:
-    """loaded: tokens of each tier that requests had loaded at their first admission; moved: blocks stored to
-    and loaded from each tier; waits: requests that waited for a load, and their ns together."""
+    """loaded: tokens of each tier that requests loaded when they were first admitted; stored_blocks,
+    loaded_blocks: GPU blocks moved to and from each tier; loads: of requests, load_ns: how long they took
+    together; left_out: hits that were computed because that was quicker."""
 
     def __init__(self, tiers: int) -> None:
         self.loaded = [0] * tiers
@@ -67,11 +75,11 @@ class Counts:
 class Offloading:
     """The connector of one engine. there: takes requests whose blocks have arrived."""
 
-    def __init__(self, offload: Offload, block: int, anew: bool) -> None:
-        self.offload, self.block, self.anew = offload, block, anew
+    def __init__(self, offload: Offload, block: int, rules: Rules) -> None:
+        self.offload, self.block, self.anew = offload, block, rules.offers_anew
         self.within, self.version = offload.within, 0
         self.chunk, self.wide = offload.chunk, offload.chunk // block
-        self.store = Store(offload)
+        self.store = Store(offload, rules.shared_rank)
         self.requests: dict[Request, Kept] = {}
         self.ended: list[Request] = []
         self.loading: set[int] = set()
@@ -80,7 +88,8 @@ class Offloading:
         self.moves = 0
         self.out_free = [0] * len(offload.tiers)
         self.in_free = [0] * len(offload.tiers)
-        self.flushed: list[Kept] = []
+        self.waits_for = 0
+        self.fenced: dict[int, int] = {}
         self.counts = Counts(len(offload.tiers))
         self.now = 0
 
@@ -139,19 +148,17 @@ class Offloading:
     def _load_ns(self, tokens: int) -> int:
         """How long a load lasts that began now, with those before it on the link."""
         tier = self.offload.tiers[0]
-        return (
-            max(0, self.in_free[0] - self.now) + tier.latency_ns + tier.load_ns * -(-tokens // self.block)
-        )
+        return max(0, self.in_free[0] - self.now) + tier.latency_ns + tier.load_ns * -(-tokens // self.block)
 
     def begin(self, request: Request, local: int, tokens: int) -> None:
         kept, chunk = self.requests[request], self.chunk
         start, stop = local // chunk, -(-(local + tokens) // chunk)
         keys = kept.keys[start:stop]
         self.store.load(keys, range(start, stop), kept.met)
-        for place in range(start, stop):
+        for place in range(start, stop) if not kept.served else ():
             here = min(local + tokens, (place + 1) * chunk) - max(local, place * chunk)
             self.counts.loaded[kept.from_behind.get(kept.keys[place], 0)] += here
-        kept.next = stop
+        kept.next, kept.served = stop, True
         kept.jobs += 1
         if not self.within:
             self.loading.update(keys)
@@ -163,23 +170,28 @@ class Offloading:
         return self.offload.answers or kept.next < request.prompt // self.chunk
 
     def preempted(self, request: Request) -> None:
-        kept = self.requests[request]
-        if kept.jobs:
-            self.flushed.append(kept)
+        for ends, _ in self.requests[request].stores:
+            self.waits_for = max(self.waits_for, ends)
 
     def left(self, request: Request) -> None:
         self.ended.append(request)
+        for ends, keys in self.requests[request].stores:
+            self.fenced.update(dict.fromkeys(keys, ends))
 
     # --- time ---
 
-    def starts_after(self) -> int:
-        """Not before this may a step start: stores of preempted requests are waited for."""
-        return max((kept.stores_end for kept in self.flushed), default=0)
+    def starts_after(self, admitted: Sequence[tuple[Request, int]]) -> int:
+        """Not before this may a step start: stores of preempted requests are waited for, and those of ended
+        ones whose blocks an admitted request has found."""
+        found, self.waits_for = self.waits_for, 0
+        for request, hit in admitted if self.fenced else ():
+            for key in self.requests[request].keys[: -(-hit // self.chunk)]:
+                found = max(found, self.fenced.get(key, 0))
+        return found
 
     def scheduled(self, parts: Sequence[tuple[Request, int]], starts: int, ends: int) -> int:
         """A step was scheduled: its loads begin with it, what it fills is stored when it has ended. The time
         that the step itself waits for loads."""
-        self.flushed.clear()
         waits = 0
         tier = self.offload.tiers[0]
         for kept, keys, blocks in self.loads:
@@ -219,6 +231,7 @@ class Offloading:
     def _keep(self, request: Request, tokens: int, ends: int) -> None:
         """Store what of ``tokens`` tokens is new."""
         kept = self.requests[request]
+        kept.served = True
         chunks = (
             min(tokens, request.tokens if self.offload.answers else request.prompt, request.tokens)
             // self.chunk
@@ -235,7 +248,8 @@ class Offloading:
         self.version += 1
         tier, blocks = self.offload.tiers[0], len(wanted) * self.wide
         at = max(ends, self.out_free[0]) + tier.latency_ns + tier.store_ns * blocks
-        self.out_free[0] = kept.stores_end = at
+        self.out_free[0] = at
+        kept.stores.append((at, wanted))
         self.counts.stored_blocks[0] += blocks
         kept.jobs += 1
         self._move(at, _STORED, kept, wanted, 0)
@@ -256,8 +270,12 @@ class Offloading:
             at, _, kind, kept, keys, tier = heapq.heappop(moving)
             self.version += 1
             if kind == _STORED:
+                assert kept is not None
                 store.written(keys)
                 self._cascade(keys, at)
+                kept.stores.pop(0)
+                for key in keys if self.fenced else ():
+                    self.fenced.pop(key, None)
             elif kind == _LOADED:
                 assert kept is not None
                 store.release(keys)
@@ -270,9 +288,10 @@ class Offloading:
                 store.behind[tier].use(keys)
             if kept is not None and kind in (_STORED, _LOADED):
                 kept.jobs -= 1
-                if not kept.jobs and kept.request.tokens >= kept.request.end and not kept.request.held:
-                    if kept.request not in self.ended:
-                        self.requests.pop(kept.request, None)
+                request = kept.request
+                ended = request.tokens >= request.end and not request.held and request not in self.ended
+                if ended and not kept.jobs:
+                    self.requests.pop(request, None)
 
     def _cascade(self, keys: Sequence[int], at: int) -> None:
         """On to the tiers behind."""

@@ -6,22 +6,37 @@ is being written, else transfers that read it; only a chunk with none can be evi
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 WRITING = -1
-Kept = "OrderedDict[int, int]"
+
+
+class Met:
+    """Keys that one request met (_RequestCacheAccess), by their place in its prompt; rank: of `SharedLru`."""
+
+    __slots__ = ("places", "rank", "reused", "stored", "wanted")
+
+    def __init__(self) -> None:
+        self.places: dict[int, int] = {}
+        self.stored: set[int] = set()
+        self.reused: set[int] = set()
+        self.wanted: set[int] = set()
+        self.rank = 0
 
 
 class Policy(Protocol):
     """``get``: a chunk's references, None where it is not there. ``missed``: keys that a request is about to
-    store; ``finished``: keys that a request met, the last first, with those that it only stored and those
-    that it reused; ``evict``: so many keys, or None where they cannot be had."""
+    store; ``met``: keys that it meets for the first time; ``finished``: keys that a request met, the last
+    first, with those that it only stored and those that it reused; ``evict``: so many keys, or None where
+    they cannot be had."""
 
     def get(self, key: int) -> int | None: ...
     def set(self, key: int, references: int) -> None: ...
-    def insert(self, key: int) -> None: ...
+    def insert(self, key: int, place: int, met: Met) -> None: ...
+    def met(self, keys: Sequence[int], met: Met) -> None: ...
     def missed(self, keys: Sequence[int]) -> None: ...
     def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None: ...
     def evict(self, count: int, kept: Collection[int]) -> list[int] | None: ...
@@ -37,8 +52,11 @@ class Lru:
     def set(self, key: int, references: int) -> None:
         self.chunks[key] = references
 
-    def insert(self, key: int) -> None:
+    def insert(self, key: int, place: int, met: Met) -> None:
         self.chunks[key] = WRITING
+
+    def met(self, keys: Sequence[int], met: Met) -> None:
+        """Nothing: what a request met counts when it ends."""
 
     def missed(self, keys: Sequence[int]) -> None:
         """Nothing: they are not there."""
@@ -63,6 +81,76 @@ class Lru:
         return found
 
 
+class SharedLru:
+    """Since 0.33: what a request meets while it runs has one rank, its last chunk before its first; when it
+    ends each chunk has a rank of its own."""
+
+    def __init__(self, size: int) -> None:
+        self.chunks: dict[int, int] = {}
+        self.ranks: dict[int, tuple[int, int]] = {}
+        self.heap: list[tuple[tuple[int, int], int]] = []
+        self.next = 0
+        self.get = self.chunks.get
+
+    def set(self, key: int, references: int) -> None:
+        self.chunks[key] = references
+
+    def _ranked(self, key: int, rank: tuple[int, int]) -> None:
+        self.ranks[key] = rank
+        heapq.heappush(self.heap, (rank, key))
+
+    def _rank_of(self, met: Met) -> int:
+        if not met.rank:
+            self.next += 1
+            met.rank = self.next
+        return met.rank
+
+    def insert(self, key: int, place: int, met: Met) -> None:
+        self.chunks[key] = WRITING
+        self._ranked(key, (self._rank_of(met), -place))
+
+    def met(self, keys: Sequence[int], met: Met) -> None:
+        own = self._rank_of(met)
+        for key in keys:
+            rank = own, -met.places[key]
+            if key in self.chunks and self.ranks[key] < rank:
+                self._ranked(key, rank)
+
+    def missed(self, keys: Sequence[int]) -> None:
+        """Nothing: they are not there."""
+
+    def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None:
+        for key in keys:
+            if key in self.chunks:
+                self.next += 1
+                self._ranked(key, (self.next, 0))
+        if len(self.heap) > 4 * len(self.chunks) + 64:
+            self.heap = [(rank, key) for key, rank in self.ranks.items()]
+            heapq.heapify(self.heap)
+
+    def evict(self, count: int, kept: Collection[int]) -> list[int] | None:
+        found: list[tuple[tuple[int, int], int]] = []
+        passed: list[tuple[tuple[int, int], int]] = []
+        taken: set[int] = set()
+        while self.heap and len(found) < count:
+            entry = heapq.heappop(self.heap)
+            rank, key = entry
+            if self.ranks.get(key) != rank or key in taken:
+                continue
+            if self.chunks[key] or key in kept:
+                passed.append(entry)
+            else:
+                found.append(entry)
+                taken.add(key)
+        for entry in passed if len(found) == count else (*passed, *found):
+            heapq.heappush(self.heap, entry)
+        if len(found) < count:
+            return None
+        for key in taken:
+            del self.chunks[key], self.ranks[key]
+        return [key for _, key in found]
+
+
 class Arc:
     """Adaptive: chunks met once (t1) and again (t2), with ghosts of both (b1, b2) that move ``target``, the
     chunks that t1 should have."""
@@ -81,7 +169,10 @@ class Arc:
     def set(self, key: int, references: int) -> None:
         (self.t1 if key in self.t1 else self.t2)[key] = references
 
-    def insert(self, key: int) -> None:
+    def met(self, keys: Sequence[int], met: Met) -> None:
+        """Nothing: what a request met counts when it ends."""
+
+    def insert(self, key: int, place: int, met: Met) -> None:
         self.t1[key] = WRITING
         self.b1.pop(key, None)
         self.b2.pop(key, None)

@@ -25,10 +25,14 @@ class Offloaded(Replica):
         super().__init__(trace, engine, time, jump=jump, rows=rows, merged=merged)
         offload = engine.offload
         assert offload is not None
-        self.offloading = Offloading(offload, engine.block, engine.rules.offers_anew)
+        self.offloading = Offloading(offload, engine.block, engine.rules)
         self.remote = RemoteScheduler(engine, jump, self.offloading)
         self.scheduler = self.remote
         self.chunks = trace.names(engine.hashed, offload.chunk)
+
+    def advance(self, until: int = _BEYOND) -> None:
+        super().advance(until)
+        self.answer.offloaded = self.offloading.counts
 
     def request(self, number: int, row: Arrival) -> Request:
         made = super().request(number, row)
@@ -53,8 +57,8 @@ class Offloaded(Replica):
 
     def note(self, step: Step) -> None:
         offloading = self.offloading
-        if offloading.flushed:
-            self.free_at = max(self.free_at, offloading.starts_after())
+        if offloading.moving:
+            self.free_at = max(self.free_at, offloading.starts_after(step.admitted))
         starts = max(self.now, self.free_at)
         super().note(step)
         waits = offloading.scheduled(step.parts, starts, step.ends_ns)

@@ -11,22 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from kvplan.simulate.offload.policies import WRITING, Arc, Lru, Policy
+from kvplan.simulate.offload.policies import WRITING, Arc, Lru, Met, Policy, SharedLru
 from kvplan.simulate.offload.settings import ARC, Offload, Tier
 
 MISS, PENDING, HIT = range(3)
-
-
-class Met:
-    """Keys that one request met (`_RequestCacheAccess`), by their place in its prompt."""
-
-    __slots__ = ("places", "reused", "stored", "wanted")
-
-    def __init__(self) -> None:
-        self.places: dict[int, int] = {}
-        self.stored: set[int] = set()
-        self.reused: set[int] = set()
-        self.wanted: set[int] = set()
 
 
 class Behind:
@@ -60,9 +48,10 @@ class Store:
     look-up asked for, by tier behind, until the step's end; source: of keys that a request had promoted, the
     number of their tier."""
 
-    def __init__(self, offload: Offload) -> None:
+    def __init__(self, offload: Offload, shared: bool) -> None:
         self.size = offload.tiers[0].chunks
-        self.policy: Policy = Arc(self.size) if offload.policy == ARC else Lru(self.size)
+        lru = SharedLru if shared else Lru
+        self.policy: Policy = Arc(self.size) if offload.policy == ARC else lru(self.size)
         self.adapts = offload.policy == ARC
         self.used = self.idle = self.evicted = self.failures = 0
         self.behind = [Behind(tier) for tier in offload.tiers[1:]]
@@ -85,20 +74,23 @@ class Store:
     def store(self, keys: Sequence[int], places: Sequence[int], met: Met) -> list[int] | None:
         """Make room for the keys that are not there: those, or None where there is none to be had."""
         get = self.policy.get
-        wanted = []
+        wanted, fresh = [], []
         for key, place in zip(keys, places):
             references = get(key)
-            if references is None:
-                wanted.append(key)
-                met.places[key] = place
-            elif references != WRITING:
-                met.places[key] = place
-                if key not in met.stored:
+            if references != WRITING:
+                if key not in met.places:
+                    met.places[key] = place
+                    fresh.append(key)
+                if references is None:
+                    wanted.append(key)
+                elif key not in met.stored:
                     met.reused.add(key)
         if self.adapts:
-            fresh = [key for key in wanted if key not in met.wanted]
-            self.policy.missed(fresh)
-            met.wanted.update(fresh)
+            missed = [key for key in wanted if key not in met.wanted]
+            self.policy.missed(missed)
+            met.wanted.update(missed)
+        if fresh:
+            self.policy.met(fresh, met)
         if not wanted:
             return wanted
         needed = len(wanted) - (self.size - self.used)
@@ -112,7 +104,7 @@ class Store:
             self.evicted += needed
         insert = self.policy.insert
         for key in wanted:
-            insert(key)
+            insert(key, met.places[key], met)
         self.used += len(wanted)
         met.stored.update(wanted)
         return wanted
@@ -145,8 +137,10 @@ class Store:
     def load(self, keys: Sequence[int], places: Sequence[int], met: Met) -> None:
         """A request reads them."""
         self.hold(keys)
-        for key, place in zip(keys, places):
-            met.places[key] = place
+        fresh = [key for key in keys if key not in met.places]
+        met.places.update(zip(keys, places))
+        self.policy.met(fresh, met)
+        for key in keys:
             if key not in met.stored:
                 met.reused.add(key)
 

@@ -1,0 +1,120 @@
+"""Prompts on some replicas, answers on others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvplan.errors import KvplanError
+from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
+from kvplan.simulate.offload import Offload, Tier
+from kvplan.simulation.disaggregated import Disaggregated, Split
+from kvplan.simulation.fleet import ROUTERS, Dealt
+from kvplan.simulation.load import Load
+from kvplan.simulation.outcome import Target
+from scripts.scheduler_scenarios import scenario
+from scripts.scheduler_traces import rows_of
+
+CLOCK = StepTime(1_000_000, 10_000, 5)
+
+
+def _load(rows: list[tuple[int, int, int]]) -> Load:
+    return Load(tuple(Arrival(at, prompt, answer) for at, prompt, answer in rows))
+
+
+def test_one_request_takes_prefill_transfer_and_decode() -> None:
+    """By hand: the prompt's step, 20 blocks over the link, the last token again, then one a token."""
+    split = Split(1, 1, block_ns=1000, latency_ns=500)
+    run = Disaggregated(_load([(0, 320, 3)]), split, "round-robin").run(Engine(100), CLOCK, Target())
+    prefill = 1_000_000 + 320 * 10_000 + 320 * 5
+    transfer = 500 + 20 * 1000
+    first = 1_000_000 + 10_000 + 320 * 5
+    assert run.ttft == (prefill + transfer + first,)
+    assert run.transfers == 1
+    assert run.transferred_blocks == 20
+    assert run.transfer_ns == transfer
+    steps = [1_010_000 + tokens * 5 for tokens in (321, 322)]
+    assert run.latency == (run.ttft[0] + sum(steps),)
+
+
+def test_blocks_of_a_prompt_stay_until_they_are_read() -> None:
+    """A slow link: the second prompt finds no room where the first's blocks still lie."""
+    rows = [(0, 320, 2), (1, 320, 2)]
+    fast = Disaggregated(_load(rows), Split(1, 1, 1), "round-robin").run(Engine(21), CLOCK, Target())
+    slow = Disaggregated(_load(rows), Split(1, 1, 10**8), "round-robin").run(Engine(21), CLOCK, Target())
+    assert fast.waits[-1] < 10**7
+    assert slow.waits[-1] > 20 * 10**8
+
+
+def test_what_the_decode_replica_has_is_not_sent_again() -> None:
+    ids = list(range(20))
+    rows = (Arrival(0, 320, 4, ids), Arrival(10**10, 320, 4, ids))
+    run = Disaggregated(Load(rows, 16), Split(1, 1, 10), "round-robin").run(Engine(100), CLOCK, Target())
+    assert run.transferred_blocks == 20 + 1  # a prompt's last block is computed again
+    assert run.hits == 304
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3))
+def test_everything_is_served_once(seed: int, prefill: int, decode: int) -> None:
+    """Whatever comes: every request that one engine takes ends, none before its prompt was sent."""
+    said = scenario(seed)
+    block = said["engine"]["block_size"]
+    rows = tuple(
+        Arrival(row["at_ns"], row["input"], row["output"], row["ids"])
+        for row in rows_of(Path(), said["trace"])
+    )
+    load = Load(rows, said["trace"]["block_tokens"])
+    engine = Engine(
+        said["engine"]["num_blocks"] * 3, (Group(block=block),), block,
+        length=said["engine"]["max_model_len"],
+        batch=max(256, said["engine"]["max_num_batched_tokens"]), sequences=40,
+        overlap=said["engine"]["async_scheduling"],
+    )  # fmt: skip
+    run = Disaggregated(load, Split(prefill, decode, 1000, 100), "round-robin").run(engine, CLOCK, Target())
+    alone = simulate(Trace(rows, load.wide), engine, CLOCK)
+    assert run.refused == sum(alone.columns["refused"])
+    assert len(run.latency) == len(rows) - run.refused
+    assert min(run.ttft, default=1) > 0
+    assert all(one >= 0 for one in run.tpot)
+    assert run.transfers <= len(run.latency)
+    for (one, _), (other, _) in pairwise(run.used):
+        assert one <= other
+    assert run.used[-1][1] == 0
+
+
+def test_a_link_without_limit_is_prefill_and_decode_alone() -> None:
+    """Requests far apart: TTFT is the prompt's step on one engine and one more for its last token."""
+    rows = [(place * 10**10, 160 + 16 * place, 5) for place in range(8)]
+    load = _load(rows)
+    parted = Disaggregated(load, Split(1, 1), "round-robin").run(Engine(200), CLOCK, Target())
+    whole = Dealt(load, 1).run(Engine(200), CLOCK, Target())
+    again = [1_010_000 + 5 * prompt for _, prompt, _ in rows]
+    assert list(parted.ttft) == [one + more for one, more in zip(whole.ttft, again)]
+    assert parted.tpot == whole.tpot
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_every_router_deals_over_prefill_replicas(router: str) -> None:
+    rows = tuple(
+        Arrival(place * 10**6, 320, 4, [place % 3, *range(100 + place, 119 + place)]) for place in range(24)
+    )
+    run = Disaggregated(Load(rows, 16), Split(3, 2, 1000), router).run(Engine(500), CLOCK, Target())
+    assert len(run.latency) == 24
+
+
+def test_refused() -> None:
+    load = _load([(0, 32, 2)])
+    window = Engine(100, (Group(), Group("window", 16, 64)))
+    tiered = replace(Engine(100), offload=Offload(16, (Tier("cpu", 9),)))
+    for engine in (window, tiered):
+        with pytest.raises(KvplanError, match="not simulated"):
+            Disaggregated(load, Split(1, 1), "round-robin").run(engine, CLOCK, Target())
+    with pytest.raises(KvplanError) as caught:
+        Disaggregated(load, Split(0, 1), "round-robin")
+    assert caught.value.code == "bad-replicas"
