@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kvplan.simulate.admission import Admission
 from kvplan.simulate.held import Held
-from kvplan.simulate.memory import Hit, Memory
+from kvplan.simulate.memory import NOTHING, Hit, Memory
 from kvplan.simulate.request import Fifo, Request
 from kvplan.simulate.scheduler import Scheduler, Step
 from kvplan.simulate.settings import Engine
@@ -49,7 +49,7 @@ class Connector(Protocol):
 
 
 class Lines(Fifo):
-    """Two queues: requests that hold blocks, which come first, and the others (``line``)."""
+    """Two queues: requests that hold blocks, which come first, and the others."""
 
     __slots__ = ("holding",)
 
@@ -58,7 +58,7 @@ class Lines(Fifo):
         self.holding: deque[Request] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self.line or self.holding)
+        return bool(len(self) or self.holding)
 
 
 class _Steady(Steady):
@@ -150,12 +150,12 @@ class RemoteAdmission(Admission):
 
     def admit(self, step: Step, budget: int, threshold: int) -> None:
         lines, running, engine = self.lines, self.scheduler.running, self.engine
-        holding, line = lines.holding, lines.line
+        holding, line = lines.holding, lines
         held: list[Request] = []
         skipped: list[Request] = []
         self.blocked = self.quiet = None
         while budget and lines and len(running) < engine.sequences:
-            queue = holding or line
+            queue: deque[Request] = holding if holding else line
             request = queue[0]
             if request in self.loading:
                 if request not in self.there:
@@ -206,7 +206,7 @@ class RemoteAdmission(Admission):
             if engine.reserve:
                 bar = max(bar, memory.needs(request.tokens, hit, True))
             if bar + spare > memory.pool.free:
-                self._note(request, budget, True, threshold, bar + spare)
+                self._note(request, budget, True, threshold, bar + spare, hit)
                 return 0
             _adopt(memory, request, hit, computed)
             request.computed = computed
@@ -222,7 +222,7 @@ class RemoteAdmission(Admission):
         if engine.reserve:
             bar = max(bar, memory.needs(request.tokens, hit, True))
         if bar + spare > memory.pool.free:
-            self._note(request, budget, True, threshold, bar + spare)
+            self._note(request, budget, True, threshold, bar + spare, hit)
             return 0
         memory.admit(request, hit, computed + tokens)
         request.computed = computed
@@ -240,7 +240,7 @@ class RemoteAdmission(Admission):
         whole = request.tokens if engine.reserve else request.computed + tokens
         bar = self.lacks(request, whole) + (self.spare if self.scheduler.running else 0)
         if bar > memory.pool.free:
-            self._note(request, budget, True, threshold, bar)
+            self._note(request, budget, True, threshold, bar, NOTHING)
             return 0
         fits = memory.extend(request, request.computed + tokens)
         assert fits, "fewer blocks are needed than are free"
@@ -292,9 +292,6 @@ class RemoteAdmission(Admission):
         ):
             return 0
         return was.until - 1 - steady.clock
-
-    def spared(self) -> int:
-        return _NEVER
 
 
 def _adopt(memory: Memory, request: Request, hit: Hit, tokens: int) -> None:

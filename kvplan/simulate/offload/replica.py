@@ -51,7 +51,7 @@ class Offloaded(Replica):
         following = self.next_ns()
         if following == _BEYOND:
             lines = self.remote.lines
-            head = (lines.holding or lines.line or self.remote.running)[0]
+            head = [*lines.holding, *lines, *self.remote.running][0]
             raise never_fits(head.number, head.tokens, self.engine.blocks)
         self.now = max(self.now, following)
 
