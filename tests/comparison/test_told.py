@@ -1,0 +1,84 @@
+"""What a log tells without saying it: the model, the GPU, another weight format, and DeepSeek-V4's
+concurrency."""
+
+from __future__ import annotations
+
+import pytest
+
+import kvplan
+from kvplan.api import compare
+from kvplan.errors import KvplanError
+from kvplan.files.servers.sightings import gpu_of
+from tests.comparison.logs import observed, vllm_log
+
+V4 = {"model": "/mnt/models/served", "length": 1_000_000, "version": "0.21.0"}
+V4_LINES = (
+    "INFO 06-07 10:00:00 [utils.py:240] non-default args: {'model': '/mnt/models/served', 'block_size': 256, "
+    "'kv_cache_dtype': 'fp8', 'max_num_seqs': 16, 'enable_prefix_caching': True}",
+    "INFO 06-07 10:00:00 [model.py:598] Resolved architecture: DeepseekV4ForCausalLM",
+    "(Worker_TP0 pid=9) INFO 06-07 10:00:01 [gpu_model_runner.py:4900] Model loading took 201.46 GiB memory",
+)
+
+
+@pytest.mark.parametrize(
+    ("pool", "tokens", "concurrency"), [("39.26", "4,103,577", "4.10"), ("40.47", "4,230,092", "4.23")]
+)
+def test_a_class_and_its_weights_name_the_model(pool: str, tokens: str, concurrency: str) -> None:
+    """Two starts of DeepSeek-V4-Pro by vLLM 0.21 on four GPUs: weights, pool, tokens and concurrency as
+    printed. Before 0.27 concurrency is counted in blocks of a whole group."""
+    text = vllm_log(**V4, pools=(pool,) * 4, tokens=tokens, concurrency=concurrency, lines=V4_LINES)  # type: ignore[arg-type]
+    found = compare(observation=observed(text))
+    assert found.model is not None
+    assert found.model.id == "deepseek-ai/DeepSeek-V4-Pro"
+    assert found.row("kv_tokens").agrees
+    assert found.row("max_concurrency").agrees
+    assert any("DeepseekV4ForCausalLM with weights of 201.46 GiB" in note for note in found.notes)
+
+
+def test_weights_that_are_no_card_s_name_nothing() -> None:
+    lines = tuple(line.replace("201.46", "140.00") for line in V4_LINES)
+    with pytest.raises(KvplanError, match="are those of no card"):
+        compare(observation=observed(vllm_log(**V4, pools=("39.26",) * 4, lines=lines)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("block_size", [64, 128, 256, 512])
+@pytest.mark.parametrize("release", ["0.20", "0.21", "0.24", "0.26"])
+def test_every_block_size_is_an_answer_or_a_refusal(release: str, block_size: int) -> None:
+    engine = f"vllm@{release}"
+    found = kvplan.size("deepseek-v4-pro", engine=engine, kv_cache_dtype="fp8", block_size=block_size)
+    assert found.refusal is not None or found.per_gpu.kv_bytes_per_request > 0
+
+
+@pytest.mark.parametrize(
+    ("utilization", "equivalent", "graphs", "slug"),
+    [
+        ("0.92", "0.9052", "4.1", "gb300-288gb"),
+        ("0.9", "0.8927", "1.03", "h200-sxm-141gb"),
+        ("0.9", "0.8999", "0.01", None),  # open by more than the figure tells
+        ("0.9", "0.9000", "0.00", None),
+    ],
+)
+def test_the_share_of_the_estimated_graphs_tells_the_gpu(
+    utilization: str, equivalent: str, graphs: str, slug: str | None
+) -> None:
+    lines = (
+        f"INFO 06-07 10:00:00 [gpu_model_runner.py:1] Estimated CUDA graph memory: {graphs} GiB total",
+        "INFO 06-07 10:00:00 [cuda.py:416] Using FLASH_ATTN attention backend",
+        f"INFO 06-07 10:00:00 [gpu_worker.py:1] The current --gpu-memory-utilization={utilization}00 is "
+        f"equivalent to --gpu-memory-utilization={equivalent} without CUDA graph memory profiling.",
+    )
+    seen = gpu_of(observed(vllm_log(lines=lines)))
+    assert (None if seen is None else seen.gpu.slug) == slug
+
+
+def test_what_is_free_before_the_weights_tells_the_gpu() -> None:
+    text = (
+        "[2026-05-01 10:00:00] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-R1', tp_size=8)\n"
+        "[2026-05-01 10:00:01 TP0] Init torch distributed ends. elapsed=2.00 s, mem usage=1.23 GB\n"
+        "[2026-05-01 10:00:02 TP0] Load weight begin. avail mem=137.97 GB\n"
+        "[2026-05-01 10:00:03 TP0] KV Cache is allocated. #tokens: 509157, KV size: 33.32 GB\n"
+    )
+    seen = gpu_of(observed(text))
+    assert seen is not None
+    assert seen.gpu.slug == "h200-sxm-141gb"
+    assert "free before the weights" in seen.words
