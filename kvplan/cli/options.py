@@ -119,6 +119,7 @@ _METAVARS = {
     "counts": "NUMBERS",
     "shares": "SHARES",
     "words": "NAMES",
+    "map": "JSON",
 }
 
 

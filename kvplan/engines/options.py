@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
@@ -17,8 +18,9 @@ class EngineOption:
     """An option of one engine.
 
     kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
-    (bytes, ``16GiB``); counts, shares and words are lists with commas. flags: short forms beside
-    ``--name-with-hyphens``. served: False where it says what there is, and is no flag of the server.
+    (bytes, ``16GiB``), map (JSON, kept as such a text); counts, shares and words are lists with commas.
+    flags: short forms beside ``--name-with-hyphens``. served: False where it says what there is, and is no
+    flag of the server. example: of a map.
     """
 
     name: str
@@ -30,12 +32,13 @@ class EngineOption:
     highest: int = 10**15
     flags: tuple[str, ...] = ()
     served: bool = True
+    example: str = "{}"
 
     def parse(self, value: object) -> Value:
         """The option's value from a text or a number. Raises KvplanError(bad-setting)."""
         try:
             return self._parse(value)
-        except (ValueError, TypeError, ZeroDivisionError):
+        except (ValueError, TypeError, ZeroDivisionError, RecursionError):
             raise KvplanError("bad-setting", f"{self.name} is {value!r}", help=self.expected()) from None
 
     def _parse(self, value: object) -> Value:
@@ -47,6 +50,8 @@ class EngineOption:
             ]
         if self.kind == "word":
             return _known(str(value).lower(), self.choices)
+        if self.kind == "map":
+            return _map(value)
         if self.kind == "words":
             listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
             return tuple(_name(piece) for piece in listed)
@@ -83,6 +88,7 @@ class EngineOption:
             "counts": f"{self.name} is a list of whole numbers, such as 512,32768",
             "shares": f"{self.name} is a list of parts of 1, such as 0.4,0.6",
             "words": f"{self.name} is a list of names, such as q_proj,v_proj",
+            "map": f"{self.name} is a JSON object, such as {self.example}",
         }[self.kind]
 
 
@@ -98,6 +104,23 @@ def _name(piece: object) -> str:
     if not word or len(word) > 200 or not all(sign.isalnum() or sign in "._-" for sign in word):
         raise ValueError(word)
     return word
+
+
+_LONGEST_MAP = 4096
+
+
+def _map(value: object) -> str:
+    """A mapping, its JSON, or ``image=2,video=0``, as one JSON text with its keys in order."""
+    found: object = value
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > _LONGEST_MAP:
+            raise ValueError
+        pairs = (piece.split("=") for piece in text.split(","))
+        found = json.loads(text) if text.startswith("{") else {name: int(count) for name, count in pairs}
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise TypeError
+    return json.dumps(found, sort_keys=True, allow_nan=False)
 
 
 def _known(word: str, choices: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ KINDS = {
     "switch": "true or false",
     "word": "a word",
     "list": "a list of numbers",
+    "map": "a mapping such as {image: 2, video: 0}",
     "speculative": "{method: mtp, num_speculative_tokens: 1}, or with model: in place of method",
     "kept": "a word, a number, true or false",
 }
@@ -142,6 +143,12 @@ def _list(value: Any) -> tuple[Any, ...]:
     return tuple(pieces)
 
 
+def _map(value: Any) -> Any:
+    if not isinstance(value, (dict, str)):
+        raise TypeError
+    return value
+
+
 def _speculative(value: Any) -> tuple[str | None, int, str | None]:
     entry = json.loads(value) if isinstance(value, str) else value
     if not isinstance(entry, dict) or not set(entry) <= {_METHOD, _MODEL, _TOKENS} or len(entry) < 2:
@@ -172,6 +179,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "switch": _switch,
     "word": _word,
     "list": _list,
+    "map": _map,
     "speculative": _speculative,
     "kept": _kept,
 }

@@ -216,6 +216,24 @@ def bytes_by_stage(
     return tuple(totals)
 
 
+def tower_bytes(
+    inventory: Inventory, parallel: Parallel = ALONE, dtype: Packing = BFLOAT16
+) -> tuple[int, ...]:
+    """Bytes of the encoders of images and sound on the fullest rank of each pipeline stage."""
+    stages = parallel.pipeline_parallel_size
+    entries = [
+        entry for entry in inventory.ends if part_of(entry.tensor.name, entry.tensor.role) is Part.TOWER
+    ]
+    return tuple(
+        sum(
+            entry.times * tensor_bytes(entry.tensor, parallel, dtype)
+            for entry in entries
+            if lies_on(entry.place, stage, stages)
+        )
+        for stage in range(stages)
+    )
+
+
 @lru_cache(maxsize=4096)
 def block_bytes(tensors: tuple[Tensor, ...], parallel: Parallel = ALONE, dtype: Packing = BFLOAT16) -> int:
     """Bytes of one layer on the fullest rank."""

@@ -30,7 +30,8 @@ _TOWERS = ("vision_config", "audio_config", "vision_tower", "visual")
 class Shape:
     """What of a model decides its activations. Widths are per token, before tensor parallelism.
 
-    rotary_bytes: the tables of rotary angles, which every rank has.
+    rotary_bytes: the tables of rotary angles, which every rank has. attention_width: q and k of one token,
+    where an engine looks for it.
     """
 
     hidden_size: int
@@ -42,6 +43,7 @@ class Shape:
     is_multimodal: bool = False
     rotary_bytes: int = 0
     num_layers: int = 0
+    attention_width: int = 0
 
 
 def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
@@ -16,9 +16,12 @@ from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.expert_run import expert_run
+from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import UNKNOWN, Coefficients, Load, vllm_budget
-from kvplan.engines.vllm.runner import runner_of
+from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
+from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
@@ -28,7 +31,7 @@ from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import EAGLE_LIKE, REQUEST, Part, Settings
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
-from kvplan.weights.ranks import Parallel
+from kvplan.weights.ranks import Parallel, tower_bytes
 
 _DECIDES = Part(*REQUEST, "kv_cache_memory", "num_gpu_blocks_override")
 
@@ -70,18 +73,20 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
         data_parallel_size=settings.data_parallel_size,
         enable_expert_parallel=settings.enable_expert_parallel,
         compute_capability=gpu.compute_capability,
+        groups=tower_parts(model, settings),
     )
     dtype = scalar(str(started.settings["dtype"]))
     try:
         sources = sources_for(model, settings)
         facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
         adapters = _adapter_lines(model, settings, choice, parallel, dtype)
+        facts = _without_tower(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
         return Fit(None, None, (no_pool(error),))
-    shape = shape_of(model, dtype.bytes)
+    shape = served_shape(model, dtype.bytes)
     seqs, tokens = int(started.settings["max_num_seqs"]), int(started.settings["max_num_batched_tokens"])
     length = int(started.settings["max_model_len"])
     load = load_of(model, settings, choice.version, shape, seqs, tokens, length)
@@ -96,6 +101,8 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
         warnings += (
             f"pipeline stage {decides + 1} of {len(stages)} has the least memory left: it decides the pool",
         )
+    if load.encoder is not None and not load.encoder.known:
+        warnings += (f"{load.encoder.source}: up to {gib(load.encoder.most_bytes)} more; {_TEXT_ONLY}",)
     if not stages[decides].calibrated:
         warnings += (
             f"no start-up of vLLM {choice.asked or choice.version} on such GPUs was read: mind the pool's"
@@ -112,7 +119,19 @@ def load_of(
     gpu, method = settings.gpu, settings.speculative_method
     drafts = settings.num_speculative_tokens if method is not None else 0
     own = dict(settings.engine_options)
-    largest = own.get("max_cudagraph_capture_size")
+    largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
+    release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
+    dp = dp if shape.experts_per_token else 1
+    encoder = encoder_run(
+        model,
+        settings,
+        version,
+        seqs=seqs,
+        tokens=tokens,
+        length=length,
+        element=shape.element_bytes,
+        v2=runner_of(model, settings, version) == V2,
+    )
     return Load(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -121,15 +140,30 @@ def load_of(
         gpu_memory_utilization=utilization(settings, version),
         enforce_eager=settings.enforce_eager,
         enable_expert_parallel=settings.enable_expert_parallel,
-        data_parallel_size=settings.data_parallel_size if shape.experts_per_token else 1,
+        data_parallel_size=dp,
         drafts=drafts,
         reads_hidden=bool(drafts) and method in EAGLE_LIKE,
         largest_graph=largest if isinstance(largest, int) else 0,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
-        capability=None if gpu is None else gpu.compute_capability,
-        indexer=reserved(model, length, tokens) if parse_version(version) >= _RESERVES else Reserved(),
+        capability=capability,
+        indexer=reserved(model, length, tokens) if release >= _RESERVES else Reserved(),
         model_type=model.model_type,
+        encoder=encoder,
+        encoder_known=encoder is None or encoder.known,
+        experts=expert_run(
+            settings.quantization or model.quantization,
+            release,
+            capability,
+            dp=dp,
+            expert_parallel=settings.enable_expert_parallel,
+        ),
     )
+
+
+def of_stage(load: Load, stage: int) -> Load:
+    """The profile run of one stage of a pipeline."""
+    encoder = None if load.encoder is None else load.encoder.on_stage(stage)
+    return replace(load, samples=stage == load.pipeline_parallel_size - 1, encoder=encoder)
 
 
 _RESERVES = (0, 20)
@@ -173,7 +207,7 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
         total_bytes=known.memory,
         weights=weights,
         shape=known.shape,
-        load=replace(known.load, samples=last),
+        load=of_stage(known.load, stage),
         known=known.coefficients,
         extra=(
             *repacked_line(weights, known.repacked),
@@ -193,6 +227,34 @@ def weights_line(facts: WeightFacts, stage: int, settings: Settings) -> BudgetLi
     if moved:
         source = f"{source}; {gib(moved)} more in the CPU's memory"
     return BudgetLine("weights", facts.bytes_per_rank[stage] - moved, low - moved, high - moved, source)
+
+
+_TEXT_ONLY = "text alone: --language-model-only"
+
+
+def _without_tower(
+    model: Model,
+    settings: Settings,
+    choice: Choice,
+    facts: WeightFacts,
+    sources: WeightSources,
+    parallel: Parallel,
+    dtype: Packing,
+) -> WeightFacts:
+    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15)."""
+    inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
+    if inventory is None or sources.stated_bytes is not None or release < (0, 15):
+        return facts
+    if not text_only(model, settings):
+        return facts
+    left = tower_bytes(inventory, parallel, dtype)
+    ranks = tuple(rank - tower for rank, tower in zip(facts.bytes_per_rank, left, strict=True))
+    detail = f"{facts.detail}; without the encoder's {gib(max(left))}"
+    bounds = [
+        tuple(bound - tower for bound, tower in zip(ends, left, strict=True)) if ends else ()
+        for ends in (facts.lowest, facts.highest)
+    ]
+    return replace(facts, bytes_per_rank=ranks, detail=detail, lowest=bounds[0], highest=bounds[1])
 
 
 def _adapter_lines(

@@ -60,6 +60,11 @@ TABLE = EngineTable(
         "lora_dtype": Argument("--lora-dtype"),
         "lora_target_modules": Argument("--lora-target-modules", since="0.20"),
         "fully_sharded_loras": Argument("--fully-sharded-loras"),
+        "limit_mm_per_prompt": Argument("--limit-mm-per-prompt"),
+        "mm_processor_kwargs": Argument("--mm-processor-kwargs"),
+        "language_model_only": Argument("--language-model-only", since="0.17"),
+        "skip_mm_profiling": Argument("--skip-mm-profiling", since="0.10.1"),
+        "mm_encoder_tp_mode": Argument("--mm-encoder-tp-mode", since="0.10.2"),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
     },
     {

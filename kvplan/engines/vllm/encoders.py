@@ -60,18 +60,19 @@ def encoder_heads(model: Model, version: str) -> int:
     return _stated(model.config, encoder.heads) or 0
 
 
-def undivided_encoder(model: Model, tp: int, version: str, ways: int) -> Refusal | None:
+def undivided_encoder(model: Model, tp: int, version: str, ways: int, *, whole: bool) -> Refusal | None:
     """The refusal of an encoder whose heads do not divide over so many ranks; None where its config does not
-    state them. ways: ranks over which all of the model divides."""
+    state them. ways: ranks over which all of the model divides. whole: with --mm-encoder-tp-mode
+    data."""
     heads = encoder_heads(model, version)
     if heads % tp == 0:
         return None
     encoder = encoders()[model.architecture or ""]
+    if encoder.data and whole:
+        return None
     ways_out = [f"--tp {ways}"]
     if encoder.data:
-        ways_out.append(
-            "vLLM's own --mm-encoder-tp-mode data keeps the encoder whole on every GPU: not counted here"
-        )
+        ways_out.append("--mm-encoder-tp-mode data: the encoder whole on every GPU")
     return Refusal(
         "tensor-parallel",
         f"{heads} attention heads of the {encoder.kind} encoder cannot be divided over {tp}"

@@ -15,7 +15,7 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Any
 
-from kvplan.architectures.config.activation_shape import Shape, shape_of
+from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import served_sources
 from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind
@@ -27,6 +27,7 @@ from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.budget import (
     coefficients_for,
     load_of,
+    of_stage,
     repacked_line,
     repacked_share,
     utilization,
@@ -34,8 +35,10 @@ from kvplan.engines.vllm.budget import (
 )
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
+from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import vllm_budget
+from kvplan.engines.vllm.multimodal import tower_parts
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
@@ -96,6 +99,7 @@ class VllmLaw:
             data_parallel_size=settings.data_parallel_size,
             enable_expert_parallel=settings.enable_expert_parallel,
             compute_capability=gpu.compute_capability,
+            groups=tower_parts(model, settings),
         )
 
     def room(
@@ -186,8 +190,10 @@ class VllmLaw:
         facts = self._weights(batch.dtype)
         if isinstance(facts, Rejection):
             return facts
-        # Of a model with an indexer the length decides what is reserved for it.
-        key = (seqs, batch.tokens, length if has_kind(self._model, Kind.INDEXER, Kind.COMPRESSED) else 0)
+        # Of a model with an indexer the length decides what is reserved, of one with an encoder the items.
+        by_length = has_kind(self._model, Kind.INDEXER, Kind.COMPRESSED)
+        by_length = by_length or served_shape(self._model, batch.dtype.bytes).is_multimodal
+        key = (seqs, batch.tokens, length if by_length else 0)
         if key not in self._taken:
             self._taken[key] = self._takes(facts, seqs, batch, length)
         block = shared_block(plan.pool_groups, prefix_caching=batch.prefix_caching)
@@ -196,11 +202,10 @@ class VllmLaw:
     def _takes(self, facts: WeightFacts, seqs: int, batch: Batch, length: int) -> tuple[int, int]:
         """What the stage takes that takes most: likely, and at most."""
         settings, taken = self._settings, []
-        last = settings.pipeline_parallel_size - 1
         share = repacked_share(self._model, settings)
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
-            likely, most = self._rest(seqs, batch, length, samples=stage == last)
+            likely, most = self._rest(seqs, batch, length, stage)
             repacked = sum(line.high_bytes for line in repacked_line(weights, share))
             taken.append((weights.bytes + likely, weights.high_bytes + most + repacked))
         return max(taken, key=itemgetter(0))
@@ -291,14 +296,14 @@ class VllmLaw:
 
         return held
 
-    def _rest(self, seqs: int, batch: Batch, length: int, *, samples: bool) -> tuple[int, int]:
+    def _rest(self, seqs: int, batch: Batch, length: int, stage: int) -> tuple[int, int]:
         """Everything beside weights and what is reserved: activations, contexts, tables, graphs."""
         settings, tokens = replace(self._settings, gpu=self._gpu), batch.tokens
-        shape: Shape = shape_of(self._model, batch.dtype.bytes)
+        shape: Shape = served_shape(self._model, batch.dtype.bytes)
         known = coefficients_for(self._model, settings, self._choice)
         stated = settings.weights is not None
         load = load_of(self._model, settings, self._choice.version, shape, seqs, tokens, length)
-        load = replace(load, samples=samples)
+        load = of_stage(load, stage)
         key = (shape, known, load, stated)
         found = self._shared.rests.get(key)
         if found is None:

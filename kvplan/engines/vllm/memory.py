@@ -19,6 +19,9 @@ from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.encoder_run import EncoderRun, encoder_line
+from kvplan.engines.vllm.expert_run import ExpertRun, expert_bytes
+from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved
 from kvplan.record import record
@@ -91,7 +94,9 @@ class Load:
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
     drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
     largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
-    indexer: what sparse attention reserves, from 0.20 on.
+    indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
+    this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
+    states do). experts: how the release runs them.
     """
 
     max_num_seqs: int
@@ -111,6 +116,9 @@ class Load:
     capability: tuple[int, int] | None = None
     indexer: Reserved = Reserved()
     model_type: str = ""
+    encoder: EncoderRun | None = None
+    encoder_known: bool = False
+    experts: ExpertRun = ExpertRun()
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -118,14 +126,13 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     code at hand.
 
     sampler = min(max_num_seqs, max_num_batched_tokens) · vocabulary · bytes per logit + hidden states;
-    forward = tokens · (3 · mlp width / tp + copies · hidden) · element: gate, up and their product.
+    forward: gate, up and their product, or what attention has (kvplan.engines.vllm.forward).
     """
     tokens, tp, element = load.max_num_batched_tokens, load.tensor_parallel_size, shape.element_bytes
     hidden = tokens * shape.hidden_size * element
     rows = min(load.max_num_seqs, tokens) if load.samples else 0
     sampler = ceil_div(rows * shape.vocab_size * known.logit_millibytes, 1000) + hidden
-    width = ceil_div(shape.mlp_width, tp)
-    forward = tokens * 3 * width * element + hidden * known.hidden_copies_milli // 1000
+    forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
     workspace = _workspace(shape, load) * known.workspace_milli // 1000
     beside = _encoder(shape, load, known) + _draft(shape, load, known)
     if known.workspace_kept:
@@ -135,8 +142,8 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def _encoder(shape: Shape, load: Load, known: Coefficients) -> int:
-    """The encoder cache's embeddings, as many as one batch has tokens."""
-    copies = known.multimodal_copies_milli if shape.is_multimodal else 0
+    """Of an encoder without a rule the embeddings alone, as many as one batch has tokens."""
+    copies = known.multimodal_copies_milli if shape.is_multimodal and not load.encoder_known else 0
     return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
 
 
@@ -147,16 +154,10 @@ def _draft(shape: Shape, load: Load, known: Coefficients) -> int:
 
 
 def _workspace(shape: Shape, load: Load) -> int:
-    """tokens · experts per token · (max(2 · width / tp, hidden) + max(width / tp, hidden)) · element.
-
-    Source: vllm/model_executor/layers/fused_moe/fused_moe.py, workspace_shapes.
-    """
-    if not shape.experts_per_token:
-        return 0
-    ways = 1 if load.enable_expert_parallel else load.tensor_parallel_size
-    width, hidden = ceil_div(shape.expert_width, ways), shape.hidden_size
-    per_pair = max(2 * width, hidden) + max(width, hidden)
-    return load.max_num_batched_tokens * shape.experts_per_token * per_pair * shape.element_bytes
+    """The experts' workspaces: whole experts with expert parallelism, else divided in width."""
+    dp = load.data_parallel_size
+    ways = 1 if load.enable_expert_parallel else load.tensor_parallel_size * dp
+    return expert_bytes(shape, load.experts, tokens=load.max_num_batched_tokens, ways=ways, dp=dp)
 
 
 def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine:
@@ -301,10 +302,13 @@ def vllm_budget(
         lines.append(
             exact("rotary tables", shape.rotary_bytes, "positions · rotary_dim · element, of the config")
         )
+    activation, compiling = activation_line(shape, load, known, how), compile_line(shape, load, known)
+    before = activation.bytes + (0 if compiling is None else compiling.bytes)
     lines += [
         own_line(shape, load, known),
-        activation_line(shape, load, known, how),
-        compile_line(shape, load, known),
+        activation,
+        compiling,
+        None if load.encoder is None else encoder_line(load.encoder, before),
         non_torch_line(shape, load, known, how),
         graph_line(shape, load, known, how),
     ]

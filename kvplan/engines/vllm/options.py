@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from kvplan.engines.options import LORA, EngineOption
 
+MULTIMODAL = (
+    EngineOption(
+        "limit_mm_per_prompt",
+        "map",
+        "Images, videos … of one prompt, or the size of those that the start is measured with.",
+        example='{"image": 2, "video": 0}',
+    ),
+    EngineOption(
+        "mm_processor_kwargs",
+        "map",
+        "What the model's processor is told, such as other limits of pixels.",
+        example='{"max_pixels": 1003520}',
+    ),
+    EngineOption(
+        "language_model_only",
+        "flag",
+        "Text alone: the encoder is neither loaded nor measured.",
+        default=False,
+    ),
+    EngineOption("skip_mm_profiling", "flag", "The start does not measure the encoder.", default=False),
+    EngineOption(
+        "mm_encoder_tp_mode",
+        "word",
+        "The encoder's matrices divided over the GPUs, or whole on each and its items divided.",
+        choices=("weights", "data"),
+    ),
+)
+"""vllm-project/vllm vllm/config/multimodal.py: the encoder beside a language model."""
 OPTIONS = (
     *LORA,
+    *MULTIMODAL,
     EngineOption("max_loras", "count", "Adapters in one batch: slots on the GPU (default: 1)."),
     EngineOption(
         "lora_dtype",

@@ -53,7 +53,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or _quantisation(model, settings, resolved)
         or _dtypes(model, settings, resolved, version)
         or _length(settings, resolved)
-        or _parallel(model, resolved, version)
+        or _parallel(model, settings, resolved, version)
         or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings, version)
@@ -220,17 +220,18 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 """Classes that vLLM runs through transformers, which says nothing of how they are divided."""
 
 
-def _parallel(model: Model, resolved: Resolved, version: str) -> Refusal | None:
+def _parallel(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
     alone = resolved.pp if rules_of(version).replicated_unplanned else tp * resolved.pp
     if model.architecture in UNDIVIDED and alone > 1:
         what = "tensor" if tp > 1 and alone != resolved.pp else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
+    whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
     if not _divides(model, tp, version):
         ways = next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
         why = f"{heads} attention heads" if heads % tp else _whole_part(model, tp)
         if why is None:
-            return undivided_encoder(model, tp, version, ways)
+            return undivided_encoder(model, tp, version, ways, whole=whole)
         message = f"{why} cannot be divided over {tp} tensor-parallel ranks"
         return Refusal("tensor-parallel", message, help=(f"--tp {ways}",))
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:

@@ -1,0 +1,80 @@
+"""What the experts' kernels take while vLLM profiles a forward pass.
+
+rows = max_num_batched_tokens · data-parallel ranks: with several of them every rank gathers the tokens of all
+before the experts and gives the sums back after them (vllm/model_executor/layers/fused_moe/prepare_finalize/,
+all2all_backend allgather_reducescatter; ``naive`` before 0.11, whose sum over the ranks is one more copy).
+Read in 0.8.5 … 0.33:
+
+* Kernels ran in chunks of VLLM_FUSED_MOE_CHUNK_SIZE rows: 32,768 before 0.12, 16,384 before 0.18, whole
+  since; from 0.12 to 0.17 data and expert parallelism together reserved a whole chunk (modular_kernel.py,
+  _allocate_buffers).
+* Triton, CUTLASS and DeepGEMM keep both products of every chosen expert (workspace_shapes); FlashInfer's
+  TRT-LLM kernels, first on data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py,
+  mxfp4.py), the first in 8 bits and the second.
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.record import record
+from kvplan.units import ceil_div
+
+_BEFORE_CHUNKS = ((0, 12), 32_768), ((0, 18), 16_384)
+_NAIVE_UNTIL = (0, 11)
+_TRTLLM_SINCE = (0, 15)
+_TRTLLM = frozenset("fp8 modelopt modelopt_fp4 modelopt_mixed nvfp4 mxfp4 gpt_oss_mxfp4".split())
+_EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
+
+
+@record()
+class ExpertRun:
+    """chunk: rows of a kernel at once, 0: all. reserved: a whole chunk is set aside. copies_milli: hidden
+    states of all rows beside the workspaces, where ranks exchange them. small: the first product lies in 8
+    bits."""
+
+    chunk: int = 0
+    reserved: bool = False
+    copies_milli: int = 0
+    small: bool = False
+
+
+def expert_run(
+    quantisation: str | None,
+    release: tuple[int, ...],
+    capability: tuple[int, int] | None,
+    *,
+    dp: int,
+    expert_parallel: bool,
+) -> ExpertRun:
+    """How the release runs experts on such a GPU. dp: the data-parallel ranks."""
+    chunk = next((rows for until, rows in _BEFORE_CHUNKS if release < until), 0)
+    several = dp > 1
+    copies = 0
+    if several:
+        copies = 3_000 if release < _NAIVE_UNTIL else 2_000
+        copies += 500 if quantisation in _EIGHT_BITS else 0
+    blackwell = capability is not None and capability[0] == 10
+    return ExpertRun(
+        chunk,
+        reserved=several and expert_parallel and (0, 12) <= release < (0, 18),
+        copies_milli=copies,
+        small=blackwell and release >= _TRTLLM_SINCE and quantisation in _TRTLLM,
+    )
+
+
+def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: int) -> int:
+    """rows at once · experts of a token · both products + all rows · hidden · copies, bytes. ways: ranks that
+    divide an expert's width."""
+    if not shape.experts_per_token:
+        return 0
+    rows = tokens * dp
+    at_once = min(rows, run.chunk) if run.chunk else rows
+    if run.reserved:
+        at_once = max(at_once, run.chunk)
+    width, hidden = ceil_div(shape.expert_width, ways), shape.hidden_size
+    if run.small:
+        pair = width + hidden * shape.element_bytes
+    else:
+        pair = (max(2 * width, hidden) + max(width, hidden)) * shape.element_bytes
+    exchanged = rows * hidden * shape.element_bytes * run.copies_milli // 1000
+    return at_once * shape.experts_per_token * pair + exchanged

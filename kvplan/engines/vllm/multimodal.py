@@ -1,0 +1,202 @@
+"""vLLM's profile run of an encoder: how many of the largest items it runs, and what that takes.
+
+vllm-project/vllm vllm/v1/worker/gpu_model_runner.py profile_run (V2: vllm/v1/worker/gpu/model_runner.py,
+which runs the encoder from 0.27 on, on the first stage of a pipeline), vllm/v1/worker/utils.py
+MultiModalBudget (since 0.16 vllm/multimodal/encoder_budget.py): the modality with the most tokens; as many
+of its largest items as the budget of max(max_num_batched_tokens, tokens of one) holds. Their inputs and
+outputs stay while the language model is profiled (V2: the outputs alone), so that
+
+    activation = max(encoder, kept + language model).
+
+``--limit-mm-per-prompt`` of 0 for all, ``--language-model-only`` and ``--skip-mm-profiling`` leave nothing
+of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.encoder_run import EncoderRun
+from kvplan.engines.vllm.encoders import encoders
+from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, Item, Release, rule_of, widths_of
+from kvplan.engines.vllm.towers import patch_bytes, towers
+from kvplan.model import Model
+from kvplan.settings import Settings
+from kvplan.units import GIB, ceil_div
+from kvplan.weights.parts import Part
+
+NO_LIMIT = 999
+"""Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
+V2_SINCE = (0, 27)
+UNKNOWN_MOST = 5 * GIB
+"""What the profile run of an encoder without a rule may take: the largest of those known take so much."""
+
+
+def text_only(model: Model, settings: Settings) -> bool:
+    """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
+    (image and video where its rule is not known)."""
+    own = dict(settings.engine_options)
+    if own.get("language_model_only"):
+        return True
+    limits = limits_of(settings)
+    if not limits:
+        return False
+    kinds = KINDS.get(model.architecture or "", ("image", "video"))
+    return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
+
+
+def tower_parts(model: Model, settings: Settings) -> tuple[tuple[Part, int], ...]:
+    """`Parallel.groups` of the encoder: one rank has all of it where every rank does."""
+    return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
+
+
+def limits_of(settings: Settings) -> Mapping[str, Any]:
+    """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
+    return _json(dict(settings.engine_options).get("limit_mm_per_prompt"))
+
+
+def _json(text: object) -> Mapping[str, Any]:
+    found = json.loads(text) if isinstance(text, str) else {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def whole_on_each_rank(model: Model, settings: Settings) -> bool:
+    """Whether every tensor-parallel rank has the whole encoder: --mm-encoder-tp-mode data where the class
+    heeds it; heads that do not divide in classes that then keep it whole; towers that never divide."""
+    tp = settings.tensor_parallel_size
+    if tp == 1:
+        return False
+    encoder = encoders().get(model.architecture or "")
+    if encoder is not None:
+        asked = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
+        return asked and encoder.data
+    return _heads(model) % tp != 0 or (model.architecture or "").startswith(_NEVER_DIVIDED)
+
+
+_NEVER_DIVIDED = ("Gemma3n", "Gemma4", "InternS1", "Qwen2Audio", "DeepseekVL")
+"""Towers of transformers and others that vLLM does not divide (see `encoders`)."""
+
+
+def _heads(model: Model) -> int:
+    vision = model.config.get("vision_config") if model.config else None
+    if not isinstance(vision, Mapping):
+        return 0
+    for key in ("num_heads", "num_attention_heads", "vt_num_attention_heads"):
+        value = vision.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 0
+
+
+def encoder_run(
+    model: Model,
+    settings: Settings,
+    version: str,
+    *,
+    seqs: int,
+    tokens: int,
+    length: int,
+    element: int,
+    v2: bool = False,
+) -> EncoderRun | None:
+    """The profile run of the model's encoder; None where there is none.
+
+    seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
+    the second model runner serves.
+    """
+    config = split_quant(model.config)[0] if model.config else {}
+    own = dict(settings.engine_options)
+    name, release = model.architecture or "", parse_version(version)
+    if not _has_encoder(config) or text_only(model, settings) or own.get("skip_mm_profiling"):
+        return None
+    if v2 and release < V2_SINCE:
+        return None
+    limits = limits_of(settings)
+    widths = widths_of(model, config)
+    if name not in RULES or name not in towers() or widths is None:
+        return EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, UNKNOWN_MOST)
+    items = _items(name, config, release, limits, own, length, tokens)
+    served = {kind: item for kind, item in items.items() if _limit(limits, kind, release) > 0}
+    if not served:
+        return None
+    kind, item = max(served.items(), key=lambda pair: (pair[1].tokens, pair[0]))
+    count = _count_of(item, kind, limits, release, seqs=seqs, tokens=tokens, length=length)
+    whole = whole_on_each_rank(model, settings)
+    tp = 1 if whole else settings.tensor_parallel_size
+    shared = own.get("mm_encoder_tp_mode") == "data" and whole
+    run = ceil_div(count, settings.tensor_parallel_size) if shared else count
+    peak, kept = patch_bytes(name, widths, tp, release)
+    outputs = kept - widths.pixels * 2
+    held = count * item.patches * (outputs if v2 else kept)
+    if (0, 11) <= release < (0, 13):
+        held = max(held, count * item.tokens * widths.out * 2)
+    return EncoderRun(
+        run * item.patches * peak * element // 2,
+        held * element // 2,
+        f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
+        first_stage=v2,
+    )
+
+
+def _items(
+    name: str,
+    config: Mapping[str, Any],
+    release: Release,
+    limits: Mapping[str, Any],
+    own: Mapping[str, Any],
+    length: int,
+    tokens: int,
+) -> dict[str, Item]:
+    vision = config.get("vision_config")
+    options = limits.get("video")
+    frames = options.get("num_frames") if isinstance(options, Mapping) else None
+    asked = Asked(
+        config=config,
+        vision=vision if isinstance(vision, Mapping) else {},
+        rule=rule_of(config),
+        release=release,
+        length=length,
+        longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
+        processor=_json(own.get("mm_processor_kwargs")),
+        frames=frames if isinstance(frames, int) and frames > 0 else None,
+        has_image=_limit(limits, "image", release) > 0,
+    )
+    return RULES[name](asked)
+
+
+def _count_of(
+    item: Item,
+    kind: str,
+    limits: Mapping[str, Any],
+    release: Release,
+    *,
+    seqs: int,
+    tokens: int,
+    length: int,
+) -> int:
+    """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
+    budget, limit = max(tokens, item.tokens), _limit(limits, kind, release)
+    if release < (0, 10):
+        return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
+    a_prompt = max(1, min(limit, length // item.tokens))
+    return max(1, min(budget // item.tokens, seqs * a_prompt))
+
+
+def _limit(limits: Mapping[str, Any], kind: str, release: Release) -> int:
+    if kind in limits:
+        return _count(limits[kind])
+    return NO_LIMIT if release >= (0, 11) else 1
+
+
+def _count(limit: object) -> int:
+    if isinstance(limit, Mapping):
+        limit = limit.get("count", NO_LIMIT)
+    return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else NO_LIMIT
+
+
+def _has_encoder(config: Mapping[str, Any]) -> bool:
+    return any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config", "visual"))

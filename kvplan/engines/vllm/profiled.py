@@ -1,0 +1,278 @@
+"""The items with which vLLM profiles an encoder: the largest image or video that the model's processor takes.
+
+Each rule mirrors the class's ``ProcessingInfo`` and ``DummyInputsBuilder`` (vllm-project/vllm
+vllm/model_executor/models/, read in 0.8.5 … 0.33; the release in which a rule changed stands beside it).
+Limits of pixels are those of the published preprocessor_config.json (`kvplan.architectures.media.rule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isqrt
+from typing import Any, NamedTuple
+
+from kvplan.architectures.lineages import lineage_of
+from kvplan.architectures.media.rule import Pixels, Rule
+from kvplan.engines.vllm.towers import Widths
+from kvplan.model import Model
+from kvplan.units import ceil_div
+
+Release = tuple[int, ...]
+
+
+class Item(NamedTuple):
+    """One dummy item: tokens as the encoder's budget counts them, patches that the tower takes."""
+
+    tokens: int
+    patches: int
+
+
+class Asked(NamedTuple):
+    """What the rules read. longest: the seq_len of the dummy items."""
+
+    config: Mapping[str, Any]
+    vision: Mapping[str, Any]
+    rule: Rule
+    release: Release
+    length: int
+    longest: int
+    processor: Mapping[str, Any]
+    frames: int | None
+    has_image: bool
+
+    def number(self, key: str, default: int) -> int:
+        value = self.vision.get(key, default)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+    def most_pixels(self, own: Pixels | None, scope: str) -> int:
+        """size.longest_edge, or max_pixels, of --mm-processor-kwargs; else the processor's own."""
+        scoped = self.processor.get(scope)
+        for place in (scoped if isinstance(scoped, Mapping) else {}, self.processor):
+            size = place.get("size")
+            for value in (
+                place.get("max_pixels"),
+                size.get("longest_edge") if isinstance(size, Mapping) else 0,
+            ):
+                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                    return value
+        assert own is not None
+        return own.most
+
+
+def squarest(units: int) -> int:
+    """The most squares that a rectangle of two whole sides holds, no side above 200 times the other
+    (Qwen2VLProcessingInfo.get_image_size_with_most_features, since 0.13)."""
+    for count in range(units, 0, -1):
+        low = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
+        if count // low <= 200 * low:
+            return count
+    return 1
+
+
+def _image_tokens(asked: Asked, most: int, unit: int) -> int:
+    """Before 0.13 a huge square was resized to the limit."""
+    if asked.release < (0, 13):
+        return max(1, isqrt(most) // unit) ** 2
+    return max(1, squarest(max(1, most // (unit * unit))))
+
+
+def _qwen2(asked: Asked) -> dict[str, Item]:
+    merge = asked.number("spatial_merge_size", 2)
+    unit = asked.number("patch_size", 14) * merge
+    image = _image_tokens(asked, asked.most_pixels(asked.rule.pixels, "images_kwargs"), unit)
+    most = 14 if asked.release >= (0, 11) else 16
+
+    def pairs(length: int) -> int:
+        """Pairs of frames that a sequence holds, each as large as the largest image."""
+        frames = max(1, min(2 * (length // image), most, asked.frames or most))
+        return ceil_div(frames, 2)
+
+    return {
+        "image": Item(image, image * merge * merge),
+        "video": Item(image * pairs(asked.length), image * pairs(asked.longest) * merge * merge),
+    }
+
+
+def _qwen3(asked: Asked) -> dict[str, Item]:
+    merge = asked.number("spatial_merge_size", 2)
+    unit = asked.number("patch_size", 16) * merge
+    image = _image_tokens(asked, asked.most_pixels(asked.rule.pixels, "images_kwargs"), unit)
+    pair = asked.number("temporal_patch_size", 2)
+    most = asked.most_pixels(asked.rule.video_pixels, "videos_kwargs") // pair
+    video = _image_tokens(asked, most, unit)
+    counted = video * 25 // 2 if asked.release < (0, 13) else video
+    return {
+        "image": Item(image, image * merge * merge),
+        "video": Item(counted, video * merge * merge),
+    }
+
+
+_GLM_VIDEO = 28 * 28 * 2 * 30000
+"""Glm4vProcessingInfo._get_vision_info: pixels of all frames; images counted as 16 frames before 0.17."""
+
+
+def _glm4v(asked: Asked) -> dict[str, Item]:
+    merge = asked.number("spatial_merge_size", 2)
+    unit = asked.number("patch_size", 14) * merge
+    most = asked.most_pixels(asked.rule.pixels, "images_kwargs") // 2
+    if asked.release < (0, 17):
+        most = min(most, _GLM_VIDEO // 16)
+    image = max(1, isqrt(most) // unit) ** 2
+    room = max(1, asked.length - (image if asked.has_image else 0))
+    video = max(1, min(_GLM_VIDEO // 2 // (unit * unit), room))
+    return {
+        "image": Item(image, image * merge * merge),
+        "video": Item(video, video * merge * merge),
+    }
+
+
+def _gemma3(asked: Asked) -> dict[str, Item]:
+    tokens = asked.config.get("mm_tokens_per_image")
+    side = asked.number("image_size", 896) // asked.number("patch_size", 14)
+    return {"image": Item(tokens if isinstance(tokens, int) and tokens > 0 else 256, side * side)}
+
+
+_GEMMA4_FRAMES, _GEMMA4_TOKENS = 32, 70
+
+
+def _gemma4(asked: Asked) -> dict[str, Item]:
+    """Frames of 70 soft tokens, a timestamp beside each; before 0.22 one frame ran at a time."""
+    pool = asked.number("pooling_kernel_size", 3) ** 2
+    soft = asked.config.get("vision_soft_tokens_per_image")
+    image = soft if isinstance(soft, int) and soft > 0 else asked.number("default_output_length", 280)
+    frames = _GEMMA4_FRAMES
+    if asked.release >= (0, 21):
+        own = asked.processor.get("max_soft_tokens")
+        image = own if own in (70, 140, 280, 560, 1120) else image
+        frames = min(frames, asked.frames or frames)
+    at_once = frames if asked.release >= (0, 22) else 1
+    return {
+        "image": Item(image, image * pool),
+        "video": Item(frames * (_GEMMA4_TOKENS + 8), at_once * _GEMMA4_TOKENS * pool),
+    }
+
+
+def _llama4(asked: Asked) -> dict[str, Item]:
+    """Up to 16 tiles and the whole image."""
+    side = asked.number("image_size", 336) // asked.number("patch_size", 14)
+    ratio = asked.vision.get("pixel_shuffle_ratio", 0.5)
+    each = (
+        int(side * side * ratio * ratio) if isinstance(ratio, float) and 0 < ratio <= 1 else side * side // 4
+    )
+    tiles = asked.rule.tiles + 1
+    return {"image": Item(max(1, tiles * each), tiles * side * side)}
+
+
+def _pixtral(asked: Asked) -> dict[str, Item]:
+    merge = asked.config.get("spatial_merge_size", asked.vision.get("spatial_merge_size", 1))
+    merge = merge if isinstance(merge, int) and merge > 0 else 1
+    patch = asked.number("patch_size", 16)
+    side = ceil_div(asked.number("image_size", 1024), patch * merge)
+    breaks = side if asked.release < (0, 13) else 0
+    return {"image": Item(side * side + breaks, side * side * merge * merge)}
+
+
+def _internvl(asked: Asked) -> dict[str, Item]:
+    """Tiles and a thumbnail; a video's frames are one tile each, as many as the sequence holds."""
+    size = asked.config.get("force_image_size")
+    size = size if isinstance(size, int) and size > 0 else asked.number("image_size", 448)
+    side = size // asked.number("patch_size", 14)
+    tokens = max(1, side * side // 4)
+    given = asked.processor.get("max_dynamic_patch", asked.config.get("max_dynamic_patch"))
+    tiles = (given if isinstance(given, int) and given > 0 else 12) + 1
+    image = Item(tiles * tokens, tiles * side * side)
+    frames = max(1, (asked.length - (image.tokens if asked.has_image else 0)) // tokens)
+    frames = min(frames, asked.frames or frames)
+    return {"image": image, "video": Item(frames * tokens, frames * side * side)}
+
+
+_KIMI_PATCHES = 16_384
+"""in_patch_limit of moonshotai/Kimi-K2.5 preprocessor_config.json; a chunk of a video has fewer."""
+
+
+def _kimi_k25(asked: Asked) -> dict[str, Item]:
+    return {"vision_chunk": Item(_KIMI_PATCHES // 4, _KIMI_PATCHES)}
+
+
+def _kimi_vl(asked: Asked) -> dict[str, Item]:
+    """MaxImageTokenMeta: 1,024 x 1,024."""
+    side = 2 * ceil_div(1024, 2 * asked.number("patch_size", 14))
+    return {"image": Item(side * side // 4, side * side)}
+
+
+def _llava(asked: Asked) -> dict[str, Item]:
+    if asked.vision.get("model_type") == "pixtral":
+        return _pixtral(asked)
+    side = asked.number("image_size", 336) // asked.number("patch_size", 14)
+    return {"image": Item(side * side, side * side + 1)}
+
+
+RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
+    "Qwen2VLForConditionalGeneration": _qwen2,
+    "Qwen2_5_VLForConditionalGeneration": _qwen2,
+    "Qwen3VLForConditionalGeneration": _qwen3,
+    "Qwen3VLMoeForConditionalGeneration": _qwen3,
+    "Qwen3_5ForConditionalGeneration": _qwen3,
+    "Qwen3_5MoeForConditionalGeneration": _qwen3,
+    "Glm4vForConditionalGeneration": _glm4v,
+    "Glm4vMoeForConditionalGeneration": _glm4v,
+    "Gemma3ForConditionalGeneration": _gemma3,
+    "Gemma4ForConditionalGeneration": _gemma4,
+    "Llama4ForConditionalGeneration": _llama4,
+    "Mistral3ForConditionalGeneration": _pixtral,
+    "PixtralForConditionalGeneration": _pixtral,
+    "InternVLChatModel": _internvl,
+    "InternVLForConditionalGeneration": _internvl,
+    "KimiK25ForConditionalGeneration": _kimi_k25,
+    "KimiVLForConditionalGeneration": _kimi_vl,
+    "LlavaForConditionalGeneration": _llava,
+}
+"""Class → modality → its largest item."""
+_IMAGE_ONLY = ("Gemma3", "Llama4", "Mistral3", "Pixtral", "Llava", "KimiVL")
+KINDS: dict[str, tuple[str, ...]] = {
+    name: ("vision_chunk",)
+    if name.startswith("KimiK")
+    else ("image",)
+    if name.startswith(_IMAGE_ONLY)
+    else ("image", "video")
+    for name in RULES
+}
+"""Class → the modalities that it takes."""
+
+_NO_RULE = Rule(pixels=Pixels(1, 12_845_056), video_pixels=Pixels(1, 25_165_824), tiles=16)
+
+
+def rule_of(config: Mapping[str, Any]) -> Rule:
+    """How the model's own processor counts, for its limits of pixels."""
+    found = lineage_of(str(config.get("model_type") or "")).media
+    if found is None:
+        return _NO_RULE
+    return found if found.pixels else _filled(found)
+
+
+def _filled(found: Rule) -> Rule:
+    from dataclasses import replace
+
+    return replace(found, pixels=_NO_RULE.pixels, video_pixels=_NO_RULE.video_pixels)
+
+
+def widths_of(model: Model, config: Mapping[str, Any]) -> Widths | None:
+    """The tower's widths as its config states them; None where it does not."""
+    vision = config.get("vision_config")
+    if not isinstance(vision, Mapping):
+        return None
+
+    def first(*keys: str) -> int:
+        for key in keys:
+            value = vision.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**6:
+                return value
+        return 0
+
+    hidden = first("embed_dim", "vt_hidden_size", "hidden_size")
+    mlp = first("intermediate_size", "vt_intermediate_size") or hidden * first("mlp_ratio")
+    patch = first("patch_size") or 14
+    frames = first("temporal_patch_size") or 1
+    if not hidden or not mlp:
+        return None
+    return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)

@@ -1,0 +1,97 @@
+"""What one more patch takes of memory in each class's encoder: ``data/towers.json``.
+
+The file is written by scripts/trace_activations.py: vLLM's own classes (0.32), run eagerly on few patches,
+their storages followed. Each row is one place in the tower where the most may be alive, linear in the
+widths; the largest row counts. Releases before 0.16 run gated MLPs as two operations
+(vllm/model_executor/layers/ activation.py: compile_native came with it), those before 0.13 rotate in
+float32 (qwen2_vl.py, apply_rotary_pos_emb_vision): read in those releases, and held against the one printed
+start-up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from math import ceil
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+FILE = Path(__file__).parent / "data" / "towers.json"
+_GATED = ("Qwen2_5_VL", "Glm4v", "Mistral3", "Pixtral")
+_ROTATES = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Glm4v")
+
+
+class Row(NamedTuple):
+    """Bytes for each unit of the tower's width, of a rank's share of it, of a rank's share of the MLP's
+    width, of the language model's width; and the rest. ranks: the only number of ranks that has this place,
+    or 0."""
+
+    whole: Fraction
+    own: Fraction
+    mlp: Fraction
+    out: Fraction
+    rest: int
+    ranks: int = 0
+
+
+class Widths(NamedTuple):
+    """Of the tower, its MLP, the language model; input elements of a patch."""
+
+    hidden: int
+    mlp: int
+    out: int
+    pixels: int
+
+
+class Tower(NamedTuple):
+    """The rows of the peak, and of what stays (inputs and outputs) once it has run."""
+
+    peak: tuple[Row, ...]
+    kept: tuple[Row, ...]
+
+
+@cache
+def towers() -> Mapping[str, Tower]:
+    """Class → its tower."""
+    raw = json.loads(FILE.read_text(encoding="utf-8"))["towers"]
+    return MappingProxyType(
+        {name: Tower(_rows(entry["peak"]), _rows(entry["kept"])) for name, entry in raw.items()}
+    )
+
+
+def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
+    return tuple(
+        Row(Fraction(whole), Fraction(own), Fraction(mlp), Fraction(out), int(rest), *map(int, ranks))
+        for whole, own, mlp, out, rest, *ranks in entries
+    )
+
+
+def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> tuple[int, int]:
+    """(peak, kept) of one patch on a rank of ``tp``, in a class that ``towers`` has."""
+    tower = towers()[name]
+    peak = _largest(tower.peak, widths, tp)
+    if release < (0, 16) and name.startswith(_GATED):
+        peak += 2 * widths.mlp // tp
+    if release < (0, 13) and name.startswith(_ROTATES):
+        rotated = 10 * widths.hidden + 30 * widths.hidden // tp + 2 * widths.pixels + 480
+        peak = max(peak, rotated)
+    return peak, _largest(tower.kept, widths, tp)
+
+
+def _largest(rows: tuple[Row, ...], widths: Widths, tp: int) -> int:
+    """The row that takes most. Of rows that one number of ranks has, those of the most ranks up to ``tp``, as
+    they were run: more ranks never have more."""
+    nearest = max((row.ranks for row in rows if 0 < row.ranks <= tp), default=0)
+    fitting = [(row, row.ranks or tp) for row in rows if row.ranks in (0, nearest)]
+    return max(
+        ceil(
+            row.whole * widths.hidden
+            + (row.own * widths.hidden + row.mlp * widths.mlp) / ranks
+            + row.out * widths.out
+            + row.rest
+        )
+        for row, ranks in fitting
+    )

@@ -1,0 +1,202 @@
+"""The profile run of an encoder: what it adds to the budget, and the options that change it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, rule_of, squarest
+from kvplan.engines.vllm.towers import Widths, patch_bytes, towers
+from kvplan.errors import KvplanError
+from kvplan.results import Budget, BudgetLine, SizeResult
+from kvplan.units import GIB
+
+LINE = "encoder profile run"
+QWEN = "Qwen2_5_VLForConditionalGeneration"
+
+
+def qwen25(**vision: Any) -> dict[str, Any]:
+    """The config of Qwen2.5-VL-3B, as far as anything reads it."""
+    return {
+        "architectures": [QWEN],
+        "model_type": "qwen2_5_vl",
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 128000,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3420,
+            "num_heads": 16,
+            "in_chans": 3,
+            "out_hidden_size": 2048,
+            "patch_size": 14,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+            **vision,
+        },
+    }
+
+
+def budget(model: Any, engine: str = "vllm@0.19", gpu: str = "h200", **settings: Any) -> Budget:
+    found = kvplan.size(model, gpu=gpu, engine=engine, **settings)
+    assert isinstance(found, SizeResult)
+    assert found.budget is not None, found.warnings
+    return found.budget
+
+
+def line(found: Budget, name: str = LINE) -> BudgetLine | None:
+    return next((one for one in found.lines if one.name == name), None)
+
+
+def added(found: Budget) -> int:
+    one = line(found)
+    return 0 if one is None else one.bytes
+
+
+@pytest.mark.parametrize(("limits", "printed"), [({}, 5.26), ({"video": 0}, 25.05)])
+def test_the_printed_start_up(limits: dict[str, int], printed: float) -> None:
+    """Qwen2.5-VL-3B on an A100 of 40 GB, vLLM 0.11: 5.26 GiB of cache, 25.05 with video off."""
+    given = {"limit_mm_per_prompt": limits} if limits else {}
+    pool = budget(qwen25(), "vllm@0.11.2", "a100-sxm-40gb", **given).kv_pool_bytes
+    assert abs(pool - printed * GIB) < 0.3 * GIB
+
+
+def test_less_is_served_more_is_left() -> None:
+    """All that is served ⊇ images alone ⊇ text alone; a start that does not look has what text alone has."""
+    pools = [
+        budget(qwen25(), **options).kv_pool_bytes
+        for options in (
+            {},
+            {"limit_mm_per_prompt": {"video": 0}},
+            {"limit_mm_per_prompt": '{"video": 0, "image": {"count": 1}}'},
+            {"skip_mm_profiling": True},
+            {"language_model_only": True},
+        )
+    ]
+    assert pools[0] < pools[1] <= pools[2] < pools[3] < pools[4]
+    assert budget(qwen25(), limit_mm_per_prompt="image=0,video=0").kv_pool_bytes == pools[4]
+
+
+@pytest.mark.parametrize("release", ["0.11", "0.13", "0.16", "0.24", "0.33"])
+@pytest.mark.parametrize("card", ["qwen2-vl-2b", "qwen3-vl-8b", "gemma-3-4b", "llama-4-scout", "glm-4.5v"])
+def test_fewer_pixels_never_cost(card: str, release: str) -> None:
+    """Of any model in any release, text alone leaves at least what images leave, and smaller ones no less."""
+    options: dict[str, Any] = {"gpu": "4xh200", "tensor_parallel_size": 4}
+    engine = f"vllm@{release}"
+    whole = budget(card, engine, **options).kv_pool_bytes
+    small = budget(card, engine, mm_processor_kwargs={"max_pixels": 262_144}, **options).kv_pool_bytes
+    text = budget(card, engine, language_model_only=True, **options).kv_pool_bytes
+    assert whole <= small <= text
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("release", [(0, 9), (0, 11), (0, 12), (0, 16), (0, 22), (0, 33)])
+def test_every_rule_gives_every_kind(name: str, release: tuple[int, ...]) -> None:
+    """Whatever a config says or leaves out: whole items of at least one token and one patch."""
+    hostile: list[Any] = [{}, {"patch_size": 0}, {"patch_size": "x", "image_size": -1}, {"image_size": 10**6}]
+    for vision in hostile:
+        config = {"vision_config": vision, "mm_tokens_per_image": None}
+        asked = Asked(config, vision, rule_of(config), release, 4096, 2048, {"max_pixels": 0}, None, True)
+        items = RULES[name](asked)
+        assert set(items) == set(KINDS[name])
+        assert all(item.tokens >= 1 and item.patches >= 1 for item in items.values())
+
+
+def test_the_largest_rectangle() -> None:
+    assert squarest(16_384) == 16_384
+    assert squarest(1) == 1
+    for units in range(2, 2_000):
+        assert 0 < units - squarest(units) < 8 or squarest(units) == units
+
+
+@pytest.mark.parametrize("name", sorted(towers()))
+def test_a_tower_grows_with_its_widths_and_shrinks_with_ranks(name: str) -> None:
+    base = Widths(1280, 5120, 4096, 1176)
+    for release in ((0, 11), (0, 33)):
+        peak, kept = patch_bytes(name, base, 1, release)
+        assert peak >= kept > 0
+        for wider in (base._replace(hidden=2560), base._replace(mlp=20_480), base._replace(out=8_192)):
+            assert patch_bytes(name, wider, 1, release)[0] >= peak
+        for tp in (2, 4, 8):
+            assert patch_bytes(name, base, tp, release)[0] <= peak
+    assert name in RULES
+
+
+def test_a_whole_encoder_on_every_gpu() -> None:
+    """12 heads do not divide over 8: `data` keeps the encoder whole, its weights too."""
+    found = kvplan.size("glm-4.5v", tokens=1000, engine="vllm@0.33", tensor_parallel_size=8)
+    assert isinstance(found, SizeResult)
+    assert found.refusal is not None
+    assert any("--mm-encoder-tp-mode data" in way for way in found.refusal.help)
+    weights = []
+    for mode in ("weights", "data"):
+        one = line(
+            budget("glm-4.5v", "vllm@0.33", "4xh200", tensor_parallel_size=4, mm_encoder_tp_mode=mode),
+            "weights",
+        )
+        assert one is not None
+        weights.append(one.bytes)
+    assert weights[0] < weights[1]
+    assert budget("glm-4.5v", "vllm@0.33", "8xh200", tensor_parallel_size=8, mm_encoder_tp_mode="data")
+
+
+def test_text_alone_loads_no_encoder_since_it_has_placeholders() -> None:
+    bytes_of = {
+        (release, only): one.bytes
+        for release in ("0.14", "0.19")
+        for only in (False, True)
+        if (one := line(budget(qwen25(), f"vllm@{release}", language_model_only=only), "weights"))
+    }
+    assert bytes_of["0.14", True] == bytes_of["0.14", False] == bytes_of["0.19", False]
+    assert bytes_of["0.19", True] < bytes_of["0.19", False]
+
+
+def test_an_encoder_without_a_rule_is_said_once() -> None:
+    config = qwen25() | {"architectures": ["KeyeForConditionalGeneration"]}
+    found = kvplan.size(config, gpu="h200", engine="vllm@0.33", weights="10GiB")
+    assert isinstance(found, SizeResult)
+    assert found.budget is not None
+    said = [warning for warning in found.warnings if "KeyeForConditionalGeneration" in warning]
+    assert len(said) == 1
+    assert "--language-model-only" in said[0]
+    one = line(found.budget)
+    assert one is not None
+    assert one.bytes == one.low_bytes == 0 < one.high_bytes
+    assert line(budget(config, "vllm@0.33", weights="10GiB", language_model_only=True)) is None
+
+
+def test_a_text_model_has_no_such_line() -> None:
+    assert line(budget("qwen3-8b", "vllm@0.33")) is None
+
+
+@pytest.mark.parametrize(
+    "given", ["{", "[1]", "image", "image=x", "image=1,,", 3, {1: 2}, "1" * 5000, '{"a": NaN}']
+)
+def test_bad_limits_are_refused(given: Any) -> None:
+    with pytest.raises(KvplanError) as caught:
+        kvplan.size("qwen2-vl-2b", gpu="h200", limit_mm_per_prompt=given)
+    assert caught.value.code == "bad-setting"
+
+
+@pytest.mark.parametrize("limits", ['{"image": -1}', '{"image": {"count": "x"}}', '{"video": null}', "{}"])
+def test_odd_limits_count_as_none(limits: str) -> None:
+    """What vLLM itself would refuse changes nothing here."""
+    assert added(budget("qwen2-vl-2b", limit_mm_per_prompt=limits)) == added(budget("qwen2-vl-2b"))
+
+
+def test_a_map_is_one_text_with_its_keys_in_order() -> None:
+    from kvplan.engines import OWN_OPTIONS
+
+    parse = OWN_OPTIONS["limit_mm_per_prompt"].parse
+    same = {parse(one) for one in ('{"video": 0, "image": 2}', {"image": 2, "video": 0}, "image=2,video=0")}
+    assert same == {json.dumps({"image": 2, "video": 0})}
