@@ -77,7 +77,7 @@ def local(live: Any, tower: Tower, at: Widths) -> tuple[Local, Local]:
     heads = at.heads + at.tp  # the MLP as many times the tower's width as before
     wider = at._replace(heads=heads, mlp=at.mlp * heads // at.heads)
     by_hidden = slopes(live, tower, wider)
-    by_mlp = slopes(live, tower, at._replace(mlp=at.mlp + step))
+    by_mlp = base if tower.tied else slopes(live, tower, at._replace(mlp=at.mlp + step))
     by_out = slopes(live, tower, at._replace(out=at.out + 128 * at.tp))
     found = []
     for index in range(2):
@@ -156,6 +156,8 @@ def main() -> int:
             found = rows(live, tower)
         except Exception as error:
             print(tower.classes[0], "cannot be run:", type(error).__name__, str(error)[:200], flush=True)
+            continue
+        if not found["peak"]:
             continue
         for name in tower.classes:
             kept["towers"][name] = found

@@ -40,13 +40,14 @@ class Widths(NamedTuple):
 class Tower(NamedTuple):
     """One class: its config for given widths, its inputs for a grid of (height, width) patches or tiles, and
     the widths around which it is run. classes: all that have this tower. step: by how much its MLP may be
-    widened."""
+    widened; tied: it is always as many times the tower's width."""
 
     classes: tuple[str, ...]
     config: Callable[[Widths], dict[str, Any]]
     inputs: Callable[[Any, int, int], tuple[dict[str, Any], int]]
     around: tuple[Widths, ...]
     step: int = 64
+    tied: bool = False
 
 
 def _grid(channels: int, name: str = "image_grid_thw", key: str = "pixel_values") -> Any:
@@ -467,7 +468,7 @@ TOWERS = (
         (Widths(16, 72, 4304, 3072),),
     ),
     Tower(("Gemma4ForConditionalGeneration",), _gemma4, _gemma4_inputs, (Widths(16, 72, 4304, 3072),)),
-    Tower(("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, (Widths(16, 88, 5632, 5120),)),
+    Tower(("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, (Widths(16, 88, 5632, 5120),), tied=True),
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, (Widths(16, 64, 4096, 5120),)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, (Widths(16, 72, 4304, 7168),)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, (Widths(16, 72, 4304, 2048),)),
