@@ -468,7 +468,9 @@ TOWERS = (
         (Widths(16, 72, 4304, 3072),),
     ),
     Tower(("Gemma4ForConditionalGeneration",), _gemma4, _gemma4_inputs, (Widths(16, 72, 4304, 3072),)),
-    Tower(("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, (Widths(16, 88, 5632, 5120),), tied=True),
+    Tower(
+        ("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, (Widths(16, 88, 5632, 5120),), tied=True
+    ),
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, (Widths(16, 64, 4096, 5120),)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, (Widths(16, 72, 4304, 7168),)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, (Widths(16, 72, 4304, 2048),)),
