@@ -21,7 +21,7 @@ help:
 	@echo "make conformance  every architecture of transformers, built and measured on the CPU"
 	@echo "make vllm         ask vLLM 0.32's own planner (its own venv, about 3.5 GB)"
 	@echo "make sglang       ask SGLang 0.5.23's own planner on the CPU (own venv, about 2 GB)"
-	@echo "make engines      ask a release's own planner: RELEASE=vllm@0.34 (the newest without; venv of make vllm)"
+	@echo "make engines      ask a release's own planner: RELEASE=vllm@0.34 (the newest without) or sglang@0.5.12"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
@@ -120,8 +120,13 @@ sglang: .venv-sglang/.ready
 # Fetches the release's wheel, asks its planner beside 0.32's environment, prints what differs and where its rule is.
 RELEASE ?=
 
+ifneq (,$(findstring sglang,$(RELEASE)))
+engines: .venv-sglang/.ready $(VENV)/.test
+	$(BIN)/python -m scripts.sglang_releases $(RELEASE) --python .venv-sglang/bin/python
+else
 engines: .venv-vllm/.ready $(VENV)/.test
 	$(BIN)/python -m scripts.vllm_releases $(RELEASE) --python .venv-vllm/bin/python
+endif
 
 live: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/live $(PYTEST_ARGS)

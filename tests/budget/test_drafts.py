@@ -269,9 +269,14 @@ def test_stated_weights_hold_the_draft() -> None:
 def test_a_pipeline_loads_the_embedding_again() -> None:
     """vLLM shares the target's embedding only where there is one stage."""
     one, _ = added(
-        "mimo-7b", engine="vllm@0.32", gpu="h100", speculative_method="mtp", num_speculative_tokens=1
+        "qwen3.5-27b", engine="vllm@0.32", gpu="h200", speculative_method="mtp", num_speculative_tokens=1
     )
     two, _ = added(
-        "mimo-7b", engine="vllm@0.32", gpu="h100", pp=2, speculative_method="mtp", num_speculative_tokens=1
+        "qwen3.5-27b",
+        engine="vllm@0.32",
+        gpu="h200",
+        pp=2,
+        speculative_method="mtp",
+        num_speculative_tokens=1,
     )
-    assert two.bytes - one.bytes == 151_680 * 4096 * 2
+    assert two.bytes - one.bytes == 248_320 * 5120 * 2

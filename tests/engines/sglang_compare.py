@@ -16,6 +16,7 @@ from kvplan.api import load_gpu, make_settings
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.engine import Sglang, allocations, pools_of
 from kvplan.engines.sglang.shown import image_reserve
+from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu
@@ -57,18 +58,18 @@ def gpu_of(name: str) -> Gpu:
     return load_gpu(GPUS[name])
 
 
-def ours(model: Model, case: Mapping[str, Any]) -> dict[str, Any]:
+def ours(model: Model, case: Mapping[str, Any], version: str = VERSIONS[-1]) -> dict[str, Any]:
     """kvplan's answer to the question, in SGLang's words; ``refused`` where it is none."""
     options = {**options_of(case["args"]), "gpu": gpu_of(case["gpu"]), "kv_cache_memory": case["rest_memory"]}
     try:
         settings = make_settings(tokens=1, **options)
-        result = Sglang().size(model, settings, Sglang.versions[-1])
+        result = Sglang().size(model, settings, version)
         if result.refusal is not None:
             return {"refused": f"{result.refusal.code}: {result.refusal.message}"}
         shown = result.settings
-        made = pools_of(model, settings, Sglang.versions[-1])
+        made = pools_of(model, settings, version)
         assert made is not None
-        pools = {one.name: one for one in allocations(model, settings)[0]}
+        pools = {one.name: one for one in allocations(model, settings, version)[0]}
     except KvplanError as error:
         return {"refused": f"{error.code}: {error.message}"}
     found = {

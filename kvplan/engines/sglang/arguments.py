@@ -33,6 +33,7 @@ from kvplan.engines.sglang.models import (
     uses_state_radix,
     window_layers,
 )
+from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -96,6 +97,7 @@ class Arguments(KeptHash):
     conv_dtype: Packing
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
+    rules: Rules = rules_of(VERSIONS[-1])
 
     @property
     def rank_prefill_size(self) -> int:
@@ -103,8 +105,11 @@ class Arguments(KeptHash):
         return -1 if self.whole_prefill else self.chunked_prefill_size // self.attn_dp
 
 
-def resolve_arguments(model: Model, settings: Settings, options: Options, context_len: int) -> Arguments:
+def resolve_arguments(
+    model: Model, settings: Settings, options: Options, context_len: int, version: str = VERSIONS[-1]
+) -> Arguments:
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
+    rules = rules_of(version)
     device = device_of(settings.gpu)
     tp, attn_dp = settings.tensor_parallel_size, _attention_groups(settings, options)
     dcp = settings.decode_context_parallel_size
@@ -115,7 +120,7 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     ep, backend_of_experts = _experts(settings, options)
     dtype = model_dtype(model, settings)
     draft_tokens, draft_layers = _speculation(model, settings, options)
-    capacity = capacity_for(device.memory_mib)
+    capacity = capacity_for(device.memory_mib, small=rules.small_chunks)
     chunk = options.count("chunked_prefill_size")
     running = settings.max_num_seqs
     if running is None and has_kind(model, Kind.COMPRESSED):
@@ -125,11 +130,16 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
     kv = cache_dtype(model, settings, device, dtype)
     asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
     backend = backend_of(model, settings, device, kv, strategy=asked_strategy, options=options)
-    decode_backend = decode_backend_of(model, settings, device, backend)
+    decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
     page_size = page_size_of(model, settings, device, backend, decode_backend)
     radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
+    if model.model_type == "kimi_linear" and not rules.kimi_radix:
+        radix = False
     paged = (overridden_page(model, settings, device, backend) or 1) > 1
     strategy, overlap = _strategy(model, settings, options, radix=radix, paged=paged)
+    if radix and uses_state_radix(model) and not rules.extra_buffer:
+        strategy, overlap = "no_buffer", False
+        page_size = 1 if rules.state_pages else page_size
     check_fp4(model, kv, backend, device)
     ratio = options.share("swa_full_tokens_ratio")
     own_ratio = RATIO_OVERRIDES.get(class_of(model))
@@ -156,7 +166,7 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         context_len=context_len,
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         whole_prefill=prefills_whole(model),
-        graph_max_batch=_graph_batch(model, settings, device),
+        graph_max_batch=_graph_batch(model, settings, device, rules),
         window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
         radix=radix,
@@ -164,19 +174,20 @@ def resolve_arguments(model: Model, settings: Settings, options: Options, contex
         strategy=strategy,
         slots_per_request=_slots_per_request(strategy, radix=radix, overlap=overlap),
         state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
-        padding_slot=int(options.flag("mamba_padding_slot")),
+        padding_slot=int(options.flag("mamba_padding_slot") and rules.padding_slot),
         max_slots=options.count("max_mamba_cache_size"),
         max_total_tokens=options.count("max_total_tokens"),
         max_running_requests=running,
         given_requests=settings.max_num_seqs,
         draft_tokens=draft_tokens,
-        draft_layers=draft_layers,
+        draft_layers=draft_layers if rules.drafts else 0,
         draft_windows=_draft_windows(model, settings, options),
         conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
         ssm_dtype=None
         if settings.mamba_ssm_cache_dtype == "auto"
         else scalar(settings.mamba_ssm_cache_dtype),
         mem_fraction_static=_fraction(options),
+        rules=rules,
     )
 
 
@@ -286,11 +297,11 @@ def _slots_per_request(strategy: str, *, radix: bool, overlap: bool) -> int:
     return 3
 
 
-def _graph_batch(model: Model, settings: Settings, device: Device) -> int:
+def _graph_batch(model: Model, settings: Settings, device: Device, rules: Rules) -> int:
     """The largest decode graph; Qwen3-VL on Hopper follows --max-running-requests up to 512
     (expand_multimodal_decode_graph_to_running_limit)."""
-    given = settings.max_num_seqs
-    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given)
+    given = settings.max_num_seqs if rules.graphs_bounded else None
+    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given, small=rules.small_chunks)
     if given is not None and found < given <= 512 and is_large_hopper_vl(model, device):
         return given
     return found

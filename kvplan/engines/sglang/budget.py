@@ -85,7 +85,9 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
+    arguments = resolve_arguments(
+        model, settings, options, int(started.settings["context_len"]), choice.version
+    )
     dtype = scalar(str(started.settings["dtype"]))
     try:
         sources = sources_for(model, settings)

@@ -35,11 +35,14 @@ _BY_MEMORY = (
     (60, Capacity(4096, 32, 160)),
     (160, Capacity(8192, 256, 512)),
 )
+_SMALL = Capacity(2048, 24, 80)
 _LARGEST = Capacity(16384, 512, 512)
 
 
-def capacity_for(gpu_mem_mib: int | None) -> Capacity:
-    """The row for a GPU of so many MiB; None where the size is not known."""
+def capacity_for(gpu_mem_mib: int | None, *, small: bool = False) -> Capacity:
+    """The row for a GPU of so many MiB; None where the size is not known. small: as before 0.5.23."""
+    if small and gpu_mem_mib is not None and 20 * KIB <= gpu_mem_mib < 35 * KIB:
+        return _SMALL
     if gpu_mem_mib is None:
         return UNKNOWN
     for below_gib, capacity in _BY_MEMORY:
@@ -48,9 +51,11 @@ def capacity_for(gpu_mem_mib: int | None) -> Capacity:
     return _LARGEST
 
 
-def graph_max_batch(gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None) -> int:
+def graph_max_batch(
+    gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None, *, small: bool = False
+) -> int:
     """The largest batch with a decode graph; an explicit --max-running-requests bounds it."""
-    capacity = capacity_for(gpu_mem_mib)
+    capacity = capacity_for(gpu_mem_mib, small=small)
     batch = capacity.graph_batch if tp < 4 else capacity.graph_batch_wide
     return batch if max_running_requests is None else min(batch, max_running_requests)
 

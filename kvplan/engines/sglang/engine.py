@@ -36,6 +36,7 @@ from kvplan.engines.sglang.pools import build_pools, solve
 from kvplan.engines.sglang.refusals import own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
+from kvplan.engines.sglang.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -55,7 +56,7 @@ class Sglang:
     """Engine ``sglang``."""
 
     name: str = "sglang"
-    versions: tuple[str, ...] = ("0.5.23",)
+    versions: tuple[str, ...] = VERSIONS
     options: tuple[EngineOption, ...] = OPTIONS
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
@@ -105,9 +106,15 @@ class Compiled:
 @lru_cache(maxsize=256)
 def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
+    if has_kind(model, Kind.COMPRESSED) and not rules_of(version).compressed:
+        raise KvplanError(
+            "unknown-rule",
+            f"the pools of {model.model_type} under SGLang {version} are not known",
+            help=f"use sglang@{VERSIONS[-1]}",
+        )
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
-    arguments = resolve_arguments(model, settings, options, context_len)
-    refusal = refusal_of(model) or refusal_of_settings(model, settings, options, arguments)
+    arguments = resolve_arguments(model, settings, options, context_len, version)
+    refusal = refusal_of(model, version) or refusal_of_settings(model, settings, options, arguments)
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),
@@ -116,8 +123,15 @@ def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ..
         refusal,
         MappingProxyType(shown_arguments(model, arguments)),
         layer_answers(model, lambda part: store_of(arguments, part)),
-        (*model.warnings, *warnings_of(model, arguments, refused=refusal is not None)),
+        (*model.warnings, *warnings_of(model, arguments, refused=refusal is not None), *_older(version)),
     )
+
+
+def _older(version: str) -> tuple[str, ...]:
+    """What of an older release was not asked of it."""
+    if version == VERSIONS[-1]:
+        return ()
+    return (f"SGLang {version}: pools by its own rules, the memory fraction by those of {VERSIONS[-1]}",)
 
 
 @record()
@@ -144,14 +158,14 @@ def pools_of(model: Model, settings: Settings, version: str) -> Pools | None:
     return _compile(model, version, _context(model, settings), planned_values(settings)).pools
 
 
-def allocations(model: Model, settings: Settings) -> list[list[Allocation]]:
+def allocations(model: Model, settings: Settings, version: str = VERSIONS[-1]) -> list[list[Allocation]]:
     """The tensors really allocated by every pipeline stage, the fullest first.
 
     Each pool has one page more than its tokens, the states one slot more. Raises KvplanError.
     """
     if settings.kv_cache_memory is None:
         raise KvplanError("no-memory", "how much memory the cache may take was not given")
-    pools = pools_of(model, settings, Sglang.versions[-1])
+    pools = pools_of(model, settings, version)
     if pools is None:
         raise KvplanError("unsupported-model", f"SGLang does not serve {model.id}")
     page = pools.arguments.page_size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
 from kvplan.model import Model
@@ -157,7 +158,7 @@ def uses_state_radix(model: Model) -> bool:
     return model.architecture is None or class_of(model) in STATE_RADIX
 
 
-def refusal_of(model: Model) -> Refusal | None:
+def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
     """A model that SGLang cannot serve from its own classes or through transformers'."""
     parts = [part for run in model.runs for part in run.layer.parts]
     for part in parts:
@@ -167,6 +168,8 @@ def refusal_of(model: Model) -> Refusal | None:
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
     name = class_of(model)
+    if name in later_classes(version):
+        return Refusal("unsupported-model", f"SGLang {version} has no class for {name}")
     if not name or name in SERVED or name in THROUGH or model.is_gguf:
         own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)
         if name and name not in SERVED and own:

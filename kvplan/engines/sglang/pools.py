@@ -96,7 +96,9 @@ def solve(pools: Pools, memory: int) -> Sizes:
     page = arguments.page_size
     capped = arguments.max_total_tokens
     cap = _request_cap(pools)
-    tokens = None
+    tokens: int | None = None
+    raw: int | None = None
+    least: int | None = None
     for stage in pools.stages:
         cell = pools.cell(stage)
         if not cell:
@@ -107,18 +109,38 @@ def solve(pools: Pools, memory: int) -> Sizes:
                 raise PoolError(
                     f"the window pool of {cap:,} tokens leaves no room for the full one in {memory:,} bytes"
                 )
-        else:
+        elif arguments.rules.split_first:
             own = int(rest // cell)
+        else:
+            own = _split_last(stage, rest, arguments)
+        raw = own if raw is None else min(raw, own)
+        profiled = int(rest // (stage.full + stage.window))
+        least = profiled if least is None else min(least, profiled)
         own = own // page * page
         tokens = own if tokens is None else min(tokens, own)
     if tokens is None:
         tokens = (capped or arguments.context_len) // page * page
-    if capped is not None:
+    bounded = arguments.rules.split_first or not any(stage.window for stage in pools.stages)
+    if capped is not None and bounded:
         tokens = min(tokens, capped) // page * page
     if tokens <= 0:
         raise PoolError(f"{memory:,} bytes hold no page of {page} tokens: raise --mem-fraction-static")
-    window_tokens = _window_tokens(pools, tokens, cap)
-    return Sizes(tokens, window_tokens, slots, running(arguments, tokens, slots))
+    window_tokens = _window_tokens(pools, tokens if arguments.rules.split_first else raw or tokens, cap)
+    counted = tokens if arguments.rules.requests_capped or least is None else least
+    return Sizes(tokens, window_tokens, slots, running(arguments, counted, slots))
+
+
+def _split_last(stage: Stage, rest: int, arguments: Arguments) -> int:
+    """Before 0.5.12: tokens as if every layer kept them all, the bound and whole pages of that, then the
+    split of its bytes (set_num_tokens_hybrid_swa)."""
+    both = stage.full + stage.window
+    tokens = int(rest // both)
+    if arguments.max_total_tokens is not None:
+        tokens = min(tokens, arguments.max_total_tokens)
+    tokens = tokens // arguments.page_size * arguments.page_size
+    if not stage.window or not stage.full:
+        return tokens
+    return int(tokens * both / (stage.full + arguments.swa_ratio * stage.window))
 
 
 def _window_tokens(pools: Pools, tokens: int, cap: int | None) -> int:
@@ -148,6 +170,8 @@ def trailing(pools: Pools) -> int:
 def _request_cap(pools: Pools) -> int | None:
     """compute_swa_request_cap: without a radix cache and with --max-running-requests the need is known."""
     arguments = pools.arguments
+    if not arguments.rules.request_cap:
+        return None
     if pools.window is None or arguments.radix or arguments.max_running_requests is None:
         return None
     if arguments.whole_prefill:

@@ -14,6 +14,7 @@ from kvplan.engines.sglang.backends import overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -56,6 +57,13 @@ def refusal_of_settings(
             f"SGLang does not start {name} with --disable-hybrid-swa-memory",
             help=("leave out --disable-hybrid-swa-memory",),
         )
+    unnamed = settings.attention_backend is None and not arguments.rules.exaone_backend
+    if unnamed and class_of(model) == "Exaone4ForCausalLM":
+        return Refusal(
+            "unsupported-setting",
+            f"SGLang before {VERSIONS[-1]} does not start {name} unless its attention backend is named",
+            help=("--attention-backend fa3", "--attention-backend triton"),
+        )
     return (
         _states_refusal(model, arguments)
         or _strategy_refusal(model, settings, options, arguments)
@@ -91,8 +99,8 @@ def _strategy_refusal(
     model: Model, settings: Settings, options: Options, arguments: Arguments
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
-    if options.flag("disable_radix_cache"):
-        return None
+    if options.flag("disable_radix_cache") or not arguments.rules.extra_buffer:
+        return None  # before 0.5.23 the settings give way: pages of one, no overlap
     strategy, name = arguments.strategy, model.architecture or model.model_type
     extra = strategy in ("extra_buffer", "extra_buffer_lazy")
     if not uses_state_radix(model):

@@ -19,6 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,
     FullAttention,
+    GatedDeltaNet,
     KimiDeltaAttention,
     Kind,
     MultiHeadLatentAttention,
@@ -132,8 +133,8 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         kv = OTHER_WORDS.get(
             settings.kv_cache_dtype, settings.kv_cache_dtype
         )  # the runner's, for every layer
-    if rules.sparse_fp8 and kv.startswith("fp8_e") and Kind.INDEXER in kinds:
-        kv = "fp8"
+    if rules.sparse_fp8 and kv.startswith("fp8") and Kind.INDEXER in kinds:
+        kv = "fp8_ds_mla"
     asynchronous = not pooling and (
         not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
     )
@@ -147,7 +148,7 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         kv=kv,
         kv_format=kv_dtype(dtype.name if kv == "auto" else kv),
         conv_dtype=conv,
-        ssm_dtype=_ssm_dtype(model, settings),
+        ssm_dtype=_ssm_dtype(model, settings) if rules.gdn_state_dtype or not _is_gdn(model) else None,
         lengths=lengths,
         batch=batch,
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
@@ -267,7 +268,7 @@ def _hybrid_disabled(model: Model, settings: Settings, rules: Rules, kinds: set[
     return (
         settings.disable_hybrid_kv_cache_manager
         or not rules.hybrid_groups
-        or (Kind.CHUNKED in kinds and drafted)
+        or (Kind.CHUNKED in kinds and (drafted or not rules.mamba_blocks))
     )
 
 
@@ -334,6 +335,10 @@ def _ssm_dtype(model: Model, settings: Settings) -> Packing | None:
     if model.model_type.startswith(("qwen3_5", "qwen4_exp")) and named:
         return scalar(named)
     return None
+
+
+def _is_gdn(model: Model) -> bool:
+    return any(isinstance(part, GatedDeltaNet) for run in model.runs for part in run.layer.parts)
 
 
 def lead_attention(model: Model) -> Part | None:

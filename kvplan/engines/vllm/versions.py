@@ -12,7 +12,7 @@ from functools import lru_cache
 from kvplan.engines.base import parse_version
 from kvplan.record import record
 
-NOT_ASKED = frozenset({"0.13", "0.14", "0.16", "0.18"})
+NOT_ASKED: frozenset[str] = frozenset()
 """Releases whose own planner was not asked (docs/engines.md): their rules were read only."""
 VERSIONS: tuple[str, ...] = tuple(f"0.{minor}" for minor in range(8, 34))
 
@@ -45,7 +45,8 @@ class Rules:
     blocks, whatever size the user gave (models/config.py, HybridAttentionMambaModelConfig); state_at_end:
     a state of the last blocks is kept by classes that cannot keep all.
 
-    pure_states_blocks: classes of states alone keep one of every block too.
+    gdn_state_dtype: GDN heeds --mamba-ssm-cache-dtype. pure_states_blocks: classes of states alone keep one
+    of every block too.
 
     Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none,
     those of every attention layer, or all but latents; pads_states, those of states; full_fallback,
@@ -116,6 +117,7 @@ class Rules:
     latent_kernel: str = "hopper"
     states_step: bool = True
     state_at_end: bool = False
+    gdn_state_dtype: bool = False
     promoted_blocks: bool = False
     packed_blocks: bool = False
     latent_blocks: str = "tuples"
@@ -156,7 +158,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ("0.12", {"group_slack_percent": 25, "pure_states_blocks": True}),
     ("0.14", {"first_group_checked": True}),
     ("0.15", {"latent_kernel": "flashinfer", "state_at_end": True, "float_words": True}),
-    ("0.17", {"stage_pages": True}),
+    ("0.17", {"stage_pages": True, "gdn_state_dtype": True}),
     (
         "0.18",
         {"latent_kernel": "none", "group_slack_percent": 50, "latent_fp8": "any", "sparse_fp8": False},

@@ -1,0 +1,80 @@
+"""What changed between SGLang's releases, as one table of rules.
+
+sgl-project/sglang 0.5.9 and 0.5.12.post1 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
+server_args.py and models/*.py (EntryClass), asked of their own ModelRunner (scripts/sglang_releases.py);
+0.5.23 as the other modules say.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from kvplan.engines.base import parse_version
+from kvplan.record import KeptHash, record
+
+VERSIONS = ("0.5.9", "0.5.12", "0.5.23")
+_TABLE = Path(__file__).parent / "data" / "later_classes.tsv"
+
+
+@record()
+class Rules(KeptHash):
+    """The rules of one release.
+
+    extra_buffer: states are kept in extra buffers by default where the class can. state_pages: pages of
+    models with states are one token where they are not. padding_slot: one state slot more than usable is
+    paid for. drafts: the layers of the model's own draft are charged. request_cap: without a radix cache
+    a window pool has what the requests need. graphs_bounded: --max-running-requests bounds the largest
+    decode graph. hopper_vl: Qwen3-VL on large Hopper GPUs decodes with FlashInfer. kimi_radix: Kimi
+    Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
+    leaves. split_first: a window pool is split off before that bound. compressed: DeepSeek-V4's pools
+    are known. small_chunks: GPUs of 20 to 35 GiB prefill 2,048 tokens at once. exaone_backend: Exaone 4
+    starts without being told its backend.
+    """
+
+    extra_buffer: bool = False
+    state_pages: bool = False
+    padding_slot: bool = False
+    drafts: bool = False
+    request_cap: bool = False
+    graphs_bounded: bool = False
+    hopper_vl: bool = False
+    kimi_radix: bool = False
+    requests_capped: bool = False
+    split_first: bool = False
+    compressed: bool = False
+    small_chunks: bool = True
+    exaone_backend: bool = False
+
+
+_CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
+    ("0.5.12", {"state_pages": True, "requests_capped": True, "split_first": True}),
+    (
+        "0.5.23",
+        {
+            **dict.fromkeys("extra_buffer padding_slot drafts request_cap graphs_bounded".split(), True),
+            **dict.fromkeys("hopper_vl kimi_radix compressed exaone_backend".split(), True),
+            "small_chunks": False,
+        },
+    ),
+)
+
+
+@cache
+def rules_of(version: str) -> Rules:
+    """The rules in force in a release."""
+    rules = Rules()
+    for since, changes in _CHANGES:
+        if parse_version(version) >= parse_version(since):
+            rules = replace(rules, **changes)
+    return rules
+
+
+@cache
+def later_classes(version: str) -> frozenset[str]:
+    """Classes of 0.5.23 that the release does not have (EntryClass in models/*.py)."""
+    with _TABLE.open(encoding="utf-8") as file:
+        rows = [row for row in csv.reader(file, delimiter="\t") if row and not row[0].startswith("#")]
+    return frozenset(name for name, since in rows if parse_version(version) < parse_version(since))

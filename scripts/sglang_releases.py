@@ -1,0 +1,119 @@
+"""Ask a release of SGLang how its planner sizes the pools of published configs, and compare it with kvplan.
+
+    make engines RELEASE=sglang@0.5.12
+    python -m scripts.sglang_releases sglang@0.5.12 --python PYTHON_WITH_SGLANG [--record]
+
+The release's wheel is fetched from the package index, unpacked, and put before the environment of 0.5.23 with
+the transformers of its time. Prints what differs, and exits with 1 where something does that has no reason in
+tests/engines/sglang_release_compare.py; --record writes tests/data/sglang_releases.json.gz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from scripts.new_releases import newest
+from scripts.record_sglang import CAPABILITIES, PROGRAM, is_planned
+from scripts.vllm_releases import PIP
+from tests.engines.sglang_release_cases import release_cases
+from tests.engines.sglang_release_compare import unexplained
+from tests.recorded import packed, record
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = ROOT / "tests" / "data" / "sglang_releases.json.gz"
+OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
+    ((0, 4, 11), ("transformers==4.53.3", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
+    ((0, 5, 10), ("transformers==4.57.6", "huggingface_hub==0.36.0", "tokenizers==0.22.2")),
+    ((0, 5, 13), ("transformers==5.5.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
+    ((0, 5, 22), ("transformers==5.10.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
+)
+"""(until, packages): what an older release reads configs with."""
+Entry = dict[str, Any]
+
+
+def named(release: str) -> str:
+    """``sglang@0.5.12``, ``0.5.12`` → ``0.5.12``; of ``sglang@`` the newest."""
+    version = release.rpartition("@")[2]
+    if version:
+        return version
+    done = subprocess.run([*PIP, "index", "versions", "sglang"], capture_output=True, text=True, check=True)
+    return newest(done.stdout, "sglang")
+
+
+def folders(release: str, root: Path) -> list[Path]:
+    """The unpacked release and the packages beside it."""
+    own = root / f"sglang-{release}"
+    if not own.is_dir():
+        with tempfile.TemporaryDirectory() as place:
+            words = [*PIP, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
+            subprocess.run([*words, f"sglang=={release}"], check=True)
+            (wheel,) = Path(place).glob("*.whl")
+            with zipfile.ZipFile(wheel) as files:
+                files.extractall(own)
+    numbers = tuple(int(part) for part in release.split(".")[:3])
+    for until, packages in OF_ITS_TIME:
+        if numbers < until:
+            beside = root / packages[0].replace("==", "-")
+            if not beside.is_dir():
+                command = [*PIP, "install", "--quiet", "--no-deps", "--target", str(beside), *packages]
+                subprocess.run(command, check=True)
+            return [own, beside]
+    return [own]
+
+
+def ask(python: str, places: list[Path], cases: list[Entry]) -> dict[str, Entry]:
+    """The release's answers by case; one process a compute capability."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "OMP_NUM_THREADS": "1"}
+    found: dict[str, Entry] = {}
+    for gpus in CAPABILITIES:
+        listed = [case for case in cases if case["gpu"] in gpus]
+        lines = "\n".join(json.dumps(case) for case in listed) + "\n"
+        command = [python, str(PROGRAM), gpus[0]]
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, env=env)
+        answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        found |= {case["name"]: answer for case, answer in zip(listed, answers, strict=True)}
+    return found
+
+
+def kept(answers: dict[str, Entry]) -> dict[str, Entry]:
+    """What is recorded: the planner's own answers, without the memory fraction."""
+    dropped = ("fraction", "images", "per_request")
+    return {
+        name: {key: value for key, value in answer.items() if key not in dropped}
+        for name, answer in sorted(answers.items())
+        if is_planned(answer) and "unexpected keyword" not in answer.get("refused", "")
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("release", help="sglang@0.5.12; sglang@ is the newest")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has sglang 0.5.23")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "releases", help="unpacked wheels")
+    parser.add_argument("--record", action="store_true", help="write the answers into the record")
+    options = parser.parse_args()
+    release = named(options.release)
+    answers = kept(ask(options.python, folders(release, options.folder), list(release_cases(release))))
+    equal, explained, wrong = unexplained(release, answers)
+    for name, why in wrong.items():
+        sys.stdout.write(f"{release} {name}: {why}\n")
+    sys.stdout.write(
+        f"{release}: {len(answers)} answered, {equal} equal, {explained} different with a reason\n"
+    )
+    if options.record:
+        RECORD.write_bytes(
+            packed({**(record("sglang_releases") if RECORD.is_file() else {}), release: answers})
+        )
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
