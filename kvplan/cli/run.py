@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from kvplan.cli.answer import Answer
+from kvplan.cli.progress import waiting
 from kvplan.cli.quick import parse
 from kvplan.cli.terminal import color_choice, render, silence, wants_color, write, write_error
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
@@ -42,7 +43,8 @@ def _call(arguments: list[str]) -> Answer | int | None:
     parsed = parse(arguments)
     if parsed is not None:
         command, words, given = parsed
-        return command.call(words, given)
+        with waiting(command.name):
+            return command.call(words, given)
     from kvplan.cli.app import root_command
 
     said = io.StringIO()  # help and completion, which the parser prints by itself

@@ -12,6 +12,7 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.options import values_of
+from kvplan.cli.progress import Stages, is_watched
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
@@ -52,6 +53,7 @@ def run(words: list[str], given: Given) -> Answer:
 def _validate(asked: Asked, options: Options, given: Given) -> Answer:
     world = World()
     limit = _value(given, "time_limit", seconds)
+    progress = _progress(given) if world.leads else None
     with Guard(limit, ranked=world.size > 1) as guard, world:
         stages = ["start"]
         kept = _Kept(text_of(given, "output"))
@@ -60,7 +62,7 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
                 lambda hardware: asked.target(hardware, on_gpu=options.device != "cpu"),
                 options,
                 world,
-                progress=_progress(given) if world.leads else None,
+                progress=progress,
                 stop=guard.stop,
                 on_stage=lambda stage: stages.__setitem__(0, stage),
                 settled=kept.write,
@@ -77,7 +79,8 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
                 exit_code=TERMINATED if ended else INTERRUPTED,
             ) from error
         finally:
-            _clear_progress(given)
+            if progress is not None:
+                progress.stop()
         if not world.leads:
             return Answer(text="", code=_code(_receipt(outcome), outcome))
         receipt = kept.write(outcome)
@@ -175,19 +178,5 @@ def _value(given: Given, name: str, parse: Any) -> Any:
     return values_of(option._replace(parse=parse), text, f"{option.flags[0]} {text}")
 
 
-def _progress(given: Given) -> Any:
-    if is_given(given, "json") or not sys.stderr.isatty():
-        return None
-    from kvplan.report.validate import progress_line
-
-    def show(stage: str, done: int, total: int) -> None:
-        sys.stderr.write("\r" + progress_line(stage, done, total))
-        sys.stderr.flush()
-
-    return show
-
-
-def _clear_progress(given: Given) -> None:
-    if _progress(given) is not None:
-        sys.stderr.write("\r" + " " * 79 + "\r")
-        sys.stderr.flush()
+def _progress(given: Given) -> Stages | None:
+    return None if is_given(given, "json") or not is_watched(sys.stderr) else Stages()

@@ -217,9 +217,3 @@ def _tensors(planned: DryRun) -> Screen:
     shown = rows[:8]
     more = [line(f"and {count(len(rows) - 8, 'more shape')}", indent=2)] if len(rows) > 8 else []
     return [line(Span("tensors of the pool, rank 0", "dim"), indent=1), *table(shown, "rlr"), *more]
-
-
-def progress_line(stage: str, done: int, total: int) -> str:
-    """``weights  12.30 GiB of 60.00 GiB``, as wide as a terminal's line."""
-    amount = f"{size_words(done)} of {size_words(total)}" if total else ""
-    return f"{stage:<28}{amount}"[:79].ljust(79)

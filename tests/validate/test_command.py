@@ -201,16 +201,6 @@ def test_an_unknown_failure_is_a_bug_and_not_memory(
     assert "something else" in capsys.readouterr().err
 
 
-def test_progress_is_one_line_of_a_terminal() -> None:
-    from kvplan.report.validate import progress_line
-
-    shown = progress_line("cache in use", 3 * 2**30, 60 * 2**30)
-    assert len(shown) == 79
-    assert shown.split("  ")[0] == "cache in use"
-    assert "3.00 GiB of 60.00 GiB" in shown
-    assert progress_line("probe", 0, 0).strip() == "probe"
-
-
 def test_the_spec_of_a_device_has_its_own_total_and_capability() -> None:
     from kvplan.cli.validate_target import _spec_of
     from kvplan.validate.probe import Hardware
