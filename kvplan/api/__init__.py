@@ -203,7 +203,7 @@ def check(
     changed_only: bool = False,
     today: date | None = None,
 ) -> CheckReport:
-    """Hold plan files against what their engines would do.
+    """Check plan files against what their engines would do.
 
     paths: plan files and folders of them. environment: an overlay's name, or ``all``. baseline: a file or
     folder with the plans as they were, or a git revision; then the report has them too, and changed_only

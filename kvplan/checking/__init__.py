@@ -1,4 +1,4 @@
-"""Plans held against what the engine would do with them: findings, figures, ways out."""
+"""Plans checked against what the engine would do with them: findings, figures, suggested fixes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What must hold of a plan: one function a rule, each says what is wrong and what was computed.
 
-Rules only find; the ways out are computed in `kvplan.checking.ways`.
+Rules only find; suggested fixes are computed in `kvplan.checking.ways`.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ STARTED_CODES = frozenset(
 
 
 def errors_of(case: Case) -> list[Finding]:
-    """Every error of a plan, without ways out."""
+    """Every error of a plan, without suggested fixes."""
     found = [finding for rule in RULES for finding in rule(case)]
     if case.refusal is not None:
         return [*found, *starts(case)]

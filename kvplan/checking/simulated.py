@@ -20,7 +20,7 @@ from kvplan.simulation.served import LIKELY, SLOW
 from kvplan.units import SECOND
 
 _TRIED = (1.25, 1.5, 2, 3, 4)
-"""So many times the plan's replicas are tried as a way out."""
+"""So many times the plan's replicas are tried as a fix."""
 
 
 def simulated(plan: Plan, model: Model) -> list[Finding]:

@@ -42,7 +42,7 @@ Proposal = Callable[[Case, Finding], Iterator[Way]]
 
 
 def with_ways(case: Case, findings: list[Finding]) -> list[Finding]:
-    """The errors with the ways out of each, nearest first."""
+    """The errors with the fixes of each, nearest first."""
     search = _Search(case, frozenset(finding.code for finding in findings))
     return [replace(finding, help=search.ways(finding)) for finding in findings]
 

@@ -210,7 +210,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "check",
-            "Hold plan files against what their engines would do.",
+            "Check plan files against what their engines would do.",
             "kvplan.cli.check:run",
             Argument("PATH...", least=1),
             (*CHECKED, *COMMON),

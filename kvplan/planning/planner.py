@@ -35,7 +35,7 @@ def make_plan(
     """The best plan and its alternatives.
 
     asks: the same question to one engine or several. named: the model as the user wrote it. top: how many
-    rows. depth: work out ways out, steps and sensitivity too. each: as in `rows_of`. Raises KvplanError where
+    rows. depth: fixes, steps and sensitivity too. each: as in `rows_of`. Raises KvplanError where
     the question is wrong.
     """
     table = rows_of(asks, max(top, 1), each=each)

@@ -21,7 +21,7 @@ class Severity(str, Enum):
 class Finding:
     """One thing that is so. code: kebab-case, stable. field: dotted path in the plan that it is about.
 
-    detail: what was computed, a line each. help: ways out, each computed to hold before it is said.
+    detail: what was computed, a line each. help: suggested fixes, each computed before it is said.
     """
 
     code: str

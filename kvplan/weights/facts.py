@@ -1,7 +1,7 @@
 """The weights of one GPU, and where the figure comes from.
 
 Order of the sources: what the user states, the checkpoint's headers, its index, the tensors that the
-config (or the card) describes. None of them: a refusal with the ways out. A figure is never guessed from a
+config (or the card) describes. None of them: a refusal that says what to do. A figure is never guessed from a
 model's name.
 """
 

@@ -116,7 +116,7 @@ def plan(
     pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
     tpot, ttft: seconds at most. levers: work out the memory levers of the best; host_memory: bytes of a cache
     tier over all GPUs. weights_from: ``transformers`` counts the tensors (see `kvplan.load_model`).
-    options: settings of `kvplan.size`, the same for all candidates. depth=False: without ways out, steps and
+    options: settings of `kvplan.size`, the same for all candidates. depth=False: without fixes, steps and
     sensitivity.
 
     A plan (`load_plans`) is planned anew: its checkpoint, engine, load, requirements, flags and kind of GPU

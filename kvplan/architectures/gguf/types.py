@@ -1,7 +1,7 @@
 """Types of values, of tensors and of files, by their numbers in a GGUF file.
 
 ggml-org/llama.cpp at 0c1e57098: ggml/include/gguf.h (gguf_type), ggml/include/ggml.h (ggml_type),
-ggml/src/ggml-common.h (the blocks), include/llama.h (llama_ftype). The tests hold them against the gguf
+ggml/src/ggml-common.h (the blocks), include/llama.h (llama_ftype). The tests check them against the gguf
 package.
 """
 

@@ -36,7 +36,7 @@ class SourceEntry(_Strict):
     revision: Text | None = Field(default=None, description="commit of that repository")
     path: Text | None = None
     how: Literal[tuple(HOW)] = Field(description="; ".join(f"{key}: {text}" for key, text in HOW.items()))  # type: ignore[valid-type]
-    verified: bool = Field(description="held against the published config")
+    verified: bool = Field(description="checked against the published config")
     note: Text | None = None
 
 

@@ -1,4 +1,4 @@
-"""Receipt files: the JSON that a validation wrote, held against its layout and its digest."""
+"""Receipt files: the JSON that a validation wrote, checked against its layout and its digest."""
 
 from __future__ import annotations
 

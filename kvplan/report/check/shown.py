@@ -57,7 +57,7 @@ class Issue:
 
     @property
     def text(self) -> str:
-        """Message, what was computed, ways out; a line each."""
+        """Message, what was computed, suggested fixes; a line each."""
         return "\n".join((self.message, *self.detail, *(f"help: {line}" for line in self.help)))
 
 
