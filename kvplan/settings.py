@@ -14,54 +14,61 @@ from kvplan.record import KeptHash, field_names, record
 
 @record()
 class Settings(KeptHash):
-    """Options under the engines' long names. None = the engine's default. Sizes are bytes.
-
-    tokens counts decoder positions, answer_tokens those of them that are generated (None: an eighth);
-    encoder_tokens what cross attention reads. dtype is the model's
-    dtype, kv_cache_dtype the cache's ("auto": the engine decides). max_model_len may be LONGEST: the
-    longest that fits. spread: the tensor-parallel size stands for the GPUs that were named, nobody wrote it.
-    weights: bytes of one GPU, where the user knows them better. cpu_offload_gb: GiB of
-    weights, as the engine counts them. speculative_model: a draft model of its own beside the target.
-    media: what images, video and audio add, for the answer's settings; tokens has them already.
-    """
+    """Options under the engines' long names. None = the engine's default. Sizes are bytes."""
 
     tokens: int | None = None
+    """decoder positions of one request"""
     encoder_tokens: int | None = None
+    """positions that cross attention reads"""
     answer_tokens: int | None = None
+    """of `tokens`, those that are generated; None: an eighth"""
     requests: int = 1
+    """requests at once"""
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     decode_context_parallel_size: int = 1
     spread: bool = False
+    """the tensor-parallel size stands for the GPUs that were named; nobody wrote it"""
     dtype: str = "auto"
+    """the model's element type"""
     kv_cache_dtype: str = "auto"
+    """the cache's; auto: the engine decides"""
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
     block_size: int | None = None
     max_model_len: int | None = None
+    """may be LONGEST: the longest that fits"""
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     enable_prefix_caching: bool | None = None
     speculative_method: str | None = None
     num_speculative_tokens: int = 0
     speculative_model: Model | None = None
+    """a draft model of its own beside the target"""
     disable_hybrid_kv_cache_manager: bool = False
     num_gpu_blocks_override: int | None = None
     kv_cache_memory: int | None = None
+    """bytes of one GPU's cache"""
     gpu: Gpu | None = None
+    """one GPU of the replica"""
     attention_backend: str | None = None
     async_scheduling: bool | None = None
     usage: str = "server"
     cache_implementation: str = "dynamic"
+    """of the transformers library"""
     gpu_memory_utilization: Fraction | None = None
     weights: int | None = None
+    """bytes on one GPU, where the user knows them better"""
     quantization: str | None = None
     enforce_eager: bool = False
     enable_expert_parallel: bool = False
     cpu_offload_gb: Fraction = Fraction(0)
+    """GiB of weights in host memory, as the engine counts them"""
     engine_options: tuple[tuple[str, object], ...] = ()
+    """options that one engine alone has, sorted"""
     media: tuple[tuple[str, object], ...] = ()
+    """what images, video and audio add, for the answer's settings; `tokens` has them already"""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

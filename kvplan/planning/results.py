@@ -19,41 +19,48 @@ MILLION = 10**6
 
 @record()
 class Option:
-    """One way to serve the load, with every value resolved.
-
-    engine: ``vllm@0.32``. model_id: the checkpoint; other_checkpoint: what makes it another one than was
-    asked for, empty where it is that one; weights: its format; kv_cache_dtype: as the engine takes the word,
-    kv_format: how it stores. gpus: of the whole plan, in ``replicas`` engines. requests: that the plan holds
-    by the likely figure of the pool, safe_requests by the safe one (0: it may not start);
-    requests_per_engine: that one pool must hold. pool_bytes: of one GPU, pool_low_bytes: its safe figure.
-    quality: the tier, with the published figures behind it in ``citations``. notes: what is easily got wrong.
-    """
+    """One way to serve the load, with every value resolved."""
 
     engine: str
+    """``vllm@0.32``"""
     model_id: str
+    """the checkpoint"""
     other_checkpoint: str
+    """what makes it another one than was asked for; empty where it is that one"""
     weights: str
+    """their format"""
     kv_cache_dtype: str
+    """as the engine takes the word"""
     kv_format: str
+    """how it stores"""
     gpu: str
     where: str
     gpus: int
+    """of the whole plan, in ``replicas`` engines"""
     replicas: int
     nodes: int
     settings: Settings
     serve: tuple[tuple[str, object], ...]
     requests: int
+    """that the plan holds by the likely figure of the pool"""
     safe_requests: int
+    """by the safe one; 0: it may not start"""
     requests_per_engine: int
+    """that one pool must hold"""
     max_num_seqs: int
     max_model_len: int
     pool_bytes: int
+    """of one GPU"""
     pool_low_bytes: int
+    """its safe figure"""
     quality: str
+    """the tier"""
     citations: tuple[str, ...] = ()
+    """the published figures behind the tier"""
     cost_per_hour: Fraction | None = None
     speed: Speed | None = None
     notes: tuple[str, ...] = ()
+    """what is easily got wrong"""
     warnings: tuple[str, ...] = ()
 
     def layout(self) -> str:
@@ -110,14 +117,17 @@ class Option:
 
 @record()
 class Reason:
-    """Why candidates were rejected. code: kebab-case; gpus: on which; example: the one that came nearest;
-    candidates: how many."""
+    """Why candidates were rejected."""
 
     code: str
+    """kebab-case"""
     message: str
     gpus: tuple[str, ...]
+    """on which"""
     example: str
+    """the one that came nearest"""
     candidates: int
+    """how many"""
 
 
 @record()
@@ -135,71 +145,82 @@ class Unserved:
 
 @record()
 class SuggestedFix:
-    """A change that was computed to help. change: what, flags: how to ask for it; then: what it comes to."""
+    """A change that was computed to help."""
 
     change: str
+    """what"""
     flags: str
+    """how to ask for it"""
     then: str
+    """what it gives"""
     gpus: int
 
 
 @record()
 class Step:
-    """What one more step buys. what: ``gpus`` or ``format``; label: the step; requests: then held."""
+    """What one more step buys."""
 
     what: str
+    """``gpus`` or ``format``"""
     label: str
+    """the step"""
     gpus: int
     requests: int
+    """held then"""
     quality: str
 
 
 @record()
 class Effect:
-    """How one input moves the answer: requests that the same GPUs hold, and the GPUs of the kind needed for
-    the load (None: no number of them tried does)."""
+    """How one input moves the answer."""
 
     name: str
     change: str
     requests: int
+    """that the same GPUs hold"""
     gpus: int | None
+    """of the class needed for the load; None: no number of them tried does"""
 
 
 @record()
 class PlanResult:
-    """What to take for a load. best: as a plan that can be written and checked; None where nothing does.
-
-    pool: the figure of the pool with which the load is served, ``safe`` or ``likely``. options: the best of
-    each kind and engine, the first is ``best``; of one kind alone the best of each pair of formats. unserved:
-    kinds without a row; more: of those, the ones that come after the rows asked for. pareto: those that no
-    other beats in all of ``pareto_by`` at once, where asked for. reasons: of the best's engine. considered:
-    candidates; judged: those neither refused by a rule for all GPUs nor left out by a bound. levers: of the
-    best option, where they were asked for. also: what must be held by itself as well.
-    """
+    """What to take for a load."""
 
     model: ModelRef
     engine: EngineRef
     objective: str
     quality: str
     pool: str
+    """the figure of the pool with which the load is served, ``safe`` or ``likely``"""
     requests: int
     shapes: tuple[Shape, ...]
     best: Plan | None
+    """as a plan that can be written and checked; None where nothing does"""
     options: tuple[Option, ...]
+    """the best of each GPU class and engine, ``best`` first; of one class alone the best of each pair of
+    formats"""
     more: int
+    """of the unserved, those that come after the rows asked for"""
     unserved: tuple[Unserved, ...]
+    """classes without a row"""
     pareto: tuple[Option, ...]
+    """those that no other beats in all of ``pareto_by`` at once, where asked for"""
     reasons: tuple[Reason, ...]
+    """of the best's engine"""
     ways_out: tuple[SuggestedFix, ...]
     steps: tuple[Step, ...]
     sensitivity: tuple[Effect, ...]
     considered: int
+    """candidates"""
     judged: int
+    """those neither refused by a rule for all GPUs nor left out by a bound"""
     currency: str = ""
     warnings: tuple[str, ...] = ()
     levers: tuple[Lever, ...] = ()
+    """of the best option, where they were asked for"""
     pareto_by: tuple[str, ...] = ()
     also: tuple[Demand, ...] = ()
+    """what must be held by itself as well"""
 
     @property
     def ok(self) -> bool:

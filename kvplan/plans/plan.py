@@ -23,30 +23,33 @@ SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds
 
 @record()
 class Requirements:
-    """What must hold. None = not asked for.
-
-    requests of tokens each: over the whole plan, in the pool. headroom: share of the pool that stays free
-    beside them. max_model_len: the engine must serve at least this. max_cost_per_hour: in the currency of
-    the fleet's prices. prefix_cache_bytes: room in the pool of one GPU for prompts kept for reuse.
-    host_memory_bytes: a tier in host memory, over all GPUs of the plan. pool: which figure of the pool must
-    do, ``likely`` or ``safe``. Simulated on the workload's trace: goodput (share of requests within the
-    workload's ttft and tpot), hit_rate (of prompt tokens), preemptions (at most, share of requests),
-    ttft_seconds and tpot_seconds (99th percentiles at most).
-    """
+    """What must hold. None = not asked for."""
 
     requests: int | None = None
+    """of ``tokens`` each, over the whole plan, in the pool"""
     tokens: int | None = None
     headroom: Fraction = Fraction(0)
+    """share of the pool that stays free beside them"""
     max_model_len: int | None = None
+    """the engine must serve at least this"""
     max_cost_per_hour: Fraction | None = None
+    """in the currency of the fleet's prices"""
     prefix_cache_bytes: int = 0
+    """room in the pool of one GPU for prompts kept for reuse"""
     host_memory_bytes: int = 0
+    """a tier in host memory, over all GPUs of the plan"""
     pool: str = LIKELY
+    """which figure of the pool must do, ``likely`` or ``safe``"""
     goodput: Fraction | None = None
+    """simulated: share of requests within the workload's ttft and tpot"""
     hit_rate: Fraction | None = None
+    """simulated: of prompt tokens"""
     preemptions: Fraction | None = None
+    """simulated: share of requests, at most"""
     ttft_seconds: Fraction | None = None
+    """simulated: 99th percentile, at most"""
     tpot_seconds: Fraction | None = None
+    """simulated: 99th percentile, at most"""
 
     @property
     def simulated(self) -> bool:
