@@ -49,7 +49,7 @@ def simulate(
     trace_columns: Sequence[str] | None = None, trace_block: int = 0, first: int | None = None,
     search: bool = True, helps: bool = True, engine: str | None = None, offload: str | None = None,
     prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
-    **options: Any,
+    concurrency: int | None = None, **options: Any,
 ) -> SimulationResult:  # fmt: skip
     """How a deployment serves a trace: vLLM's own scheduler in virtual time, under the likely and the safe
     pool and three speeds.
@@ -60,8 +60,8 @@ def simulate(
     seconds; goodput: the share of requests that must keep them. step_time: ``6ms+25us*tokens+25ns*context``
     where you know it. search: also find the rate that one replica sustains; helps: also simulate what else
     would help. offload: tiers outside the GPU, ``cpu:64GiB,nvme:2TiB``. prefill_replicas, decode_replicas:
-    prompts on some and answers on others, over a link of so many bytes a second (``50GB/s``). Raises
-    KvplanError.
+    prompts on some and answers on others, over a link of so many bytes a second (``50GB/s``).
+    concurrency: requests that are always under way, in place of the trace's times. Raises KvplanError.
     """
     served, plan = deployment(
         model, pool=pool, step_time=step_time, engine=engine, offload=offload,
@@ -76,15 +76,23 @@ def simulate(
         first=first,
     )
     workload = None if plan is None else plan.workload
-    if rate is None and workload is not None:
+    if rate is None and workload is not None and concurrency is None:
         rate = workload.requests_per_second
     result = simulate_load(
         served, load, replicas=replicas_of(replicas, plan),
         router=router or (plan.fleet.router if plan is not None else ROUND_ROBIN),
         target=target(plan, ttft, tpot, goodput), rate=None if rate is None else Fraction(rate),
-        search=search, helps=helps,
+        search=search, helps=helps, concurrency=_concurrency(concurrency),
     )  # fmt: skip
     return result if plan is None else _held(result, plan)
+
+
+def _concurrency(asked: int | None) -> int:
+    if asked is None:
+        return 0
+    if type(asked) is not int or asked < 1:
+        raise KvplanError("bad-usage", f"{asked!r} requests always under way", help="--concurrency 64")
+    return asked
 
 
 def _held(result: SimulationResult, plan: Plan) -> SimulationResult:

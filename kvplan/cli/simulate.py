@@ -58,13 +58,21 @@ def run(words: list[str], given: Given) -> Answer:
             plan or words[0], pool=values.get("pool"), offload=values.get("offload"), **asked
         )
         values["step_time"] = calibrated(Path(str(calibration)), served)
+    page = values.pop("html", None)
     if "sweep" in values:
+        if page is not None:
+            raise KvplanError("bad-usage", "--html is of one answer, not of a sweep", help="--csv, --json")
         return _swept(plan or words[0], values, asked, is_given(given, "json"))
     if wrong := next((name for name in _SWEEP if values.pop(name, None) is not None), None):
         raise KvplanError("bad-usage", f"--{wrong} belongs to --sweep", help="--sweep replicas=2,3,4")
     quick = bool(values.pop("quick", False))
     result = simulate(plan or words[0], search=not quick, helps=not quick, **values, **asked)
     code = EXIT_OK if _good(result, plan) else EXIT_NO
+    if page is not None:
+        from kvplan.report.simulate_html import simulation_page
+
+        where = _where(plan or words[0], asked)
+        _write(Path(str(page)), simulation_page(result, where=where, rules=_rules(result)))
     if is_given(given, "json"):
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.simulate import simulation_screen
@@ -72,6 +80,13 @@ def run(words: list[str], given: Given) -> Answer:
     return Answer(
         simulation_screen(result, where=_where(plan or words[0], asked), rules=_rules(result)), code=code
     )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise KvplanError("unwritable-file", f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _good(result: SimulationResult, plan: Plan | None) -> bool:

@@ -26,6 +26,8 @@ SIMULATED: tuple[Option, ...] = (
            _LOAD),
     Option("rate", ("--rate",), "RATE", word, "Requests a second, in place of the trace's own: 4 or 4/s.",
            _LOAD),
+    Option("concurrency", ("--concurrency",), "NUMBER", whole_number,
+           "So many requests are always under way, in place of the trace's times.", _LOAD),
     Option("replicas", ("--replicas",), "NUMBER|auto", word,
            "Replicas; auto: as many as are needed. Default: the plan's, else auto.", _FLEET),
     Option("router", ("--router",), "POLICY", word,
@@ -65,6 +67,8 @@ SIMULATED: tuple[Option, ...] = (
            complete="executors"),
     Option("resume", ("--resume",), "FILE", word,
            "Of a sweep: results are appended here, and what is there is not run again.", _TIME),
+    Option("html", ("--html",), "FILE", word, "Also write the answer as one page that needs no network.",
+           OUTPUT),
     Option("csv", ("--csv",), "", switch, "Of a sweep: comma separated values on stdout.", OUTPUT),
 )  # fmt: skip
 _NOT = (

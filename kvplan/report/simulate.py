@@ -179,6 +179,11 @@ def _three(hits: float, good: float, ttft: float) -> tuple[str, str, str]:
 
 
 def _trace(result: SimulationResult) -> str:
+    if result.concurrency:
+        return (
+            f"{shorten(result.trace, NAME)} ({result.form}), {count(result.likely.requests, 'request')},"
+            f" {result.concurrency:,} always under way: {_rate(result.rate)} a second"
+        )
     known = f", ids of {result.wide}" if result.wide > 1 else ", no identities: nothing is shared"
     return (
         f"{shorten(result.trace, NAME)} ({result.form}), {count(result.likely.requests, 'request')} in"

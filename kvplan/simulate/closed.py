@@ -16,22 +16,36 @@ from kvplan.simulate.settings import Engine, check
 _NEVER = 1 << 61
 
 
-class _Closed(Replica):
-    """coming requests have no time yet; each that ends brings the next one."""
+class Closed(Replica):
+    """coming requests have no time yet; each that ends brings the next one (``start`` says how many are under
+    way). Requests that are refused by max_model_len bring theirs at once."""
 
-    def __init__(self, trace: Trace, engine: Engine, time: Clock, in_flight: int, *, merged: bool) -> None:
-        super().__init__(trace, engine, time, jump=True, rows=False, merged=merged)
+    rows_due: list[Arrival]
+    released = 0
+
+    def start(self, in_flight: int) -> None:
         self.rows_due = [
             row if place < in_flight else Arrival(_NEVER, row.prompt, row.answer, row.ids, row.priority)
-            for place, row in enumerate(trace.arrivals)
+            for place, row in enumerate(self.trace.arrivals)
         ]
         self.arrivals = self.rows_due
         self.released = in_flight
 
+    def arrive(self) -> None:
+        before = self.coming - self.scheduler.unfinished
+        super().arrive()
+        refused = self.coming - self.scheduler.unfinished - before
+        if refused:
+            self._release(refused)
+            self.arrive()
+
     def end(self, step: Step) -> None:
         before = self.scheduler.unfinished
         super().end(step)
-        for _ in range(before - self.scheduler.unfinished):
+        self._release(before - self.scheduler.unfinished)
+
+    def _release(self, count: int) -> None:
+        for _ in range(count):
             if self.released < len(self.rows_due):
                 row = self.trace.arrivals[self.released]
                 self.rows_due[self.released] = Arrival(
@@ -57,6 +71,12 @@ def simulate_closed(
         )
     trace = Trace([Arrival(0, row.prompt, row.answer, row.ids, row.priority) for row in rows], wide)
     try:
-        return _Closed(trace, engine, time, in_flight, merged=True).run()
+        return _served(trace, engine, time, in_flight, merged=True)
     except ApartError:
-        return _Closed(trace, engine, time, in_flight, merged=False).run()
+        return _served(trace, engine, time, in_flight, merged=False)
+
+
+def _served(trace: Trace, engine: Engine, time: Clock, in_flight: int, *, merged: bool) -> Answer:
+    replica = Closed(trace, engine, time, jump=True, rows=False, merged=merged)
+    replica.start(in_flight)
+    return replica.run()

@@ -9,6 +9,7 @@ from fractions import Fraction
 from kvplan.errors import KvplanError
 from kvplan.questions import kv_dtypes_to_compare
 from kvplan.simulate.settings import STATE
+from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated
 from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
 from kvplan.simulation.hits import most_hits
@@ -28,7 +29,7 @@ _OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dyna
 
 def simulate_load(
     served: Served, load: Load, *, replicas: int = 1, router: str = ROUND_ROBIN, target: Target | None = None,
-    rate: Fraction | None = None, search: bool = True, helps: bool = True,
+    rate: Fraction | None = None, search: bool = True, helps: bool = True, concurrency: int = 0,
 ) -> SimulationResult:  # fmt: skip
     """The answer. replicas: `AUTO` for as many as are needed; rate: requests/s in place of the trace's own;
     search: look for the sustainable rate; helps: simulate what else would help.
@@ -38,10 +39,18 @@ def simulate_load(
     target = Target() if target is None else target
     if rate is not None:
         load = load.at_rate(rate)
-    if not load.seconds and len(load.arrivals) > 1:
+    if not load.seconds and len(load.arrivals) > 1 and not concurrency:
         raise KvplanError(
             "no-times", f"{load.name} does not say when requests come", help="--rate 4: requests a second"
         )
+    if concurrency and (rate is not None or served.split is not None or router != ROUND_ROBIN):
+        raise KvplanError(
+            "bad-usage",
+            "requests that are always under way have no rate, no router, no second kind of replicas",
+            help="--concurrency 64 alone",
+        )  # fmt: skip
+    if concurrency:
+        replicas, search, helps = replicas or 1, False, False
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None
@@ -56,16 +65,18 @@ def simulate_load(
         beyond.append(f"even one at a time only {share:.1f} % of requests keep the target")
     if served.split is not None:
         count = served.split.prefill + served.split.decode
-    dealt = on_replicas(served, load, count, router)
+    dealt = on_replicas(served, load, count, router, concurrency=concurrency)
     runs = tuple((case, _run(dealt, served, case, target)) for case in served.cases)
     engine = served.engine(LIKELY)
     result = SimulationResult(
         model=served.result.model.id, engine=served.result.engine.name, version=served.result.engine.version,
-        release=engine.release, trace=load.name, form=load.form, wide=load.wide, rate=load.rate,
-        seconds=load.seconds, replicas=count, pools=served.pools, router=router, target=target,
+        release=engine.release, trace=load.name, form=load.form, wide=load.wide,
+        rate=_rate(runs[0][1], load) if concurrency else load.rate,
+        seconds=runs[0][1].end_ns / SECOND if concurrency else load.seconds,
+        replicas=count, pools=served.pools, router=router, target=target,
         step_time=served.speeds.source,
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
-        sustainable=rates, sampled=sampled, split=served.split,
+        sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
         most_hits=most_hits(load, engine.hashed) if engine.caching else 0.0,
         notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length), *beyond),
     )  # fmt: skip
@@ -74,7 +85,14 @@ def simulate_load(
     return replace(result, helps=tuple(_helps(served, load, result)))
 
 
-def _run(dealt: Dealt | Disaggregated, served: Served, case: tuple[str, str], target: Target) -> Outcome:
+def _rate(run: Outcome, load: Load) -> float:
+    """Requests/s that a closed load comes to."""
+    return len(load.arrivals) * SECOND / run.end_ns if run.end_ns else 0.0
+
+
+def _run(
+    dealt: Dealt | Disaggregated | ClosedDealt, served: Served, case: tuple[str, str], target: Target
+) -> Outcome:
     return dealt.run(served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns)
 
 

@@ -62,8 +62,9 @@ class ReplicasNeeded:
 class SimulationResult:
     """runs: one for each pool and speed, the likely one first, with their names. needed: where replicas were
     asked for. sustainable: requests/s of one replica. most_hits: the share of prompt tokens that a cache
-    without limit would have had. split: replicas that prefill and that decode. missed: what of a plan's
-    ``require`` does not hold. pool_blocks: of one scheduler, by pool."""
+    without limit would have had. split: replicas that prefill and that decode. concurrency: requests always
+    under way, 0: they come at their times. missed: what of a plan's ``require`` does not hold. pool_blocks:
+    of one scheduler, by pool."""
 
     model: str
     engine: str
@@ -86,6 +87,7 @@ class SimulationResult:
     sampled: int = 0
     most_hits: float = 0.0
     split: Split | None = None
+    concurrency: int = 0
     helps: tuple[Help, ...] = ()
     notes: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

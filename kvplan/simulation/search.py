@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
+from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated
 from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
 from kvplan.simulation.load import Load
@@ -25,10 +26,13 @@ MOST_REPLICAS = 1024
 
 
 def on_replicas(
-    served: Served, load: Load, replicas: int, router: str, *, alone: bool = False
-) -> Dealt | Disaggregated:
+    served: Served, load: Load, replicas: int, router: str, *, alone: bool = False, concurrency: int = 0
+) -> Dealt | Disaggregated | ClosedDealt:
     """A load on so many replicas; alone: on one of a replica's pools. Where prompts and answers are made on
-    replicas of their own, these are as many as was said."""
+    replicas of their own, these are as many as was said. concurrency: requests always under way, 0: they come
+    at their times."""
+    if concurrency:
+        return ClosedDealt(load, replicas * served.pools, concurrency)
     if served.split is not None:
         return Disaggregated(load, served.split, router)
     return Dealt(load, 1 if alone else replicas * served.pools, router)

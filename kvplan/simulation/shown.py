@@ -182,6 +182,8 @@ class Simulation:
     """tiers outside the GPU, where they were asked for; their hits are part of hit_rate"""
     disaggregated: ShownSplit | None
     """where prompts and answers are made on replicas of their own"""
+    concurrency: int | None
+    """requests always under way; null: they come at their times"""
     saturated_runs: int
     runs: tuple[Run, ...]
     helps: tuple[Help, ...]
@@ -230,6 +232,7 @@ def shown(result: SimulationResult) -> Simulation:
         kv_in_use=InUse(likely.peak, likely.blocks, result.kv_in_use()),
         offload=_tiers(likely),
         disaggregated=_split(result),
+        concurrency=result.concurrency or None,
         saturated_runs=result.saturated_runs,
         runs=tuple(_run(pool, speed, run) for (pool, speed), run in result.runs),
         helps=result.helps,

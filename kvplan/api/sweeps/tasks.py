@@ -22,7 +22,7 @@ MOST = 100_000
 _LOAD = ("trace_format", "trace_columns", "trace_block", "first")
 _RUN = frozenset(
     ("replicas rate router ttft tpot goodput pool step_time search helps"
-     " offload prefill_replicas decode_replicas link").split()
+     " offload prefill_replicas decode_replicas link concurrency").split()
 )  # fmt: skip
 """Keywords of a run that are none of the deployment's settings."""
 _SERVE = "serve."

@@ -1,0 +1,78 @@
+"""A closed load: so many requests are always under way, as benchmarks with a concurrency send them.
+
+Requests are dealt over the pools in turn, and each pool has its share of the concurrency: as soon as one of
+its requests ends its next one comes. Times of the trace do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.errors import KvplanError
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.closed import Closed
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.pool import ApartError
+from kvplan.simulate.replica import Trace
+from kvplan.simulate.results import Answer
+from kvplan.simulate.settings import Engine, check
+from kvplan.simulation.load import Load
+from kvplan.simulation.outcome import Outcome, Point, Target, counted
+from kvplan.simulation.watched import Watched, WatchedOffloaded
+
+MOST = 1_000_000
+
+
+class WatchedClosed(Watched, Closed):
+    """A closed load on a replica that is watched."""
+
+
+class WatchedClosedOffloaded(WatchedOffloaded, Closed):
+    """One that offloads."""
+
+
+class ClosedDealt:
+    """A load of which ``concurrency`` requests are always under way, over so many pools."""
+
+    def __init__(self, load: Load, pools: int, concurrency: int) -> None:
+        if not pools <= concurrency <= MOST:
+            raise KvplanError(
+                "bad-usage", f"{concurrency} requests under way over {pools} pools",
+                help=f"--concurrency {max(pools, min(concurrency, MOST))}",
+            )  # fmt: skip
+        self.load, self.pools = load, pools
+        self.shares = [(concurrency + pools - 1 - pool) // pools for pool in range(pools)]
+        rows = [Arrival(0, one.prompt, one.answer, one.ids, one.priority) for one in load.arrivals]
+        self.places = [range(pool, len(rows), pools) for pool in range(pools)]
+        self.traces = [Trace([rows[place] for place in places], load.wide) for places in self.places]
+
+    def run(self, engine: Engine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
+        """One run. Raises KvplanError where a request can never be admitted."""
+        check(engine)
+        arrivals = list(self.load.arrivals)
+        answers: list[tuple[Answer, Sequence[int]]] = []
+        used: list[list[Point]] = []
+        for trace, places, share in zip(self.traces, self.places, self.shares):
+            trace.check()
+            replica = _served(trace, engine, clock, share)
+            for number, place in enumerate(places):
+                arrivals[place] = replica.rows_due[number]
+            answers.append((replica.answer, places))
+            used.append(replica.series())
+        return counted(
+            arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used,
+            engine.offload,
+        )  # fmt: skip
+
+
+def _served(trace: Trace, engine: Engine, clock: Clock, share: int) -> WatchedClosed | WatchedClosedOffloaded:
+    kind = WatchedClosed if engine.offload is None else WatchedClosedOffloaded
+    try:
+        replica = kind(trace, engine, clock)
+        replica.start(share)
+        replica.run()
+    except ApartError:
+        replica = WatchedClosed(trace, engine, clock, merged=False)
+        replica.start(share)
+        replica.run()
+    return replica
