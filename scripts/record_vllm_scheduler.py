@@ -123,6 +123,7 @@ def _config(engine: dict[str, Any]) -> Any:
                     "async_scheduling", "long_prefill_token_threshold", "watermark", "policy",
                     "scheduler_reserve_full_isl",
                 )
+                if engine[name] or hasattr(SchedulerConfig, name)  # older releases have no watermark
             },
         )  # fmt: skip
         cache = CacheConfig(

@@ -37,6 +37,7 @@ class Memory:
         self.sliding = [table.number for table in self.tables if table.slides]
         self.sorts = sorts_of(self.tables)
         self.caching, self.length = engine.caching, engine.length
+        self.in_flight = engine.rules.in_flight
         self.table = self.tables[0]
         self.whole = len(self.tables) == 1 and not self.table.slides
         self.block, self.times = self.table.block, self.table.times
@@ -132,7 +133,7 @@ class Memory:
 
     def extend(self, request: Request, tokens: int) -> bool:
         """Give a running request blocks up to ``tokens`` tokens; False where too few are free."""
-        processed = request.computed - request.flight
+        processed = request.computed - (0 if self.in_flight else request.flight)
         held, pool = request.held, self.pool
         for number in self.sliding:
             one = held[number]

@@ -22,7 +22,10 @@ class Rules:
     again offers all its chunks to the offloading connector anew
     (vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, get_num_new_matched_tokens: since
     0.33); shared_rank: whether chunks that a running request met have one rank in the connector's LRU
-    (vllm/v1/kv_offload/cpu/policies/lru.py: since 0.33)."""
+    (vllm/v1/kv_offload/cpu/policies/lru.py: since 0.33);
+    in_flight: whether windows and chunks give blocks back by what is scheduled, though its steps are under way
+    (vllm/v1/core/kv_cache_manager.py, allocate_slots: until 0.25; admission then counts one batch in
+    flight)."""
 
     threshold_alone: bool = False
     align: bool = False
@@ -32,9 +35,12 @@ class Rules:
     states_cached: bool = True
     offers_anew: bool = False
     shared_rank: bool = False
+    in_flight: bool = False
 
 
 RULES = {
+    "0.24": Rules(threshold_alone=True, retention=False, in_flight=True),
+    "0.26": Rules(threshold_alone=True, retention=False),
     "0.27": Rules(threshold_alone=True, retention=False),
     "0.28": Rules(threshold_alone=True, retention=False),
     "0.29": Rules(threshold_alone=True),

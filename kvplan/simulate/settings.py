@@ -83,7 +83,7 @@ class Engine:
 
     def cap(self, group: Group) -> int | None:
         """The most blocks that admission asks for one request in a group that gives blocks back."""
-        flight = self.depth * self.batch
+        flight = self.batch if self.rules.in_flight else self.depth * self.batch
         if group.kind == WINDOW:
             return ceil_div(min(group.span - 1 + flight, self.length), group.block) + 1
         if group.kind == CHUNK:

@@ -43,13 +43,14 @@ class Steady:
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.pool, self.lag = memory, memory.pool, memory.engine.depth - 1
+        self.slack = 0 if memory.in_flight else self.lag  # of these, what is not given back yet
         self.clock = self.count = self.bases = self.shared = 0
         self.takes: dict[int, tuple[int, dict[int, Bucket]]] = {}
         sorts: dict[tuple[int, int], Sort] = {}
         for table in memory.tables:
             self.takes[table.block] = self.takes.get(table.block, (0, {}))[0] + table.times, {}
             if table.slides:
-                made = Sort(table, self.lag)
+                made = Sort(table, self.slack)
                 found = sorts.setdefault((made.period, made.offset), made)
                 if found is not made:
                     found.tables.append(table)
@@ -74,7 +75,7 @@ class Steady:
             return False
         if request.flight != self.lag or request.tokens != request.computed + 1 - self.lag:
             return False
-        processed = request.computed - self.lag - 1
+        processed = request.computed - self.slack - 1
         return not self.sliding or all(one.table.behind(processed) <= one.gone for one in request.held)
 
     def join(self, request: Request) -> None:
@@ -279,7 +280,7 @@ class Steady:
 
     def let_go(self, request: Request, tables: list[Table]) -> None:
         """What the request no longer looks at in tables of equal rules."""
-        table, processed, pool = tables[0], request.base + self.clock - self.lag, self.pool
+        table, processed, pool = tables[0], request.base + self.clock - self.slack, self.pool
         limit = table.behind(processed) if table.chunk else (processed - table.span) // table.block
         for table in tables:
             one = request.held[table.number]
