@@ -40,6 +40,7 @@ class Rules:
 
 RULES = {
     "0.24": Rules(threshold_alone=True, retention=False, in_flight=True),
+    "0.25": Rules(threshold_alone=True, retention=False, in_flight=True),
     "0.26": Rules(threshold_alone=True, retention=False),
     "0.27": Rules(threshold_alone=True, retention=False),
     "0.28": Rules(threshold_alone=True, retention=False),
