@@ -23,8 +23,8 @@ class Rules:
     (vllm/distributed/kv_transfer/kv_connector/v1/offloading/scheduler.py, get_num_new_matched_tokens: since
     0.33); shared_rank: whether chunks that a running request met have one rank in the connector's LRU
     (vllm/v1/kv_offload/cpu/policies/lru.py: since 0.33);
-    in_flight: whether windows and chunks give blocks back by what is scheduled, though its steps are under way
-    (vllm/v1/core/kv_cache_manager.py, allocate_slots: until 0.25; admission then counts one batch in
+    in_flight: whether windows and chunks give blocks back by what is scheduled, though its steps are under
+    way (vllm/v1/core/kv_cache_manager.py, allocate_slots: until 0.25; admission then counts one batch in
     flight)."""
 
     threshold_alone: bool = False
