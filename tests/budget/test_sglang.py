@@ -151,11 +151,19 @@ def test_what_servers_printed(
         ("94.97", 4, "94.01"),  # RTX PRO 6000
         ("47.43", 1, "46.81"),  # RTX A6000
         ("23.58", 2, "22.93"),  # RTX 3090
+        ("277.04", 2, "274.72"),  # GB300
+        ("277.04", 4, "274.36"),
     ],
 )
 def test_what_is_free_before_the_weights(gpu: str, ranks: int, free: str) -> None:
     """The context and NCCL's buffers are those of the interconnect, not of the number of ranks alone."""
-    names = {"139.80": "h200", "94.97": "rtx-pro-6000", "47.43": "rtx-a6000", "23.58": "rtx-3090"}
+    names = {
+        "139.80": "h200",
+        "94.97": "rtx-pro-6000",
+        "47.43": "rtx-a6000",
+        "23.58": "rtx-3090",
+        "277.04": "gb300",
+    }
     line = context_of(load_gpu(names[gpu]), ranks)
     taken = (float(gpu) - float(free)) * GIB
     assert line.low_bytes <= taken <= line.high_bytes

@@ -57,6 +57,8 @@ Printed by servers of 2026 ("Init torch distributed ends. mem usage"): 1.17 (2 G
 H200); 0.26 (2 RTX 4090), 0.39 (4 RTX PRO 6000); of 2025, with an older NCCL, 2.01 (8 H200) and 2.50 (8 B200).
 What is free then is 0.47 to 0.62 less than the rest of the total.
 """
+_GRACE = (GIB * 12 // 10, GIB * 3 // 10)
+"""The same context on GB200 and GB300, whose memory the CPU sees as its own: 1.15 to 1.34 printed."""
 _SWITCHED = (9, 0)
 _EXTRA = (3, 12)
 """Thousandths of the weights that loading takes beside their tensors, likely and at most: 79.80 GiB printed
@@ -70,7 +72,8 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
     sgl-project/sglang 0.5.23 model_executor/model_runner.py (init_torch_distributed): free memory is looked
     at before and after the process groups; the pool is divided of what is free after them.
     """
-    amount, margin = CONTEXT
+    grace = gpu.slug.startswith("gb") and not gpu.is_unified_memory
+    amount, margin = _GRACE if grace else CONTEXT
     how = "CUDA context"
     if ranks > 1:
         switched = gpu.nvlink_bytes_per_second and (gpu.compute_capability or (0, 0)) >= _SWITCHED
