@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy speed data golden clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -26,6 +26,7 @@ help:
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
 	@echo "make bench        ratios against named baselines"
+	@echo "make activations  trace what vLLM's encoders take without a GPU (venv of make vllm)"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
@@ -155,6 +156,10 @@ REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write
 	$(BIN)/python -m scripts.accuracy $(REPORTS)
+
+# vLLM's own encoders run without a GPU, their storages followed: writes kvplan/engines/vllm/data/towers.json.
+activations: .venv-vllm/.ready
+	.venv-vllm/bin/python -m scripts.trace_activations --write
 
 speed: $(VENV)/.test
 	$(BIN)/python -m scripts.speed_fit --write

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -200,3 +202,30 @@ def test_a_map_is_one_text_with_its_keys_in_order() -> None:
     parse = OWN_OPTIONS["limit_mm_per_prompt"].parse
     same = {parse(one) for one in ('{"video": 0, "image": 2}', {"image": 2, "video": 0}, "image=2,video=0")}
     assert same == {json.dumps({"image": 2, "video": 0})}
+
+
+@pytest.mark.vllm
+def test_a_tower_that_is_run_again_says_the_same() -> None:
+    """vLLM's own classes, at widths that the file was not written from: within 5 % of what its rows say."""
+    pytest.importorskip("vllm")
+    words = (sys.executable, "-c", _AGAIN)
+    found = json.loads(
+        subprocess.run(words, capture_output=True, check=True, text=True).stdout.splitlines()[-1]
+    )
+    for name, (hidden, mlp, out, pixels, peak) in found.items():
+        said, _ = patch_bytes(name, Widths(hidden, mlp, out, pixels), 1, (0, 32))
+        assert abs(said - peak) < peak // 20, name
+
+
+_AGAIN = """
+import json
+import subprocess
+import sys
+from scripts.tracing.stage import set_stage
+live = set_stage()
+from scripts.trace_activations import slopes
+from scripts.tracing.towers import TOWERS, Widths
+at = Widths(16, 64, 4096, 2048)
+asked = [tower for tower in TOWERS if tower.classes[0].startswith(("Qwen3VL", "Mistral3", "Gemma3For"))]
+print(json.dumps({t.classes[0]: [1024, 4096, 2048, 0, slopes(live, t, at)[0]] for t in asked}))
+"""
