@@ -82,10 +82,11 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
 
 
 def _largest(rows: tuple[Row, ...], widths: Widths, tp: int) -> int:
-    """The row that takes most. Of rows that one number of ranks has, those of the most ranks up to ``tp``, as
-    they were run: more ranks never have more."""
+    """The row that takes most. Rows of this very number of ranks say all of it; else those of the most ranks
+    below, as they were run (more ranks never have more), beside the rows that several numbers share."""
     nearest = max((row.ranks for row in rows if 0 < row.ranks <= tp), default=0)
-    fitting = [(row, row.ranks or tp) for row in rows if row.ranks in (0, nearest)]
+    wanted = (tp,) if nearest == tp else (0, nearest)
+    fitting = [(row, row.ranks or tp) for row in rows if row.ranks in wanted]
     return max(
         ceil(
             row.whole * widths.hidden
