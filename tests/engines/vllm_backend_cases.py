@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tests.engines.vllm_cases import CONFIGS, Case, Options
 from tests.engines.vllm_release_cases import case_of
 
-RELEASES = ("0.24.0", "0.28.0", "0.33.0")
+RELEASES = ("0.20.2", "0.24.0", "0.28.0", "0.33.0")
 """Before and after each change of AMD's priorities and of the backends' own rows."""
 AMD: tuple[Options, ...] = (
     {},

@@ -16,7 +16,7 @@ from kvplan.errors import KvplanError
         ("lama-3.1-8b", "llama-3.1-8b"),
         ("qwen3-33b", "qwen3-32b"),
         ("gpt-os-20b", "gpt-oss-20b"),
-        ("gemma-4-31b", "gemma-4-26b-a4b"),
+        ("gemma-4-33b", "gemma-4-31b"),
     ],
 )
 def test_tuning_is_no_other_model_and_a_size_is(name: str, near: str) -> None:
@@ -27,6 +27,6 @@ def test_tuning_is_no_other_model_and_a_size_is(name: str, near: str) -> None:
 
 def test_another_release_of_another_size_is_not_suggested() -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.load_model("gemma-9-31b")
+        kvplan.load_model("gemma-9-57b")
     assert not any("did you mean" in line for line in caught.value.help)
     assert "`kvplan models gemma` lists the cards" in caught.value.help

@@ -78,11 +78,15 @@ def _in_release(row: Row, version: str) -> bool:
     return (not row.since or asked >= minor_of(row.since)) and (not row.until or asked <= minor_of(row.until))
 
 
+OTHER_NAMES = {"MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM"}
+"""Names that a public copy of a config gives a class, and the registry's."""
+
+
 def _architecture(model: Model, version: str) -> Refusal | None:
     """A class that the release builds, or a transformers class that it runs as it stands."""
-    name = model.architecture
-    if name is None:
+    if model.architecture is None:
         return None
+    name = OTHER_NAMES.get(model.architecture, model.architecture)
     row = GENERATING.get(name) or POOLING.get(name)
     if row is not None and _in_release(row, version):
         return None
