@@ -15,6 +15,7 @@ from kvplan.version import __version__
 
 if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
+    from kvplan.api.fitting import fits
     from kvplan.api.planning import plan
     from kvplan.api.simulating import replicas_for, simulate
     from kvplan.api.sweeps import sweep
@@ -35,6 +36,7 @@ _WHERE = {
     "observe": "kvplan.api",
     "compare": "kvplan.api",
     "plan": "kvplan.api.planning",
+    "fits": "kvplan.api.fitting",
     "simulate": "kvplan.api.simulating",
     "replicas_for": "kvplan.api.simulating",
     "sweep": "kvplan.api.sweeps",
@@ -75,6 +77,7 @@ __all__ = [
     "__version__",
     "check",
     "compare",
+    "fits",
     "load_gpu",
     "load_model",
     "load_plans",

@@ -10,6 +10,8 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.emit_options import EMITTED
 from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
+from kvplan.cli.fits_options import EPILOG as FITS_EPILOG
+from kvplan.cli.fits_options import FITTED
 from kvplan.cli.import_options import EPILOG as IMPORT_EPILOG
 from kvplan.cli.import_options import IMPORTED
 from kvplan.cli.options import (
@@ -209,6 +211,14 @@ COMMANDS: dict[str, Command] = {
             SIMULATE,
         ),
         Command(
+            "fits",
+            "Which models fit a GPU, in which build, with how long a context and how many requests.",
+            "kvplan.cli.fits:run",
+            Argument("[FILTER]", most=1),
+            (*FITTED, *COMMON),
+            FITS_EPILOG,
+        ),
+        Command(
             "check",
             "Check plan files against what their engines would do.",
             "kvplan.cli.check:run",
@@ -338,7 +348,7 @@ COMMANDS: dict[str, Command] = {
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
-    "size explain compare plan simulate check import emit validate receipts models gpus cards doctor"
+    "size explain compare plan simulate fits check import emit validate receipts models gpus cards doctor"
     " schema".split()
 )
 

@@ -67,6 +67,8 @@ class Traits:
     """Tokens of its usual block: a planner tries lengths in them."""
     kv_formats: tuple[str, ...] = ("auto",)
     """The words that a search tries, the most careful first."""
+    builds: tuple[str, ...] = ()
+    """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
     memory_share: MemoryShare | None = None
     """Its share of the memory, where it has one."""
     pinned: Mapping[str, str] = field(default_factory=dict)

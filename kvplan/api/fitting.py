@@ -1,0 +1,160 @@
+"""What fits a GPU: every model that has a card, in the best format with which it holds the requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kvplan.api.load import gpus_of, load_model
+from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import Choice
+from kvplan.engines.budget import choose
+from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards
+from kvplan.files.cards.index import CardSummary, key_of
+from kvplan.gpu import Gpu
+from kvplan.model import Model
+from kvplan.questions import ask, max_requests
+from kvplan.record import record
+from kvplan.settings import Settings
+
+AS_STORED = "as stored"
+TOKENS = 8192
+"""Prompt and answer of a request, where none is asked for."""
+
+
+@record()
+class FitRow:
+    """One model that fits."""
+
+    model: str
+    """The card's name."""
+    parameters: int | None
+    """Numbers of its weights; None where they were not counted."""
+    format: str
+    """``as stored``, or the build's name: q4_k_m."""
+    weights_bytes: int
+    """On the fullest GPU."""
+    requests: int
+    """Of the length that was asked for, in the likely pool."""
+    safe_requests: int
+    """The same in the safe pool."""
+    max_model_len: int | None
+    """The longest with which the engine starts, in the safe pool; None where the model has no longest."""
+
+
+@record()
+class FitResult:
+    """rows: the largest model first. unfit: why the others are none, and how many."""
+
+    gpu: str
+    gpus: int
+    engine: str
+    tokens: int
+    asked_requests: int
+    rows: tuple[FitRow, ...]
+    unfit: tuple[tuple[str, int], ...] = ()
+
+
+def fits(
+    gpu: Gpu | str, *, engine: str | None = None, tokens: int = TOKENS, requests: int = 1,
+    models: str | None = None, formats: Sequence[str] | None = None,
+) -> FitResult:  # fmt: skip
+    """The models with a card that hold so many requests of such a length, safely, on a GPU (``2xrtx-3090``).
+
+    engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
+    formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
+    checkpoint as it is stored. Raises KvplanError: unknown-gpu, unknown-engine, bad-setting.
+    """
+    kind, count = gpus_of(gpu)
+    choice = choose(engine or ("llamacpp" if kind.vendor == "apple" else "vllm"))
+    traits = traits_of(choice.engine.name)
+    spread = traits.spread or "tensor_parallel_size"
+    many: dict[str, Any] = {spread: count}
+    base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
+    builds = tuple(formats or traits.builds or (AS_STORED,))
+    rows: list[FitRow] = []
+    unfit: Counter[str] = Counter()
+    wrong: list[KvplanError] = []
+    for card in _cards(models):
+        row = _row(card, choice, base, builds, requests, wrong)
+        if isinstance(row, FitRow):
+            rows.append(row)
+        else:
+            unfit[row] += 1
+    if wrong and not rows and formats and len(wrong) >= unfit.total():
+        raise wrong[0]  # what no model takes is a mistake of the question
+    rows.sort(key=lambda row: (-(row.parameters or row.weights_bytes), row.model))
+    return FitResult(
+        kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
+        tuple(unfit.most_common()),
+    )  # fmt: skip
+
+
+def _cards(name: str | None) -> list[CardSummary]:
+    cards = list_cards()
+    if name is None:
+        return cards
+    wanted = key_of(name)
+    return [card for card in cards if wanted in key_of(card.id) or wanted in card.slug]
+
+
+TOO_LARGE, TOO_SHORT = "too large", "take no request that long"
+REFUSED, UNKNOWN = "the engine does not serve", "weights not known"
+
+
+def _row(
+    card: CardSummary,
+    choice: Choice,
+    base: Settings,
+    builds: tuple[str, ...],
+    requests: int,
+    wrong: list[KvplanError],
+) -> FitRow | str:
+    """The first build that holds the requests, or why none does."""
+    model = load_model(card.id)
+    said = UNKNOWN
+    for build in builds:
+        settings = base if build == AS_STORED else replace(base, quantization=build)
+        found = _fit(model, choice, settings, build, requests, wrong)
+        if isinstance(found, FitRow):
+            inventory = sources_of(model).inventory
+            counted = None if inventory is None else inventory.parameters
+            return replace(found, model=card.slug, parameters=card.parameters or counted)
+        said = found
+    return said
+
+
+def _fit(
+    model: Model, choice: Choice, settings: Settings, build: str, requests: int, wrong: list[KvplanError]
+) -> FitRow | str:
+    own = model.max_model_len
+    if own is not None and own < (settings.tokens or TOKENS):
+        return TOO_SHORT
+    try:
+        result = ask(model, choice, settings)
+    except KvplanError as error:
+        wrong.append(error)
+        return UNKNOWN
+    if result.budget is None or result.weights is None:
+        return (
+            REFUSED
+            if result.refusal is not None and result.refusal.largest_max_model_len is None
+            else UNKNOWN
+        )
+    if result.refusal is not None and result.refusal.largest_max_model_len is None:
+        return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
+    likely = replace(settings, kv_cache_memory=result.budget.kv_pool_bytes, requests=1)
+    safe = replace(likely, kv_cache_memory=result.budget.kv_pool_low_bytes)
+    surely = max_requests(model, choice, safe) if result.budget.kv_pool_low_bytes else 0
+    if surely < requests:
+        return TOO_LARGE
+    starts = None
+    if own is not None:
+        longest = ask(model, choice, replace(safe, max_model_len=None, tokens=None))
+        starts = own if longest.refusal is None else longest.refusal.largest_max_model_len
+    most = max_requests(model, choice, likely)
+    return FitRow(model.id, None, build, result.weights.bytes_per_gpu, most, surely, starts)

@@ -1,0 +1,48 @@
+"""``kvplan fits``: which models fit a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kvplan.api.fitting import fits
+from kvplan.api.load import load_gpu
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.fits_options import FITTED
+from kvplan.cli.options import values_of
+from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.record import dumped
+from kvplan.report.fits import fits_screen
+from kvplan.results import SCHEMA_VERSION
+
+TOP = 20
+_SHOWN = ("gpu", "engine", "quantization", "top")
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """The list, or as JSON all of it."""
+    check_color(given)
+    values: dict[str, Any] = {}
+    for option in FITTED:
+        text = text_of(given, option.name)
+        if text is not None:
+            values[option.name] = values_of(option, text, f"{option.flags[0]} {text}")
+    if values.get("requests") == 0:
+        raise KvplanError("bad-usage", "--requests 0: nothing would have to fit", help="-n 1")
+    typed = values.get("gpu", "auto")
+    gpu = load_gpu("auto") if typed == "auto" else typed
+    formats = values.get("quantization")
+    result = fits(
+        gpu,
+        models=words[0] if words else None,
+        formats=None if formats is None else tuple(formats.split(",")),
+        **{name: value for name, value in values.items() if name not in _SHOWN},
+        **({"engine": values["engine"]} if "engine" in values else {}),
+    )
+    code = EXIT_OK if result.rows else EXIT_NO
+    if is_given(given, "json"):
+        shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
+        return Answer(data={"schema_version": SCHEMA_VERSION, **dumped(shown)}, code=code)
+    return Answer(fits_screen(result, values.get("top", TOP), typed), code=code)

@@ -1,0 +1,34 @@
+"""The options of ``kvplan fits``."""
+
+from __future__ import annotations
+
+from kvplan.cli.options import OUTPUT, QUESTION, Option, whole_number, word
+from kvplan.units import parse_tokens
+
+FITTED = (
+    Option("gpu", ("--gpu",), "GPU", word,
+           "The GPUs: rtx-4090, 24GiB, 2xrtx-3090; without it, this machine's.", QUESTION, complete="gpus"),
+    Option("engine", ("--engine", "-e"), "ENGINE", word,
+           "Default: vllm; on Apple's llamacpp. llamacpp tries GGUF builds from f16 to q3_k_m.", QUESTION,
+           complete="engines"),
+    Option("tokens", ("--tokens", "-t"), "LENGTH", parse_tokens, "Tokens of one request; default 8k.",
+           QUESTION),
+    Option("requests", ("--requests", "-n"), "NUMBER", whole_number, "How many at once, safely; default 1.",
+           QUESTION),
+    Option("quantization", ("--quantization", "-q"), "FORMAT", word,
+           "Builds to try, the best first, by commas: q8_0,q4_k_m.", QUESTION),
+    Option("top", ("--top",), "NUMBER", whole_number, "How many rows are shown; default 20.", OUTPUT),
+)  # fmt: skip
+EPILOG = """\
+\b
+Examples:
+  kvplan fits                               what runs on this machine
+  kvplan fits --gpu 24GiB                   with vLLM, as they are stored
+  kvplan fits --gpu 2xrtx-3090 -e llamacpp  the best GGUF build that fits
+  kvplan fits qwen --gpu rtx-4090 -e llamacpp -t 32k
+  kvplan fits --gpu 8xh100 -n 64 -t 16k --json
+
+\b
+A model is listed where it holds the requests in the safe pool. Exit code 1:
+none does.
+"""

@@ -1,0 +1,55 @@
+"""The screen of ``kvplan fits``: the largest models first, with what each holds."""
+
+from __future__ import annotations
+
+from kvplan.api.fitting import FitResult, FitRow
+from kvplan.engines.folders import title_of
+from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
+from kvplan.report.words import count
+from kvplan.units import GIB
+
+BILLION = 10**9
+
+
+def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
+    """typed: the GPU as the user wrote it."""
+    number = len(result.rows)
+    every = number + sum(times for _, times in result.unfit)
+    engine, _, version = result.engine.partition("@")
+    what = f"{count(result.asked_requests, 'request')} of {result.tokens:,} tokens"
+    where = f"{result.gpus} × {result.gpu}"
+    head = f"{number} of {every} models hold {what} on {where}, safely, with {title_of(engine)} {version}."
+    screen: Screen = wrapped(head, style="bold")
+    if result.rows:
+        screen += [BLANK, *_table(result.rows[:top])]
+    if number > top:
+        more = f"and {number - top} more: --top {number}, or a part of the name: kvplan fits qwen"
+        screen += wrapped(more, indent=1)
+    if result.unfit:
+        reasons = ", ".join(f"{times} {why}" for why, times in result.unfit)
+        screen += [BLANK, *wrapped(reasons, indent=1, first="not: ")]
+    screen += wrapped(
+        "requests at once: likely (safe); longest: the max_model_len that safely starts",
+        indent=1,
+        first="meant: ",
+        style="dim",
+    )
+    if result.rows:
+        row = result.rows[0]
+        build = "" if row.format == "as stored" else f" -q {row.format}"
+        words = f"kvplan size {row.model} --gpu {typed} -e {engine}{build} -t {result.tokens}"
+        screen += wrapped(words, indent=1, first="look: ", style="dim")
+    return screen
+
+
+def _table(rows: tuple[FitRow, ...]) -> Screen:
+    heads = ("model", "numbers", "format", "weights a GPU", "requests", "longest")
+    cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
+    for row in rows:
+        numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
+        longest = "no limit" if row.max_model_len is None else f"{row.max_model_len:,}"
+        weights = f"{row.weights_bytes / GIB:.1f} GiB"
+        cells.append(
+            [row.model, numbers, row.format, weights, f"{row.requests} ({row.safe_requests})", longest]
+        )
+    return table(cells, "lrlrrr")
