@@ -9,8 +9,11 @@ from typing import Any
 
 from kvplan.api.load import gpus_of, load_model
 from kvplan.architectures.weights import sources_of
+from kvplan.engines import DEFAULT_ENGINE
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
+from kvplan.engines.budget.parts import APPLE
+from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards
@@ -70,7 +73,7 @@ def fits(
     checkpoint as it is stored. Raises KvplanError: unknown-gpu, unknown-engine, bad-setting.
     """
     kind, count = gpus_of(gpu)
-    choice = choose(engine or ("llamacpp" if kind.vendor == "apple" else "vllm"))
+    choice = choose(engine or _usual(kind))
     traits = traits_of(choice.engine.name)
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
@@ -92,6 +95,12 @@ def fits(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
         tuple(unfit.most_common()),
     )  # fmt: skip
+
+
+def _usual(gpu: Gpu) -> str:
+    """The engine that people run on such a GPU."""
+    on_macs = (name for name in FOLDERS if traits_of(name).on_macs)
+    return next(on_macs, DEFAULT_ENGINE) if gpu.vendor == APPLE else DEFAULT_ENGINE
 
 
 def _cards(name: str | None) -> list[CardSummary]:

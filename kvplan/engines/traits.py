@@ -69,6 +69,8 @@ class Traits:
     """The words that a search tries, the most careful first."""
     builds: tuple[str, ...] = ()
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
+    on_macs: bool = False
+    """It is what people run on Apple's GPUs."""
     memory_share: MemoryShare | None = None
     """Its share of the memory, where it has one."""
     pinned: Mapping[str, str] = field(default_factory=dict)
