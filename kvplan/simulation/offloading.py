@@ -26,7 +26,7 @@ from kvplan.results import SizeResult
 from kvplan.settings import Settings
 from kvplan.simulate.clock import Clock, StepTime
 from kvplan.simulate.offload.settings import LMCACHE, LRU, NATIVE, POLICIES, Offload, Tier
-from kvplan.units import SECOND, parse_bytes
+from kvplan.units import GB, MIB, SECOND, parse_bytes
 
 CPU = "cpu"
 BEHIND = {"nvme": 6 * 10**9, "remote": 12 * 10**9}
@@ -104,7 +104,7 @@ def _check_word(key: str, value: str, said: dict[str, str]) -> None:
     if key in said:
         raise KvplanError("bad-offload", f"{key} is given twice", help=_HELP)
     if key == "chunk":
-        if value.isascii() and value.isdigit() and 1 <= int(value) <= 1 << 20:
+        if value.isascii() and value.isdigit() and 1 <= int(value) <= MIB:
             return
         raise KvplanError("bad-offload", f"chunk={value}: tokens", help="chunk=256")
     if key not in _CHOICES:
@@ -143,7 +143,7 @@ def offload_of(
             block_ns = ceil(Fraction(pool.bytes_per_block * SECOND, _host_rate(settings)))
         else:
             rate = BEHIND[tier.name]
-            notes.append(f"{tier.name} is taken to move {rate / 1e9:g} GB/s: {tier.name}:…@6GB/s says yours")
+            notes.append(f"{tier.name} is taken to move {rate / GB:g} GB/s: {tier.name}:…@6GB/s says yours")
             block_ns = ceil(Fraction(whole * SECOND, rate))
         tiers.append(Tier(tier.name, tier.size // (whole * (chunk // block)), block_ns, block_ns))
     return Offload(
