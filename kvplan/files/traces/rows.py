@@ -152,14 +152,15 @@ def nanoseconds(value: Any, unit: int) -> int:
             number = int(value) if value.strip().lstrip("+-").isdigit() and len(value) < 30 else float(value)
         except ValueError:
             number = None
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not whole and not (isinstance(number, float) and isfinite(number)):
         raise KvplanError("bad-trace", f"the time is {repr(value)[:_SHOWN]}, not a number")
     if number < 0:
         raise KvplanError("bad-trace", f"the time is {repr(value)[:_SHOWN]}, before the beginning")
-    found = number * unit if isinstance(number, int) else round(number * unit)
+    found = number * unit
     if found > MOST_NS * 10:
         raise KvplanError("bad-trace", f"the time is {repr(value)[:_SHOWN]}, more than a century")
-    return found
+    return found if isinstance(found, int) else round(found)
 
 
 def _wall(value: Any) -> int:
