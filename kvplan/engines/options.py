@@ -20,7 +20,8 @@ class EngineOption:
     kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
     (bytes, ``16GiB``), map (JSON, kept as such a text); counts, shares and words are lists with commas.
     flags: short forms beside ``--name-with-hyphens``. served: False where it says what there is, and is no
-    flag of the server. example: of a map.
+    flag of the server. planned: a plan may say it all the same, under ``serve``. example:
+    of a map.
     """
 
     name: str
@@ -33,6 +34,7 @@ class EngineOption:
     flags: tuple[str, ...] = ()
     served: bool = True
     example: str = "{}"
+    planned: bool = False
 
     def parse(self, value: object) -> Value:
         """The option's value from a text or a number. Raises KvplanError(bad-setting)."""

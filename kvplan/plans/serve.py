@@ -62,7 +62,7 @@ def flags_of(spec: str) -> EngineFlags:
     named = WITHOUT_FOLDER[name] if own is None else own.NAMES
     flags = {flag: Flag(flag, _kind(setting), setting) for flag, setting in named.items()}
     for option in OPTIONS_OF.get(name, ()):
-        if not option.served:
+        if not (option.served or option.planned):
             continue
         flags[option.name] = Flag(option.name, _OWN_KINDS[option.kind], option.name, option.parse)
     for word in (*_KEPT, *getattr(own, "KEPT", ())):

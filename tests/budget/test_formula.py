@@ -17,6 +17,7 @@ from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import (
     Coefficients,
     Load,
+    activation_line,
     activation_peak,
     compile_line,
     fusion_workspace,
@@ -31,6 +32,7 @@ KNOWN = Coefficients(
     calibrated=True,
     own_copies_milli=(("odd", 500),),
     logit_millibytes=15_000,
+    logit_least_millibytes=15_000,
     hidden_copies_milli=4_000,
     draft_copies_milli=6_000,
     workspace_milli=1_000,
@@ -71,6 +73,15 @@ WEIGHTS = exact("weights", 1000, "stated")
 def test_a_large_vocabulary_makes_the_sampler_the_peak() -> None:
     # 4 rows · 100 numbers · 15 B + 10 tokens · 8 · 2 B
     assert activation_peak(SMALL, LOAD, KNOWN) == 4 * 100 * 15 + 10 * 8 * 2
+
+
+def test_a_cheaper_kernel_may_sample() -> None:
+    """Its peak, less the margin, is the low end."""
+    known = replace(KNOWN, logit_least_millibytes=10_000)
+    line = activation_line(SMALL, LOAD, known, "")
+    peak = 4 * 100 * 15 + 10 * 8 * 2
+    margin = 100 + peak // 100
+    assert (line.low_bytes, line.bytes, line.high_bytes) == (peak - 2000 - margin, peak, peak + margin)
 
 
 def test_a_small_vocabulary_leaves_the_forward_pass() -> None:

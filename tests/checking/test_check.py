@@ -250,15 +250,15 @@ def test_heads_are_said_in_bytes() -> None:
 
 def test_between_the_likely_and_the_safe_pool() -> None:
     text = LLAMA + "serve: {max_model_len: 16384}\n"
-    found = check(text + "require: {requests: 1, tokens: 16384}\n")
+    found = check(text + "require: {requests: 1, tokens: 4096}\n")
     likely, safe = found.fact("max_requests"), found.fact("safe_max_requests")
     assert likely is not None
     assert safe is not None
     assert safe < likely
-    between = text + f"require: {{requests: {likely}, tokens: 16384"
+    between = text + f"require: {{requests: {likely}, tokens: 4096"
     assert codes(check(between + "}\n"), Severity.WARNING) == {"only-likely"}
     assert codes(check(between + ", pool: safe}\n")) == {"requests-do-not-fit"}
-    assert check(text + f"require: {{requests: {safe}, tokens: 16384, pool: safe}}\n").passed
+    assert check(text + f"require: {{requests: {safe}, tokens: 4096, pool: safe}}\n").passed
 
 
 @pytest.mark.parametrize(

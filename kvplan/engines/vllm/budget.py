@@ -19,7 +19,7 @@ from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.expert_run import expert_run
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.memory import UNKNOWN, Coefficients, Load, vllm_budget
+from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
@@ -108,8 +108,23 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             f"no start-up of vLLM {choice.asked or choice.version} on such GPUs was read: mind the pool's"
             " interval; the log of one start (`kvplan compare --log`) narrows it",
         )
+    warnings += _restart(stages[decides], load)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     return Fit(stages[decides], weights, warnings, tuple(_shown(settings, load).items()))
+
+
+def _restart(budget: Budget, load: Load) -> tuple[str, ...]:
+    """What a start gains that finds the compiled code, where nobody said and it is worth a word."""
+    gain = sum(line.bytes for line in budget.lines if line.name == COMPILE)
+    if load.compile_cache != UNKNOWN or gain * _WORTH_A_WORD < budget.kv_pool_bytes or not gain:
+        return ()
+    return (
+        f"the next start has {gib(gain)} more where torch.compile's cache is kept (--compile-cache warm)",
+    )
+
+
+_WORTH_A_WORD = 100
+"""A hundredth of the pool."""
 
 
 def load_of(

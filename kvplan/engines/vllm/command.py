@@ -65,6 +65,10 @@ TABLE = EngineTable(
         "language_model_only": Argument("--language-model-only", since="0.17"),
         "skip_mm_profiling": Argument("--skip-mm-profiling", since="0.10.1"),
         "mm_encoder_tp_mode": Argument("--mm-encoder-tp-mode", since="0.10.2"),
+        # No release has a flag for it: always the environment. "auto" leaves what the release takes.
+        "model_runner": Argument(
+            "", words={"v1": 0, "v2": 1, "auto": ""}, since="9999", env="VLLM_USE_V2_MODEL_RUNNER"
+        ),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
     },
     {

@@ -15,6 +15,7 @@ back, which is in that row's non-torch figure.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import Shape
@@ -40,7 +41,8 @@ class Coefficients:
     thousandths; margins are half-widths of intervals, ``_low`` and ``_high`` where they differ.
 
     own_copies_milli: (model type, hidden states) of what no line describes.
-    logit_millibytes: the sampler's peak for one logit. hidden_copies_milli: hidden states alive at the
+    logit_millibytes: the sampler's peak for one logit; logit_least_millibytes: of the cheapest kernel that it
+    may be. hidden_copies_milli: hidden states alive at the
     forward pass's peak. draft_copies_milli: those of a draft that reads hidden states. workspace_milli: of
     the experts' workspace; workspace_kept: it stays while the sampler runs. multimodal_copies_milli:
     embeddings of the encoder cache, in hidden states. experts_margin_milli, encoder_margin_milli: of the
@@ -59,6 +61,7 @@ class Coefficients:
     calibrated: bool
     own_copies_milli: tuple[tuple[str, int], ...]
     logit_millibytes: int
+    logit_least_millibytes: int
     hidden_copies_milli: int
     draft_copies_milli: int
     workspace_milli: int
@@ -168,7 +171,9 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
     margin += _draft(shape, load, known) // 2
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
-    return about("activation peak", peak, margin, f"profile run: {seen}; {how}")
+    line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
+    least = activation_peak(shape, load, replace(known, logit_millibytes=known.logit_least_millibytes))
+    return line if least == peak else replace(line, low_bytes=max(0, least - margin))
 
 
 def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:

@@ -55,6 +55,7 @@ OPTIONS = (
         default="unknown",
         choices=("cold", "warm", "unknown"),
         served=False,
+        planned=True,
     ),
     EngineOption(
         "model_runner",
@@ -62,6 +63,5 @@ OPTIONS = (
         "The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's).",
         default="auto",
         choices=("auto", "v1", "v2"),
-        served=False,
     ),
 )

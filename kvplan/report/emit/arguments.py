@@ -52,7 +52,7 @@ def arguments_of(plan: Plan, settings: Settings, table: EngineTable, version: st
         name = flag.lstrip("-").replace("-", "_")
         if name in table.kept:
             made.add(name, table.kept[name], value)
-        elif not _is_setting(table, name):
+        elif not (_is_setting(table, name) or _says_what_there_is(name)):
             raise KvplanError(
                 "no-such-argument",
                 f"{table.engine} has no argument for `{flag}` that kvplan knows",
@@ -83,6 +83,11 @@ def _is_setting(table: EngineTable, name: str) -> bool:
         argument.flag.rpartition(".")[2].lstrip("-").replace("-", "_") for argument in table.settings.values()
     }
     return name in flags or name in table.settings or name in table.names or name in table.none
+
+
+def _says_what_there_is(name: str) -> bool:
+    """Whether a plan says it and no server is told."""
+    return name in OWN_OPTIONS and not OWN_OPTIONS[name].served
 
 
 def _none(table: EngineTable, name: str, version: str) -> KvplanError:

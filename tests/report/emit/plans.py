@@ -51,6 +51,7 @@ def _vllm() -> Plan:
         options={
             "enable_lora": True, "max_loras": 4, "max_lora_rank": 32, "lora_dtype": "bfloat16",
             "lora_target_modules": ("qkv_proj", "o_proj"), "fully_sharded_loras": True,
+            "max_cudagraph_capture_size": 256, "model_runner": "v2",
         },
     )  # fmt: skip
 

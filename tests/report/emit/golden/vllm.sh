@@ -1,5 +1,5 @@
 # chat: vllm@0.32, 1 engine of 8 × h100-sxm-80gb
-CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   vllm serve Qwen/Qwen3-32B \
   --tensor-parallel-size 2 \
   --pipeline-parallel-size 2 \
@@ -31,6 +31,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
   --lora-dtype bfloat16 \
   --lora-target-modules qkv_proj o_proj \
   --fully-sharded-loras \
+  --max-cudagraph-capture-size 256 \
   --host 127.0.0.1 \
   --port 9000 \
   --served-model-name chat qwen \
