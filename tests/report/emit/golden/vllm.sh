@@ -31,6 +31,11 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   --lora-dtype bfloat16 \
   --lora-target-modules qkv_proj o_proj \
   --fully-sharded-loras \
+  --limit-mm-per-prompt '{"image": 2}' \
+  --mm-processor-kwargs '{"max_pixels": 1003520}' \
+  --language-model-only \
+  --skip-mm-profiling \
+  --mm-encoder-tp-mode data \
   --max-cudagraph-capture-size 256 \
   --host 127.0.0.1 \
   --port 9000 \
