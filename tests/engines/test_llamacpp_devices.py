@@ -229,10 +229,16 @@ def test_experts_may_stay_in_host_memory(tmp_path: Path) -> None:
     assert half.bytes_per_gpu - none.bytes_per_gpu == 6 * (2 * gate + down)
 
 
-def test_a_format_of_weights_is_not_ignored() -> None:
-    with pytest.raises(KvplanError) as caught:
-        kvplan.size("llama-3.1-8b", engine="llamacpp", gpu="rtx-4090", quantization="q4_k_m")
-    assert "--weights 5GiB" in caught.value.help[0]
+def test_a_format_of_weights_is_not_ignored(tmp_path: Path) -> None:
+    sizes = [
+        kvplan.size("llama-3.1-8b", engine="llamacpp", gpu="rtx-4090", quantization=word).weights
+        for word in ("q4_k_m", "q8_0")
+    ]
+    assert sizes[0] is not None
+    assert sizes[1] is not None
+    assert sizes[0].bytes_per_gpu < sizes[1].bytes_per_gpu
+    with pytest.raises(KvplanError, match="has its types already"):
+        kvplan.size(small(tmp_path / "m.gguf"), engine="llamacpp", gpu="rtx-4090", quantization="q4_k_m")
 
 
 def test_a_mac_says_what_to_give(tmp_path: Path, screen: Any) -> None:

@@ -187,7 +187,8 @@ def test_the_line_of_the_budget(model: str, tp: int, expected: int) -> None:
     assert plain.budget is not None
     (line,) = (line for line in drafted.budget.lines if line.name.startswith("draft layers"))
     assert line.low_bytes == line.bytes == line.high_bytes == expected
-    assert plain.budget.kv_pool_bytes - drafted.budget.kv_pool_bytes == expected
+    taken = [sum(line.bytes for line in found.budget.lines) for found in (drafted, plain) if found.budget]
+    assert plain.budget.kv_pool_bytes - drafted.budget.kv_pool_bytes == taken[0] - taken[1] >= expected
 
 
 def test_vllm_refuses_modules_that_it_does_not_build() -> None:

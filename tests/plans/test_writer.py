@@ -191,7 +191,7 @@ def test_the_flags_of_every_engine_come_back(engine: str) -> None:
     flags = flags_of(engine)
     samples: dict[str, Any] = {
         "count": 2, "length": 64, "longest": 128, "size": 2**30, "number": 0.5, "switch": True,
-        "word": "auto", "list": [1, 2],
+        "word": "auto", "list": [1, 2], "map": {"image": 2},
     }  # fmt: skip
     own = {option.name: option for option in OPTIONS_OF.get(engine, ())}
     for flag in flags.flags.values():

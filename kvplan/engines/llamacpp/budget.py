@@ -56,8 +56,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, _, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
-    if settings.quantization is not None and settings.weights is None:
-        known_mixture(settings.quantization)
+    _check_mixture(model, settings)
     try:
         if not options.flag("flash_attn") and _stated(options, settings) is None:
             raise RefusedError(
@@ -104,6 +103,22 @@ def _compute(model: Model, shape: Shape, options: Options, settings: Settings) -
     return BudgetLine("compute buffer", likely, low, high, how)
 
 
+def _check_mixture(model: Model, settings: Settings) -> None:
+    """Raises KvplanError(bad-setting): a build by name of what is a file already, beside stated weights, or of
+    a mixture that is none."""
+    if settings.quantization is None:
+        return
+    if model.is_gguf:
+        raise KvplanError(
+            "bad-setting", f"{model.id} is a GGUF file, which has its types already", help="leave it out"
+        )
+    if settings.weights is not None:
+        raise KvplanError(
+            "bad-setting", "--weights says what a build takes: --quantization would say it again", help="give one"
+        )
+    known_mixture(settings.quantization)
+
+
 def _weights(model: Model, settings: Settings, options: Options) -> Weights:
     """Of the fullest device, as stated or from the GGUF's list of tensors. Raises RefusedError."""
     devices = settings.pipeline_parallel_size
@@ -122,13 +137,9 @@ def _weights(model: Model, settings: Settings, options: Options) -> Weights:
 def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
-    Raises RefusedError(no-weights), KvplanError(bad-setting)."""
+    Raises RefusedError(no-weights)."""
     mixture = settings.quantization
     if model.is_gguf:
-        if mixture is not None:
-            raise KvplanError(
-                "bad-setting", f"{model.id} is a GGUF file, which has its types already", help="leave it out"
-            )
         named = sources_of(model).named
         assert named is not None
         return named(), "tensors of the GGUF file"

@@ -268,7 +268,7 @@ def _typed(flag: Flag, value: Any, server: Server, spelled: str) -> object:
             raise wrong from None
     if flag.kind == "list":
         return value if isinstance(value, list) else str(value).split(",")
-    if flag.kind == "speculative":
+    if flag.kind in ("speculative", "map"):
         entry = as_object(value)
         if entry is None:
             raise wrong
