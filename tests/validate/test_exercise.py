@@ -20,7 +20,7 @@ from tests.validate.models import CARDS, MORE_CARDS, OPTIONS, SYNTHETIC, small, 
 NAMES = (*CARDS, *MORE_CARDS, *SYNTHETIC)
 # What the engines do not serve, or kvplan's rules for them do not describe.
 REFUSED: dict[str, set[str]] = {
-    "vllm": {"mamba2", "lightning_attention", "rg_lru", "rwkv4", "rwkv5", "xlstm", "index beside heads"},
+    "vllm": {"mamba2", "lightning_attention", "rg_lru", "rwkv4", "rwkv5", "xlstm"},
     "sglang": {"compressed_attention", "mamba1", "mamba2", "lightning_attention", "rg_lru", "rwkv4", "rwkv5"},
     "trtllm": {"compressed_attention", "mamba1", "kda", "lightning_attention", "short_convolution", "rg_lru"},
     "llamacpp": {"rg_lru", "rwkv4", "rwkv5", "xlstm", "cross_attention", "whisper", "index beside heads"},
