@@ -104,8 +104,8 @@ def _compute(model: Model, shape: Shape, options: Options, settings: Settings) -
 
 
 def _check_mixture(model: Model, settings: Settings) -> None:
-    """Raises KvplanError(bad-setting): a build by name of what is a file already, beside stated weights, or of
-    a mixture that is none."""
+    """Raises KvplanError(bad-setting): a build by name of what is a file already, beside stated weights, or
+    of a mixture that is none."""
     if settings.quantization is None:
         return
     if model.is_gguf:
@@ -114,7 +114,7 @@ def _check_mixture(model: Model, settings: Settings) -> None:
         )
     if settings.weights is not None:
         raise KvplanError(
-            "bad-setting", "--weights says what a build takes: --quantization would say it again", help="give one"
+            "bad-setting", "--weights and --quantization both say what the weights take", help="give one"
         )
     known_mixture(settings.quantization)
 
