@@ -22,6 +22,9 @@ from kvplan.simulate.scheduler import Scheduler, Step
 from kvplan.simulate.settings import Engine, check
 
 _BEYOND = 1 << 62
+FRUITLESS = 200
+"""Preemptions for each request at work, without one token, after which nobody will come further: requests that
+preempt each other in turn do so for ever."""
 
 __all__ = ["Replica", "StepTime", "Trace", "simulate"]
 
@@ -77,6 +80,7 @@ class Replica:
         self.scheduler = Scheduler(engine, jump, merged and jump)
         self.answer = Answer(len(self.arrivals), rows)
         self.coming = self.now = self.free_at = 0
+        self.fruitless = 0  # preemptions since the last token that any request was given
         self.until = _BEYOND
         self.queue: deque[Step] = deque()
         self.blocks = sorted({group.block for group in engine.groups})
@@ -189,7 +193,12 @@ class Replica:
                 columns["cached_again_tokens"][number] += hit
         for request in step.preempted:
             columns["preemptions"][request.number] += 1
-        answer.preemptions += len(step.preempted)
+        if step.preempted:
+            answer.preemptions += len(step.preempted)
+            self.fruitless += len(step.preempted)
+            if self.fruitless > FRUITLESS * (scheduler.unfinished + 1):
+                worst = max(step.preempted, key=lambda request: request.tokens)
+                raise never_fits(worst.number, worst.tokens, self.engine.blocks)
         if not step.tokens:
             answer.empty += 1
             step.ends_ns = starts
@@ -243,6 +252,7 @@ class Replica:
         if not scheduler.gliding:
             pool.take(steady.needed(steps))
             steady.clock += steps
+        self.fruitless = 0
         answer.steps += steps
         answer.tokens += steps * count
         answer.busy_ns += ends(steps) - starts
@@ -258,6 +268,7 @@ class Replica:
             self.now = step.ends_ns
         first, finished = self.answer.columns["first_token_ns"], self.answer.columns["finished_ns"]
         for request, done in self.scheduler.update(step):
+            self.fruitless = 0
             if first[request.number] < 0:
                 first[request.number] = self.now
             if done:
