@@ -23,8 +23,8 @@ from kvplan.simulate.settings import Engine, check
 
 _BEYOND = 1 << 62
 FRUITLESS = 200
-"""Preemptions for each request at work, without one token, after which nobody will come further: requests that
-preempt each other in turn do so for ever."""
+"""Preemptions for each request at work, without one token, after which nobody will come further: requests
+that preempt each other in turn do so for ever."""
 
 __all__ = ["Replica", "StepTime", "Trace", "simulate"]
 
