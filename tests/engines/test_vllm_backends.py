@@ -10,7 +10,11 @@ import pytest
 
 import kvplan
 from kvplan.engines.vllm.backend_rows import backend_rows, read_rows, row_of, rows_text
+from kvplan.errors import KvplanError
 from tests.engines.vllm_backend_cases import RELEASES, backend_cases
+from tests.engines.vllm_cases import GIB
+from tests.engines.vllm_compare import gpu_of
+from tests.engines.vllm_release_cases import card_configs
 from tests.engines.vllm_release_compare import verdict
 from tests.recorded import record
 
@@ -73,3 +77,30 @@ def test_the_table_reads_back() -> None:
     assert not sparse.runs_on((8, 0))
     assert sparse.takes_kv("fp8_e4m3")
     assert sparse.block_sizes() == ((64,), (), None)
+
+
+def test_index_keys_in_mxfp4_take_their_own_pages() -> None:
+    """DeepSeek-V4-Flash cut to 13 layers, 24 GiB of a B200, tp 4, fp8: 0.32's own planner answered 90,382
+    blocks of 285,120 bytes, and with attention_config.indexer_kv_dtype mxfp4 98,328 of 262,080."""
+    config = card_configs()["deepseek-v4-flash"]
+    asked = {"gpu": gpu_of("b200"), "kv_cache_memory": 24 * GIB, "kv_cache_dtype": "fp8"}
+    for word, blocks, size in (("auto", 90382, 285120), ("mxfp4", 98328, 262080)):
+        pool = kvplan.size(
+            config, engine="vllm@0.32", tensor_parallel_size=4, indexer_kv_dtype=word, **asked
+        ).pool
+        assert pool is not None
+        assert (pool.num_blocks, pool.bytes_per_block) == (blocks, size)
+    older = [
+        kvplan.size(config, engine="vllm@0.26", tensor_parallel_size=4, indexer_kv_dtype=word, **asked).pool
+        for word in ("fp8", "mxfp4")
+    ]
+    assert older[0] == older[1]
+
+
+def test_index_keys_in_mxfp4_need_their_gpus() -> None:
+    for gpu, served in (("b200-sxm-180gb", True), ("mi355x-288gb", True), ("h200-sxm-141gb", False)):
+        found = kvplan.size("deepseek-v4-flash", engine="vllm@0.33", gpu=gpu, tensor_parallel_size=8,
+                            max_model_len=8192, indexer_kv_dtype="mxfp4").refusal  # fmt: skip
+        assert (found is None) == served
+    with pytest.raises(KvplanError, match="not known"):
+        kvplan.size("deepseek-v3.2", engine="vllm@0.33", gpu="b200-sxm-180gb", indexer_kv_dtype="mxfp4")

@@ -43,6 +43,7 @@ VLLM = [
      {"lora_target_modules": ["q_proj", "v_proj"], "enable_lora": True}),
     ("--speculative-config.method mtp --speculative-config.num_speculative_tokens 2",
      {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}}),
+    ("--attention-config.indexer_kv_dtype mxfp4", {"indexer_kv_dtype": "mxfp4"}),
     ("--spec-method mtp --spec-tokens 1",
      {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}),
     ("""--speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'""",
@@ -247,7 +248,7 @@ ONLY_IN_A_PLAN = set(
     mamba_padding_slot draft_layers window_size_shares tool_call_parser cpu_offload_gb revision chat_template
     tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel trust_remote_code
     enable_block_reuse mamba_ssm_cache_dtype mamba_state_cache_interval use_kv_cache_manager_v2
-    max_util_for_resume compile_cache model_runner speculative_config served_model_name kv_cache_dtype dtype
+    max_util_for_resume compile_cache model_runner indexer_kv_dtype speculative_config served_model_name kv_cache_dtype dtype
     quantization
     """.split()
 )

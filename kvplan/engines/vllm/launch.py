@@ -48,6 +48,10 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["speculative_config"] = kept
     elif given or "--speculative-config" in options:
         left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
+    attention = as_object(options.get("--attention-config", {})) or {}
+    if "indexer_kv_dtype" in attention:
+        serve["indexer_kv_dtype"] = str(attention.pop("indexer_kv_dtype"))
+    left += [f"--attention-config.{key}" for key in attention]
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
     if serve.get("max_model_len") == -1:
@@ -66,7 +70,7 @@ SERVER = Server(
     positional=True,
     count=count,
     translate=translate,
-    translated=("--speculative-config", "--enable-chunked-prefill", *_PARTS),
+    translated=("--speculative-config", "--enable-chunked-prefill", "--attention-config", *_PARTS),
     options_file="--config",
     environment=(("VLLM_ATTENTION_BACKEND", "attention_backend"),),
     variables=("VLLM_",),

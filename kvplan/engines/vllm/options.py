@@ -64,4 +64,10 @@ OPTIONS = (
         default="auto",
         choices=("auto", "v1", "v2"),
     ),
+    EngineOption(
+        "indexer_kv_dtype",
+        "word",
+        "What DeepSeek-V4's indexer keeps its keys in (default: fp8).",
+        choices=("auto", "fp8", "mxfp4"),
+    ),
 )

@@ -57,6 +57,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
         or too_many_stages(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings, version)
+        or _index_keys(model, resolved)
         or _adapters(model, settings)
     )
 
@@ -318,6 +319,26 @@ def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
             f"{model.num_attention_heads // heads} query heads per KV head cannot be divided by {dcp}",
         )
     return None
+
+
+def _index_keys(model: Model, resolved: Resolved) -> Refusal | None:
+    """vllm/v1/attention/backends/mla/indexer.py, dsa_indexer_uses_fp4."""
+    device = resolved.device
+    if resolved.index_kv != "mxfp4" or not has_kind(model, Kind.INDEXER, Kind.COMPRESSED):
+        return None
+    if not has_kind(model, Kind.COMPRESSED):
+        raise KvplanError(
+            "unknown-rule",
+            f"what the indexer of {model.model_type} models keeps in mxfp4 is not known",
+            help="leave out --indexer-kv-dtype",
+        )
+    if (device.vendor == "nvidia" and device.major == 10) or device.target == "gfx950":
+        return None
+    return Refusal(
+        "cannot-start",
+        f"indexer_kv_dtype mxfp4 needs compute capability 10.x, or gfx950 with AITER, not {device.name}",
+        help=("leave out --indexer-kv-dtype",),
+    )
 
 
 def _drafts(model: Model, settings: Settings, version: str) -> Refusal | None:

@@ -103,6 +103,7 @@ class Resolved:
     lookahead: int = 0
     draft_slots: int = 0
     drops: bool = False
+    index_kv: str = "auto"
 
 
 def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
@@ -172,6 +173,7 @@ def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(draft) and settings.speculative_method in EAGLE_LIKE,
+        index_kv=str(dict(settings.engine_options).get("indexer_kv_dtype") or "auto"),
     )
 
 

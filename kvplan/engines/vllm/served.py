@@ -111,13 +111,20 @@ class Served:
 
     def store(self, word: str) -> Storage:
         resolved = self.resolved
-        return Storage(
+        found = Storage(
             kv=self.format_of(word),
             dtype=resolved.dtype,
             conv_state=resolved.conv_dtype,
             recurrent_state=resolved.ssm_dtype or resolved.conv_dtype,
             conv_columns_less=1 - resolved.spec_tokens,
         )
+        return replace(found, index_key=kv_dtype("mxfp4")) if self.small_keys else found
+
+    @property
+    def small_keys(self) -> bool:
+        """DeepSeek-V4's index keys of 68 bytes, 64 of packed values and 4 scales; before 0.27 they took fp8's
+        room (models/deepseek_v4/attention.py)."""
+        return self.resolved.index_kv == "mxfp4" and self.rules.small_index_keys
 
     def ask(self, part: Part, word: str) -> Ask:
         resolved = self.resolved

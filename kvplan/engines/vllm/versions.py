@@ -67,7 +67,8 @@ class Rules:
     replicated_unplanned: a class of transformers without a plan of its division is copied to every rank;
     sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default;
     one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
-    short_longrope: longrope starts at its original length.
+    short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
+    mxfp4 take their own room.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
@@ -136,6 +137,7 @@ class Rules:
     replicated_unplanned: bool = False
     sparse_fp8_on_sm100: bool = False
     own_kimi_length: bool = False
+    small_index_keys: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -205,6 +207,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "latent_blocks": "largest",
             "image_layers_full": False,
             "own_kimi_length": True,
+            "small_index_keys": True,
             "runners": "0.27",
         },
     ),
