@@ -8,12 +8,27 @@ from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
-from kvplan.files.launch.read import SCRIPTS, SUFFIXES, is_launch, launches_of, launches_of_text
+from kvplan.files.launch.read import (
+    SCRIPTS,
+    SUFFIXES,
+    is_launch,
+    launches_of,
+    launches_of_text,
+    title_of,
+)
 from kvplan.files.plans.file import Reading, read_plan_text, together
 from kvplan.plans.plan import Plan
 from kvplan.plans.serve import flags_of
 
-__all__ = ["import_launches", "is_launch", "is_start", "launched_plans", "notes_of", "started_readings"]
+__all__ = [
+    "import_launches",
+    "is_launch",
+    "is_start",
+    "launched_plans",
+    "notes_of",
+    "started_readings",
+    "title_of",
+]
 _STAND_IN = "1GiB"
 """A GPU for a plan whose command says none, until it is taken away again."""
 
@@ -37,19 +52,20 @@ def is_start(word: str) -> bool:
 
 def started_readings(word: str, gpu: str | None = None) -> list[Reading]:
     """Each server as a plan, or as what is wrong with it. Does not raise KvplanError."""
+    shown = title_of(word)
     try:
         launches = import_launches(word)
     except KvplanError as error:
-        return [Reading(word, word, None, None, (error,))]
-    return [_reading(one, gpu, word) for one in launches]
+        return [Reading(shown, shown, None, None, (error,))]
+    return [_reading(one, gpu, shown) for one in launches]
 
 
-def _reading(launch: Launch, gpu: str | None, word: str) -> Reading:
+def _reading(launch: Launch, gpu: str | None, shown: str) -> Reading:
     try:
-        (plan,) = launched_plans([launch], gpu=gpu, shown=word)
+        (plan,) = launched_plans([launch], gpu=gpu, shown=shown)
     except KvplanError as error:
-        return Reading(launch.name, word, None, None, (error,))
-    return Reading(plan.name, word, None, plan)
+        return Reading(launch.name, shown, None, None, (error,))
+    return Reading(plan.name, shown, None, plan)
 
 
 def launched_plans(

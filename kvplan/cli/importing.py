@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvplan.api.launching import import_launches, launched_plans
+from kvplan.api.launching import import_launches, launched_plans, title_of
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
@@ -34,10 +34,11 @@ def run(words: list[str], given: Given) -> Answer:
     launches = import_launches(word, engine=text_of(given, "engine"), text=text)
     gpu = text_of(given, "gpu")
     kind = None if gpu is None else parse_gpu_count(gpu)[0]
-    plans = launched_plans(launches, gpu=kind, shown=word if text is None else "standard input")
+    shown = title_of(word) if text is None else "standard input"
+    plans = launched_plans(launches, gpu=kind, shown=shown)
     directory = Path(write).parent if write is not None else None
     written = "---\n".join(
-        plan_text(plan, comments=(f"Read from {_from(word)}.", *remarks(plan)), directory=directory)
+        plan_text(plan, comments=(f"Read from {shown}.", *remarks(plan)), directory=directory)
         for plan in plans
     )
     if write is not None:
@@ -57,10 +58,6 @@ def run(words: list[str], given: Given) -> Answer:
         for note in remarks(plan):
             screen += wrapped(f"{plan.name}: {note}", indent=2)
     return Answer([*screen, line(f"check it: kvplan check {write}")])
-
-
-def _from(word: str) -> str:
-    return "standard input" if word == STDIN else word
 
 
 def _slug(plan: Plan) -> str | None:

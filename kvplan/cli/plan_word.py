@@ -71,12 +71,14 @@ def plan_of(word: str, given: Given, *, needs_gpu: bool = True, searched: bool =
 
 def started_plans(word: str, given: Given, *, needs_gpu: bool = True) -> tuple[Plan, ...]:
     """The plans of a command or manifest, on the kind of GPU that ``--gpu`` names. Raises KvplanError."""
-    from kvplan.api.launching import import_launches, launched_plans
+    from kvplan.api.launching import import_launches, launched_plans, title_of
     from kvplan.files.gpus.find import parse_gpu_count
 
     gpu, engine = text_of(given, "gpu"), text_of(given, "engine")
     kind = None if gpu is None else parse_gpu_count(gpu)[0]
-    return launched_plans(import_launches(word, engine=engine), gpu=kind, shown=word, needs_gpu=needs_gpu)
+    return launched_plans(
+        import_launches(word, engine=engine), gpu=kind, shown=title_of(word), needs_gpu=needs_gpu
+    )
 
 
 def only(given: Given, allowed: Iterable[str], word: str) -> dict[str, Any]:

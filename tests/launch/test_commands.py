@@ -99,6 +99,23 @@ def test_an_image_says_the_release_and_docker_how_many() -> None:
         assert version_of(image) is None, image
 
 
+def test_an_entry_point_replaces_the_images_server() -> None:
+    launch = one("docker run --entrypoint bash vllm/vllm-openai:v0.31.0 -c 'vllm serve Qwen/Qwen3-8B -tp 2'")
+    assert (launch.engine, launch.model) == ("vllm@0.31.0", "Qwen/Qwen3-8B")
+    assert not is_launch("docker run --entrypoint sleep vllm/vllm-openai:v0.31.0 infinity")
+    assert one("docker run me/mine vllm serve Qwen/Qwen3-8B").model == "Qwen/Qwen3-8B"
+
+
+def test_secrets_are_not_shown() -> None:
+    """Of a key or token that has no rule the name is told, never the value."""
+    launch = one(
+        "VLLM_API_KEY=s3cret vllm serve x/y --api-key s3cret --hf-token s3cret --made-up-token s3cret"
+    )
+    assert launch.unread == ("--made-up-token", "VLLM_API_KEY")
+    (plan,) = launched_plans([launch], gpu="h100")
+    assert "s3cret" not in repr(plan)
+
+
 def test_a_release_that_is_not_known_is_said() -> None:
     launch = one("docker run --gpus all vllm/vllm-openai:v0.2.0 --model Qwen/Qwen3-32B")
     assert launch.engine == "vllm"

@@ -237,6 +237,36 @@ def test_charts() -> None:
     assert other.unread == ("--is-prefill-worker",)
 
 
+def test_a_command_replaces_an_images_server_in_kubernetes_and_not_in_compose() -> None:
+    """An init container that only fetches a model has the server's image, and starts none."""
+    (launch,) = read(
+        """
+        kind: Deployment
+        metadata: {name: chat}
+        spec:
+          template:
+            spec:
+              initContainers:
+              - {name: fetch, image: "vllm/vllm-openai:v0.31.0", command: [hf, download, Qwen/Qwen3-8B]}
+              containers:
+              - {name: vllm, image: "vllm/vllm-openai:v0.31.0", args: [--model, Qwen/Qwen3-8B]}
+        """
+    )
+    assert (launch.name, launch.model, launch.engine) == ("chat", "Qwen/Qwen3-8B", "vllm@0.31.0")
+    (service,) = read(
+        """
+        services:
+          chat:
+            image: vllm/vllm-openai:v0.31.0
+            command: >-
+              --model Qwen/Qwen3-8B
+              --speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'
+          shell: {image: "vllm/vllm-openai:v0.31.0", entrypoint: sleep, command: infinity}
+        """
+    )
+    assert service.serve == {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}
+
+
 def test_a_config_file_of_vllm() -> None:
     (launch,) = read("model: x/y\ntensor-parallel-size: 2\nport: 8000\ncompilation-config: {mode: 3}\n")
     assert launch.serve == {"tensor_parallel_size": 2, "port": 8000}

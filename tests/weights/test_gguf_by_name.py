@@ -60,7 +60,7 @@ def test_published_builds(
     assert f"{total / (GIB if total >= GIB else MIB):.2f}" == size  # as llama.cpp prints it
     assert f"{total * 8 / numbers:.2f}" == bits
     if kinds is not None:
-        assert Counter(types_of(tensors, word, hyper_of(model, tensors))) == kinds
+        assert Counter(types_of(tensors, word, hyper_of(model, inventory, tensors))) == kinds
 
 
 def test_a_70b_on_two_cards_is_answered_with_a_pool() -> None:

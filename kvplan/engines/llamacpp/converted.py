@@ -62,14 +62,14 @@ def converted(model: Model, inventory: Inventory, mixture: str) -> Converted:
             help=("give the .gguf file", "--weights 15GiB"),
         )
     tensors, encoder = tensors_of(model, inventory)
-    kinds = types_of(tensors, mixture, hyper_of(model, tensors))
+    kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors))
     sizes = {
         tensor.name: row_bytes(kind, tensor.columns) * tensor.rows for tensor, kind in zip(tensors, kinds)
     }
     return Converted(sizes, encoder)
 
 
-def hyper_of(model: Model, tensors: list[GgufTensor]) -> Hyper:
+def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> Hyper:
     """What of the model decides types."""
     heads = model.num_attention_heads
     shared = [
@@ -79,27 +79,19 @@ def hyper_of(model: Model, tensors: list[GgufTensor]) -> Hyper:
         isinstance(part, MultiHeadLatentAttention) for layer in model.distinct() for part in layer.parts
     )
     kv_heads = 1 if latent else max(shared, default=0)
-    experts = _experts(model)
     name = model.model_type.replace("_", "-")
     layers = 1 + max((tensor.layer for tensor in tensors if tensor.layer is not None), default=-1)
     full = heads == kv_heads
     return Hyper(
         layers,
-        experts,
+        max(
+            (prod(dim.value for dim in tensor.stack) for _, tensor in inventory.tensors() if tensor.stack),
+            default=0,
+        ),
         heads // kv_heads if heads and kv_heads else 1,
         is_falcon=name in ("falcon", "refinedweb", "refinedwebmodel"),
         is_70b=layers == SEVENTY and name in _LIKE_70B and not (name == "llama" and full),
     )
-
-
-def _experts(model: Model) -> int:
-    """Routed experts of a layer, by the config's own keys."""
-    raw = _text(model)
-    for key in ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts"):
-        value = raw.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return 0
 
 
 def _text(model: Model) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
-from kvplan.files.launch.starts import Start
+from kvplan.files.launch.starts import Start, split_words
 
 
 class Extra(NamedTuple):
@@ -64,7 +64,7 @@ def _plain(uri: str) -> str:
 
 def _words(args: object) -> list[str]:
     if isinstance(args, str):
-        return args.split()
+        return split_words(args)
     return [str(one) for one in args if one is not None] if isinstance(args, list) else []
 
 

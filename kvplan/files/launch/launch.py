@@ -19,7 +19,8 @@ from kvplan.record import record
 
 _OPEN = re.compile(r"\$[{(]?\w", re.ASCII)
 _ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
-_GIVEN_BY_FILE = "--config"
+_SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
+"""Of what is called so, the value is never shown."""
 
 
 @record()
@@ -97,12 +98,12 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
     if read_as is not None:
         notes.append(read_as)
     variables = [
-        f"{name}={value}" for name, value in start.environment
+        name if _SECRET.search(name) else f"{name}={value}" for name, value in start.environment
         if name.startswith(server.variables) and name not in dict(server.environment)
     ]  # fmt: skip
     return Launch(
         name, spec, text, reader.serve, gpus=start.gpus,
-        unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=(*notes, *reader.notes),
+        unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -116,7 +117,6 @@ class _Reader:
         self.serve: Serve = {}
         self.options: dict[str, Any] = {}
         self.unread: list[str] = []
-        self.notes: list[str] = []
         self.model: str | None = None
         self.model_of_file: str | None = None
         self.files: list[str] = []
@@ -125,7 +125,9 @@ class _Reader:
     def take(self, option: Option) -> None:
         flag = option.flag
         if flag is None:
-            self.unread.append(" ".join((option.spelled, *option.value)))
+            name, equals, _ = option.spelled.partition("=")
+            whole = option.spelled if equals else " ".join((name, *option.value))
+            self.unread.append(name if _SECRET.search(name) else whole)
             return
         named = next((one for one in flag.names if one in self.server.translated), None)
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)

@@ -33,7 +33,8 @@ INSTANCES: tuple[tuple[str, str], ...] = (
     (r"p6-b200\.", "b200-sxm-180gb"),
     (r"p6-b300\.", "b300"),
     (r"p6e-gb200\.", "gb200"),
-    (r"p5en?\.|p5e\.", "h200-sxm-141gb"),
+    (r"p5en?\.", "h200-sxm-141gb"),
+    (r"p5\.", "h100-sxm-80gb"),
     (r"p4de\.", "a100-sxm-80gb"),
     (r"p4d\.", "a100-sxm-40gb"),
     (r"p3dn\.", "v100-sxm-32gb"),
@@ -60,7 +61,7 @@ INSTANCES: tuple[tuple[str, str], ...] = (
     (r"a4x-highgpu-", "gb200"),
     (r"g2-standard-", "l4"),
 )
-"""(how an instance's type begins, its GPU). ``p5.4xlarge`` and ``p5.48xlarge`` have the H100."""
+"""(how an instance's type begins, its GPU)."""
 
 
 def gpu_of_label(text: str) -> str | None:
@@ -68,8 +69,6 @@ def gpu_of_label(text: str) -> str | None:
     word = text.strip().lower()
     if word in ACCELERATORS:
         return _slug(ACCELERATORS[word])
-    if re.match(r"p5\.", word):
-        return _slug("h100-sxm-80gb")
     for pattern, gpu in INSTANCES:
         if re.match(pattern, word):
             return _slug(gpu)

@@ -18,7 +18,7 @@ from kvplan.files.launch import charts
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
-from kvplan.files.launch.starts import Start, server_of_image, starts_in, starts_of
+from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
 
 _RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu")
 _REPLICAS = ("replicas", "replicaCount", "minReplicas", "replica_count")
@@ -31,15 +31,18 @@ _LABELS = (
     "gputype",
     "gpu_type",
 )
-_WORDS = ("command", "args", "arg", "entrypoint")
+_WORDS = ("entrypoint", "command", "args", "arg")
 
 
 class Around(NamedTuple):
-    """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does."""
+    """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does.
+    compose: it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
+    replaces it."""
 
     name: str | None = None
     replicas: int | None = None
     gpu: str | None = None
+    compose: bool = False
 
 
 def launches_in(
@@ -96,7 +99,7 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
             own = inside._replace(replicas=extra.replicas or inside.replicas, gpu=gpu or inside.gpu)
             yield _placed(launch, value, own, extra.gpus)
         return
-    starts = _container(value)
+    starts = _container(value, compose=around.compose)
     if starts:
         for start in starts:
             name = inside.name or str(value.get("name") or stem)
@@ -105,7 +108,9 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
     for key, one in value.items():
         if key == "services" and isinstance(one, dict) and "image" not in value:
             for service, entry in one.items():
-                yield from _walk(entry, inside._replace(name=str(service)), stem, engine, beside)
+                yield from _walk(
+                    entry, inside._replace(name=str(service), compose=True), stem, engine, beside
+                )
         else:
             yield from _walk(one, inside, stem, engine, beside)
 
@@ -131,34 +136,26 @@ def _placed(launch: Launch, container: dict[str, Any], around: Around, gpus: int
     return replace(launch, replicas=around.replicas or 1, gpu=around.gpu, gpus=count)
 
 
-def _container(value: dict[str, Any]) -> list[Start]:
-    """The servers that a container starts."""
+def _container(value: dict[str, Any], *, compose: bool) -> list[Start]:
+    """The servers that a container starts: by its words, else by its image's own entry point."""
     image = value.get("image")
     if isinstance(image, dict):  # charts: {repository, tag}
         image = ":".join(str(image[key]) for key in ("repository", "tag") if image.get(key))
-    if not any(key in value for key in _WORDS) and not isinstance(image, str):
-        return []
     image = image if isinstance(image, str) else None
-    words: list[str] = []
-    for key in ("entrypoint", "command", "args", "arg"):
-        given = value.get(key)
-        if isinstance(given, str):
-            found = starts_in(given, _environment(value))
-            if found:
-                return [_of_image(one, image) for one in found]
-            words += given.split()
-        elif isinstance(given, list):
-            words += [_text(one) for one in given]
     environment = _environment(value)
-    if not words and (image is None or server_of_image(image) is None or not environment):
+    words = [word for key in _WORDS for word in _words(value.get(key))]
+    if not words and (image is None or not environment):
         return []
-    return starts_of(words, environment, image=image)
+    replaced = value.get("entrypoint" if compose else "command") is not None
+    starts = starts_of(words, environment, image=None if replaced else image)
+    return [with_image(one, image) for one in starts]
 
 
-def _of_image(start: Start, image: str | None) -> Start:
-    return start if start.image or image is None else Start(
-        start.server, start.words, start.environment, image, start.gpus
-    )  # fmt: skip
+def _words(given: Any) -> list[str]:
+    """A list as it is; a text as a shell takes it apart."""
+    if isinstance(given, str):
+        return split_words(given)
+    return [_text(one) for one in given] if isinstance(given, list) else []
 
 
 def _text(value: Any) -> str:

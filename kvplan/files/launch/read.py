@@ -14,6 +14,7 @@ from kvplan.files.launch.starts import starts_in
 
 SUFFIXES = (".yaml", ".yml")
 SCRIPTS = (".sh", ".bash")
+COMMAND = "command"
 _PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
 
 
@@ -25,6 +26,11 @@ def is_command(word: str) -> bool:
         return bool(starts_in(word))
     except KvplanError:
         return False
+
+
+def title_of(word: str) -> str:
+    """What reports and files call it: a path, or ``a command`` (in whose words a key may stand)."""
+    return f"a {COMMAND}" if is_command(word) else word
 
 
 def is_launch(word: str) -> bool:
@@ -49,7 +55,7 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
     engine: ``vllm@0.32`` in place of the release that an image's tag says. Raises KvplanError: bad-command,
     bad-yaml, no-server, no-model-named, bad-flag …"""
     if is_command(word):
-        return _of_text(word, "command", engine, Path())
+        return _of_text(word, COMMAND, engine, Path())
     path = Path(word)
     content = read_limited(path)
     if word.lower().endswith(SCRIPTS):
@@ -61,7 +67,7 @@ def launches_of_text(text: str, *, engine: str | None = None, shown: str = "stan
     """As `launches_of`, of a text that is a manifest, a script or a command."""
     try:
         if starts_in(text):
-            return _of_text(text, "command", engine, Path())
+            return _of_text(text, COMMAND, engine, Path())
     except KvplanError:
         pass
     return launches_in(text, shown=shown, engine=engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from kvplan.engines.launch import Server, servers
@@ -19,6 +20,7 @@ _BREAKS = re.compile(r"[;&|]+")
 _IMAGE = re.compile(r"[\w./@-]+(?::[\w.-]+)?", re.ASCII)
 _TAG = re.compile(r"(?:^|[-_])v?(\d+\.\d+(?:\.\d+)?)(?=$|[-_.a-z+])", re.ASCII)
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
+_CONTAINERS = ("docker", "podman", "nerdctl")
 _DEPTH = 4
 MAX_WORDS = 4096
 
@@ -81,11 +83,11 @@ def starts_of(
             for at in range(place + 1, len(words)):
                 if re.fullmatch(r"-\w*c", words[at]) and at + 1 < len(words):
                     return [
-                        _with_image(one, image)
+                        with_image(one, image)
                         for text in words[at + 1 :][:1]
                         for one in starts_in(text, known)
                     ]
-        if name in ("docker", "podman", "nerdctl") and "run" in words[place + 1 : place + 3]:
+        if name in _CONTAINERS and "run" in words[place + 1 : place + 3]:
             return _container(words[words.index("run", place) + 1 :], known, depth)
         found = _own(words, place)
         if found is not None:
@@ -139,7 +141,8 @@ def _after_entry(words: Sequence[str]) -> Sequence[str]:
 
 def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[Start]:
     """``docker run [options] IMAGE [words]``: the image is the first word that looks like an engine's."""
-    gpus = None
+    gpus: int | None = None
+    entry: str | None = None
     for place, word in enumerate(words):
         option, equals, value = word.partition("=")
         if not equals and place + 1 < len(words):
@@ -150,12 +153,19 @@ def _container(words: Sequence[str], known: dict[str, str], depth: int) -> list[
                 known[match[1]] = match[2]
         elif option == "--gpus":
             gpus = _gpus(value)
+        elif option == "--entrypoint":
+            entry = value
         elif not word.startswith("-") and _IMAGE.fullmatch(word) and server_of_image(word) is not None:
             if place and words[place - 1] in ("-v", "--volume", "--name", "-w", "--network", "--entrypoint"):
                 continue
-            inner = starts_of(words[place + 1 :], known, image=word, depth=depth + 1)
-            return [Start(one.server, one.words, one.environment, one.image, gpus) for one in inner]
-    return starts_of([word for word in words if word not in ("docker", "podman")], known, depth=_DEPTH)
+            after = words[place + 1 :]
+            if entry is None:
+                inner = starts_of(after, known, image=word, depth=depth + 1)
+            else:  # it is started instead of the image's own server
+                inner = [with_image(one, word) for one in starts_of([entry, *after], known, depth=depth + 1)]
+            return [replace(one, gpus=gpus) for one in inner]
+    # An image of somebody's own: its words start the server, or nothing says which it is.
+    return starts_of([word for word in words if word not in _CONTAINERS], known, depth=_DEPTH)
 
 
 def _gpus(text: str) -> int | None:
@@ -167,10 +177,14 @@ def _gpus(text: str) -> int | None:
     return len(match[1].split(",")) if match else None
 
 
-def _with_image(start: Start, image: str | None) -> Start:
-    return start if start.image is not None else Start(
-        start.server, start.words, start.environment, image, start.gpus
-    )  # fmt: skip
+def with_image(start: Start, image: str | None) -> Start:
+    """The start, in a container of that image unless it names one itself."""
+    return start if start.image is not None or image is None else replace(start, image=image)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text as a shell takes them apart. Raises KvplanError(bad-command)."""
+    return [word for command in _commands(text) for word in command]
 
 
 def _commands(text: str) -> list[list[str]]:
