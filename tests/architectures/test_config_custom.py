@@ -7,29 +7,8 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.architectures.config.read import read_config
-from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, NoCache, SharedKv, SlidingWindow
-from kvplan.model import Model
-
-PLAIN = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64}
-BART = {"model_type": "bart", "decoder_layers": 3, "encoder_layers": 5, "decoder_attention_heads": 4,
-        "encoder_attention_heads": 8, "d_model": 64}  # fmt: skip
-
-
-def read(config: dict[str, Any]) -> Model:
-    return read_config(config, id="m", source="test")
-
-
-def families(config: dict[str, Any]) -> list[str]:
-    return [layer.family for layer in read(config).layers()]
-
-
-def refused(config: dict[str, Any]) -> KvplanError:
-    with pytest.raises(KvplanError) as caught:
-        read(config)
-    return caught.value
-
+from tests.architectures.configs import PLAIN, families, read, refused
 
 # ---- custom code
 

@@ -7,10 +7,8 @@ the interpreter that has it. Weights are random, the files are written here.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -53,18 +51,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("deepseek2", {"n_ctx": 5000, "type_k": Q8_0, "type_v": Q8_0, "flash_attn": True}),
     ("lfm2", {"n_ctx": 2048, "type_k": Q8_0}),
 ]
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    """The interpreter that has llama-cpp-python 0.3.36; skips where there is none."""
-    pytest.importorskip("gguf", reason="the extra gguf is not installed")
-    found = os.environ.get("KVPLAN_LLAMACPP_PYTHON", sys.executable)
-    code = "import importlib.metadata as m; print(m.version('llama-cpp-python'))"
-    said = subprocess.run([found, "-c", code], capture_output=True, text=True)
-    if said.returncode or said.stdout.strip() != "0.3.36":
-        pytest.skip("llama-cpp-python 0.3.36 is not installed (KVPLAN_LLAMACPP_PYTHON names its interpreter)")
-    return found
 
 
 def _agrees(found: Comparison, rows: set[str]) -> None:

@@ -17,7 +17,6 @@ from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import Context
 from kvplan.units import MIB
-from tests.live.test_live_llamacpp import python as python  # the fixture
 from tests.live.tiny_gguf import write
 
 pytestmark = pytest.mark.llamacpp

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from math import prod
 from pathlib import Path
 
@@ -31,17 +29,6 @@ FILE_TYPES = {
     "iq3_s": 26, "iq3_m": 27, "iq4_xs": 30, "bf16": 32, "tq1_0": 36, "tq2_0": 37, "mxfp4_moe": 38,
 }  # fmt: skip
 """llama_ftype (include/llama.h) of the mixtures that need no importance matrix."""
-
-
-@pytest.fixture(scope="module")
-def python() -> str:
-    pytest.importorskip("gguf", reason="the extra gguf is not installed")
-    found = os.environ.get("KVPLAN_LLAMACPP_PYTHON", sys.executable)
-    code = "import importlib.metadata as m; print(m.version('llama-cpp-python'))"
-    said = subprocess.run([found, "-c", code], capture_output=True, text=True)
-    if said.returncode or said.stdout.strip() != "0.3.36":
-        pytest.skip("llama-cpp-python 0.3.36 is not installed (KVPLAN_LLAMACPP_PYTHON names its interpreter)")
-    return found
 
 
 @pytest.mark.parametrize("mixture", FILE_TYPES)
