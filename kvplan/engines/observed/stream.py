@@ -84,9 +84,9 @@ def _unwrapped(line: str, at: int, anchor: str) -> tuple[str, int]:
         return line, at
     texts = (value for value in record.values() if isinstance(value, str)) if isinstance(record, dict) else ()
     for text in texts:
-        place = _COLOURS.sub("", text).find(anchor)
+        plain = _COLOURS.sub("", text)
+        place = plain.find(anchor)
         if place >= 0:
-            plain = _COLOURS.sub("", text)
             start = plain.rfind("\n", 0, place) + 1
             end = plain.find("\n", place)
             return plain[start : end if end >= 0 else len(plain)].rstrip("\r"), place - start

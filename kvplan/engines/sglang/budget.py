@@ -146,7 +146,8 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
 def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     """How the weights are divided over the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
     options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
-    arguments = resolve_arguments(model, settings, options, int(started.settings["context_len"]))
+    length, version = int(started.settings["context_len"]), started.engine.version
+    arguments = resolve_arguments(model, settings, options, length, version)
     return parallel_of(model, arguments, settings, options)
 
 

@@ -81,15 +81,16 @@ class _Reader:
         }
         draft = self.pattern("draft", layers.get("draft"), kinds)
         weights = self.weights(data, ())
+        named: dict[str, Any] = {key: data.get(key) for key in TEXTS}
+        named |= {key: data.get(key) or 0 for key in _NUMBERS}
         model = Model(
             id=data["id"],
             source=f"card:{slug}",
             model_type=data["model_type"],
             runs=self.pattern("pattern", layers.get("pattern"), kinds),
             draft_layers=tuple(run.layer for run in draft for _ in range(run.count)),
-            **{key: data.get(key) for key in TEXTS},  # type: ignore[arg-type]
             max_model_len=data.get("max_model_len"),
-            **{key: data.get(key) or 0 for key in _NUMBERS},  # type: ignore[arg-type]
+            **named,
             encoder=_encoder(data.get("encoder")),
             no_cache_reason=data.get("no_cache_reason"),
             facts=dict(data.get("facts") or {}),

@@ -43,11 +43,14 @@ def gpu_of(data: Mapping[str, Any]) -> Gpu:
     values = {path: entry["value"] for path, entry in figures.items()}
     capability, mig = values.get("compute_capability"), data.get("mig") or {}
     rates = {dtype: values.get(f"dense_tflops.{dtype}") for dtype in DTYPES}
+    named: dict[str, Any] = {
+        **{key: data.get(key) for key in _TEXTS},
+        **{key: tuple(data.get(key) or ()) for key in _LISTS},
+        **{key: values.get(key) for key in _FIGURES},
+        **{key: values.get(f"interconnect.{key}") for key in _LINKS},
+    }
     return Gpu(
-        **{key: data.get(key) for key in _TEXTS},  # type: ignore[arg-type]
-        **{key: tuple(data.get(key) or ()) for key in _LISTS},  # type: ignore[arg-type]
-        **{key: values.get(key) for key in _FIGURES},  # type: ignore[arg-type]
-        **{key: values.get(f"interconnect.{key}") for key in _LINKS},  # type: ignore[arg-type]
+        **named,
         dense_tflops={dtype: rate for dtype, rate in rates.items() if rate is not None},
         compute_capability=None if capability is None else _version(capability),
         is_unified_memory=data.get("unified_memory", False),
