@@ -187,7 +187,7 @@ def table() -> None:
         rows.append(f"| vllm | {release} | {row(counts)} |\n")
     page = ROOT / "docs" / "engines.md"
     text = re.sub(r"(?m)^\| vllm \| \d.*\n", "", page.read_text(encoding="utf-8"))
-    head = text.index("\n", text.index("| engine | release |")) + 1
+    head = text.index("\n", text.index("| engine | release | asked |")) + 1
     head = text.index("\n", head) + 1
     page.write_text(text[:head] + "".join(rows) + text[head:], encoding="utf-8")
 
