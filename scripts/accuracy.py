@@ -26,7 +26,6 @@ from scripts.fit_budget import report
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "accuracy.md"
-OUTCOMES = ROOT / "docs" / "outcomes.md"
 FIRST, LAST = (0, 11), (0, 20)
 """Releases [first, last) whose logs print every term."""
 NEAR, CLOSE = 2, 5

@@ -140,7 +140,7 @@ def _collectives(ranks: Any) -> None:
     ranks.all_reduce, ranks.all_gather = all_reduce, all_gather
 
 
-def built(config: dict[str, Any], tp: int = 1, files: dict[str, Any] | None = None, **args: Any) -> Any:
+def built(config: dict[str, Any], tp: int = 1) -> Any:
     """(the engine's config, the model on the meta device)."""
     import torch
     from vllm.config import set_current_vllm_config
@@ -153,8 +153,7 @@ def built(config: dict[str, Any], tp: int = 1, files: dict[str, Any] | None = No
     vllm_ask._groups(tp, 1, 0, 1)
     _collectives(vllm_ask.Ranks)
     folder = Path(tempfile.mkdtemp(prefix="trace-"))
-    for name, body in {**(files or {}), "config.json": config}.items():
-        (folder / name).write_text(json.dumps(body))
+    (folder / "config.json").write_text(json.dumps(config))
     engine = EngineArgs(
         model=str(folder),
         skip_tokenizer_init=True,
@@ -163,7 +162,6 @@ def built(config: dict[str, Any], tp: int = 1, files: dict[str, Any] | None = No
         tensor_parallel_size=tp,
         distributed_executor_backend="mp" if tp > 1 else None,
         compilation_config={"custom_ops": ["none"]},
-        **args,
     ).create_engine_config()
     engine.compilation_config.static_forward_context.clear()
     with (

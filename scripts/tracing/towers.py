@@ -314,24 +314,11 @@ def _kimi_k25(at: Widths) -> dict[str, Any]:
             moe_intermediate_size=512,
             first_k_dense_replace=1,
         ),
-        "vision_config": {
-            "init_pos_emb_height": 64,
-            "init_pos_emb_width": 64,
-            "init_pos_emb_time": 4,
-            "merge_kernel_size": [2, 2],
-            "merge_type": "sd2_tpool",
-            "mm_hidden_size": at.hidden,
-            "mm_projector_type": "patchmerger",
-            "patch_size": 14,
-            "pos_emb_type": "divided_fixed",
-            "projector_hidden_act": "gelu",
-            "projector_ln_eps": 1e-5,
-            "text_hidden_size": at.out,
-            "video_attn_type": "spatial_temporal",
-            "vt_hidden_size": at.hidden,
-            "vt_intermediate_size": at.mlp,
-            "vt_num_attention_heads": at.heads,
-            "vt_num_hidden_layers": 3,
+        "vision_config": {  # the names of transformers' class: it takes others and heeds none of them
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_attention_heads": at.heads,
+            "num_hidden_layers": 3,
         },
     }
 
@@ -366,50 +353,6 @@ def _kimi_vl_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any]
     count = height * width
     pixels = torch.zeros(count, 3, 14, 14, dtype=torch.bfloat16)
     return {"pixel_values": pixels, "image_grid_hws": torch.tensor([[height, width]])}, count
-
-
-def _internvl(at: Widths) -> dict[str, Any]:
-    return {
-        "architectures": ["InternVLChatModel"],
-        "model_type": "internvl_chat",
-        "downsample_ratio": 0.5,
-        "force_image_size": 448,
-        "max_dynamic_patch": 12,
-        "min_dynamic_patch": 1,
-        "ps_version": "v2",
-        "select_layer": -1,
-        "use_thumbnail": True,
-        "template": "internvl2_5",
-        "text_config": text(at.out, "qwen2", architectures=["Qwen2ForCausalLM"]),
-        "vision_config": {
-            "model_type": "intern_vit_6b",
-            "architectures": ["InternVisionModel"],
-            "hidden_size": at.hidden,
-            "intermediate_size": at.mlp,
-            "num_attention_heads": at.heads,
-            "num_hidden_layers": 3,
-            "image_size": 448,
-            "patch_size": 14,
-            "num_channels": 3,
-            "hidden_act": "gelu",
-            "norm_type": "layer_norm",
-            "qkv_bias": True,
-            "qk_normalization": False,
-            "layer_norm_eps": 1e-6,
-            "initializer_factor": 0.1,
-            "use_flash_attn": True,
-        },
-    }
-
-
-def _internvl_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
-    tiles = max(1, height * width // 1024)
-    pixels = torch.zeros(tiles, 3, 448, 448, dtype=torch.bfloat16)
-    return {
-        "pixel_values_flat": pixels,
-        "image_num_patches": torch.tensor([tiles]),
-        "image_token_id": torch.tensor(5),
-    }, tiles * 1024
 
 
 def _llava(at: Widths) -> dict[str, Any]:
@@ -474,12 +417,5 @@ TOWERS = (
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, (Widths(16, 64, 4096, 5120),)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, (Widths(16, 72, 4304, 7168),)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, (Widths(16, 72, 4304, 2048),)),
-    Tower(
-        ("InternVLChatModel",),
-        _internvl,
-        _internvl_inputs,
-        (Widths(16, 64, 4096, 4096), Widths(25, 128, 12800, 5120)),
-        True,
-    ),
     Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, (Widths(16, 64, 4096, 4096),)),
 )
