@@ -7,8 +7,8 @@ on few patches; every storage is followed from its making to its end (scripts/tr
 that is alive grows by so many bytes with each patch; that number is taken apart by running towers a little
 wider: so many bytes for each unit of the tower's width, of its MLP, of the language model's width, and the
 rest. A peak lies in one place for narrow towers and in another for wide ones, and each place is linear in
-the widths: one row for each place found, and the largest counts. Widths other than those run are answered
-by the same rows.
+the widths: one row for each place found, with the numbers of ranks that have it there, and the largest
+counts. Widths other than those run are answered by the same rows.
 """
 
 from __future__ import annotations
@@ -112,26 +112,25 @@ def _tried(live: Any, tower: Tower, at: Widths) -> tuple[Local, Local] | None:
 
 
 def rows(live: Any, tower: Tower) -> dict[str, list[list[str]]]:
-    """The rows of the peak and of what stays. A place that only one number of ranks has is a row of that
-    number alone: [… , ranks]."""
-    found: dict[str, list[list[str]]] = {"peak": [], "kept": []}
-    for around in tower.around:
-        ranks = [tp for tp in RANKS if around.heads % tp == 0 and around.mlp % tp == 0]
-        run = {tp: found_here for tp in ranks if (found_here := _tried(live, tower, around._replace(tp=tp)))}
-        ranks = sorted(run)
-        for index, name in enumerate(("peak", "kept")):
-            joined: set[int] = set()
-            for low, high in pairwise(ranks):
-                row = row_of(run[low][index], low, run[high][index], high)
-                if row is not None:
-                    joined |= {low, high}
-                    if row not in found[name]:
-                        found[name].append(row)
-            for tp in ranks:
-                if tp not in joined:
-                    at = run[tp][index]
-                    parts = (Fraction(0), at.hidden * tp, at.mlp * tp, at.out)
-                    found[name].append([*map(str, parts), str(round(at.rest)), str(tp)])
+    """The rows of the peak and of what stays, each with the numbers of ranks that were run and have it."""
+    found: dict[str, list[list[str]]] = {}
+    around = tower.around
+    ranks = [tp for tp in RANKS if around.heads % tp == 0 and around.mlp % tp == 0]
+    run = {tp: tried for tp in ranks if (tried := _tried(live, tower, around._replace(tp=tp)))}
+    for index, name in enumerate(("peak", "kept")):
+        places: dict[tuple[str, ...], set[int]] = {}
+        for low, high in pairwise(run):
+            row = row_of(run[low][index], low, run[high][index], high)
+            if row is not None:
+                places.setdefault(tuple(row), set()).update((low, high))
+        for tp in set(run).difference(*places.values()):
+            at = run[tp][index]
+            parts = (at.hidden * tp, at.mlp * tp, at.out)
+            places[("0", *map(str, parts), str(round(at.rest)))] = {tp}
+        found[name] = [
+            [*row, " ".join(map(str, sorted(having)))]
+            for row, having in sorted(places.items(), key=lambda place: sorted(place[1]))
+        ]
     return found
 
 

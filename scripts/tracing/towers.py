@@ -45,7 +45,7 @@ class Tower(NamedTuple):
     classes: tuple[str, ...]
     config: Callable[[Widths], dict[str, Any]]
     inputs: Callable[[Any, int, int], tuple[dict[str, Any], int]]
-    around: tuple[Widths, ...]
+    around: Widths
     step: int = 64
     tied: bool = False
 
@@ -382,40 +382,38 @@ def _llava_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], 
 
 
 TOWERS = (
-    Tower(
-        ("Qwen2VLForConditionalGeneration",), _qwen2, _grid(1176), (Widths(16, 80, 5120, 4096),), step=1280
-    ),
-    Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, _grid(1176), (Widths(16, 80, 3456, 4096),)),
+    Tower(("Qwen2VLForConditionalGeneration",), _qwen2, _grid(1176), Widths(16, 80, 5120, 4096), step=1280),
+    Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, _grid(1176), Widths(16, 80, 3456, 4096)),
     Tower(
         ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
         _qwen3("Qwen3VLForConditionalGeneration", "qwen3_vl", (0, 1, 2)),
         _grid(1536),
-        (Widths(16, 72, 4304, 4096),),
+        Widths(16, 72, 4304, 4096),
     ),
     Tower(
         ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
         _qwen3("Qwen3_5ForConditionalGeneration", "qwen3_5", ()),
         _grid(1536),
-        (Widths(16, 72, 4304, 5120),),
+        Widths(16, 72, 4304, 5120),
     ),
     Tower(
         ("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration"),
         _glm,
         _grid(1176),
-        (Widths(12, 128, 10944, 4096),),
+        Widths(12, 128, 10944, 4096),
     ),
     Tower(
         ("Gemma3ForConditionalGeneration",),
         _gemma3,
         _gemma3_inputs,
-        (Widths(16, 72, 4304, 3072),),
+        Widths(16, 72, 4304, 3072),
     ),
-    Tower(("Gemma4ForConditionalGeneration",), _gemma4, _gemma4_inputs, (Widths(16, 72, 4304, 3072),)),
+    Tower(("Gemma4ForConditionalGeneration",), _gemma4, _gemma4_inputs, Widths(16, 72, 4304, 3072)),
     Tower(
-        ("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, (Widths(16, 88, 5632, 5120),), tied=True
+        ("Llama4ForConditionalGeneration",), _llama4, _llama4_inputs, Widths(16, 88, 5632, 5120), tied=True
     ),
-    Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, (Widths(16, 64, 4096, 5120),)),
-    Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, (Widths(16, 72, 4304, 7168),)),
-    Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, (Widths(16, 72, 4304, 2048),)),
-    Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, (Widths(16, 64, 4096, 4096),)),
+    Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, Widths(16, 64, 4096, 5120)),
+    Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
+    Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
+    Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, Widths(16, 64, 4096, 4096)),
 )

@@ -26,15 +26,15 @@ _ROTATES = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Glm4v")
 
 class Row(NamedTuple):
     """Bytes for each unit of the tower's width, of a rank's share of it, of a rank's share of the MLP's
-    width, of the language model's width; and the rest. ranks: the only number of ranks that has this place,
-    or 0."""
+    width, of the language model's width; and the rest. ranks: those numbers of ranks that were run and have
+    this place; of a single one the figures are that number's alone."""
 
     whole: Fraction
     own: Fraction
     mlp: Fraction
     out: Fraction
     rest: int
-    ranks: int = 0
+    ranks: tuple[int, ...]
 
 
 class Widths(NamedTuple):
@@ -64,8 +64,8 @@ def towers() -> Mapping[str, Tower]:
 
 def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
     return tuple(
-        Row(Fraction(whole), Fraction(own), Fraction(mlp), Fraction(out), int(rest), *map(int, ranks))
-        for whole, own, mlp, out, rest, *ranks in entries
+        Row(*map(Fraction, parts), int(rest), tuple(map(int, ranks.split())))
+        for *parts, rest, ranks in entries
     )
 
 
@@ -82,11 +82,10 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
 
 
 def _largest(rows: tuple[Row, ...], widths: Widths, tp: int) -> int:
-    """The row that takes most. Rows of this very number of ranks say all of it; else those of the most ranks
-    below, as they were run (more ranks never have more), beside the rows that several numbers share."""
-    nearest = max((row.ranks for row in rows if 0 < row.ranks <= tp), default=0)
-    wanted = (tp,) if nearest == tp else (0, nearest)
-    fitting = [(row, row.ranks or tp) for row in rows if row.ranks in wanted]
+    """The row that takes most, of those that ``tp`` ranks have; of the next fewer ranks that were run where
+    these were not (more ranks never have more)."""
+    run = max(ranks for row in rows for ranks in row.ranks if ranks <= tp)
+    fitting = [(row, tp if len(row.ranks) > 1 else run) for row in rows if run in row.ranks]
     return max(
         ceil(
             row.whole * widths.hidden
