@@ -17,6 +17,7 @@ PATIENCE_SECONDS = 1.0
 WORDS = {
     "plan": "judging candidates",
     "check": "checking plans",
+    "fits": "judging models",
     "compare": "comparing",
     "cards new": "reading the model",
     "cards lint": "checking cards",

@@ -110,9 +110,10 @@ def rule(
     """A rule from its template; the anchor is the longest plain run unless it is named.
 
     add: figures of several such lines are summed (buffers, captures). again: the name that a second such
-    line of the same process fills (the draft model's weights); empty: a second one does not count. weight: how much a hit says about which
-    engine this is. begins: a process that says this a second time has been started anew. closes: the pools
-    said so far are allocated; further ones take their place. says: what the line tells by being there.
+    line of the same process fills (the draft model's weights); empty: a second one does not count. weight:
+    how much a hit says about which engine this is. begins: a process that says this a second time has been
+    started anew. closes: the pools said so far are allocated; further ones take their place. says: what the
+    line tells by being there.
     """
     chosen = anchor or _longest(template)
     before, found, after = template.partition(chosen)
