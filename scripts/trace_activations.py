@@ -125,8 +125,8 @@ def rows(live: Any, tower: Tower) -> dict[str, list[list[str]]]:
                 places.setdefault(tuple(row), set()).update((low, high))
         for tp in set(run).difference(*places.values()):
             at = run[tp][index]
-            parts = (at.hidden * tp, at.mlp * tp, at.out)
-            places[("0", *map(str, parts), str(round(at.rest)))] = {tp}
+            parts = (0, at.hidden * tp, at.mlp * tp, at.out, round(at.rest))
+            places[tuple(map(str, parts))] = {tp}
         found[name] = [
             [*row, " ".join(map(str, sorted(having)))]
             for row, having in sorted(places.items(), key=lambda place: sorted(place[1]))

@@ -64,8 +64,15 @@ def towers() -> Mapping[str, Tower]:
 
 def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
     return tuple(
-        Row(*map(Fraction, parts), int(rest), tuple(map(int, ranks.split())))
-        for *parts, rest, ranks in entries
+        Row(
+            Fraction(whole),
+            Fraction(own),
+            Fraction(mlp),
+            Fraction(out),
+            int(rest),
+            tuple(map(int, ranks.split())),
+        )
+        for whole, own, mlp, out, rest, ranks in entries
     )
 
 
