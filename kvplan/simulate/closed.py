@@ -9,8 +9,8 @@ from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Replica, Trace
+from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
-from kvplan.simulate.scheduler import Step
 from kvplan.simulate.settings import Engine, check
 
 _NEVER = 1 << 61
@@ -39,10 +39,9 @@ class Closed(Replica):
             self._release(refused)
             self.arrive()
 
-    def end(self, step: Step) -> None:
-        before = self.scheduler.unfinished
-        super().end(step)
-        self._release(before - self.scheduler.unfinished)
+    def made(self, made: list[tuple[Request, bool]]) -> None:
+        super().made(made)
+        self._release(sum(done for _, done in made))
 
     def _release(self, count: int) -> None:
         for _ in range(count):

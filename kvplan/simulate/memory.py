@@ -160,6 +160,11 @@ class Memory:
             self.steady.look(request, request.order if request.running else LAST)
             self.store(request, tokens, self.fresh)
 
+    def store_looked(self, request: Request, tokens: int) -> None:
+        """Identities for what a request has written, after what others have written before it."""
+        self.steady.look(request, LAST)
+        self.store(request, tokens, self.fresh)
+
     def store(self, request: Request, tokens: int, fresh: set[Stored]) -> None:
         if not self.caching:
             return

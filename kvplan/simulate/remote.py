@@ -73,6 +73,8 @@ class _Steady(Steady):
 
 
 class RemoteScheduler(Scheduler):
+    folds = False  # a connector hears of each end with the step after it
+
     def __init__(self, engine: Engine, jump: bool, connector: Connector) -> None:
         super().__init__(engine, jump)
         self.connector, self.lines = connector, Lines()

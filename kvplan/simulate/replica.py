@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kvplan.simulate.clock import Clock, StepTime
+from kvplan.simulate.leap import leap
 from kvplan.simulate.names import Arrival, Names, name
 from kvplan.simulate.pool import ApartError, Run
 from kvplan.simulate.refusals import check_arrivals, never_fits
@@ -116,11 +117,13 @@ class Replica:
                     break
                 self.now = max(self.now, self.arrivals[self.coming].at_ns)
                 continue
-            if steady.count and not scheduler.loose and len(self.queue) == depth - 1:
-                self.leap()
+            if len(self.queue) == depth - 1:
+                while steady.count and not scheduler.loose and leap(self):
+                    if self.now >= until:
+                        break
+                    self.arrive()
                 if self.now >= until:
                     break
-                self.arrive()
             if scheduler.unfinished or scheduler.gone:
                 step = scheduler.schedule()
                 self.note(step)
@@ -214,60 +217,15 @@ class Replica:
                 scheduler.memory.pool.free, len(step.preempted),
             ))  # fmt: skip
 
-    def leap(self) -> None:
-        """Take all uniform steps up to the next arrival at once."""
-        scheduler, answer, time = self.scheduler, self.answer, self.time
-        steps = scheduler.horizon()
-        if not steps:
-            return
-        steady, pool = scheduler.steady, scheduler.memory.pool
-        count, starts = steady.count, max(self.now, self.free_at)
-        first, more, most = time.line(count, steady.context)
-        steps = min(steps, most)
-
-        def ends(number: int) -> int:
-            """When the ``number``-th of the steps ends; 0: when the first starts."""
-            return starts + number * first + more * (number * (number + 1) // 2)
-
-        ahead = self.engine.depth - 1  # how many steps lie between a step's scheduling and its start
-        at_ns = self.next_ns()
-        if at_ns != _BEYOND and ends(steps - 1 - ahead) >= at_ns:
-            low, high = 0, steps  # the last may still be scheduled before the arrival
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if ends(middle - 1 - ahead) < at_ns else (low, middle)
-            steps = max(1, low)
-        context, left = steady.context, [pool.free]
-        if scheduler.gliding:
-            steps = scheduler.glide(steps, left)
-            if not steps:
-                return
-        if answer.rows is not None:
-            running, waiting = len(scheduler.running), len(scheduler.waiting)
-            for number in range(1, steps + 1):
-                free = left[number] if scheduler.gliding else left[0] - steady.needed(number)
-                answer.rows.append((
-                    ends(number - 1), count, context + count * number, count, running, waiting, free, 0,
-                ))  # fmt: skip
-        if not scheduler.gliding:
-            pool.take(steady.needed(steps))
-            steady.clock += steps
-        self.fruitless = 0
-        answer.steps += steps
-        answer.tokens += steps * count
-        answer.busy_ns += ends(steps) - starts
-        if ahead:
-            self.now = ends(steps - 1)
-            self.queue[0].ends_ns = self.free_at = ends(steps)
-        else:
-            self.now = self.free_at = ends(steps)
-        scheduler.last.clock = steady.clock - scheduler.stepped
-
     def end(self, step: Step) -> None:
         if step.tokens:
             self.now = step.ends_ns
+        self.made(self.scheduler.update(step))
+
+    def made(self, made: list[tuple[Request, bool]]) -> None:
+        """Requests that have made a token now, and whether it was their last."""
         first, finished = self.answer.columns["first_token_ns"], self.answer.columns["finished_ns"]
-        for request, done in self.scheduler.update(step):
+        for request, done in made:
             self.fruitless = 0
             if first[request.number] < 0:
                 first[request.number] = self.now

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from bisect import insort
 
-from kvplan.simulate.admission import NEVER, Admission
+from kvplan.simulate.admission import Admission
 from kvplan.simulate.flat import FlatMemory
 from kvplan.simulate.memory import Memory
 from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.request import Fifo, Ranked, Request
 from kvplan.simulate.settings import FULL, PRIORITY, Engine
-from kvplan.simulate.steady import LAST
 from kvplan.simulate.tables import Table
-
-_FEW = 4
-"""Steps without a block given back that are worth taking together."""
 
 
 class Step:
@@ -53,6 +49,9 @@ def memory_of(engine: Engine, merged: bool, flat: bool) -> Memory:
 
 
 class Scheduler:
+    folds = True
+    """Whether requests that end in a leap are settled by it."""
+
     def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
         self.engine, self.memory, self.jump = engine, memory_of(engine, jump and merged, jump), jump
         self.steady = self.memory.steady
@@ -66,7 +65,7 @@ class Scheduler:
         self.last = Step()
         self.unfinished = 0
         self.gone = False  # a request has left since the last step was scheduled
-        self.gliding = False  # the steps of the last `horizon` give blocks back: `glide` takes them
+        self.gliding = False  # the steps of the last `horizon` give blocks back: `leap` takes them one by one
         self.stepped = False  # steady requests have had their turn in the step that is scheduled next
 
     def add(self, request: Request) -> None:
@@ -125,7 +124,7 @@ class Scheduler:
             step.count += len(readies)
         step.clock = steady.clock
         if steady.count and steady.ends[0][0] <= steady.clock:
-            self._end_steady(step)
+            self.late(steady.ended(), step, self.last.clock)
         self.last = step
         return step
 
@@ -228,67 +227,25 @@ class Scheduler:
             if request.joined < self.last.clock:
                 self.last.late.append(request)
 
-    def _end_steady(self, step: Step) -> None:
-        """Requests whose last token this step makes."""
-        for request in self.steady.ended():
+    def late(self, ended: list[Request], step: Step, before: int) -> None:
+        """Requests whose last token this step makes. before: the clock of the step before."""
+        for request in ended:
             request.tokens, request.flight, request.ahead = request.computed, 1, 0
             if self.engine.overlap:
                 request.ahead = 1
-                if request.joined >= self.last.clock:  # the step before knows of it by itself
+                if request.joined >= before:  # the step before knows of it by itself
                     request.tokens, request.flight, request.ahead = request.computed - 1, 2, 2
             step.late.append(request)
             insort(self.loose, request, key=_order)
 
-    def horizon(self) -> int:
-        """How many steps can be taken together: nobody ends, is admitted, or lacks a block before the
-        last. Where blocks are given back in them (``gliding``) that is the most."""
-        steady = self.steady
-        if self.loose or not steady.count or (self.engine.overlap and self._pending()):
-            return 0
-        steps = steady.until_end() - 1
-        if steps < 2:
-            return 0
-        blocked = self.admission.stays_blocked()
-        steps = min(steps, blocked)
-        if steps < 2:
-            return 0
-        self.gliding = False
-        if steady.sliding:
-            quiet = steady.quiet()
-            if quiet < _FEW or self.memory.pool.junction:
-                self.gliding = True
-                return steps
-            steps = min(steps, quiet)
-        pool = self.memory.pool
-        steps = steady.lasting(steps, pool.free)
-        if pool.watched and blocked != NEVER and steps > 1:
-            steps = steady.lasting(steps, pool.spared(steady.needed(steps)))
-        return steps
-
-    def glide(self, most: int, free: list[int]) -> int:
-        """Take up to ``most`` steps one after another, for each gives blocks back: as long as those suffice
-        and nobody is admitted. free: takes the free blocks after each. Returns how many were taken; where the
-        waiting head is to be looked at, steady requests have had their turn in the next one as well."""
-        steady, pool, admission = self.steady, self.memory.pool, self.admission
-        self.memory.fresh.clear()
-        steady.stepping = False
-        budget, threshold = self.engine.batch - steady.count, self.threshold()
-        looks = bool(budget and self.waiting and len(self.running) < self.engine.sequences)
-        for taken in range(most):
-            needed = steady.needed(1)
-            if needed > pool.free:
-                return taken
-            steady.serve(needed)
-            steady.clock += 1
-            steady.fresh = None
-            if looks and not admission.still(self.waiting.head(), budget, threshold):
-                self.stepped = True
-                return taken
-            free.append(pool.free)
-        return most
-
-    def _pending(self) -> bool:
-        return bool(self.last.parts or self.last.late)
+    def settle(self, requests: list[Request]) -> list[tuple[Request, bool]]:
+        """Steady requests that have made their last token, as `update` says it."""
+        for request in requests:
+            self.leave(request)
+            self.running.remove(request)
+        self.unfinished -= len(requests)
+        self.gone = True
+        return [(request, True) for request in requests]
 
     # --- the others ---
 
@@ -388,8 +345,7 @@ class Scheduler:
             if overlap and not stale:
                 request.ahead -= 1
                 if request.running and memory.caching:
-                    self.steady.look(request, LAST)
-                    memory.store(request, request.computed - request.ahead, memory.fresh)
+                    memory.store_looked(request, request.computed - request.ahead)
             made.append((request, done))
             if done:
                 self.leave(request)

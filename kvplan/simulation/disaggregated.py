@@ -154,8 +154,8 @@ class Prefill(_Sided):
     def known(self) -> int:
         return min(super().known(), self.freed[0][0]) if self.freed else super().known()
 
-    def end(self, step: Step) -> None:
-        super().end(step)
+    def made(self, made: list[tuple[Request, bool]]) -> None:
+        super().made(made)
         for request in self.holder.ended:
             place = self.places[request.number]
             self.held[place] = request

@@ -18,7 +18,6 @@ from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Trace
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import COLUMNS, Answer
-from kvplan.simulate.scheduler import Step
 from kvplan.simulate.scored import State
 from kvplan.simulate.settings import Engine
 from kvplan.simulation.watched import Watched
@@ -77,10 +76,9 @@ class Joined(Watched):
         made.number = number
         return made
 
-    def end(self, step: Step) -> None:
-        before = self.scheduler.unfinished
-        super().end(step)
-        ended = before - self.scheduler.unfinished
+    def made(self, made: list[tuple[Request, bool]]) -> None:
+        super().made(made)
+        ended = sum(done for _, done in made)
         if ended:
             self.ended.append((self.now, ended))
 
