@@ -119,7 +119,7 @@ class RemoteScheduler(Scheduler):
             if not tokens:
                 continue
             while not self.memory.extend(request, request.computed + tokens):
-                if self.running[-1].flight or self._preempt_last(step) is request:
+                if self.running[-1].flight or self._preempt_one(step, request.order) is request:
                     return budget
             step.parts.append((request, tokens))
             budget -= tokens

@@ -91,16 +91,16 @@ class Scheduler:
             step.count, step.tokens, step.context = steady.count, steady.count, steady.context
             budget -= steady.count
         elif steady.count:
-            way = self._interleaved(threshold) if self.loose or self.ranked else 0
+            way = self._interleaved(threshold) if self.loose else 0
             if way == 2:
                 self._visit_all()
             elif way:
-                self._take_turns(step, self.loose, budget - steady.count, threshold)
+                self._take_turns(step, self.loose, threshold)
                 self._stepped(step)
                 served = True
                 budget -= sum(part[1] for part in step.parts)
             else:
-                self._steady_step(step)
+                served = self._steady_step(step)
             budget -= steady.count
         steady.stepping = True
         if self.loose and not served:
@@ -130,15 +130,16 @@ class Scheduler:
 
     # --- requests that only make answers ---
 
-    def _steady_step(self, step: Step) -> None:
-        """One token for each of them."""
-        steady = self.steady
+    def _steady_step(self, step: Step) -> bool:
+        """One token for each of them; whether nobody else is served, as in `_take_turns`."""
+        steady, over = self.steady, False
         needed = steady.needed(1)
         if needed > self.memory.pool.free:
-            self._take_turns(step, [], 0, 0)
+            over = self._take_turns(step, [], 0)
         else:
             steady.serve(needed)
         self._stepped(step)
+        return over
 
     def _stepped(self, step: Step) -> None:
         steady = self.steady
@@ -146,9 +147,10 @@ class Scheduler:
         steady.fresh = None
         step.count, step.tokens, step.context = steady.count, steady.count, steady.context
 
-    def _take_turns(self, step: Step, loose: list[Request], budget: int, threshold: int) -> None:
+    def _take_turns(self, step: Step, loose: list[Request], threshold: int) -> bool:
         """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
-        the last that runs. The budget suffices for all ``loose`` ones."""
+        where one lacks blocks. The budget suffices for all steady ones, whoever stands before them. Returns
+        whether somebody has preempted itself and so ended the turns."""
         steady, pool, memory = self.steady, self.memory.pool, self.memory
         turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
         turns += steady.turns()
@@ -156,34 +158,50 @@ class Scheduler:
             turns.sort(key=lambda turn: turn[0].order)
         for request, needed, groups in turns:
             if not request.running:
-                return  # it was the last, and was preempted
+                if self.ranked:
+                    continue
+                return True  # it was the last, and was preempted
+            fits = True
             if request.steady:
                 for table in groups:
                     steady.let_go(request, [table])
-                while needed > pool.free:
-                    if self._preempt_last(step) is request:
-                        return
-                pool.take(needed)
-                continue
-            tokens = self._share(request, budget, threshold)
-            while tokens:
-                steady.clock += 1  # who stands before it has had its turn
-                steady.stepping = True
-                fits = memory.extend(request, request.computed + tokens)
-                steady.clock -= 1
-                steady.stepping = False
+                while fits and needed > pool.free:
+                    fits = self._preempt_one(step, request.order) is not request
                 if fits:
-                    step.parts.append((request, tokens))
-                    break
-                if self._preempt_last(step) is request:
-                    return
+                    pool.take(needed)
+            else:
+                left = self.engine.batch - steady.count - sum(part[1] for part in step.parts)
+                tokens = self._share(request, left, threshold)
+                while tokens and fits:
+                    steady.clock += 1  # who stands before it has had its turn
+                    steady.stepping = True
+                    extended = memory.extend(request, request.computed + tokens)
+                    steady.clock -= 1
+                    steady.stepping = False
+                    if extended:
+                        step.parts.append((request, tokens))
+                        break
+                    fits = self._preempt_one(step, request.order) is not request
+            if not fits and not (self.ranked and self.goes_on):
+                for other in self.running:  # it was not the last: those behind it have no turn
+                    if other.steady and other.order > request.order:
+                        self._visit(other)
+                        insort(self.loose, other, key=_order)
+                return True
+        return False
 
-    def _preempt_last(self, step: Step) -> Request:
-        victim = self.running.pop()
+    def _preempt_one(self, step: Step, turn: int) -> Request:
+        """Preempt whom the policy says, though it may have had its turn in this step: who is of an order
+        before ``turn`` has."""
+        victim = self._victim()
+        self.running.remove(victim)
         if victim.steady:
+            if victim.order < turn:
+                self.steady.served(victim, turn)
             self._visit(victim)
         else:
             self.loose.remove(victim)
+            step.parts[:] = [part for part in step.parts if part[0] is not victim]
         self._preempt(victim, step)
         return victim
 
@@ -202,15 +220,13 @@ class Scheduler:
         if before and steady.count + sum(want[1] for want in wants) > self.engine.batch:
             return 2
         if before and steady.sliding:
-            return 2 if self.ranked else 1
+            return 1
         needed = steady.needed(1)
         for request, tokens in wants:
             for one in request.held:
                 more = -(-(request.computed + tokens) // one.table.block) - one.count
                 needed += max(0, more) * one.table.times
-        if needed <= self.memory.pool.free:
-            return 0
-        return 2 if self.ranked else 1
+        return int(needed > self.memory.pool.free)
 
     def _visit_all(self) -> None:
         for request in self.running:

@@ -132,6 +132,18 @@ class Steady:
         else:
             self._store(request, 0)
 
+    def served(self, request: Request, turn: int) -> None:
+        """Bring up to date the block table of a request that has had its turn in the step under way, as all
+        of an order before ``turn``."""
+        self.clock += 1
+        self.stepping = True
+        if self.shared:
+            self._write([request], turn - 1)
+        else:
+            self._store(request, 0)
+        self.clock -= 1
+        self.stepping = False
+
     def look(self, request: Request, order: int) -> None:
         """``request`` looks up its runs, or is about to write them: what others up to ``order`` have
         written in them comes first."""
