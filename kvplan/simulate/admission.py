@@ -69,9 +69,7 @@ class Admission:
                 if self.splits:
                     tokens = self.split(request, hit.tokens, tokens)
                 if tokens:
-                    bar = memory.needs(hit.tokens + tokens, hit, False)
-                    if engine.reserve:
-                        bar = max(bar, memory.needs(request.tokens, hit, True))
+                    bar = memory.bar(hit.tokens + tokens, request.tokens if engine.reserve else 0, hit)
                     bar += self.spare if running else 0
                 else:
                     bar = NEVER

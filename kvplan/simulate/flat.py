@@ -58,6 +58,9 @@ class FlatMemory(Memory):
         found = -(-tokens // self.block) - hit.tokens // self.block
         return ((found if found > 0 else 0) + hit.idle[0]) * self.times
 
+    def bar(self, tokens: int, whole: int, hit: Hit) -> int:
+        return self.needs(max(tokens, whole), hit, False)
+
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         one = Held(self.table)
         request.held = [one]
@@ -113,7 +116,11 @@ class FlatMemory(Memory):
         one = request.held[0]
         request.held = []
         if one.due > one.cached:
-            _own(one, request.path)
+            if self.times == 1 and request.tokens >= request.end:
+                self.pool.give_back_nobodys(one.due - one.cached)
+                one.tail = one.due
+            else:
+                _own(one, request.path)
         one.let_go(self.pool)
 
 

@@ -137,11 +137,10 @@ def _settle(replica: Replica, ahead: int) -> None:
     if ahead and not _one_more(replica):
         scheduler.late(ended, scheduler.last, steady.clock - 1)
         return
-    memory = scheduler.memory
-    for request in ended:
-        request.tokens, request.flight, request.ahead = request.end, 0, 0
-        if ahead and memory.caching:
-            memory.store_looked(request, request.computed)
+    if ahead and scheduler.memory.caching:
+        for request in ended:
+            request.tokens = request.end
+            scheduler.memory.store_looked(request, request.computed)
     replica.made(scheduler.settle(ended))
 
 

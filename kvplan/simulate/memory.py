@@ -120,6 +120,11 @@ class Memory:
                 needed += (more + idle) * table.times
         return needed
 
+    def bar(self, tokens: int, whole: int, hit: Hit) -> int:
+        """The same where ``whole`` tokens must fit as well (0: need not)."""
+        needed = self.needs(tokens, hit, False)
+        return max(needed, self.needs(whole, hit, True)) if whole else needed
+
     def admit(self, request: Request, hit: Hit, tokens: int) -> None:
         """Give a request a hit and blocks up to ``tokens`` tokens."""
         request.held = held = [Held(table) for table in self.tables]

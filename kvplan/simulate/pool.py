@@ -65,6 +65,10 @@ class Run:
         self.writers: dict[Request, None] = {}
 
 
+NOBODYS = Run(1)
+"""The run of blocks that are in the prefix cache, though nobody will ask for them any more."""
+
+
 class Pool:
     """blank: free blocks without identity; free: these and the queue's; out: blocks handed out less those
     given back (a block that is found and held again counts in neither); bundles: how many were given back,
@@ -124,7 +128,8 @@ class Pool:
                 piece.stop -= count
                 return
             count -= size
-            piece.pieces.remove(piece)
+            if piece.run is not NOBODYS:
+                piece.pieces.remove(piece)
             following = piece.after
             assert following is not None
             ends.after, following.before = following, ends
@@ -184,6 +189,20 @@ class Pool:
         self.blank += count
         self.free += count
         self.out -= count
+
+    def give_back_nobodys(self, count: int) -> None:
+        """Blocks with an identity that no other request has: only their place in the queue matters."""
+        self.free += count
+        self.out -= count
+        ends = self.ends
+        last = ends.before
+        assert last is not None
+        if last.run is NOBODYS:
+            last.stop += count
+            return
+        piece = Piece(NOBODYS, NOBODYS.pieces[0], 0, count, 0)
+        piece.before, piece.after = last, ends
+        last.after = ends.before = piece
 
     def hold(self, piece: Piece) -> None:
         """One request more holds the piece."""

@@ -11,6 +11,7 @@ Without it all are loose, which is the plain reading of vLLM's rules: both must 
 from __future__ import annotations
 
 from bisect import insort
+from operator import attrgetter
 
 from kvplan.simulate.admission import Admission
 from kvplan.simulate.flat import FlatMemory
@@ -124,7 +125,10 @@ class Scheduler:
             step.count += len(readies)
         step.clock = steady.clock
         if steady.count and steady.ends[0][0] <= steady.clock:
-            self.late(steady.ended(), step, self.last.clock)
+            if self.overlap:
+                self.late(steady.ended(), step, self.last.clock)
+            else:
+                step.late = steady.ended()
         self.last = step
         return step
 
@@ -208,7 +212,9 @@ class Scheduler:
     def _interleaved(self, threshold: int) -> int:
         """Whether steady requests must be visited, for others before them could take their tokens (2), or
         only have their turns in order with these, for their blocks (1)."""
-        last = next(request for request in reversed(self.running) if request.steady)
+        for last in reversed(self.running):
+            if last.steady:
+                break
         if not self.ranked and self.loose[0].order > last.order:
             return 0
         wants = [(request, self._wants(request, threshold)) for request in self.loose]
@@ -244,19 +250,19 @@ class Scheduler:
                 self.last.late.append(request)
 
     def late(self, ended: list[Request], step: Step, before: int) -> None:
-        """Requests whose last token this step makes. before: the clock of the step before."""
+        """Requests whose last token this step makes while the next is scheduled. before: the clock of the
+        step before."""
         for request in ended:
-            request.tokens, request.flight, request.ahead = request.computed, 1, 0
-            if self.engine.overlap:
-                request.ahead = 1
-                if request.joined >= before:  # the step before knows of it by itself
-                    request.tokens, request.flight, request.ahead = request.computed - 1, 2, 2
+            request.tokens, request.flight, request.ahead = request.computed, 1, 1
+            if request.joined >= before:  # the step before knows of it by itself
+                request.tokens, request.flight, request.ahead = request.computed - 1, 2, 2
             step.late.append(request)
             insort(self.loose, request, key=_order)
 
     def settle(self, requests: list[Request]) -> list[tuple[Request, bool]]:
-        """Steady requests that have made their last token, as `update` says it."""
+        """Requests that have made their last token, as `update` says it."""
         for request in requests:
+            request.tokens = request.end
             self.leave(request)
             self.running.remove(request)
         self.unfinished -= len(requests)
@@ -337,12 +343,15 @@ class Scheduler:
     def update(self, step: Step) -> list[tuple[Request, bool]]:
         """The step has ended: visited requests that made a token, and whether they leave with it."""
         made: list[tuple[Request, bool]] = []
-        overlap, memory = self.overlap, self.memory
+        ended: list[Request] = []
+        overlap, memory, steady = self.overlap, self.memory, self.steady
         parts, readies = step.parts, step.ready
         if step.late:
-            if parts:
+            if not overlap:
+                ended = step.late
+            elif parts:
                 merged = [*zip(parts, readies), *(((request, 1), True) for request in step.late)]
-                merged.sort(key=lambda part: part[0][0].order)
+                merged.sort(key=_of_part)
                 parts, readies = [part for part, _ in merged], [ready for _, ready in merged]
             else:
                 parts = [(request, 1) for request in sorted(step.late, key=_order)]
@@ -362,19 +371,27 @@ class Scheduler:
                 request.ahead -= 1
                 if request.running and memory.caching:
                     memory.store_looked(request, request.computed - request.ahead)
-            made.append((request, done))
-            if done:
+            if not done:
+                made.append((request, False))
+                if self.jump and steady.may_join(request):
+                    steady.join(request)
+                    self.loose.remove(request)
+            elif request.running:
+                self.loose.remove(request)
+                if overlap:
+                    made += self.settle([request])
+                else:
+                    ended.append(request)
+            else:
+                self.waiting.remove(request)
                 self.leave(request)
                 self.unfinished -= 1
                 self.gone = True
-                if request.running:
-                    self.running.remove(request)
-                    self.loose.remove(request)
-                else:
-                    self.waiting.remove(request)
-            elif self.jump and self.steady.may_join(request):
-                self.steady.join(request)
-                self.loose.remove(request)
+                made.append((request, True))
+        if ended:
+            if len(ended) > 1:
+                ended.sort(key=_order)
+            made += self.settle(ended)
         return made
 
     def leave(self, request: Request) -> None:
@@ -382,5 +399,8 @@ class Scheduler:
         self.memory.let_go(request)
 
 
-def _order(request: Request) -> int:
-    return request.order
+_order = attrgetter("order")
+
+
+def _of_part(merged: tuple[tuple[Request, int], bool]) -> int:
+    return merged[0][0].order
