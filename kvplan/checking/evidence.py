@@ -11,7 +11,7 @@ from kvplan.errors import KvplanError
 from kvplan.plans.findings import Fact, Finding, Severity
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Evidence
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, Figure, ReadReceipt, Receipt
+from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Figure, ReadReceipt, Receipt
 
 Found = Iterator[Finding]
 _NEAR = 50
@@ -71,7 +71,8 @@ def _of_receipt(
             "the receipt is of a rehearsal in host memory: it shows layout and arithmetic, no GPU's capacity",
             field,
         )
-    if receipt.verdict != CONFIRMED:
+    rehearsed = receipt.kind == REHEARSAL and receipt.verdict in HOLDS
+    if receipt.verdict != CONFIRMED and not rehearsed:
         stopped = f" at {receipt.stopped_at}" if receipt.stopped_at else ""
         yield _wrong("evidence-not-confirmed", f"the validation ended {receipt.verdict}{stopped}", field)
     if today is not None:
@@ -118,7 +119,14 @@ def _device(case: Case, receipt: Receipt, field: str) -> Found:
 
 
 def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
-    """Every stage leaves a figure that decides: without it nothing was proved, whatever the verdict says."""
+    """Every stage leaves a figure that decides: without it nothing was proved, whatever the verdict says. And
+    of those of an engine's own run, and in every receipt that has classes, one is of the first."""
+    if receipt.has_classes and not receipt.confirmed_by:
+        yield _wrong(
+            "evidence-incomplete",
+            "nothing in the receipt was measured against an independent prediction",
+            field,
+        )
     settings = case.plan.settings
     ranks = range(settings.tensor_parallel_size * settings.pipeline_parallel_size)
     wanted: list[tuple[str, int | None]] = [("requests", None)]
@@ -128,6 +136,9 @@ def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str
         ["weights_bytes"] if "weights_bytes_per_gpu" in known else []
     )
     wanted += [(name, rank) for name in of_ranks for rank in ranks]
+    if receipt.engine_run:  # the engine measured: of the whole plan, and what it allocates is its own
+        wanted = [("engine_requests", None), ("engine_pool_bytes", None)]
+        wanted += [("engine_num_blocks", None)] if "num_blocks" in known else []
     there = {
         (figure.name, figure.rank)
         for figure in receipt.figures
@@ -192,7 +203,8 @@ def _measured(figure: Figure, tolerance: Fraction, field: str) -> Found:
     if figure.allowed_ppm is None:
         return
     within = figure.agrees
-    if figure.predicted is not None and figure.measured is not None:
+    exact = figure.low is None and figure.high is None  # of an estimate the interval is the tolerance
+    if exact and figure.predicted is not None and figure.measured is not None:
         within = within and abs(figure.measured - figure.predicted) <= tolerance * abs(figure.predicted)
     if not within:
         shown = "nothing" if figure.measured is None else f"{figure.measured:,}"

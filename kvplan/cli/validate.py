@@ -16,7 +16,7 @@ from kvplan.cli.progress import Stages, is_watched
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
 from kvplan.errors import EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Receipt
+from kvplan.plans.receipt import CONFIRMED, HOLDS, PROOF, STOPPED, Receipt
 from kvplan.results import SCHEMA_VERSION
 from kvplan.units import parse_bytes
 from kvplan.validate.dry import dry_run
@@ -115,9 +115,10 @@ def _receipt(outcome: Outcome) -> Receipt:
 def _code(receipt: Receipt, outcome: Outcome) -> int:
     if receipt.verdict == STOPPED:
         return EXIT_CANNOT_RUN
-    if receipt.verdict != CONFIRMED:
+    if receipt.verdict not in HOLDS:
         return EXIT_NO
-    return EXIT_CANNOT_RUN if receipt.kind == REHEARSAL and outcome.target.asks_proof else EXIT_OK
+    proved = receipt.verdict == CONFIRMED if receipt.kind == PROOF else not outcome.target.asks_proof
+    return EXIT_OK if proved else EXIT_CANNOT_RUN
 
 
 def _answer(
@@ -128,6 +129,7 @@ def _answer(
             "schema_version": SCHEMA_VERSION,
             "verdict": receipt.verdict,
             "kind": receipt.kind,
+            "confirmed_by": list(receipt.confirmed_by),
             "stopped_by": outcome.stopped_by,
             "findings": [
                 {
@@ -144,7 +146,13 @@ def _answer(
         return Answer(data=data, code=code)
     from kvplan.report.validate import outcome_screen
 
-    screen = outcome_screen(outcome, receipt, typed=asked.typed, path=None if path is None else str(path))
+    screen = outcome_screen(
+        outcome,
+        receipt,
+        typed=asked.typed,
+        path=None if path is None else str(path),
+        whole=is_given(given, "verbose"),
+    )
     return Answer(screen, code=code)
 
 

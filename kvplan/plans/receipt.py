@@ -14,9 +14,18 @@ from typing import Any, NamedTuple
 
 from kvplan.record import record
 
-RECEIPT_FORMAT = "receipt/v1"
+RECEIPT_FORMAT = "receipt/v2"
+FIRST_FORMAT = "receipt/v1"
+"""Receipts of before: no figure has a class, and ``confirmed`` says that no figure that decides differs."""
 PROOF, REHEARSAL = "proof", "rehearsal"
 CONFIRMED, REFUTED, STOPPED = "confirmed", "refuted", "stopped"
+CONSISTENT = "self-consistent"
+"""As a verdict: nothing differs, and nothing was measured against a prediction of another origin."""
+REPORTED = "reported"
+CLASSES = (CONFIRMED, CONSISTENT, REPORTED)
+"""What a figure is worth, best first."""
+HOLDS = (CONFIRMED, CONSISTENT)
+"""Verdicts of a validation that ended and refuted nothing."""
 
 
 @record()
@@ -25,6 +34,8 @@ class Figure:
 
     allowed_ppm: how far the measurement may lie from the prediction, in millionths of the prediction;
     None where the figure is only reported. stage: where it was measured. rank: None = of the whole plan.
+    independent: what measured it does not share the formula that predicted it. low, high: the interval in
+    which an estimate lies; None where the prediction is one number.
     """
 
     name: str
@@ -34,6 +45,17 @@ class Figure:
     allowed_ppm: int | None = None
     stage: str = ""
     rank: int | None = None
+    independent: bool = False
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def evidence(self) -> str:
+        """Its class: confirmed (measured against an independent prediction), self-consistent (kvplan's own
+        arithmetic on both sides) or reported (decides nothing)."""
+        if self.allowed_ppm is None:
+            return REPORTED
+        return CONFIRMED if self.independent else CONSISTENT
 
     @property
     def agrees(self) -> bool:
@@ -42,14 +64,19 @@ class Figure:
             return True
         if self.predicted is None or self.measured is None:
             return False
-        return abs(self.measured - self.predicted) * 1_000_000 <= self.allowed_ppm * abs(self.predicted)
+        low = self.predicted if self.low is None else self.low
+        high = self.predicted if self.high is None else self.high
+        off = max(low - self.measured, self.measured - high, 0)
+        return off * 1_000_000 <= self.allowed_ppm * abs(self.predicted)
 
 
 @record()
 class Receipt:
     """One validation. kind: ``proof`` (on a GPU) or ``rehearsal`` (host memory: layout and arithmetic, never
     capacity). created: UTC, ISO 8601 with Z. stopped_at: the stage at which it ended early; stopped_by: time,
-    memory, signal or fault. attention: each check with its kernel, error, tolerance and note."""
+    memory, signal or fault. attention: each check with its kernel, error, tolerance and note. engine_run:
+    where an engine measured, what ran (its version, torch's, the device, its settings), else empty. format:
+    the layout of the file that it was read from."""
 
     plan_hash: str
     plan_name: str
@@ -68,12 +95,28 @@ class Receipt:
     notes: tuple[str, ...] = ()
     stopped_by: str | None = None
     attention: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    engine_run: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    format: str = RECEIPT_FORMAT
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether its figures say what they are worth: not in a receipt of before."""
+        return self.format != FIRST_FORMAT
+
+    @property
+    def confirmed_by(self) -> tuple[str, ...]:
+        """Figures that were measured against an independent prediction and agree, on all ranks."""
+        if not self.has_classes:
+            return ()
+        first = [one for one in self.figures if one.evidence == CONFIRMED]
+        wrong = {one.name for one in first if not one.agrees}
+        return tuple(dict.fromkeys(one.name for one in first if one.name not in wrong))
 
     def model_dump(self) -> dict[str, Any]:
         """The receipt file's JSON, digest last."""
         names = ("name", "unit", "predicted", "measured", "allowed_ppm", "stage", "rank")
         body: dict[str, Any] = {
-            "kvplan": RECEIPT_FORMAT,
+            "kvplan": self.format,
             "plan_hash": self.plan_hash,
             "plan_name": self.plan_name,
             "model": {"id": self.model_id, "digest": self.model_digest},
@@ -83,8 +126,14 @@ class Receipt:
             "created": self.created,
             "hardware": dict(self.hardware),
             "settings": dict(self.settings),
-            "figures": [{name: getattr(figure, name) for name in names} for figure in self.figures],
+            "figures": [
+                {name: getattr(figure, name) for name in names}
+                | ({"class": figure.evidence} if self.has_classes else {})
+                | {name: end for name in ("low", "high") if (end := getattr(figure, name)) is not None}
+                for figure in self.figures
+            ],
             "verdict": self.verdict,
+            **({"confirmed_by": list(self.confirmed_by)} if self.has_classes else {}),
             "stopped_at": self.stopped_at,
             "notes": list(self.notes),
         }
@@ -93,6 +142,8 @@ class Receipt:
             body["stopped_by"] = self.stopped_by
         if self.attention:
             body["attention"] = [dict(one) for one in self.attention]
+        if self.engine_run:
+            body["engine_run"] = dict(self.engine_run)
         return {**body, "digest": digest_of(body)}
 
 
@@ -111,13 +162,20 @@ def receipt_from(data: Mapping[str, Any]) -> Receipt:
         created=data["created"],
         hardware=data["hardware"],
         settings=data["settings"],
-        figures=tuple(Figure(**entry) for entry in data["figures"]),
+        figures=tuple(_figure(entry) for entry in data["figures"]),
         verdict=data["verdict"],
         stopped_at=data["stopped_at"],
         notes=tuple(data["notes"]),
         stopped_by=data.get("stopped_by"),
         attention=tuple(data.get("attention", ())),
+        engine_run=data.get("engine_run", {}),
+        format=data["kvplan"],
     )
+
+
+def _figure(entry: Mapping[str, Any]) -> Figure:
+    plain = {name: value for name, value in entry.items() if name != "class"}
+    return Figure(**plain, independent=entry.get("class") == CONFIRMED)
 
 
 def digest_of(body: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.files.plans.receipts import counts_against
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, ReadReceipt, Receipt
+from kvplan.plans.receipt import CONFIRMED, CONSISTENT, REHEARSAL, ReadReceipt, Receipt
 from kvplan.report.layout import BLANK, Screen, Span, line, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GB
@@ -29,8 +29,11 @@ def receipts_screen(
 ) -> Screen:
     """All receipts; those of one plan (one hash) are compared."""
     good = sum(one.intact and one.receipt.verdict == CONFIRMED for _, one in read)
-    screen: Screen = [line(f"{count(len(read), 'receipt')}, {good:,} confirmed."), BLANK]
+    held = sum(one.intact and one.receipt.verdict == CONSISTENT for _, one in read)
+    more = f", {held:,} self-consistent" if held else ""
+    screen: Screen = [line(f"{count(len(read), 'receipt')}, {good:,} confirmed{more}."), BLANK]
     rows = [[Span(word, "dim") for word in ("plan", "on", "kind", "verdict", "written")]]
+    others = [other for _, other in read]
     for _, one in read:
         receipt = one.receipt
         verdict = receipt.verdict if one.intact else "EDITED"
@@ -40,7 +43,7 @@ def receipts_screen(
                 Span(shorten(receipt.plan_name, 24)),
                 Span(shorten(_hardware(receipt), 18)),
                 Span(receipt.kind),
-                Span(verdict, "bad" if counts_against(one, [other for _, other in read]) else style),
+                Span(_said(receipt, verdict), "bad" if counts_against(one, others) else style),
                 Span(receipt.created[:10]),
             ]
         )
@@ -48,9 +51,16 @@ def receipts_screen(
     for receipts in _by_plan(read):
         if len(receipts) > 1:
             screen += [BLANK, *_compared(receipts)]
+    if any(one.intact and not one.receipt.has_classes for _, one in read):
+        first = "v1: of before figures had a class; confirmed says there that none that decides differs."
+        screen += [BLANK, *wrapped(first, style="dim", indent=1, hang=4)]
     for path, error in broken:
         screen += [BLANK, *wrapped(f"{path}: {error.message}", style="bad", indent=1, hang=4)]
     return screen
+
+
+def _said(receipt: Receipt, verdict: str) -> str:
+    return verdict if receipt.has_classes else f"{verdict} (v1)"
 
 
 def _by_plan(read: Sequence[tuple[str, ReadReceipt]]) -> list[list[Receipt]]:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from kvplan.engines.folders import title_of
 from kvplan.plans.findings import Severity
-from kvplan.plans.receipt import CONFIRMED, REHEARSAL, STOPPED, Figure, Receipt
+from kvplan.plans.receipt import (
+    CONFIRMED,
+    CONSISTENT,
+    HOLDS,
+    REHEARSAL,
+    REPORTED,
+    STOPPED,
+    Figure,
+    Receipt,
+)
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
 from kvplan.report.words import Unit, command, count, size_words
 from kvplan.units import GB
@@ -54,26 +63,59 @@ _TITLES = {
 }
 """Figures of the screen in their order; all of them stand in the receipt."""
 _ALIGN = "lrrrl"
+_MEANINGS = {
+    CONFIRMED: "figures measured against an independent prediction",
+    CONSISTENT: "self-consistent (kvplan's own arithmetic on both sides)",
+    REPORTED: "reported",
+}
+MOST_ROWS, MOST_FINDINGS, MOST_LINES = 6, 1, 3
+"""Of a screen that is not asked for whole."""
 _DRY_ALIGN = "lrrrrr"
 
 
-def outcome_screen(outcome: Outcome, receipt: Receipt, *, typed: str, path: str | None) -> Screen:
-    """The verdict, figures, findings, notes, and what to do with the receipt."""
+def outcome_screen(
+    outcome: Outcome, receipt: Receipt, *, typed: str, path: str | None, whole: bool = False
+) -> Screen:
+    """The verdict, what it stands on, findings, and what to do with the receipt. Without ``whole`` at most
+    25 lines: figures of the first class and those that differ, the others as a count."""
     screen: Screen = [*wrapped(_verdict(outcome, receipt), style=_style(receipt)), BLANK]
-    rows = [_row(figure) for figure in _worst(outcome.figures)]
-    if rows:
-        heads = [Span(word, "dim") for word in ("", "predicted", "measured", "difference", "")]
-        screen += [*table([heads, *rows], _ALIGN, gap="  "), BLANK]
-    for finding in outcome.findings:
-        style = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(finding.severity, "dim")
-        screen += wrapped(f"{finding.severity.value}: {finding.message}", style=style, indent=1, hang=4)
-        screen += [row for text in finding.detail for row in wrapped(text, indent=2, hang=6)]
-    for note in outcome.notes:
-        screen += wrapped(note, style="dim", indent=1, hang=4)
-    if outcome.findings or outcome.notes:
-        screen.append(BLANK)
-    screen += _next(outcome.target, receipt, typed, path)
+    if not whole:
+        worst = sorted(_worst(outcome.figures), key=lambda one: one.agrees)  # those that differ come first
+        shown = [one for one in worst if one.evidence == CONFIRMED or not one.agrees][:MOST_ROWS]
+        screen += [*_table(shown), BLANK] if shown else []
+    for name, what in _MEANINGS.items():
+        own = [one for one in outcome.figures if one.evidence == name]
+        wrong = len({one.name for one in own if not one.agrees})
+        tail = f", {count(wrong, 'differs', 'differ')}" if wrong else ""
+        screen.append(line(f"{what}: {len({one.name for one in own})}{tail}", indent=1))
+        if whole and _worst(own):
+            screen += [*_table(_worst(own), indent=2), BLANK]
+    screen += _findings(outcome, whole=whole)
+    screen += _next(outcome.target, receipt, typed, path, whole=whole)
     return screen
+
+
+def _table(figures: Sequence[Figure], *, indent: int = 1) -> Screen:
+    heads = [Span(word, "dim") for word in ("", "predicted", "measured", "difference", "")]
+    return table([heads, *(_row(figure) for figure in figures)], _ALIGN, gap="  ", indent=indent)
+
+
+def _findings(outcome: Outcome, *, whole: bool) -> Screen:
+    """Errors first; of what is long the beginning."""
+    order = (Severity.ERROR, Severity.WARNING)
+    ranked = sorted(
+        outcome.findings, key=lambda one: order.index(one.severity) if one.severity in order else 2
+    )
+    screen: Screen = []
+    for finding in ranked if whole else ranked[:MOST_FINDINGS]:
+        style = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(finding.severity, "dim")
+        text = wrapped(f"{finding.severity.value}: {finding.message}", style=style, indent=1, hang=4)
+        text += [row for one in finding.detail for row in wrapped(one, indent=2, hang=6)]
+        screen += text if whole else text[:MOST_LINES]
+    if whole:
+        for note in outcome.notes:
+            screen += wrapped(note, style="dim", indent=1, hang=4)
+    return [BLANK, *screen, BLANK] if screen else [BLANK]
 
 
 def _verdict(outcome: Outcome, receipt: Receipt) -> str:
@@ -92,14 +134,14 @@ def _verdict(outcome: Outcome, receipt: Receipt) -> str:
         return f"Refuted on {where}: memory ran out in the stage `{outcome.stopped_at}` of {what}."
     wrong = sum(not figure.agrees for figure in outcome.figures)
     head = f"{'Rehearsal' if rehearsed else 'Validation'} on {'host memory' if rehearsed else where}"
-    if receipt.verdict != CONFIRMED:
+    if receipt.verdict not in HOLDS:
         reasons = [count(wrong, "figure differs", "figures differ")] if wrong else []
         errors = sum(one.severity is Severity.ERROR for one in outcome.findings)
         reasons += [count(errors, "finding")] if errors else []
         return f"{head}: refuted, {' and '.join(reasons)} for {what}."
     requests = next((one.measured for one in outcome.figures if one.name == "requests"), None) or 0
     tokens = target.result.request.tokens
-    proof = "layout and arithmetic hold" if rehearsed else "confirmed"
+    proof = "confirmed" if receipt.verdict == CONFIRMED else "layout and arithmetic hold"
     return (
         f"{head}: {proof} for {what}; {count(requests, 'request')} of {tokens:,} tokens in"
         f" {size_words(target.pool_bytes)}, every byte read back."
@@ -107,8 +149,8 @@ def _verdict(outcome: Outcome, receipt: Receipt) -> str:
 
 
 def _style(receipt: Receipt) -> str:
-    if receipt.verdict == CONFIRMED:
-        return "warn" if receipt.kind == REHEARSAL else "good"
+    if receipt.verdict in HOLDS:
+        return "warn" if receipt.kind == REHEARSAL or receipt.verdict == CONSISTENT else "good"
     return "warn" if receipt.verdict == STOPPED else "bad"
 
 
@@ -152,8 +194,8 @@ def _number(value: int | None, unit: str) -> str:
     return f"{value / GB:,.1f}" if unit == "bytes_per_second" else f"{value:,}"
 
 
-def _next(target: Target, receipt: Receipt, typed: str, path: str | None) -> Screen:
-    screen: Screen = []
+def _next(target: Target, receipt: Receipt, typed: str, path: str | None, *, whole: bool) -> Screen:
+    screen: Screen = [] if whole else [line("every figure and note: -v", indent=1)]
     if receipt.kind == REHEARSAL:
         screen += wrapped(
             "A rehearsal proves layout and arithmetic, never the capacity of a GPU."

@@ -190,6 +190,7 @@ def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved
         reserved_for(ROUNDING, there) if reserved else None,
         grown,
         allowed_ppm=EXACT if reserved else None,
+        independent=True,
     )
 
 

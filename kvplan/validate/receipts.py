@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from kvplan.files.writing import write_whole
 from kvplan.plans.findings import Severity
-from kvplan.plans.receipt import CONFIRMED, PROOF, REFUTED, REHEARSAL, STOPPED, Receipt
+from kvplan.plans.receipt import (
+    CONFIRMED,
+    CONSISTENT,
+    PROOF,
+    REFUTED,
+    REHEARSAL,
+    STOPPED,
+    Figure,
+    Receipt,
+)
 from kvplan.validate.target import Target
 from kvplan.version import __version__
 
@@ -24,7 +33,8 @@ def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
     """created: UTC, ISO 8601 with Z (the clock is the caller's).
 
     Refuted: a figure or a finding says so, or what was predicted could not be made. Stopped: it ended early,
-    or a probe of kvplan's own had no memory, which proves nothing either way.
+    or a probe of kvplan's own had no memory, which proves nothing either way. Confirmed: by figures that were
+    measured against an independent prediction; without one, self-consistent.
     """
     target = outcome.target
     wrong = any(one.severity is Severity.ERROR for one in outcome.findings)
@@ -42,12 +52,17 @@ def receipt_of(outcome: Outcome, *, created: str) -> Receipt:
         hardware=outcome.hardware.model_dump(),
         settings=target.shown_settings(),
         figures=outcome.figures,
-        verdict=REFUTED if refuted else STOPPED if outcome.stopped_by is not None else CONFIRMED,
+        verdict=REFUTED if refuted else STOPPED if outcome.stopped_by is not None else held(outcome.figures),
         stopped_at=outcome.stopped_at,
         notes=(*outcome.notes, *(f"{one.severity.value}: {one.message}" for one in outcome.findings)),
         stopped_by=outcome.stopped_by,
         attention=tuple(one.model_dump() for done in outcome.workload_tests for one in done.attention),
     )
+
+
+def held(figures: tuple[Figure, ...]) -> str:
+    """The verdict where nothing differs: what the figures are worth."""
+    return CONFIRMED if any(one.evidence == CONFIRMED for one in figures) else CONSISTENT
 
 
 def default_path(target: Target, receipt: Receipt) -> Path | None:

@@ -15,7 +15,7 @@ from kvplan.checking.case import Case
 from kvplan.checking.evidence import hash_of
 from kvplan.checking.facts import facts_of
 from kvplan.plans.identity import model_digest
-from kvplan.plans.receipt import Figure, Receipt
+from kvplan.plans.receipt import CONSISTENT, FIRST_FORMAT, Figure, Receipt
 from tests.plans.helpers import HEAD, plan
 
 TEXT = "model: llama-3.1-8b\nengine: vllm@0.32\ngpu: h100\nserve: {max_model_len: 8192}\n"
@@ -45,6 +45,7 @@ def receipt(text: str = TEXT, **changes: Any) -> Receipt:
             _exact("weights_bytes", known["weights_bytes_per_gpu"], 0),
             _exact("pool_bytes", known["kv_pool_bytes"] // 10**6 * 10**6, 0),
             _exact("states_wrong", 0, 0),
+            replace(_exact("pool_reserved_bytes", 2**30, 0), independent=True),
             _exact("requests", known["max_requests"], None),
             Figure("num_blocks", "blocks", blocks, blocks - blocks // 200, 20_000, "start"),
         ),
@@ -88,7 +89,25 @@ def test_another_setting_is_another_plan(tmp_path: Path) -> None:
 
 
 def test_without_its_figures_a_receipt_proves_nothing(tmp_path: Path) -> None:
-    assert codes(tmp_path, receipt(figures=())) == {"evidence-incomplete"}
+    assert codes(tmp_path, receipt(figures=(), format=FIRST_FORMAT)) == {"evidence-incomplete"}
+    assert codes(tmp_path, receipt(figures=())) == {"evidence-unreadable"}  # a verdict without a figure
+
+
+def test_a_verdict_is_no_better_than_its_figures(tmp_path: Path) -> None:
+    """Nothing measured against an independent prediction: no proof, as no validation writes it any more."""
+    good = receipt()
+    own = tuple(replace(one, independent=False) for one in good.figures)
+    assert codes(tmp_path, replace(good, figures=own)) == {"evidence-unreadable"}
+    made = replace(good, figures=own, verdict=CONSISTENT)
+    assert codes(tmp_path, made) == {"evidence-not-confirmed"}
+
+
+def test_receipts_of_before_keep_their_meaning(tmp_path: Path) -> None:
+    good = receipt()
+    own = tuple(replace(one, independent=False) for one in good.figures)
+    before = replace(good, figures=own, format=FIRST_FORMAT)
+    assert {"class", "confirmed_by"}.isdisjoint({*before.model_dump(), *before.model_dump()["figures"][0]})
+    assert codes(tmp_path, before) == set()
 
 
 @pytest.mark.parametrize("name", ["weights_bytes", "pool_bytes", "states_wrong", "requests", "num_blocks"])

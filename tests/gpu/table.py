@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json, read_limited
-from kvplan.plans.receipt import CONFIRMED, Receipt, digest_of, receipt_from
+from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Receipt, digest_of, receipt_from
 
 SLOW_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",
@@ -59,8 +59,14 @@ def main(words: Sequence[str]) -> int:
     short = [reason for one in found for reason in reasons(one)]
     if not found:
         short = ["no receipt was written"]
-    print("\n".join(short) if short else f"{len(found)} receipts, all confirmed")
+    print("\n".join(short) if short else f"{len(found)} receipts, {_all(found)}")
     return 1 if short else 0
+
+
+def _all(found: Sequence[Read]) -> str:
+    """What all of them are: a rehearsal of kvplan alone confirms nothing."""
+    good = {one.receipt.verdict for one in found if one.receipt is not None}
+    return "all confirmed" if good == {CONFIRMED} else "none refuted"
 
 
 def row_of(receipt: Receipt) -> tuple[str, ...]:
@@ -89,7 +95,8 @@ def reasons(one: Read) -> list[str]:
         return [f"{one.name}: {one.problem}"]
     name = receipt.model_id
     found = [] if one.intact else [f"{name}: the receipt was edited"]
-    if receipt.verdict != CONFIRMED:
+    enough = HOLDS if receipt.kind == REHEARSAL else (CONFIRMED,)
+    if receipt.verdict not in enough:
         wrong = ", ".join(figure.name for figure in receipt.figures if not figure.agrees)
         where = f"at {receipt.stopped_at}" if receipt.stopped_at else ""
         found.append(" ".join(word for word in (f"{name}: {receipt.verdict}", where, wrong) if word))

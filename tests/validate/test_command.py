@@ -44,7 +44,7 @@ def test_a_rehearsal_is_called_one_everywhere(tmp_path: Path, capsys: pytest.Cap
     assert "This plan asks for a proof on its GPU (exit 3)." in " ".join(out.split())
     assert max(len(row) for row in out.splitlines() if "receipt:" not in row) <= 80  # paths are as they are
     receipt = json.loads((tmp_path / "evidence" / "chat-rehearsal.json").read_text(encoding="utf-8"))
-    assert (receipt["kind"], receipt["verdict"]) == ("rehearsal", "confirmed")
+    assert (receipt["kind"], receipt["verdict"]) == ("rehearsal", "self-consistent")
 
 
 def test_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +52,7 @@ def test_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "falcon-7b", "--device", "cpu", *POOL, "--json"]) == 0
     captured = capsys.readouterr()
     data = json.loads(captured.out)
-    assert data["receipt"]["kvplan"] == "receipt/v1"
+    assert data["receipt"]["kvplan"] == "receipt/v2"
     assert data["path"] is None
     assert captured.err == ""
 

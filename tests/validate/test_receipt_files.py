@@ -48,8 +48,12 @@ def _proof(target: Target) -> Receipt:
     pool = target.result.pool
     assert pool is not None
     figures = (
-        Figure("num_blocks", "blocks", pool.num_blocks, pool.num_blocks, 0, "all ranks"),
-        Figure("requests", "requests", pool.max_running, pool.max_running, 0, "all ranks"),
+        Figure(
+            "engine_num_blocks", "blocks", pool.num_blocks, pool.num_blocks, 0, "engine", independent=True
+        ),
+        Figure(
+            "engine_requests", "requests", pool.max_running, pool.max_running, 0, "engine", independent=True
+        ),
     )
     return _receipt(*figures, target=target)
 
@@ -58,7 +62,8 @@ def test_a_stopped_receipt_counts_where_nothing_was_confirmed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An old ``-stopped.json`` beside a proof failed the command for ever."""
-    good, bad = Figure("a", "bytes", 10, 10, 0), Figure("a", "bytes", 10, 11, 0)
+    good = Figure("a", "bytes", 10, 10, 0, independent=True)
+    bad = replace(good, measured=11)
     stopped, proof = _receipt(good, stopped_by="time", stopped_at="fill"), _receipt(good)
     assert stopped.verdict == STOPPED
 
@@ -80,7 +85,8 @@ def test_a_stopped_receipt_counts_where_nothing_was_confirmed(
 
 
 def test_what_decides_the_verdict() -> None:
-    good, bad = Figure("a", "bytes", 10, 10, 0), Figure("a", "bytes", 10, 11, 0)
+    good = Figure("a", "bytes", 10, 10, 0, independent=True)
+    bad = replace(good, measured=11)
     assert _receipt(good).verdict == CONFIRMED
     assert _receipt(bad).verdict == REFUTED
     wrong = Finding("w", Severity.ERROR, "wrong")
@@ -199,7 +205,7 @@ def test_evidence_is_added_and_the_rest_of_the_card_stays(tmp_path: Path) -> Non
 def test_numbers_that_todays_rules_do_not_give_are_refused(tmp_path: Path) -> None:
     card = _card(tmp_path)
     before = card.read_bytes()
-    receipt = _receipt(Figure("num_blocks", "blocks", 5, 5, 0, "all ranks"))
+    receipt = _receipt(Figure("engine_num_blocks", "blocks", 5, 5, 0, "engine", independent=True))
     with pytest.raises(KvplanError, match=r"by today's rules, 5 was measured"):
         add_evidence(card, receipt, size=size)
     with pytest.raises(KvplanError, match="the receipt is of org/other"):

@@ -20,7 +20,8 @@ from kvplan.settings import Settings
 
 SizeOf = Callable[..., Any]
 _FIELDS = (("num_blocks", "pool.num_blocks"), ("requests", "pool.max_running"))
-"""A receipt's figure of the whole plan → the field of an answer that it is."""
+"""A receipt's figure of the whole plan → the field of an answer that it is. Of a receipt whose figures have
+classes only what an engine measured: kvplan's own count of blocks is no evidence of itself."""
 _SETTINGS = frozenset(field_names(Settings)) - {"gpu", "requests", "weights", "engine_options", "usage"}
 
 
@@ -52,12 +53,18 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
     )
     found = []
     for name, field in _FIELDS:
+        if receipt.has_classes:
+            name = f"engine_{name}" if f"engine_{name}" in receipt.confirmed_by else ""
         figure = next((one for one in receipt.figures if one.name == name and one.rank is None), None)
         if figure is not None and figure.measured is not None:
             engine = f"{receipt.engine}@{receipt.engine_version}"
             found.append(Expectation(engine, field, figure.measured, settings, source))
     if not found:
-        raise KvplanError("no-proof", "the receipt has no figure of the whole plan")
+        raise KvplanError(
+            "no-proof",
+            "the receipt has no figure of the whole plan that an engine measured",
+            help="kvplan validate PLAN --with ENGINE has its blocks and requests measured",
+        )
     return tuple(found)
 
 

@@ -7,16 +7,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json, read_limited
 from kvplan.plans.receipt import (
+    CLASSES,
     CONFIRMED,
+    CONSISTENT,
+    FIRST_FORMAT,
+    HOLDS,
     PROOF,
     RECEIPT_FORMAT,
     REFUTED,
     REHEARSAL,
+    REPORTED,
     STOPPED,
     ReadReceipt,
     Receipt,
@@ -46,6 +51,14 @@ class FigureEntry(_Strict):
     )
     stage: str
     rank: Annotated[int, Field(ge=0)] | None = Field(description="null: of the whole plan")
+    low: _Number | None = Field(default=None, description="the least that was predicted, of an estimate")
+    high: _Number | None = Field(default=None, description="the most")
+    evidence: Literal[CLASSES] | None = Field(  # type: ignore[valid-type]
+        default=None,
+        alias="class",
+        description="confirmed: measured against an independent prediction; self-consistent: kvplan's own"
+        " arithmetic on both sides; reported: decides nothing. A receipt/v1 has none",
+    )
 
 
 class ReceiptModel(_Strict):
@@ -77,10 +90,27 @@ class AttentionEntry(_Strict):
     decides: bool = Field(description="false: a kernel that no engine uses")
 
 
+class EngineRun(_Strict):
+    """The engine that measured ``engine_`` figures: an installed one, run in a process of its own."""
+
+    name: str
+    version: str
+    torch: str | None
+    python: str
+    device: str = Field(description="where it ran: the GPU's name, or cpu")
+    layers: Annotated[int, Field(ge=1)] | None = Field(description="of the model; null: all of them")
+    taken: dict[str, Any] = Field(
+        description="settings in which its platform differs from the plan's: it was sized with them"
+    )
+    settings: dict[str, Any] = Field(description="what it resolved")
+
+
 class ReceiptFile(_Strict):
     """One validation of one plan."""
 
-    kvplan: Literal[RECEIPT_FORMAT]  # type: ignore[valid-type]
+    kvplan: Literal[RECEIPT_FORMAT, FIRST_FORMAT] = Field(  # type: ignore[valid-type]
+        description="in a receipt/v1 no figure has a class, and confirmed says that none that decides differs"
+    )
     plan_hash: _Digest
     plan_name: str
     model: ReceiptModel
@@ -100,14 +130,34 @@ class ReceiptFile(_Strict):
     hardware: dict[str, Any]
     settings: dict[str, Any]
     figures: list[FigureEntry]
-    verdict: Literal[CONFIRMED, REFUTED, STOPPED]  # type: ignore[valid-type]
+    verdict: Literal[CONFIRMED, CONSISTENT, REFUTED, STOPPED] = Field(  # type: ignore[valid-type]
+        description="confirmed: by figures of that class; self-consistent: nothing differs, and none is of it"
+    )
+    confirmed_by: list[str] | None = Field(
+        default=None, description="figures measured against an independent prediction that agree"
+    )
     stopped_at: str | None
     notes: list[str]
     stopped_by: Literal["time", "memory", "signal", "fault"] | None = Field(
         default=None, description="what ended it early"
     )
     attention: list[AttentionEntry] = Field(default=[], description="attention over pages, check by check")
+    engine_run: EngineRun | None = Field(default=None, description="the installed engine that was run")
     digest: _Digest = Field(description="SHA-256 of the canonical JSON without this key")
+
+    @model_validator(mode="after")
+    def _says_what_it_is(self) -> ReceiptFile:
+        """Classes are there or not as the format has it, and a verdict is no better than its figures."""
+        classed = self.kvplan != FIRST_FORMAT
+        if any((one.evidence is not None) != classed for one in self.figures):
+            raise ValueError(f"every figure of a {RECEIPT_FORMAT} has a class, and none of a {FIRST_FORMAT}")
+        if not classed:
+            return self
+        if any((one.evidence == REPORTED) != (one.allowed_ppm is None) for one in self.figures):
+            raise ValueError("a figure is reported where nothing is allowed of it, and only there")
+        if self.verdict == CONFIRMED and not any(one.evidence == CONFIRMED for one in self.figures):
+            raise ValueError("nothing was measured against an independent prediction: it is not confirmed")
+        return self
 
 
 def read_receipt(path: Path, *, name: str | None = None) -> ReadReceipt:
@@ -148,7 +198,7 @@ def counts_against(one: ReadReceipt, others: Sequence[ReadReceipt]) -> bool:
     if one.intact and receipt.verdict == STOPPED:
         return not any(
             other.intact
-            and other.receipt.verdict == CONFIRMED
+            and other.receipt.verdict in HOLDS
             and other.receipt.kind in (receipt.kind, PROOF)
             and (
                 other.receipt.plan_hash == receipt.plan_hash
@@ -156,7 +206,7 @@ def counts_against(one: ReadReceipt, others: Sequence[ReadReceipt]) -> bool:
             )
             for other in others
         )
-    return not one.intact or receipt.verdict != CONFIRMED
+    return not one.intact or receipt.verdict not in HOLDS
 
 
 def _of(receipt: Receipt) -> tuple[str, str, str]:

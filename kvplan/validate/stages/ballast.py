@@ -146,6 +146,7 @@ def hold(bench: Bench, held: Held, ballast: Ballast, *, reserved: bool) -> None:
             reserved_for(ballast.sizes, there) if reserved else None,
             after.reserved - before.reserved,
             allowed_ppm=EXACT if reserved else None,
+            independent=True,  # the model of the allocator, and torch's own
         )
 
 

@@ -53,9 +53,12 @@ class Bench:
         *,
         unit: str = BYTES,
         allowed_ppm: int | None = None,
+        independent: bool = False,
     ) -> None:
-        """Keep one figure of the stage that runs."""
-        self.figures.append(Figure(name, unit, predicted, measured, allowed_ppm, self.stage, self.rank))
+        """Keep one figure of the stage that runs. independent: not kvplan's own formula on both sides."""
+        self.figures.append(
+            Figure(name, unit, predicted, measured, allowed_ppm, self.stage, self.rank, independent)
+        )
 
     def tick(self, done: int = 0, total: int = 0) -> None:
         """Between two pieces of work. Raises StageStopped."""

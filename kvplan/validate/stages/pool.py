@@ -43,8 +43,11 @@ def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, segm
     if after.reserved is None or before.reserved is None:
         return
     grown = after.reserved - before.reserved
-    bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=EXACT if segments is not None else None)
+    exact = EXACT if segments is not None else None
+    bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=exact, independent=True)
+    taken = layout.predicted_bytes if segments is None else segments
     for name, old, new in (("runtime", before.device, after.device), ("nvml", before.nvml, after.nvml)):
         if old is not None and new is not None:
             # What was used before is part of the prediction: the share allowed is of the whole device.
-            bench.figure(f"device_{name}_bytes", old + grown, new, allowed_ppm=DEVICE_PPM)
+            predicted = old + taken
+            bench.figure(f"device_{name}_bytes", predicted, new, allowed_ppm=DEVICE_PPM, independent=True)
