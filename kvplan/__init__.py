@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from kvplan.api import check, compare, load_gpu, load_model, load_plans, observe, size
     from kvplan.api.fitting import fits
     from kvplan.api.planning import plan
+    from kvplan.api.quality import quality
     from kvplan.api.simulating import replicas_for, simulate
     from kvplan.api.sweeps import sweep
     from kvplan.comparison import Comparison
     from kvplan.gpu import Gpu
     from kvplan.model import Layer, LayerRun, Model
+    from kvplan.numerics.results import QualityResult
     from kvplan.planning.results import PlanResult
     from kvplan.plans.findings import CheckedPlan, CheckReport, Finding
     from kvplan.plans.plan import Plan
@@ -37,6 +39,8 @@ _WHERE = {
     "compare": "kvplan.api",
     "plan": "kvplan.api.planning",
     "fits": "kvplan.api.fitting",
+    "quality": "kvplan.api.quality",
+    "QualityResult": "kvplan.numerics.results",
     "simulate": "kvplan.api.simulating",
     "replicas_for": "kvplan.api.simulating",
     "sweep": "kvplan.api.sweeps",
@@ -71,6 +75,7 @@ __all__ = [
     "Plan",
     "PlanResult",
     "Pool",
+    "QualityResult",
     "Refusal",
     "SimulationResult",
     "SizeResult",
@@ -84,6 +89,7 @@ __all__ = [
     "observe",
     "parse_bytes",
     "plan",
+    "quality",
     "replicas_for",
     "simulate",
     "size",

@@ -23,6 +23,7 @@ from typing import Any
 import kvplan
 from kvplan.families import FAMILIES
 from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.planning.measured import HEADS, LATENT, kv_errors, percent
 from kvplan.units import GB, GIB
 from scripts import plan_tables
 
@@ -120,6 +121,20 @@ def counts_table() -> str:
     return table(["what", "how many"], rows, right=(1,))
 
 
+def kv_errors_table() -> str:
+    """KV formats, and what each does to attention's output (kvplan/planning/data/kv_errors.json)."""
+    heads, latent = kv_errors()[HEADS], kv_errors()[LATENT]
+
+    def shown(errors: list[float] | None) -> list[str]:
+        return ["", ""] if errors is None else list(map(percent, errors))
+
+    return table(
+        ["format", "heads of 128: normal", "outliers", "MLA latent: normal", "outliers"],
+        [[f"`{form}`", *shown(heads.get(form)), *shown(latent[form])] for form in latent],
+        right=(1, 2, 3, 4),
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "families": families_table,
     "guides": guides_table,
@@ -128,6 +143,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "plan-keys": lambda: table(["key", "takes", "meaning"], plan_tables.plan_rows()),
     "fleet-keys": lambda: table(["key", "takes", "meaning"], plan_tables.fleet_rows()),
     "plan-flags": lambda: table(["engine", "decide memory", "only kept"], plan_tables.flag_rows()),
+    "kv-errors": kv_errors_table,
     "mistakes": lambda: table(["code", "what the plan does"], plan_tables.mistake_rows()),
 }
 

@@ -18,12 +18,20 @@ def schemas() -> dict[str, dict[str, Any]]:
     from kvplan.files.plans.fleet import fleet_schema
     from kvplan.files.plans.receipts import receipt_schema
     from kvplan.files.plans.schema import plan_schema
-    from kvplan.report.schema import comparison_schema, simulation_schema, size_schema
+    from kvplan.report.schema import (
+        comparison_schema,
+        fits_schema,
+        quality_schema,
+        simulation_schema,
+        size_schema,
+    )
 
     return {
         "schemas/size.schema.json": size_schema(),
         "schemas/compare.schema.json": comparison_schema(),
         "schemas/simulate.schema.json": simulation_schema(),
+        "schemas/fits.schema.json": fits_schema(),
+        "schemas/quality.schema.json": quality_schema(),
         "schemas/gpu.schema.json": gpu_spec_schema(),
         "schemas/plan.schema.json": plan_schema(),
         "schemas/fleet.schema.json": fleet_schema(),

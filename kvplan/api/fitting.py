@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import field, replace
+from typing import Any, ClassVar, Literal
 
 from kvplan.api.load import gpus_of, load_model
 from kvplan.architectures.weights import sources_of
@@ -22,6 +22,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
 from kvplan.record import record
+from kvplan.results import SCHEMA_VERSION
 from kvplan.settings import Settings
 
 AS_STORED = "as stored"
@@ -51,15 +52,23 @@ class FitRow:
 
 @record()
 class FitResult:
-    """rows: the largest model first. unfit: why the others are none, and how many."""
+    """What fits a GPU."""
 
     gpu: str
     gpus: int
     engine: str
     tokens: int
+    """Prompt and answer of a request."""
     asked_requests: int
     rows: tuple[FitRow, ...]
+    """The largest model first."""
     unfit: tuple[tuple[str, int], ...] = ()
+    """Why the others are none, and how many."""
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    JSON: ClassVar[tuple[str, ...]] = (
+        "schema_version", "gpu", "gpus", "engine", "tokens", "asked_requests", "rows", "unfit",
+    )  # fmt: skip
 
 
 def fits(

@@ -26,6 +26,8 @@ from kvplan.cli.options import (
     word,
 )
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
+from kvplan.cli.quality_options import EPILOG as QUALITY_EPILOG
+from kvplan.cli.quality_options import MEASURED
 from kvplan.cli.simulate_options import EPILOG as SIMULATE
 from kvplan.cli.simulate_options import SIMULATE_OPTIONS
 from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
@@ -219,6 +221,14 @@ COMMANDS: dict[str, Command] = {
             FITS_EPILOG,
         ),
         Command(
+            "quality",
+            "What KV formats cost: measured error of keys, values and attention, beside the bytes they save.",
+            "kvplan.cli.quality:run",
+            Argument("MODEL", least=1, most=1, complete="models"),
+            (*MEASURED, *COMMON),
+            QUALITY_EPILOG,
+        ),
+        Command(
             "check",
             "Check plan files against what their engines would do.",
             "kvplan.cli.check:run",
@@ -348,8 +358,8 @@ COMMANDS: dict[str, Command] = {
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
-    "size explain compare plan simulate fits check import emit validate receipts models gpus cards doctor"
-    " schema".split()
+    "size explain compare plan simulate fits quality check import emit validate receipts models gpus cards"
+    " doctor schema".split()
 )
 
 

@@ -15,7 +15,6 @@ from kvplan.cli.options import values_of
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.record import dumped
 from kvplan.report.fits import fits_screen
-from kvplan.results import SCHEMA_VERSION
 
 TOP = 20
 _SHOWN = ("gpu", "engine", "quantization", "top")
@@ -44,5 +43,5 @@ def run(words: list[str], given: Given) -> Answer:
     code = EXIT_OK if result.rows else EXIT_NO
     if is_given(given, "json"):
         shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
-        return Answer(data={"schema_version": SCHEMA_VERSION, **dumped(shown)}, code=code)
+        return Answer(data=dumped(shown), code=code)
     return Answer(fits_screen(result, values.get("top", TOP), typed), code=code)

@@ -29,6 +29,18 @@ def _simulate() -> dict[str, Any]:
     return simulation_schema()
 
 
+def _fits() -> dict[str, Any]:
+    from kvplan.report.schema import fits_schema
+
+    return fits_schema()
+
+
+def _quality() -> dict[str, Any]:
+    from kvplan.report.schema import quality_schema
+
+    return quality_schema()
+
+
 def _card() -> dict[str, Any]:
     from kvplan.files.cards.find import card_json_schema
 
@@ -63,6 +75,8 @@ SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "size": _size,
     "compare": _compare,
     "simulate": _simulate,
+    "fits": _fits,
+    "quality": _quality,
     "card": _card,
     "gpu": _gpu,
     "plan": _plan,

@@ -17,6 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.ask import REQUESTS, Ask, Speed, node_of
 from kvplan.planning.found import Found, also_fits, dealt_fits, fitting, most_dealt
+from kvplan.planning.measured import measured
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
 from kvplan.planning.space import copies_of_heads
@@ -141,7 +142,7 @@ def option_of(ask: Ask, found: Found) -> Option:
             (f"{one.kv} cache", one.kv_quality),
         )
         if about.rank or about.source
-    )
+    ) + tuple(filter(None, (measured(one.variant.model, one.kv),)))
     resolved = result.settings
     tier = host_tier(ask, found)
     likely, safe = held_by(ask, found)

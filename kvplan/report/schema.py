@@ -143,3 +143,17 @@ def simulation_schema() -> dict[str, Any]:
     from kvplan.simulation.shown import Simulation
 
     return schema_of(Simulation, "kvplan simulate --json")
+
+
+def quality_schema() -> dict[str, Any]:
+    """The JSON Schema of ``kvplan quality --json``."""
+    from kvplan.numerics.results import QualityResult
+
+    return schema_of(QualityResult, "kvplan quality --json")
+
+
+def fits_schema() -> dict[str, Any]:
+    """The JSON Schema of ``kvplan fits --json``."""
+    from kvplan.api.fitting import FitResult
+
+    return schema_of(FitResult, "kvplan fits --json")
