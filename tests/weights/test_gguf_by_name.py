@@ -41,6 +41,18 @@ PRINTED = [
     ("gemma-2-9b", "Q4_K_M", "5.36", "4.98", {"f32": 169, "q4_k": 252, "q6_k": 43}),
     ("gemma-3-27b", "Q4_K_M", "15.40", "4.90", {"f32": 373, "q4_k": 374, "q6_k": 61}),
     ("deepseek-v2-lite", "Q4_K_M", "9.65", "5.28", None),
+    ("gemma-3-12b", "Q4_K_M", "6.79", "4.96", None),
+    ("gpt-oss-20b", "MXFP4_MOE", "11.27", "4.63", None),  # llama-quantize prints 11536.18 MB
+    ("gpt-oss-120b", "MXFP4_MOE", "59.02", "4.34", None),
+    ("qwen3.6-35b-a3b", "Q4_K_M", "20.21", "4.89", None),  # 35.51 B, with its prediction layer
+]
+# ``model_size`` of llama-bench's JSON in public benchmark results of these files: bytes, to the last one.
+MEASURED = [
+    ("llama-3.2-1b", "q4_k_m", 799_862_912),
+    ("smollm2-135m", "q4_k_m", 103_668_480),
+    ("qwen2.5-7b", "q4_k_m", 4_677_120_000),
+    ("qwen3-0.6b", "q4_k_m", 390_753_280),
+    ("qwen3.6-35b-a3b", "q4_k_m", 21_155_768_832),  # lmstudio-community's, made with --no-mtp
 ]
 
 
@@ -54,13 +66,34 @@ def test_published_builds(
     inventory = sources_of(model).inventory
     assert inventory is not None
     word = known_mixture(mixture)
-    total = sum(converted(model, inventory, word).bytes_by_name.values())
+    build = converted(model, inventory, word)
+    total = sum(build.bytes_by_name.values()) + build.prediction
     tensors, _ = tensors_of(model, inventory)
     numbers = sum(tensor.columns * tensor.rows for tensor in tensors)
     assert f"{total / (GIB if total >= GIB else MIB):.2f}" == size  # as llama.cpp prints it
     assert f"{total * 8 / numbers:.2f}" == bits
     if kinds is not None:
         assert Counter(types_of(tensors, word, hyper_of(model, inventory, tensors))) == kinds
+
+
+@pytest.mark.parametrize(("name", "mixture", "size"), MEASURED, ids=str)
+def test_measured_builds(name: str, mixture: str, size: int) -> None:
+    model = load_model(name)
+    inventory = sources_of(model).inventory
+    assert inventory is not None
+    assert sum(converted(model, inventory, mixture, with_mtp=False).bytes_by_name.values()) == size
+
+
+def test_a_prediction_layer_is_in_the_file_and_not_in_memory() -> None:
+    """``load_mtp`` is off but for a draft of it (src/models/qwen35moe.cpp: TENSOR_SKIP)."""
+    model = load_model("qwen3.6-35b-a3b")
+    inventory = sources_of(model).inventory
+    assert inventory is not None
+    whole, without = (converted(model, inventory, "q8_0", with_mtp=word) for word in (True, False))
+    assert whole.bytes_by_name == without.bytes_by_name
+    drafts = sum(tensor.elements for block in inventory.draft for tensor in block.tensors)
+    assert whole.prediction > drafts * 34 // 32
+    assert without.prediction == 0
 
 
 def test_a_70b_on_two_cards_is_answered_with_a_pool() -> None:
@@ -116,6 +149,31 @@ def test_rows_that_are_no_whole_blocks_fall_back() -> None:
     assert types_of(odd, "q4_k_m", hyper) == ["q5_0", "f16", "q8_0"]
     assert types_of(odd, "q3_k_s", hyper)[0] == "q4_0"
     assert types_of(odd, "iq4_xs", hyper)[0] == "iq4_nl"
+
+
+def test_no_matrix_stays_in_float32() -> None:
+    """A q4_k_m build of every card: norms, biases, routers, convolutions and positions are float32, not a
+    100th of it, and the layers' rows that are whole blocks at most 5.6 bits a number."""
+    answered = 0
+    for card in list_cards():
+        model = load_model(card.id)
+        inventory = sources_of(model).inventory
+        if inventory is None:
+            continue
+        try:
+            tensors, _ = tensors_of(model, inventory)
+        except RefusedError:
+            continue
+        answered += 1
+        kinds = types_of(tensors, "q4_k_m", hyper_of(model, inventory, tensors))
+        pairs = list(zip(tensors, kinds))
+        whole = sum(tensor.columns * tensor.rows for tensor in tensors)
+        assert sum(one.columns * one.rows for one, kind in pairs if kind == "f32") * 100 < whole, card.id
+        inside = [(one, kind) for one, kind in pairs if one.layer is not None and one.columns % 256 == 0]
+        numbers = sum(one.columns * one.rows for one, _ in inside)
+        size = sum(row_bytes(kind, one.columns) * one.rows for one, kind in inside)
+        assert size * 8 <= numbers * 5.6, (card.id, size * 8 / max(1, numbers))
+    assert answered > 190
 
 
 @pytest.mark.parametrize("mixture", ["q8_0", "q4_k_m", "iq2_xxs"])

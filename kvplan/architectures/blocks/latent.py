@@ -23,7 +23,7 @@ from kvplan.architectures.blocks.parts import (
     mlp,
     norm,
     norms,
-    vector,
+    unquantised,
     whole,
 )
 from kvplan.architectures.blocks.plain import BIAS, TWO_NORMS, heads_of, hidden_size
@@ -141,7 +141,7 @@ def indexer(view: ConfigView, path: str = "self_attn.indexer") -> Tensors:
     hidden, width = (whole("hidden_size", hidden_size(view)), keyed(view, "index_head_dim"))
     heads, rank = (keyed(view, "index_n_heads"), keyed(view, "q_lora_rank"))
     made = linear(f"{path}.wq_b", (heads, width), rank)
-    made += vector(f"{path}.wk", width, hidden) + vector(f"{path}.weights_proj", heads, hidden)
+    made += unquantised(f"{path}.wk", width, hidden) + unquantised(f"{path}.weights_proj", heads, hidden)
     return made + norm(f"{path}.k_norm", width, kind=LAYER, dtype="float32")
 
 

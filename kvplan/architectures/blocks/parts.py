@@ -60,6 +60,11 @@ def linear(
     return weight, Tensor(f"{name}.bias", _dims(out), (), _dims(stack), own)
 
 
+def unquantised(name: str, out: Dims, into: Dims, *, dtype: str | None = None) -> Tensors:
+    """A matrix that vLLM builds without a quantisation config; llama.cpp takes it as any other."""
+    return linear(name, out, into, role=Role.OTHER, dtype=dtype)
+
+
 def norm(name: str, *width: Dim, kind: str = RMS, dtype: str | None = None) -> Tensors:
     """A norm's weight, and for ``layer`` its bias; ``none`` has neither."""
     if kind == "none":

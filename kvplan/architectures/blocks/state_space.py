@@ -16,6 +16,7 @@ from kvplan.architectures.blocks.parts import (
     keyed,
     linear,
     norm,
+    unquantised,
     vector,
     whole,
 )
@@ -181,8 +182,8 @@ def mamba1(
     if conv_bias:
         made += vector(f"{path}.conv1d.bias", width)
     # Mamba's mixer in vLLM takes no quantisation config for these projections.
-    made += vector(f"{path}.x_proj", whole("time step rank + 2 × state", rank + 2 * state), width)
-    made += vector(f"{path}.dt_proj", width, low) + vector(f"{path}.dt_proj.bias", width)
+    made += unquantised(f"{path}.x_proj", whole("time step rank + 2 × state", rank + 2 * state), width)
+    made += unquantised(f"{path}.dt_proj", width, low) + vector(f"{path}.dt_proj.bias", width)
     made += vector(f"{path}.A_log", width, states, dtype="float32") + vector(f"{path}.D", width)
     if inner_norms:
         made += norm(f"{path}.dt_layernorm", low)

@@ -20,6 +20,7 @@ from kvplan.architectures.blocks.parts import (
     norm,
     norms,
     router,
+    unquantised,
     vector,
     whole,
 )
@@ -112,7 +113,7 @@ def _compressor(path: str, hidden: int, width: int, ratio: int) -> Tensors:
     wide = whole("head_dim × overlap", width * (2 if ratio == 4 else 1))
     model = whole("hidden_size", hidden)
     made = vector(f"{path}.ape", whole("compress ratio", ratio), wide, dtype="float32")
-    made += vector(f"{path}.wkv", wide, model) + vector(f"{path}.wgate", wide, model)
+    made += unquantised(f"{path}.wkv", wide, model) + unquantised(f"{path}.wgate", wide, model)
     return made + norm(f"{path}.norm", whole("head_dim", width))
 
 
@@ -134,7 +135,7 @@ def _v4_attention(view: ConfigView, hidden: int, ratio: int) -> Tensors:
         number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
         rows = whole("index_n_heads × index_head_dim", number * narrow)
         made += linear("attn.indexer.wq_b", rows, rank)
-        made += vector("attn.indexer.weights_proj", whole("index_n_heads", number), model)
+        made += unquantised("attn.indexer.weights_proj", whole("index_n_heads", number), model)
         made += _compressor("attn.indexer.compressor", hidden, narrow, ratio)
     return made
 

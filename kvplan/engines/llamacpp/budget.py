@@ -155,7 +155,8 @@ def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
     name = known_mixture(mixture)
     found = converted(model, sources.inventory, name)
-    return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it"
+    rest = f"; {found.prediction:,} B of prediction layers stay in the file" if found.prediction else ""
+    return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"
 
 
 def _dealt(tensors: Mapping[str, int], devices: int, options: Options) -> list[tuple[int | None, int]]:

@@ -1,72 +1,79 @@
 """The tensors of the GGUF file that llama.cpp's converter makes of a checkpoint, by its config.
 
-ggml-org/llama.cpp gguf-py/gguf/tensor_mapping.py (names, by scripts/make_gguf_names.py) and conversion/*.py:
-vectors are float32; the encoder of images goes to a file of its own (mmproj); MLA's kv_b_proj becomes
-attn_k_b and attn_v_b; experts are one tensor a matrix.
+ggml-org/llama.cpp conversion/base.py and the files beside it: names as in `names`; vectors are float32; the
+encoder of images goes to a file of its own (mmproj); MLA's kv_b_proj becomes attn_k_b and attn_v_b; experts
+are one tensor a matrix; what is stored quantised is made whole again, but for gpt-oss' MXFP4, which stays
+(``dequant_model``; ``llama-quantize`` refuses to change it).
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from kvplan.engines.llamacpp.ggml_types import row_bytes
+from kvplan.engines.llamacpp.names import names_of, predicted
 from kvplan.engines.llamacpp.quantise import GgufTensor, Hyper, types_of
 from kvplan.errors import RefusedError
 from kvplan.families import MultiHeadLatentAttention
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.weights.inventory import Inventory, Tensor
+from kvplan.weights.inventory import Inventory, Role, Tensor
 from kvplan.weights.parts import TOWER_NAME
 
-NAMES = Path(__file__).parent / "data" / "gguf_names.tsv"
 _LAYER = re.compile(r"\.(\d{1,5})\.")
-_EXPERTS = re.compile(r"\.experts\.(gate_proj|up_proj|down_proj|gate_up_proj|w1|w2|w3)$")
-_EXPERT_NAMES = {
-    "gate_proj": "ffn_gate_exps", "w1": "ffn_gate_exps", "up_proj": "ffn_up_exps", "w3": "ffn_up_exps",
-    "down_proj": "ffn_down_exps", "w2": "ffn_down_exps", "gate_up_proj": "ffn_gate_up_exps",
-}  # fmt: skip
 _LATENT = "kv_b_proj"
 _LIKE_70B = ("llama", "qwen2", "deci", "nemotron-nas")
 SEVENTY = 80
 """Layers of what llama.cpp calls 70B (src/models: LLM_TYPE_70B)."""
+_MADE_WHOLE = ("fp8", "compressed-tensors", "gptq")
+"""Methods whose matrices the converter dequantises (conversion/base.py, ``dequant_model``)."""
+_KEPT = {"gpt_oss": "mxfp4"}
+"""Model type → the type in which its experts are stored and stay (conversion/gpt_oss.py)."""
+_WITH_PREDICTION = frozenset(
+    "glm4_moe glm4v_moe_text glm4_moe_lite glm_moe_dsa qwen3_5_text qwen3_5_moe_text".split()
+)
+"""Types whose prediction layers the converter writes unless told ``--no-mtp`` (conversion/glm.py, qwen.py);
+those of the others it leaves out."""
 
 
 @record()
 class Converted:
-    """The file's tensors: name → bytes. encoder: numbers of the encoder that mmproj has."""
+    """The file's tensors that are loaded: name → bytes. prediction: bytes of the layers of the file that are
+    read only where a draft is made of them (``load_mtp``). encoder_numbers: of what mmproj has."""
 
     bytes_by_name: Mapping[str, int]
+    prediction: int
     encoder_numbers: int
 
 
-@cache
-def _names() -> Mapping[str, str]:
-    header, *lines = NAMES.read_text(encoding="utf-8").splitlines()
-    assert header == "module\ttensor"
-    return dict(line.split("\t") for line in lines)
+def converted(model: Model, inventory: Inventory, mixture: str, *, with_mtp: bool = True) -> Converted:
+    """Name → bytes of a build of that mixture. with_mtp False: of a file made with ``--no-mtp``.
 
-
-def converted(model: Model, inventory: Inventory, mixture: str) -> Converted:
-    """Name → bytes of a build of that mixture. Raises RefusedError(no-weights): a matrix that the converter's
-    table does not name, a checkpoint that is quantised already."""
-    if inventory.quantisation:
+    Raises RefusedError(no-weights): a matrix that the converter's table does not name, a checkpoint in a
+    format that the converter does not read."""
+    stored = inventory.quantisation
+    if stored and stored not in _MADE_WHOLE and model.model_type not in _KEPT:
         raise RefusedError(
             "no-weights",
-            f"{model.id} is stored as {inventory.quantisation}: the types of a GGUF file of it are not known",
-            help=("give the .gguf file", "--weights 15GiB"),
+            f"{model.id} is stored as {stored}, of which llama.cpp's converter makes no other types",
+            help=("name the checkpoint that is not quantised", "give the .gguf file", "--weights 15GiB"),
         )
-    tensors, encoder = tensors_of(model, inventory)
+    tensors, encoder = tensors_of(model, inventory, with_mtp=with_mtp)
     kinds = types_of(tensors, mixture, hyper_of(model, inventory, tensors))
-    sizes = {
-        tensor.name: row_bytes(kind, tensor.columns) * tensor.rows for tensor, kind in zip(tensors, kinds)
-    }
-    return Converted(sizes, encoder)
+    sizes: dict[str, int] = {}
+    prediction = 0
+    for tensor, kind in zip(tensors, kinds):
+        size = row_bytes(kind, tensor.columns) * tensor.rows
+        if tensor.layer is not None and tensor.layer >= len(inventory.layers):
+            prediction += size
+        else:
+            sizes[tensor.name] = size
+    return Converted(sizes, prediction, encoder)
 
 
 def hyper_of(model: Model, inventory: Inventory, tensors: list[GgufTensor]) -> Hyper:
@@ -101,72 +108,76 @@ def _text(model: Model) -> Mapping[str, Any]:
     return {**raw, **text} if isinstance(text, Mapping) else raw
 
 
-def tensors_of(model: Model, inventory: Inventory) -> tuple[list[GgufTensor], int]:
+def tensors_of(model: Model, inventory: Inventory, *, with_mtp: bool = True) -> tuple[list[GgufTensor], int]:
     """The tensors in the order of their layers, and the numbers of the encoder that is left out."""
     found: dict[str, GgufTensor] = {}
     encoder = 0
-    for name, tensor in inventory.tensors():
+    parts: Counter[str] = Counter()
+    sparse = any(tensor.role is Role.EXPERT for block in inventory.layers for tensor in block.tensors)
+    drafts = _prediction(model, inventory) if with_mtp else ()
+    for name, tensor in (*inventory.tensors(), *drafts):
         if TOWER_NAME.search(f"{name}."):
             encoder += tensor.elements
             continue
-        for one in _converted(model, name, tensor):
+        for one in _converted(model, name, tensor, sparse, parts[name]):
             found[one.name] = _joined(found.get(one.name), one)
+        parts[name] += 1
     for one in _factors(model):
         found[one.name] = one
     return sorted(found.values(), key=lambda one: -1 if one.layer is None else one.layer), encoder
+
+
+def _prediction(model: Model, inventory: Inventory) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of the prediction layers under the names that they have in the file, where it has them."""
+    if model.model_type not in _WITH_PREDICTION:
+        return
+    for block in inventory.draft:
+        for tensor in block.tensors:
+            yield predicted(f"{block.path}.{tensor.name}", len(inventory.layers)), tensor
 
 
 def _joined(first: GgufTensor | None, other: GgufTensor) -> GgufTensor:
     """Parts of a fused matrix (Q, K and V of Phi-3) are one tensor, a vector's numbers one row."""
     if first is None:
         return other
-    if other.dimensions == 1:
+    if not first.name.endswith(".weight"):
         return replace(first, columns=first.columns + other.columns)
-    return replace(first, rows=first.rows + other.rows)
+    rows = first.rows + other.rows
+    return replace(first, rows=rows, dimensions=max(first.dimensions, other.dimensions, 2))
 
 
-def _converted(model: Model, name: str, tensor: Tensor) -> Iterator[GgufTensor]:
+def _converted(model: Model, name: str, tensor: Tensor, sparse: bool, part: int) -> Iterator[GgufTensor]:
     number = _LAYER.search(name)
     layer = int(number[1]) if number else None
     prefix = "" if layer is None else f"blk.{layer}."
-    columns = prod(dim.value for dim in tensor.columns)
-    rows = prod(dim.value for dim in (*tensor.stack, *tensor.rows))
-    if not rows or (tensor.columns and not columns):
+    columns, stack = prod(dim.value for dim in tensor.columns), prod(dim.value for dim in tensor.stack)
+    rows = prod(dim.value for dim in tensor.rows)
+    if not rows * stack or (tensor.columns and not columns):
         return
-    if not tensor.columns and not tensor.stack:
-        yield GgufTensor(f"{prefix}{name}", rows, 1, 1, layer)
-        return
-    if not tensor.columns:  # biases of experts
-        yield GgufTensor(
-            f"{prefix}{name}",
-            prod(dim.value for dim in tensor.rows),
-            prod(dim.value for dim in tensor.stack),
-            2,
-            layer,
-        )
+    if not tensor.columns:
+        yield GgufTensor(f"{prefix}{name}", rows, stack, 1 if stack == 1 else 2, layer)
         return
     if name.endswith(_LATENT):
         yield from _latent(model, prefix, layer, rows, columns)
         return
-    base = _name_of(model, name, layer)
-    dimensions = 2 + (prod(dim.value for dim in tensor.stack) > 1 if tensor.stack else 0)
-    yield GgufTensor(f"{prefix}{base}.weight", columns, rows, dimensions, layer)
+    words = names_of(name, model.model_type, sparse=sparse, part=part)
+    if not words:
+        raise RefusedError(
+            "no-weights",
+            f"how llama.cpp's converter names {name} of {model.id} is not known",
+            help=("give the .gguf file", "--weights 15GiB"),
+        )
+    kept = _KEPT.get(model.model_type, "") if tensor.form is not None else ""
+    for word in words:
+        high = rows // len(words)
+        yield GgufTensor(
+            f"{prefix}{word}.weight", columns, stack * high, _dimensions(high, stack), layer, kept
+        )
 
 
-def _name_of(model: Model, name: str, layer: int | None) -> str:
-    plain = name.removesuffix(".weight")
-    pattern = plain if layer is None else _LAYER.sub(".{bid}.", plain, count=1)
-    found = _names().get(pattern)
-    if found is not None:
-        return found
-    experts = _EXPERTS.search(plain)
-    if experts is not None:
-        return _EXPERT_NAMES[experts[1]]
-    raise RefusedError(
-        "no-weights",
-        f"how llama.cpp's converter names {name} of {model.id} is not known",
-        help=("give the .gguf file", "--weights 15GiB"),
-    )
+def _dimensions(rows: int, stack: int) -> int:
+    """Those up to the last that is not of size one (``ggml_n_dims``)."""
+    return 3 if stack > 1 else 2 if rows > 1 else 1
 
 
 def _latent(model: Model, prefix: str, layer: int | None, rows: int, columns: int) -> Iterator[GgufTensor]:

@@ -3,7 +3,7 @@
 ggml-org/llama.cpp src/llama-quant.cpp: ``tensor_get_category``, ``tensor_allows_quantization``,
 ``llama_tensor_get_type_impl`` and ``tensor_type_fallback``; the tensors in the order of their layers. Without
 an importance matrix, but for the mixtures that need one; with one, ``q4_0``, ``q5_0``, ``iq4_nl`` and
-``iq4_xs`` have another type in the first eighth of ffn_down (about 1 % of the file).
+``iq4_xs`` have another type in the first eighth of ffn_down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXPERTS_OF_MIXTRAL = 8
 _NOT_QUANTISED = re.compile(
     r"_norm\.weight|ffn_gate_inp\.weight|altup|laurel|per_layer_model_proj|^position_embd\.weight"
     r"|^token_types\.weight|ssm_conv1d|shortconv\.conv\.weight|time_mix_(first|[wvag][0-2]|decay_w[12]|lerp_fused)\.weight"
-    r"|attn_rel_b\.weight"
+    r"|attn_rel_b\.weight|ffn_gate_tid2eid\.weight|indexer\.[kq]_proj\.weight"
 )
 _TINY = frozenset("iq1_s iq1_m iq2_xxs iq2_xs iq2_s iq2_m".split())
 _Q5_OF_EIGHT = frozenset("q2_k iq3_xs iq3_xxs q3_k_s q3_k_m iq4_nl q4_k_s q4_k_m iq3_s iq3_m iq4_xs".split())
@@ -35,13 +35,15 @@ _FALLBACK = {
 @record()
 class GgufTensor:
     """One tensor as the converter writes it. columns: of a row (``ne[0]``). rows: all others together.
-    dimensions: without those of size one. layer: None outside the layers."""
+    dimensions: up to the last that is not of size one. layer: None outside the layers. kept: the type in
+    which it is stored already, which the quantiser leaves (``requantizing from type … is disabled``)."""
 
     name: str
     columns: int
     rows: int
     dimensions: int
     layer: int | None = None
+    kept: str = ""
 
 
 @record()
@@ -59,10 +61,17 @@ class Hyper:
 def types_of(tensors: Sequence[GgufTensor], mixture: str, hyper: Hyper) -> list[str]:
     """The type of each tensor, which must stand in the order of the file's layers."""
     default = MIXTURES[mixture]
-    if default in ("f32", "f16", "bf16"):
-        return [default if _quantises(tensor) else "f32" for tensor in tensors]
     chooser = _Chooser(tensors, mixture, hyper)
-    return [chooser.type_of(tensor) if _quantises(tensor) else "f32" for tensor in tensors]
+    kinds = []
+    for one in tensors:
+        if not _quantises(one):
+            kind = "f32"
+        elif default in ("f32", "f16", "bf16"):
+            kind = default
+        else:
+            kind = chooser.type_of(one)
+        kinds.append(one.kept or kind)
+    return kinds
 
 
 def _quantises(tensor: GgufTensor) -> bool:
