@@ -21,6 +21,7 @@ from kvplan.cli.options import (
     OPTIONS,
     OUTPUT,
     PLAN_CHOICE,
+    VERBOSE,
     Option,
     switch,
     word,
@@ -177,7 +178,7 @@ COMMANDS: dict[str, Command] = {
             "How much KV cache (and recurrent state) a model takes, exactly as the engine holds it.",
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
-            (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, *COMMON),
+            (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
             _SIZE,
         ),
         Command(
@@ -185,7 +186,7 @@ COMMANDS: dict[str, Command] = {
             "Why: every term that a layer stores, its factors, and the config keys that they came from.",
             "kvplan.cli.explain:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*OPTIONS, *PLAN_CHOICE, *COMMON),
+            (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
             _EXPLAIN,
         ),
         Command(
@@ -193,7 +194,7 @@ COMMANDS: dict[str, Command] = {
             "What the rules predict beside what a running engine, or its log, says.",
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [-]", most=3, complete="models"),
-            (*OBSERVED, *PLAN_CHOICE, *COMMON),
+            (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
             _COMPARE,
         ),
         Command(
@@ -201,7 +202,7 @@ COMMANDS: dict[str, Command] = {
             "Which GPUs, how many, and with which flags: every candidate judged by the engine's own rules.",
             "kvplan.cli.plan:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
-            (*PLANNED, *SHARED, *PLAN_CHOICE, *COMMON),
+            (*PLANNED, *SHARED, *PLAN_CHOICE, VERBOSE, *COMMON),
             EPILOG,
         ),
         Command(

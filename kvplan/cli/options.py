@@ -273,6 +273,10 @@ COMMON = (
     Option("debug", ("--debug",), "", switch, "Show the traceback of an error.", OUTPUT),
 )
 
+VERBOSE = Option(
+    "verbose", ("--verbose", "-v"), "", switch, "All that is known: every setting, figure and source.", OUTPUT
+)
+
 BY_NAME = {option.name: option for option in OPTIONS}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, whole_number, word
+from kvplan.cli.options import QUESTION, VERBOSE, Option, switch, whole_number, word
 from kvplan.units import parse_tokens
 
 _INPUTS = "What is stored"
@@ -23,7 +23,7 @@ MEASURED = (
            "Formats with one scale for a tensor take it from the numbers; without, it is 1.", _INPUTS),
     Option("seed", ("--seed",), "NUMBER", whole_number, "Of what is drawn; default 0.", _INPUTS),
     Option("device", ("--device",), "DEVICE", word, "cpu (default), cuda or cuda:1.", _INPUTS),
-    Option("verbose", ("--verbose", "-v"), "", switch, "Every layer.", OUTPUT),
+    VERBOSE,
 )  # fmt: skip
 EPILOG = """\
 \b

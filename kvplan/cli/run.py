@@ -11,9 +11,9 @@ from typing import Any
 from kvplan.cli.answer import Answer
 from kvplan.cli.progress import waiting
 from kvplan.cli.quick import parse
-from kvplan.cli.terminal import color_choice, render, silence, wants_color, write, write_error
+from kvplan.cli.terminal import color_choice, render, silence, wants_color, width_of, write, write_error
 from kvplan.errors import EXIT_BUG, EXIT_CANNOT_ANSWER, EXIT_OK, KvplanError
-from kvplan.report.layout import printable
+from kvplan.report.layout import in_columns, printable
 from kvplan.results import SCHEMA_VERSION
 
 INTERRUPTED = 130
@@ -23,7 +23,8 @@ _STYLE_OF = {"error": "31;1", "help": "36"}
 def run(arguments: list[str]) -> int:
     """The exit code of ``kvplan ARGUMENTS``; everything has been written."""
     try:
-        return _finish(_call(arguments), arguments)
+        with in_columns(width_of(sys.stdout)):
+            return _finish(_call(arguments), arguments)
     except KvplanError as error:
         return _report(error, arguments)
     except KeyboardInterrupt:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.engines.budget import BUDGETS
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import Compared, ask, compare, ladder, memory_of, suggested_fixes, verdict
-from kvplan.results import SCHEMA_VERSION
+from kvplan.results import SCHEMA_VERSION, SizeResult
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -34,27 +36,50 @@ def _one(asked: Question, given: Given, json: bool) -> Answer:
         code = EXIT_CANNOT_ANSWER
     if json:
         return Answer(data=result.model_dump(), code=code)
-    from kvplan.report.size import size_screen
-
     memory = memory_of(settings, result)
     ways = None
     if memory is not None and found is not None and not found.fits:
         ways = suggested_fixes(model, choice, settings, result)
     from kvplan.api.fits import fits_of
+    from kvplan.report.size import size_screen, whole_screen
 
-    fits = None if result.budget is None else fits_of(model, choice, settings, result)
-    rules = rules_file(choice)
-    screen = size_screen(
-        result,
-        found,
-        ways=ways,
-        typed=asked.names[0],
-        rules_file=rules,
-        memory=memory,
-        fits=fits,
-        plan=asked.plan,
-    )
-    return Answer(screen, code=code)
+    told: dict[str, Any] = {
+        "typed": asked.names[0],
+        "ways": ways,
+        "memory": memory,
+        "fits": None if result.budget is None else fits_of(model, choice, settings, result),
+        "plan": asked.plan,
+        "step": _step(asked, given, result),
+    }
+    if is_given(given, "verbose"):
+        return Answer(whole_screen(result, found, rules_file=rules_file(choice), **told), code=code)
+    return Answer(size_screen(result, found, **told), code=code)
+
+
+_CARRIED = {"engine": "-e", "tokens": "-t", "requests": "-n"}
+"""Options that the next question has too, as they were typed."""
+
+
+def _step(asked: Question, given: Given, result: SizeResult) -> str:
+    """The command that comes next: check a plan, plan for that GPU, or name a GPU; none where the refusal's
+    ways out come first."""
+    if result.refusal is not None and result.budget is None:
+        return ""
+    if asked.plan is not None:
+        overlay = () if asked.plan.environment is None else ("--env", asked.plan.environment)
+        return shlex.join(["kvplan", "check", asked.names[0], *overlay])
+    words = [asked.names[0]]
+    for name, flag in _CARRIED.items():
+        if (text := text_of(given, name)) is not None:
+            words += [flag, text]
+    settings, engine = asked.variants[0], asked.choices[0].engine.name
+    if settings.kv_cache_memory is not None or engine not in BUDGETS:
+        return ""
+    if settings.gpu is None:
+        return shlex.join(["kvplan", "size", *words, "--gpu", "h100"])
+    if settings.gpu.slug.startswith("unlisted-"):
+        return ""
+    return shlex.join(["kvplan", "plan", *words, "--gpu", settings.gpu.slug])
 
 
 def _several(asked: Question, json: bool, asks: bool) -> Answer:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from kvplan.errors import KvplanError
-from kvplan.report.layout import Screen, plain, printable, to_ascii
+from kvplan.report.layout import WIDTH, Screen, plain, printable, to_ascii
 
 COLOR_WORDS = ("auto", "always", "never")
-_STYLES: dict[str, dict[str, Any]] = {
-    "bold": {"bold": True},
-    "dim": {"dim": True},
-    "good": {"fg": "green", "bold": True},
-    "bad": {"fg": "red", "bold": True},
-    "warn": {"fg": "yellow"},
-}
+_STYLES = {"bold": "bold", "dim": "dim", "good": "bold green", "bad": "bold red", "warn": "yellow"}
 
 
 def wants_color(choice: str, stream: TextIO | None, environment: Mapping[str, str] | None = None) -> bool:
@@ -33,19 +27,29 @@ def wants_color(choice: str, stream: TextIO | None, environment: Mapping[str, st
     return stream is not None and not stream.closed and stream.isatty() and environment.get("TERM") != "dumb"
 
 
+def width_of(stream: TextIO | None, environment: Mapping[str, str] | None = None) -> int:
+    """Columns of a terminal; what COLUMNS says counts first, and a pipe is as wide as most terminals."""
+    asked = (os.environ if environment is None else environment).get("COLUMNS", "")
+    if asked.isascii() and asked.isdigit() and int(asked[:6]) > 0:
+        return int(asked[:6])
+    if stream is not None and not stream.closed and stream.isatty():
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(stream.fileno()).columns or WIDTH
+    return WIDTH
+
+
 def render(screen: Screen, *, color: bool) -> str:
-    """The screen as text; with colour the same text with escapes around the styled pieces."""
+    """The screen as text; with colour the same text with rich's escapes around the styled pieces."""
     if not color:
         return plain(screen)
-    import typer
+    from rich.style import Style
 
+    styles = {name: Style.parse(words) for name, words in _STYLES.items()}
     rows = []
     for row in screen:
         pieces = [piece._replace(text=printable(piece.text)) for piece in row]
         text = "".join(
-            typer.style(piece.text, **_STYLES[piece.style])
-            if piece.style and piece.text.strip()
-            else piece.text
+            styles[piece.style].render(piece.text) if piece.style and piece.text.strip() else piece.text
             for piece in pieces
         )
         rows.append(text.rstrip() + "\n")

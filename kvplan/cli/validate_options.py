@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kvplan.cli.options import OPTIONS, OUTPUT, PLAN_CHOICE, Option, one_of, switch, whole_number, word
+from kvplan.cli.options import (
+    OPTIONS,
+    OUTPUT,
+    PLAN_CHOICE,
+    VERBOSE,
+    Option,
+    one_of,
+    switch,
+    whole_number,
+    word,
+)
 from kvplan.errors import KvplanError
 from kvplan.units import parse_bytes
 
@@ -71,7 +81,7 @@ VALIDATED = (
     Option("time_limit", ("--time-limit",), "SECONDS", seconds,
            "Stop after so long: 90, 90s, 5m.", _RUN),
     Option("dry_run", ("--dry-run",), "", switch, "Say what would be allocated; torch is not needed.", _RUN),
-    Option("verbose", ("--verbose", "-v"), "", switch, "Every figure and note on the screen.", OUTPUT),
+    VERBOSE,
     *PLAN_CHOICE,
     Option("output", ("--output", "-o"), "FILE", word,
            "Where the receipt goes. Default: evidence/ beside the plan.", OUTPUT),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kvplan.api.fits import Fits
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, table, wrapped
 from kvplan.report.words import count, gpus_in_replica
-from kvplan.results import Budget, SizeResult
+from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.units import gib
 
 _BAR = 16
@@ -13,6 +13,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _POOL = "KV cache"
 _SHARES = {"gpu_memory_utilization": "util", "free_gpu_memory_fraction": "fraction"}
 """Settings whose rest stays unused."""
+_NAMED, _LEAST_SHARE = 2, 100
+"""Of a short list: so many lines by name, each at least a hundredth of the memory."""
+_WIDE = 100
 
 
 def bar(amount: int, whole: int, width: int = _BAR) -> str:
@@ -63,7 +66,7 @@ def _plain(amount: int) -> str:
 
 def fits_lines(result: SizeResult, fits: Fits) -> Screen:
     """Requests at several lengths, with the likely pool and with the safe one."""
-    longest = _longest_words(fits)
+    longest = longest_words(fits)
     if not fits.rungs:
         return longest
     rows: list[list[Piece]] = [
@@ -74,7 +77,64 @@ def fits_lines(result: SizeResult, fits: Fits) -> Screen:
     return [*screen, BLANK, *longest] if longest else screen
 
 
-def _longest_words(fits: Fits) -> Screen:
+def fit_table(fits: Fits, asked: int, most: int) -> Screen:
+    """Requests at once, likely and safe, at the asked length and at most so many in all: the longest next."""
+    first = [rung for rung in fits.rungs if rung.tokens == asked]
+    others = [rung for rung in reversed(fits.rungs) if rung.tokens != asked]
+    shown = sorted([*first, *others[: most - len(first)]])
+    rows: list[list[Piece]] = [[Span("requests at once", "bold"), Span("likely", "dim"), Span("safe", "dim")]]
+    for rung in shown:
+        numbers = [Span(f"{number:,}", "" if number else "bad") for number in (rung.likely, rung.safe)]
+        rows.append([f"of {count(rung.tokens, 'token')}", *numbers])
+    return table(rows, "lrr")
+
+
+def limits(fits: Fits) -> Screen:
+    """The longest max_model_len that starts, where it is not the model's own in any case."""
+    if fits.is_own and fits.safe_max_model_len == fits.max_model_len:
+        return []
+    return longest_words(fits)
+
+
+def short_memory(result: SizeResult, budget: Budget) -> Screen:
+    """The largest uses of the memory, all others in one line, the cache and what stays unused."""
+    whole, several = budget.total_bytes, gpus_in_replica(result) > 1
+    named = sorted(budget.lines, key=lambda one: -one.bytes)[:_NAMED]
+    named = [one for one in budget.lines if one in named and one.bytes * _LEAST_SHARE >= whole]
+    others = [one for one in budget.lines if one not in named]
+    rows = [_short_row(one.name, whole, one.bytes, one.low_bytes, one.high_bytes) for one in named]
+    if others:
+        rows.append(_short_row(_others(others), whole, *_sums(others)))
+    pool = (budget.kv_pool_bytes, budget.kv_pool_low_bytes, budget.kv_pool_high_bytes)
+    rows.append(_short_row(_POOL, whole, *pool, style="bold"))
+    for name, word in _SHARES.items():
+        if name in result.settings:
+            text = f"not used ({word} {result.settings[name]})"
+            rows.append(_short_row(text, whole, budget.unused_bytes, 0, 0))
+    title = f"memory of {'each' if several else 'one'} {budget.gpu}: {gib(whole)}"
+    return [line(Span(title, "bold"), indent=1), *table(rows, "llrrr", gap="  ")]
+
+
+def _others(others: list[BudgetLine]) -> str:
+    return others[0].name if len(others) == 1 else "all else"
+
+
+def _sums(lines: list[BudgetLine]) -> tuple[int, int, int]:
+    return (
+        sum(one.bytes for one in lines),
+        sum(one.low_bytes for one in lines),
+        sum(one.high_bytes for one in lines),
+    )
+
+
+def _short_row(name: str, whole: int, amount: int, low: int, high: int, style: str = "") -> list[Piece]:
+    span = "" if low == high or not high else f"{_plain(low)} … {_plain(high)}"
+    percent = (amount * 200 + whole) // (2 * whole)
+    shown = bar(amount, whole, _BAR if columns() < _WIDE else 2 * _BAR)
+    return [Span(name, style), Span(shown, style), gib(amount), f"{percent} %", Span(span, "dim")]
+
+
+def longest_words(fits: Fits) -> Screen:
     if not fits.max_model_len:
         return []
     text = f"max_model_len up to {fits.max_model_len:,} starts"

@@ -11,8 +11,8 @@ from kvplan.files.cards.card import Weights
 from kvplan.files.cards.index import CardSummary
 from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.model import Model
-from kvplan.report.layout import BLANK, WIDTH, Piece, Screen, Span, line, shorten, table, wrapped
-from kvplan.report.size import warning_lines
+from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, shorten, table, wrapped
+from kvplan.report.notes import warning_lines
 from kvplan.report.words import count, of_bytes, size_words
 from kvplan.units import GB
 
@@ -42,7 +42,7 @@ def models_screen(cards: Sequence[CardSummary], total: int) -> Screen:
         for card in cards
     ]
     left = table(facts, "lrr", gap="  ")
-    room = WIDTH - 2 - max(len("".join(piece.text for piece in row)) for row in left)
+    room = columns() - 2 - max(len("".join(piece.text for piece in row)) for row in left)
     right = [Span("families", "dim"), *(Span(shorten(_families(card.families), room)) for card in cards)]
     rows = [(*row, Span("  "), families) for row, families in zip(left, right)] if cards else []
     names = sum(1 + len(card.variants) for card in cards)

@@ -8,17 +8,17 @@ from kvplan.questions import MAX_REQUESTS, Compared, Ladder
 from kvplan.report.layout import (
     BLANK,
     GAP,
-    WIDTH,
     Piece,
     Screen,
     Span,
+    columns,
     line,
     shorten,
     table,
     table_width,
     wrapped,
 )
-from kvplan.report.size import help_lines, source_lines, warning_lines
+from kvplan.report.notes import help_lines, source_lines, warning_lines
 from kvplan.report.words import (
     Unit,
     count,
@@ -44,7 +44,7 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
     figures = _figures(rows, results)
     grouped = len(names) > 1 and names[0][0] == "model"
     shown = names[1:] if grouped else names
-    width = 0 if grouped else WIDTH - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
+    width = 0 if grouped else columns() - table_width(table(figures, "r" * len(figures[0]))) - len(GAP)
     cells: list[list[Piece]] = [[*(Span(title, "dim") for title, _ in shown), *figures[0]]]
     for key, numbers in zip(keys, figures[1:]):
         cells.append([*key[1:], *numbers] if grouped else [shorten(key[0], width), *key[1:], *numbers])
@@ -259,13 +259,13 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
 
 def _in_blocks(cells: list[list[Piece]]) -> Screen:
     """The table, cut into several below each other where it is wider than a screen."""
-    columns = len(cells[0]) - 1
-    for per_block in range(columns, 0, -1):
+    counts = len(cells[0]) - 1
+    for per_block in range(counts, 0, -1):
         blocks = [
             table([[row[0], *row[1 + at : 1 + at + per_block]] for row in cells], "r" * (per_block + 1))
-            for at in range(0, columns, per_block)
+            for at in range(0, counts, per_block)
         ]
-        if all(table_width(block) <= WIDTH for block in blocks):
+        if all(table_width(block) <= columns() for block in blocks):
             break
     return [row for at, block in enumerate(blocks) for row in ([BLANK, *block] if at else block)]
 

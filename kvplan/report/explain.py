@@ -11,7 +11,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.record import dumped
 from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.size import help_lines, source_lines, warning_lines
+from kvplan.report.notes import help_lines, source_lines, warning_lines
 from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
 from kvplan.results import LayerTerms, Pool, SizeResult
 from kvplan.terms import Grows, Part, Term

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, Union
 
 WIDTH = 80
+"""Columns of a screen where nobody says how many there are."""
+NARROWEST, WIDEST = 60, 120
 INDENT = "  "
 GAP = "   "
 
@@ -35,10 +39,29 @@ _ASCII = {
     "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "µ": "u",
     "▏": " ", "▎": " ", "▍": " ", "▌": "=", "▋": "=", "▊": "=", "▉": "=",
 }  # fmt: skip
+_CLAUSE = re.compile("[:;.] ")
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _ASCII_TABLE = str.maketrans(_ASCII)
+
+
+_columns: ContextVar[int] = ContextVar("columns", default=WIDTH)
+
+
+def columns() -> int:
+    """Columns that a screen may take."""
+    return _columns.get()
+
+
+@contextmanager
+def in_columns(number: int) -> Iterator[None]:
+    """Screens made inside are so wide: the terminal's width, from NARROWEST to WIDEST."""
+    before = _columns.set(max(NARROWEST, min(number, WIDEST)))
+    try:
+        yield
+    finally:
+        _columns.reset(before)
 
 
 def span(piece: Piece) -> Span:
@@ -71,11 +94,11 @@ def to_ascii(text: str) -> str:
 
 
 def wrapped(text: str, *, style: str = "", indent: int = 0, hang: int = 0, first: str = "") -> Screen:
-    """Lines of at most WIDTH - 1 columns; ``first`` before the first, ``hang`` blanks before the rest."""
+    """Lines that leave the last column free; ``first`` before the first, ``hang`` blanks before the rest."""
     lead = INDENT * indent
     rows = textwrap.wrap(
         text,
-        WIDTH - 1,
+        columns() - 1,
         initial_indent=lead + first,
         subsequent_indent=lead + " " * (hang or len(first)),
         break_long_words=False,
@@ -119,3 +142,45 @@ def shorten(text: str, width: int) -> str:
     kept = max(width - 3, 2)
     head = (kept + 1) // 2
     return f"{text[:head]}...{text[len(text) - (kept - head) :]}"
+
+
+class Section(NamedTuple):
+    """Lines that belong together. rank: of a screen that is too long the highest goes first; 0 always stays.
+    less: the same in fewer lines, which is tried before it goes. close: without a blank line above."""
+
+    rows: Screen
+    rank: int = 0
+    less: Screen | None = None
+    close: bool = False
+
+
+def joined(sections: Iterable[Section]) -> Screen:
+    """The sections with a blank line between each two; those without a line are left out."""
+    screen: Screen = []
+    for section in sections:
+        if section.rows:
+            screen += [BLANK, *section.rows] if screen and not section.close else section.rows
+    return screen
+
+
+def within(sections: Sequence[Section], most: int) -> Screen:
+    """The sections in at most so many lines: shorter forms first, then without those of the highest rank."""
+    kept = list(sections)
+    while len(screen := joined(kept)) > most:
+        places = [at for at, one in enumerate(kept) if one.rank and one.rows]
+        if not places:
+            break
+        place = max(places, key=lambda at: (kept[at].rank, at))
+        one = kept[place]
+        kept[place] = one._replace(rows=[] if one.less is None else one.less, less=None)
+    return screen
+
+
+def one_line(text: str, *, first: str = "", indent: int = 1, style: str = "") -> Line:
+    """A text on one line: its first clauses that fit, or its first words and three dots."""
+    lead = INDENT * indent + first
+    room = columns() - 1 - len(lead)
+    if len(text) > room:
+        ends = [at for at in (match.start() for match in _CLAUSE.finditer(text)) if room // 2 <= at <= room]
+        text = text[: ends[-1]] if ends else textwrap.shorten(text, room, placeholder=" …")
+    return (Span(lead, style), Span(text)) if style else (Span(lead + text),)

@@ -114,7 +114,17 @@ def test_nothing_typed_reaches_the_terminal_raw(run: Run, color: str) -> None:
     ):  # fmt: skip
         ran = run(*words, f"a{ESCAPES}b", *([f"--color={color}"] if words[0] not in ("no", "--no") else []))
         plain = ran.out + ran.err
-        for style in ("\x1b[31;1m", "\x1b[36m", "\x1b[0m", "\x1b[31m", "\x1b[1m", "\x1b[2m"):
+        for style in (
+            "\x1b[31;1m",
+            "\x1b[1;31m",
+            "\x1b[1;32m",
+            "\x1b[33m",
+            "\x1b[36m",
+            "\x1b[0m",
+            "\x1b[31m",
+            "\x1b[1m",
+            "\x1b[2m",
+        ):
             plain = plain.replace(style, "")
         assert free_of_control(plain), (words, ran)
         assert ran.code != 70

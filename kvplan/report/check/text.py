@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
-from kvplan.report.layout import BLANK, INDENT, WIDTH, Line, Screen, Span, line, plain, table, wrapped
+from kvplan.report.layout import BLANK, INDENT, Line, Screen, Span, columns, line, plain, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import human_bytes
 
 _STYLES = {Severity.ERROR: "bad", Severity.WARNING: "warn", Severity.NOTE: "dim"}
-_ROOM = WIDTH - 12
-"""Columns that a line of a file may take."""
+_ASIDE = 12
+"""Columns that a line of a file leaves free."""
 
 
 def render(report: CheckReport) -> str:
@@ -84,7 +84,7 @@ def _plan(one: CheckedPlan, shown: list[Finding]) -> Screen:
 
 def _error(error: KvplanError) -> Screen:
     return [
-        line(Span(text[: WIDTH * 3], "bad" if not at else "")) for at, text in enumerate(_indented(error))
+        line(Span(text[: columns() * 3], "bad" if not at else "")) for at, text in enumerate(_indented(error))
     ]
 
 
@@ -111,7 +111,8 @@ def _finding(finding: Finding) -> Screen:
     )
     if finding.severity is Severity.ERROR and finding.mark is not None:
         rows += [
-            line(INDENT, INDENT, text) for text in finding.mark.show(_ROOM).replace("\t", " ").split("\n")
+            line(INDENT, INDENT, text)
+            for text in finding.mark.show(columns() - _ASIDE).replace("\t", " ").split("\n")
         ]
     for text in finding.detail:
         rows += wrapped(text, style="dim", first=INDENT * 2)

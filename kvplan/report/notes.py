@@ -1,0 +1,58 @@
+"""Lines that many screens end with: ways to make it fit, warnings, sources."""
+
+from __future__ import annotations
+
+from kvplan.report.layout import Line, Screen, Span, one_line, wrapped
+from kvplan.report.words import engine_title, settings_words
+from kvplan.results import SizeResult
+
+
+def styled(row: Line, part: str, style: str) -> Line:
+    """The line with the first occurrence of ``part`` in the given style."""
+    text = "".join(piece.text for piece in row)
+    before, found, after = text.partition(part)
+    if not found:
+        return row
+    return tuple(Span(piece, kind) for piece, kind in ((before, ""), (found, style), (after, "")) if piece)
+
+
+def help_lines(helps: tuple[str, ...]) -> Screen:
+    """``help: …`` lines, wrapped."""
+    return [row for text in helps for row in wrapped(text, first="help: ")]
+
+
+def warning_lines(warnings: tuple[str, ...]) -> Screen:
+    screen: Screen = []
+    for text in warnings:
+        rows = wrapped(text, indent=1, first="warning: ")
+        screen += [styled(rows[0], "warning:", "warn"), *rows[1:]]
+    return screen
+
+
+def source_lines(result: SizeResult, rules_file: str) -> Screen:
+    """Which settings, which rules and which file the answer came from."""
+    return [
+        *wrapped(settings_words(result.settings), style="dim", indent=1, first="with:   "),
+        *wrapped(f"{engine_title(result.engine)} ({rules_file})", style="dim", indent=1, first="rules:  "),
+        *wrapped(result.model.source, style="dim", indent=1, first="model:  "),
+    ]
+
+
+def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
+    """A line each, as many as there is room for; how many more there are."""
+    texts = tuple(dict.fromkeys(warnings))
+    shown = texts if len(texts) <= most else texts[: max(most - 1, 0)]
+    screen: Screen = [one_line(text, first="warning: ", style="warn") for text in shown]
+    if len(texts) > len(shown):
+        screen.append(one_line(f"{len(texts) - len(shown)} more: -v", first="warning: ", style="warn"))
+    return screen
+
+
+def next_line(text: str) -> Screen:
+    """What to type next."""
+    return wrapped(text, indent=1, style="dim", first="next:   ")
+
+
+def more_line(text: str) -> Screen:
+    """What else there is."""
+    return wrapped(text, indent=1, style="dim", first="more:   ")

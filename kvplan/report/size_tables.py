@@ -1,0 +1,164 @@
+"""The tables of ``kvplan size``: a request's bytes, layers, devices, the pool and the engine's own words."""
+
+from __future__ import annotations
+
+from kvplan.engines.folders import title_of
+from kvplan.engines.traits import traits_of
+from kvplan.questions import MAX_REQUESTS, Verdict
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table
+from kvplan.report.words import (
+    Unit,
+    count,
+    gpus_in_replica,
+    gpus_of_request,
+    of_bytes,
+    request_ranks,
+    size_words,
+)
+from kvplan.results import Pool, Request, SizeResult
+from kvplan.units import gib
+
+_FAMILY_WIDTH = 36
+_POOL_OF = {False: "pool of one GPU", True: "pool in host memory"}
+
+
+def all_in_host(result: SizeResult) -> bool:
+    """Whether nothing of the cache lies on a GPU."""
+    return bool(result.settings.get("host_kv_bytes")) and not result.total.kv_bytes
+
+
+def figures(result: SizeResult) -> Screen:
+    """Per request, all requests, per token and what is fixed: on the fullest GPU, and over the replica."""
+    gpu, total, gpus = result.per_gpu, result.total, gpus_of_request(result)
+    unit = Unit((gpu.kv_bytes_per_request, gpu.kv_bytes))
+    all_unit = Unit((total.kv_bytes_per_request, total.kv_bytes))
+    several = gpus > 1
+    where = "fullest GPU" if several else "one GPU"
+    if request_ranks(result)[1].startswith("attention"):
+        where = f"one rank's {where.removeprefix('one ')}"
+    header: list[Piece] = [Span(f"KV cache, {where}", "bold"), Span(unit.name, "dim"), Span("bytes", "dim")]
+    if several:
+        header.append(Span(f"all {gpus} GPUs, {all_unit.name}", "dim"))
+    rows: list[list[Piece]] = [header]
+
+    def add(name: str, amount: int, whole: int | None = None) -> None:
+        row: list[Piece] = [name, unit.show(amount), f"{amount:,}"]
+        if several and whole is not None:
+            row.append(all_unit.show(whole))
+        rows.append(row)
+
+    add("one request", gpu.kv_bytes_per_request, total.kv_bytes_per_request)
+    if result.request.count > 1:
+        add(count(result.request.count, "request"), gpu.kv_bytes, total.kv_bytes)
+    if gpu.peak_bytes != gpu.kv_bytes:
+        add("at the peak, after prefill", gpu.peak_bytes)
+    rows.append(["each further token", "", of_bytes(gpu.bytes_per_token).removesuffix(" B")])
+    if gpu.fixed_bytes_per_request:
+        rows.append(
+            [
+                "fixed part of a request",
+                unit.show(gpu.fixed_bytes_per_request),
+                f"{gpu.fixed_bytes_per_request:,}",
+            ]
+        )
+    return table(rows, "lrrr")
+
+
+def layers(result: SizeResult) -> Screen:
+    """The data of each layer kind: what the terms say, before sharding and before any allocator."""
+    tokens, encoder = result.request.tokens, result.request.encoder_tokens
+    title = "layers" if gpus_in_replica(result) == 1 else "layers, before sharding"
+    rows: list[list[Piece]] = [[Span(title, "bold"), Span("bytes of one", "dim"), Span("of all", "dim")]]
+    width = max(len(f"{entry.count:,}") for entry in result.layers)
+    for entry in result.layers:
+        amount = sum(term.bytes_at(tokens, encoder) for term in entry.terms)
+        name = shorten(entry.layer.family, _FAMILY_WIDTH)
+        rows.append([f"{entry.count:>{width},} × {name}", f"{amount:,}", f"{amount * entry.count:,}"])
+    return table(rows, "lrr")
+
+
+def devices(result: SizeResult) -> Screen:
+    """What lies where: layers, weights and cache of each GPU and of the host."""
+    weights = any(one.weights_bytes is not None for one in result.devices)
+    heads = ["layers dealt over", "layers", *(["weights"] if weights else []), "cache"]
+    rows: list[list[Piece]] = [
+        [Span(head, "bold" if not place else "dim") for place, head in enumerate(heads)]
+    ]
+    for one in result.devices:
+        known = [] if not weights else ["" if one.weights_bytes is None else gib(one.weights_bytes)]
+        rows.append([one.name, f"{one.layers:,}", *known, gib(one.kv_bytes)])
+    return table(rows, "l" + "r" * (len(heads) - 1))
+
+
+def pool_lines(result: SizeResult, pool: Pool) -> Screen:
+    rows: list[list[Piece]] = [
+        [Span(_POOL_OF[all_in_host(result)], "bold"), size_words(pool.bytes), of_bytes(pool.bytes)],
+        ["blocks", f"{pool.num_blocks:,}", f"of {of_bytes(pool.bytes_per_block)}"],
+        *_requests(result.request, pool),
+    ]
+    screen = table(rows, "lrl")
+    if len(pool.groups) > 1 or (pool.groups and pool.groups[0].layers != sum(e.count for e in result.layers)):
+        rows = [
+            [
+                Span(word, "dim")
+                for word in ("group", "layers", "tokens/block", "bytes/page", "blocks at full length")
+            ]
+        ]
+        rows += [
+            [
+                group.kind,
+                f"{group.layers:,}",
+                f"{group.block_size:,}",
+                f"{group.page_bytes:,}",
+                f"{group.blocks_per_request:,}",
+            ]
+            for group in pool.groups
+        ]
+        screen += [BLANK, *table(rows, "lrrrr")]
+    if traits_of(result.engine.name).log_lines:
+        screen += [BLANK, *_log_lines(result, pool)]
+    return screen
+
+
+def _requests(request: Request, pool: Pool) -> list[list[Piece]]:
+    """What the pool holds: requests that run at once, and those that start-up reserves room for."""
+    if pool.running_blocks is None:
+        most, usable = pool.requests_that_fit, ""
+        if pool.max_requests != most:
+            usable = f", capped by max_num_seqs {pool.max_num_seqs:,}"
+        return [["requests that fit", f"{most:,}", f"of {count(request.tokens, 'token')}{usable}"]]
+    length = f"of {request.tokens - request.answer_tokens:,} + {request.answer_tokens:,} tokens"
+    capped = pool.max_running == pool.max_num_seqs
+    words = f", capped by max_num_seqs {pool.max_num_seqs:,}" if capped else " (prompt + answer)"
+    return [
+        ["requests at once", f"{pool.max_running:,}", length + words],
+        ["reserved at start-up", f"{pool.requests_that_fit:,}", "as the log counts them"],
+    ]
+
+
+def _log_lines(result: SizeResult, pool: Pool) -> Screen:
+    """The engine's own words, a line here for each figure, as its lines are wider than a screen."""
+    name = result.engine.name
+    figures = {
+        "memory": gib(pool.bytes),
+        "tokens": pool.kv_tokens,
+        "length": int(result.settings.get("max_model_len") or result.request.tokens),
+        "concurrency": pool.max_concurrency,
+    }
+    said = [text for text in traits_of(name).log_lines if result.budget is not None or "{memory}" not in text]
+    rows = [line(text.format_map(figures), indent=2) for text in said]
+    return [line(Span(f"{title_of(name)}'s log will say", "bold"), indent=1), *rows]
+
+
+def plain_memory(result: SizeResult, verdict: Verdict, memory: int) -> Screen:
+    if verdict.max_requests >= MAX_REQUESTS:
+        return []
+    rows: list[list[Piece]] = [
+        [Span("memory for the cache of one GPU", "bold"), size_words(memory), of_bytes(memory)],
+        [
+            "requests that fit",
+            f"{verdict.max_requests:,}",
+            f"of {count(result.request.tokens, 'token')}, no allocator",
+        ],
+    ]
+    return table(rows, "lrl")

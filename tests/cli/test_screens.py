@@ -1,0 +1,87 @@
+"""What every screen keeps to: so many lines, so many columns, both figures in front, nothing lost with -v."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kvplan.report.size import MOST_LINES
+from tests.cli.conftest import Ran, Run
+
+H100 = ("--gpu", "h100")
+SIZES = [
+    ("qwen3-32b",),
+    ("gemma-3-27b", *H100, "-t", "8k"),
+    ("qwen3-235b-a22b", "--gpu", "8xh100", "-t", "8k"),
+    ("qwen3-32b", *H100),
+    ("deepseek-v3", "--gpu", "h200x8", "--dp", "8", "--enable-expert-parallel", "-t", "8k"),
+    ("deepseek-v3", "-e", "sglang", "--gpu", "8xh200", "-n", "64", "-t", "8k"),
+    ("llama-3.3-70b", "-e", "llamacpp", "--gpu", "2xrtx-3090", "-q", "q4_k_m", "-t", "8k"),
+    ("llama-3.1-8b", *H100, "--enable-lora", "--max-loras", "4", "-t", "5k"),
+    ("nemotron-h-56b", "--gpu", "2xh200"),
+    ("deepseek-v4-flash", "--gpu", "4xh200", "-t", "128k"),
+    ("whisper-large-v3", *H100),
+    ("llama-3.1-8b", "--kv-cache-memory", "15GiB"),
+    ("qwen3-32b", *H100, "--tp", "3"),
+]
+IDS = [" ".join(words) for words in SIZES]
+
+
+def _shown(run: Run, words: tuple[str, ...], columns: int) -> Ran:
+    return run("size", *words, environment={"COLUMNS": str(columns)})
+
+
+@pytest.mark.parametrize("words", SIZES, ids=IDS)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_answer_is_on_one_screen(run: Run, words: tuple[str, ...], columns: int) -> None:
+    ran = _shown(run, words, columns)
+    rows = ran.out.splitlines()
+    assert ran.code in (0, 1), ran.err
+    assert len(rows) <= MOST_LINES
+    assert max(map(len, rows)) <= columns
+    warnings = [row for row in rows if row.startswith("  warning: ")]
+    assert len(warnings) == len(set(warnings))
+
+
+@pytest.mark.parametrize("words", SIZES, ids=IDS)
+def test_an_estimate_has_no_single_bytes(run: Run, words: tuple[str, ...]) -> None:
+    """Of a GPU's budget everything is an estimate: GiB with two decimals."""
+    shown = _shown(run, words, 80).out
+    memory = shown.partition("memory of ")[2].partition("\n\n")[0]
+    assert not re.search(r"\d,\d{3},\d{3}", memory)
+    assert " B" not in memory
+
+
+@pytest.mark.parametrize("words", SIZES, ids=IDS)
+def test_a_table_of_requests_has_both_figures_and_the_sentence_too(run: Run, words: tuple[str, ...]) -> None:
+    shown = _shown(run, words, 120).out
+    head = shown.partition("\n\n")[0].replace("\n", " ")
+    if "requests at once" in shown and not head.startswith("No:"):
+        assert "likely" in head
+        assert "safely" in head
+
+
+@pytest.mark.parametrize("words", SIZES, ids=IDS)
+def test_all_is_there_with_v(run: Run, words: tuple[str, ...]) -> None:
+    short, whole = _shown(run, words, 80), run("size", *words, "-v")
+    assert whole.code == short.code
+    assert whole.out.partition("\n")[0] == short.out.partition("\n")[0]
+    assert "  with:   " in whole.out
+    assert "  rules:  " in whole.out
+    for figure in re.findall(r"(\d+\.\d\d) GiB", short.out.partition("all else")[0]):
+        assert figure in whole.out, figure
+
+
+def test_a_narrow_terminal_wraps_the_words(run: Run) -> None:
+    rows = _shown(run, ("gemma-3-27b",), 40).out.splitlines()
+    prose = [row for row in rows if not re.search(r"\d{3}$", row)]
+    assert max(map(len, prose)) <= 60
+
+
+def test_a_wide_terminal_is_used_up_to_120_columns(run: Run) -> None:
+    words = ("deepseek-v3", "--gpu", "h200x8", "--dp", "8", "--enable-expert-parallel", "-t", "8k")
+    narrow, wide, widest = (_shown(run, words, columns).out for columns in (80, 120, 300))
+    assert len(wide.splitlines()[0]) > 80
+    assert wide == widest
+    assert len(wide.splitlines()) <= len(narrow.splitlines())
