@@ -41,7 +41,7 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
     def run(replicas: int) -> Outcome:
         dealt = on_replicas(served, load, replicas, plan.fleet.router)
         return dealt.run(
-            served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns
+            served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend(case[1])
         )
 
     found = list(missed(plan, run(plan.replicas)))

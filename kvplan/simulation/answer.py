@@ -93,7 +93,9 @@ def _rate(run: Outcome, load: Load) -> float:
 def _run(
     dealt: Dealt | Disaggregated | ClosedDealt, served: Served, case: tuple[str, str], target: Target
 ) -> Outcome:
-    return dealt.run(served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend_ns)
+    return dealt.run(
+        served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend(case[1])
+    )
 
 
 def _notes(run: Outcome, length: int) -> Iterator[str]:
@@ -128,7 +130,7 @@ def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Hel
     if not engine.caching and not states and load.has_identities:
         cached = replace(engine, caching=True)
         dealt = Dealt(load, count, result.router)
-        run = dealt.run(cached, served.speeds.clock(LIKELY), target, served.speeds.frontend_ns)
+        run = dealt.run(cached, served.speeds.clock(LIKELY), target, served.speeds.frontend(LIKELY))
         yield of("enable-prefix-caching", run)
 
 

@@ -17,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import Measured, read_benchmark
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import Load, estimate
-from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds
+from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
 
 DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25
 _OTHER = 8
@@ -42,14 +42,10 @@ def calibrated(path: Path, served: Served) -> Speeds:
     first = median(known)
     fast, slow = interval(decode, DECODE_LEAST)
     early, late = interval(known, PROMPT_LEAST)
-    return Speeds(
-        (
-            (LIKELY, SpeedClock(clock.profile, middle, first)),
-            (FAST, SpeedClock(clock.profile, fast, early)),
-            (SLOW, SpeedClock(clock.profile, slow, late)),
-        ),
+    return scaled(
+        clock.profile,
+        {LIKELY: (middle, first), FAST: (fast, early), SLOW: (slow, late)},
         f"calibrated by {path.name} ({writer}): answers × {middle:.2f}, prompts × {first:.2f}",
-        served.speeds.frontend_ns,
     )
 
 

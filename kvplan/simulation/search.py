@@ -61,12 +61,13 @@ class _Tried:
     ) -> None:
         self.served, self.sample, self.target, self.router = served, sample, target, router
         self.engine, self.clock = served.engine(pool), served.speeds.clock(speed)
+        self.frontend = served.speeds.frontend(speed)
         self.short_at: float | None = None
 
     def holds(self, rate: float) -> bool:
         asked = self.sample.at_rate(rate)
         dealt = on_replicas(self.served, asked, 1, self.router, alone=True)
-        run = dealt.run(self.engine, self.clock, self.target, self.served.speeds.frontend_ns)
+        run = dealt.run(self.engine, self.clock, self.target, self.frontend)
         keeps = run.keeps(self.target)
         if keeps and asked.seconds * SECOND < LASTING * percentile(run.latency, 0.5):
             self.short_at = rate if self.short_at is None else min(rate, self.short_at)
@@ -80,7 +81,7 @@ def alone(served: Served, load: Load, target: Target) -> float:
     engine, clock = served.engine(LIKELY), served.speeds.clock(LIKELY)
     return (
         on_replicas(served, sample, 1, ROUND_ROBIN, alone=True)
-        .run(engine, clock, target, served.speeds.frontend_ns)
+        .run(engine, clock, target, served.speeds.frontend(LIKELY))
         .goodput
     )
 
@@ -124,10 +125,11 @@ def replicas_needed(served: Served, load: Load, target: Target, router: str, rat
         if not rate:
             return None
         engine, clock = served.engine(pool), served.speeds.clock(speed)
+        frontend = served.speeds.frontend(speed)
 
         def keeps(replicas: int) -> bool:
             dealt = on_replicas(served, load, replicas, router)
-            return dealt.run(engine, clock, target, served.speeds.frontend_ns).keeps(target)
+            return dealt.run(engine, clock, target, frontend).keeps(target)
 
         first = number = min(MOST_REPLICAS, max(1, ceil(load.rate / rate)))
         if keeps(number):

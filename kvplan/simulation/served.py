@@ -6,6 +6,7 @@ one count of blocks; one of them is vLLM's null block and not used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kvplan.engines.base import Choice, parse_version
@@ -18,6 +19,7 @@ from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import spread
+from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
@@ -36,15 +38,19 @@ SPEEDS = (FAST, LIKELY, SLOW)
 
 @record(eq=False)
 class Speeds:
-    """A step time and the ends of its interval. source: where it comes from; frontend_ns: what the server
-    adds to each request before its first token."""
+    """A step time and the ends of its interval. source: where it comes from; frontends: what the server adds
+    to each request before its first token, in ns. The estimate's interval is one of whole times to first
+    token, so that part has it too."""
 
     clocks: tuple[tuple[str, Clock], ...]
     source: str
-    frontend_ns: int = 0
+    frontends: tuple[tuple[str, int], ...] = ()
 
     def clock(self, name: str) -> Clock:
         return dict(self.clocks).get(name, self.clocks[0][1])
+
+    def frontend(self, name: str) -> int:
+        return dict(self.frontends).get(name, 0)
 
 
 @record(eq=False)
@@ -202,12 +208,16 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Schedulin
         model, settings.gpu, inventory, per_token, deployment_of(sized, choice.engine.name), table
     )
     decode, prompt = spread(profile, "decode"), spread(profile, "prefill")
+    shares = {LIKELY: (1.0, 1.0), FAST: (decode.low, prompt.low), SLOW: (decode.high, prompt.high)}
+    return scaled(profile, shares, ESTIMATE)
+
+
+def scaled(profile: SpeedProfile, shares: Mapping[str, tuple[float, float]], source: str) -> Speeds:
+    """A profile's step times. shares: by name what steps of answers alone, and what steps with prompts and
+    the server's own time before them, are multiplied with."""
+    own = profile.frontend_seconds * SECOND
     return Speeds(
-        (
-            (LIKELY, SpeedClock(profile)),
-            (FAST, SpeedClock(profile, decode.low, prompt.low)),
-            (SLOW, SpeedClock(profile, decode.high, prompt.high)),
-        ),
-        ESTIMATE,
-        round(profile.frontend_seconds * SECOND),
+        tuple((name, SpeedClock(profile, *both)) for name, both in shares.items()),
+        source,
+        tuple((name, round(own * prompt)) for name, (_, prompt) in shares.items()),
     )
