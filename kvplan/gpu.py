@@ -12,10 +12,11 @@ UNVERIFIED = "unverified"
 class Gpu:
     """One device as the engine sees it.
 
-    Memory has three figures, which differ by up to several GiB. Only the first is the base of an engine's
+    Memory has several figures, which differ by up to several GiB. Only the first is the base of an engine's
     memory budget:
 
     - `memory_total_bytes`: what the CUDA (or HIP) runtime reports as total; None where nobody published it;
+    - `memory_totals_seen`: what the runtime reports of the same device under other drivers;
     - `memory_nvml_bytes`: what nvidia-smi (or the vendor's tool) shows; None where not published;
     - `memory_marketing`: what the seller says, for example ``80 GB``; never used in arithmetic.
 
@@ -53,6 +54,7 @@ class Gpu:
     nvml_names: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
     note: str | None = None
+    memory_totals_seen: tuple[int, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)
     notes: Mapping[str, str] = field(default_factory=dict, hash=False)
 

@@ -337,7 +337,14 @@ def test_the_function_is_the_package_s() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "gpu"),
-    [("79.19", "h100"), ("79.25", "a100"), ("121.69", "gb10"), ("50.00", "h100-sxm-80gb (assumed)")],
+    [
+        ("79.19", "h100"),
+        ("79.25", "a100"),
+        ("79.15", "a100"),
+        ("121.69", "gb10"),
+        ("119.63", "gb10"),
+        ("50.00", "h100-sxm-80gb (assumed)"),
+    ],
 )
 def test_the_gpu_is_known_by_its_memory(memory: str, gpu: str) -> None:
     observation = Observation(

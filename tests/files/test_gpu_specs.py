@@ -195,6 +195,17 @@ def test_an_index_with_two_owners_of_a_key_is_refused(tmp_path: Path) -> None:
         build_index(tmp_path)
 
 
+def test_totals_under_other_drivers_are_of_the_same_device() -> None:
+    """Within a fiftieth of the listed one, another one, and once each."""
+    several = [gpu for gpu in list_gpus() if gpu.memory_totals_seen]
+    assert {"a100-sxm-80gb", "gb10-128gb"} <= {gpu.slug for gpu in several}
+    for gpu in several:
+        assert gpu.memory_total_bytes is not None
+        seen = [gpu.memory_total_bytes, *gpu.memory_totals_seen]
+        assert len(set(seen)) == len(seen)
+        assert max(seen) - min(seen) <= gpu.memory_total_bytes // 50
+
+
 def test_the_schema_is_json_and_closed() -> None:
     schema = gpu_spec_schema()
     assert json.loads(json.dumps(schema)) == schema

@@ -72,6 +72,9 @@ class GpuSpecFile(_Strict):
     mig: MigSlice | None = None
     memory_marketing: Figure[Text]
     memory_total_bytes: Figure[PositiveInt] = Field(description="as the CUDA or HIP runtime reports it")
+    memory_totals_seen: list[Figure[PositiveInt]] = Field(
+        default=[], description="totals in bytes that the runtime reports under other drivers"
+    )
     memory_nvml_bytes: Figure[PositiveInt] = Field(description="as nvidia-smi or the vendor's tool shows it")
     bandwidth_bytes_per_second: Figure[PositiveInt]
     compute_capability: Figure[Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")]] | None = None

@@ -141,16 +141,21 @@ def told_total(observation: Observation) -> tuple[int, int, str] | None:
 
 def _lies(gpu: Gpu, low: int, high: int) -> bool:
     """True where the GPU's memory lies between them; nvidia-smi shows up to 1.5 % more than the runtime."""
-    total, shown = gpu.memory_total_bytes, gpu.memory_nvml_bytes
-    if total is not None:
-        return low - MEMORY_SPREAD <= total <= high + MEMORY_SPREAD
+    shown = gpu.memory_nvml_bytes
+    if gpu.memory_total_bytes is not None:
+        return any(low - MEMORY_SPREAD <= total <= high + MEMORY_SPREAD for total in _totals(gpu))
     return shown is not None and low <= shown and shown - shown * 15 // 1000 <= high
 
 
 def _has(gpu: Gpu, printed: Count) -> bool:
     """True where the GPU has the printed total, as far as drivers differ."""
+    return gpu.memory_total_bytes is not None and _lies(gpu, printed.low, printed.high)
+
+
+def _totals(gpu: Gpu) -> tuple[int, ...]:
+    """What the runtime reports, under one driver or another."""
     total = gpu.memory_total_bytes
-    return total is not None and printed.low - MEMORY_SPREAD <= total <= printed.high + MEMORY_SPREAD
+    return (*((total,) if total is not None else ()), *gpu.memory_totals_seen)
 
 
 def _named(observation: Observation) -> Gpu | None:
