@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,11 @@ def run(words: list[str], given: Given) -> Answer:
     gpu = _value(given, "cuda_device", device_number)
     if gpu is not None and not on_gpu:
         raise KvplanError("bad-usage", "--gpu and --device cpu cannot both hold")
+    if text_of(given, "with_engine") is not None:
+        from kvplan.cli import validate_engine
+
+        limit = _value(given, "time_limit", seconds)
+        return _with_engine(validate_engine.run, words, given, gpu, limit)
     asked = Asked(words, given)
     options = Options(
         "cuda" if on_gpu else "cpu",
@@ -48,6 +54,19 @@ def run(words: list[str], given: Given) -> Answer:
         return _dry(asked, on_gpu, given)
     gc.enable()  # main turned it off for short commands; tensors must go when they are dropped
     return _validate(asked, options, given)
+
+
+def _with_engine(
+    run_it: Callable[..., Answer], words: list[str], given: Given, gpu: int | None, limit: float | None
+) -> Answer:
+    """The installed engine's run, with its stages shown while it is watched."""
+    progress = _progress(given)
+    try:
+        told = None if progress is None else lambda stage: progress(stage, 0, 0)
+        return run_it(words, given, gpu=gpu, limit=limit, on_stage=told)
+    finally:
+        if progress is not None:
+            progress.stop()
 
 
 def _validate(asked: Asked, options: Options, given: Given) -> Answer:
@@ -82,9 +101,9 @@ def _validate(asked: Asked, options: Options, given: Given) -> Answer:
             if progress is not None:
                 progress.stop()
         if not world.leads:
-            return Answer(text="", code=_code(_receipt(outcome), outcome))
+            return Answer(text="", code=code_of(_receipt(outcome), outcome))
         receipt = kept.write(outcome)
-        return _answer(asked, outcome, receipt, kept.path, _code(receipt, outcome), given)
+        return _answer(asked, outcome, receipt, kept.path, code_of(receipt, outcome), given)
 
 
 class _Kept:
@@ -112,7 +131,21 @@ def _receipt(outcome: Outcome) -> Receipt:
     return receipt_of(outcome, created=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def _code(receipt: Receipt, outcome: Outcome) -> int:
+def findings_data(outcome: Outcome) -> list[dict[str, Any]]:
+    """The findings as JSON has them."""
+    return [
+        {
+            "code": one.code,
+            "severity": one.severity.value,
+            "message": one.message,
+            "detail": list(one.detail),
+        }
+        for one in outcome.findings
+    ]
+
+
+def code_of(receipt: Receipt, outcome: Outcome) -> int:
+    """Exit 0 confirmed, 1 refuted, 3 nothing proved."""
     if receipt.verdict == STOPPED:
         return EXIT_CANNOT_RUN
     if receipt.verdict not in HOLDS:
@@ -131,15 +164,7 @@ def _answer(
             "kind": receipt.kind,
             "confirmed_by": list(receipt.confirmed_by),
             "stopped_by": outcome.stopped_by,
-            "findings": [
-                {
-                    "code": one.code,
-                    "severity": one.severity.value,
-                    "message": one.message,
-                    "detail": list(one.detail),
-                }
-                for one in outcome.findings
-            ],
+            "findings": findings_data(outcome),
             "path": None if path is None else str(path),
             "receipt": receipt.model_dump(),
         }

@@ -24,6 +24,7 @@ Examples:
   kvplan validate qwen3-8b --kv-cache-memory 40GiB --output receipt.json
   kvplan validate qwen3-8b --device cpu     a rehearsal in host memory
   kvplan validate plan.yaml --dry-run       what would be allocated
+  kvplan validate plan.yaml --with vllm     the installed engine measures it
   torchrun --nproc-per-node 4 -m kvplan.validate plan.yaml
 
 \b
@@ -76,6 +77,12 @@ VALIDATED = (
            "cpu: a rehearsal in host memory, which proves no capacity.", _RUN),
     Option("find_limit", ("--find-limit",), "", switch,
            "Grow the pool until memory runs out, and say by how much the plan's is below.", _RUN),
+    Option("with_engine", ("--with",), "ENGINE", word,
+           "Have the installed engine load the model with random weights, measure and admit.", _RUN),
+    Option("engine_python", ("--engine-python",), "FILE", word,
+           "The Python that has the engine. Default: this one.", _RUN),
+    Option("layers", ("--layers",), "NUMBER", whole_number,
+           "With --with: only so many layers, of a model that the GPU does not hold.", _RUN),
     Option("reserve", ("--reserve",), "SIZE", parse_bytes, "Memory to leave free. Default: 1GiB.", _RUN),
     Option("shared", ("--shared",), "", switch, "Also on a GPU where other processes run.", _RUN),
     Option("time_limit", ("--time-limit",), "SECONDS", seconds,

@@ -1,0 +1,170 @@
+"""``kvplan validate --with ENGINE``: the installed engine measures what the plan predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from kvplan.cli.answer import Answer
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.cli.validate_target import Asked
+from kvplan.engines.budget import choose
+from kvplan.engines.folders import title_of
+from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
+from kvplan.plans.receipt import Receipt
+from kvplan.results import SCHEMA_VERSION
+from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
+from kvplan.validate.installed.messages import Hello
+from kvplan.validate.installed.question import asked_settings, plan_of_worker
+from kvplan.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
+from kvplan.validate.probe import Hardware
+from kvplan.validate.receipts import default_path, receipt_of, write_receipt
+from kvplan.validate.target import Target
+
+_LOADED = {"load_format": "dummy", "skip_tokenizer_init": ""}
+
+
+def check_options(given: Given) -> str:
+    """The engine's name. Raises KvplanError(bad-usage) for one that nothing is known of."""
+    name = (text_of(given, "with_engine") or "").lower()
+    known = workers()
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise KvplanError(
+            "bad-usage",
+            f"--with {name}: kvplan drives no such engine",
+            help=f"did you mean {near}?" if near else "one of " + ", ".join(known),
+        )
+    for option in ("find_limit", "dry_run"):
+        if is_given(given, option):
+            raise KvplanError(
+                "bad-usage", f"--{option.replace('_', '-')} and --with cannot both hold",
+                help="without --with, kvplan allocates the predicted cache itself",
+            )  # fmt: skip
+    return name
+
+
+def run(
+    words: list[str],
+    given: Given,
+    *,
+    gpu: int | None,
+    limit: float | None,
+    on_stage: Callable[[str], None] | None = None,
+) -> Answer:
+    """Run the engine, write the receipt, say what was found. Exit 0 confirmed, 1 refuted, 3 not proved here."""
+    name = check_options(given)
+    device = "cpu" if text_of(given, "device") == "cpu" else "cuda"
+    layers = text_of(given, "layers")
+    options = EngineOptions(
+        name, text_of(given, "engine_python"), None if layers is None else int(layers), gpu, device
+    )
+    asked = asked_of(words, given, name, None)
+    with Guard(limit) as guard:
+        try:
+            found = run_engine(
+                lambda hello, hardware: _target(words, given, asked, name, hello, hardware),
+                lambda target, folder: words_of(target, folder, on_gpu=device != "cpu"),
+                options,
+                stop=guard.stop,
+                on_stage=on_stage,
+            )
+        except (KeyboardInterrupt, Terminated) as error:
+            ended = isinstance(error, Terminated)
+            raise KvplanError(
+                "terminated" if ended else "interrupted",
+                "stopped; the engine's processes were ended, no receipt was written",
+                exit_code=TERMINATED if ended else INTERRUPTED,
+            ) from error
+    return answer_of(found, asked, given)
+
+
+def asked_of(words: list[str], given: Given, name: str, version: str | None) -> Asked:
+    """The plan or model; a bare model is asked of the installed release.
+
+    Raises KvplanError(other-engine) for a plan of another engine.
+    """
+    own = given
+    if version is not None and not text_of(given, "engine"):
+        own = {**given, "engine": f"{name}@{version}"}
+    asked = Asked(words, own)
+    if asked.choice.engine.name != name and (asked.is_plan or text_of(given, "engine") or version):
+        raise KvplanError(
+            "other-engine",
+            f"{words[0]} is for {title_of(asked.choice.engine.name)}, not {title_of(name)}",
+            help=f"--with {asked.choice.engine.name}",
+        )
+    return asked
+
+
+def _target(
+    words: list[str], given: Given, asked: Asked, name: str, hello: Hello, hardware: Hardware
+) -> Target:
+    """Raises CannotRunHere(other-release) where the plan is for rules that the installed release has not."""
+    here = choose(f"{name}@{hello.version}")
+    if not asked.is_plan and not text_of(given, "engine"):
+        asked = asked_of(words, given, name, hello.version)
+    elif here.version != asked.choice.version:
+        raise CannotRunHere(
+            "other-release",
+            f"{asked.plan.name} is for {title_of(name)} {asked.choice.version}, {hello.version} is installed",
+            help=(f"a plan for the installed one: engine: {name}@{here.version}", "--engine-python PYTHON"),
+        )
+    return asked.target(hardware, on_gpu=hello.kind != "cpu")
+
+
+def words_of(target: Target, folder: Path, *, on_gpu: bool) -> list[str]:
+    """The plan's own arguments, with random weights of the model in a folder."""
+    from kvplan.report.emit.arguments import arguments_of
+    from kvplan.report.emit.place import table_of
+
+    plan = plan_of_worker(target.plan)
+    table, _ = table_of(plan)
+    made = arguments_of(plan, asked_settings(target, on_gpu=on_gpu), table, target.choice.version)
+    own = [word for key, value in _LOADED.items() for word in (f"--{key.replace('_', '-')}", value) if word]
+    return ["--model", str(folder), *own, *made.words]
+
+
+def receipt_made(found: EngineOutcome) -> Receipt:
+    """The receipt, created now."""
+    from dataclasses import replace
+
+    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return replace(receipt_of(found.outcome, created=created), engine_run=found.engine_run)
+
+
+def answer_of(found: EngineOutcome, asked: Asked, given: Given) -> Answer:
+    """Screen or JSON, and the exit code; the receipt is written first."""
+    from kvplan.cli.validate import code_of
+
+    receipt = receipt_made(found)
+    output = text_of(given, "output")
+    path = Path(output) if output else default_path(found.outcome.target, receipt)
+    if path is not None:
+        write_receipt(receipt, path)
+    code = code_of(receipt, found.outcome)
+    if is_given(given, "json"):
+        from kvplan.cli.validate import findings_data
+
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "verdict": receipt.verdict,
+            "kind": receipt.kind,
+            "confirmed_by": list(receipt.confirmed_by),
+            "stopped_by": found.outcome.stopped_by,
+            "findings": findings_data(found.outcome),
+            "path": None if path is None else str(path),
+            "receipt": receipt.model_dump(),
+        }
+        return Answer(data=data, code=code)
+    from kvplan.report.validate_engine import engine_screen
+
+    screen = engine_screen(
+        found.outcome,
+        receipt,
+        typed=asked.typed,
+        path=None if path is None else str(path),
+        whole=is_given(given, "verbose"),
+    )
+    return Answer(screen, code=code)

@@ -1,0 +1,122 @@
+"""The screen of ``kvplan validate --with``: what the installed engine measured beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.engines.folders import title_of
+from kvplan.plans.findings import Severity
+from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, REPORTED, STOPPED, Figure, Receipt
+from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
+from kvplan.report.words import command, count
+from kvplan.validate.session import Outcome
+
+MOST_ROWS = 9
+_ALIGN = "lrrrl"
+_UNITS = {"bytes": "B", "blocks": "", "requests": "", "count": "", "tokens": ""}
+
+
+def engine_screen(
+    outcome: Outcome, receipt: Receipt, *, typed: str, path: str | None, whole: bool = False
+) -> Screen:
+    """The verdict, what it stands on, what differs, and what to do with the receipt."""
+    style = "bad" if receipt.verdict not in HOLDS else "warn" if receipt.kind == REHEARSAL else "good"
+    screen: Screen = [*wrapped(_verdict(outcome, receipt), style=style), BLANK]
+    figures = sorted(outcome.figures, key=lambda one: (one.agrees, one.evidence == REPORTED))
+    screen += [*_table(figures if whole else figures[:MOST_ROWS]), BLANK] if figures else []
+    left = 0 if whole else max(0, len(figures) - MOST_ROWS)
+    if left:
+        screen.append(line(f"and {count(left, 'more figure')}: -v", indent=1))
+    screen += wrapped(_ran(receipt), style="dim", indent=1, hang=2)
+    screen += _findings(outcome, whole=whole)
+    return screen + _next(outcome, receipt, typed, path)
+
+
+def _verdict(outcome: Outcome, receipt: Receipt) -> str:
+    run = receipt.engine_run
+    who = f"{title_of(run['name'])} {run['version']}"
+    what = outcome.target.plan.name + ("" if run["layers"] is None else f" ({run['layers']} layers)")
+    where = "in host memory (a rehearsal)" if receipt.kind == REHEARSAL else f"on {outcome.hardware.name}"
+    if receipt.verdict == STOPPED:
+        return f"Stopped in the stage `{outcome.stopped_at}`: nothing is proved of {what}."
+    if outcome.refuted_by_memory:
+        return f"Refuted by {who} {where}: memory ran out in the stage `{outcome.stopped_at}` of {what}."
+    if receipt.verdict not in HOLDS:
+        wrong = sum(not figure.agrees for figure in outcome.figures)
+        reasons = [count(wrong, "figure differs", "figures differ")] if wrong else []
+        errors = sum(one.severity is Severity.ERROR for one in outcome.findings)
+        reasons += [count(errors, "finding")] if errors else []
+        return f"Refuted by {who} {where}: {' and '.join(reasons)} for {what}."
+    proof = "Confirmed" if receipt.verdict == CONFIRMED else "Nothing differs"
+    return f"{proof} by {who} {where}: {_held(outcome)} for {what}."
+
+
+def _held(outcome: Outcome) -> str:
+    """Blocks and requests, as far as they were reached."""
+    found = {figure.name: figure.measured for figure in outcome.figures}
+    words = [
+        count(value, word)
+        for name, word in (("engine_num_blocks", "block"), ("engine_requests", "request"))
+        if (value := found.get(name)) is not None
+    ]
+    tokens = outcome.target.result.request.tokens
+    return " and ".join(words) + (f" of {tokens:,} tokens" if len(words) == 2 else "") if words else "figures"
+
+
+def _table(figures: Sequence[Figure]) -> Screen:
+    heads = [Span(word, "dim") for word in ("", "predicted", "measured", "difference", "")]
+    return table([heads, *(_row(figure) for figure in figures)], _ALIGN, gap="  ")
+
+
+def _row(figure: Figure) -> list[Span]:
+    style = "" if figure.agrees else "bad"
+    title = figure.name.removeprefix("engine_").removesuffix("_bytes").replace("_", " ")
+    title += "" if figure.rank is None else f", rank {figure.rank}"
+    difference = ""
+    if figure.predicted is not None and figure.measured is not None:
+        off = figure.measured - figure.predicted
+        difference = f"{off:+,}" if off else "0"
+    tail = "" if figure.evidence != REPORTED else "reported"
+    return [
+        Span(title + ("" if figure.agrees else " !"), style),
+        Span("-" if figure.predicted is None else f"{figure.predicted:,}"),
+        Span("-" if figure.measured is None else f"{figure.measured:,}", style),
+        Span(difference, style),
+        Span(" ".join(word for word in (_UNITS.get(figure.unit, ""), tail) if word), "dim"),
+    ]
+
+
+def _ran(receipt: Receipt) -> str:
+    run = receipt.engine_run
+    return f"engine {run['version']}, torch {run['torch']}, Python {run['python']}, {run['device']}"
+
+
+def _findings(outcome: Outcome, *, whole: bool) -> Screen:
+    screen: Screen = []
+    ranked = sorted(outcome.findings, key=lambda one: one.severity is not Severity.ERROR)
+    for finding in ranked if whole else ranked[:2]:
+        style = {Severity.ERROR: "bad", Severity.WARNING: "warn"}.get(finding.severity, "dim")
+        screen += wrapped(f"{finding.severity.value}: {finding.message}", style=style, indent=1, hang=4)
+        for one in finding.detail if whole else finding.detail[:3]:
+            screen += wrapped(one, indent=2, hang=6)
+    for note in outcome.notes if whole else ():
+        screen += wrapped(note, style="dim", indent=1, hang=4)
+    return [BLANK, *screen, BLANK] if screen else [BLANK]
+
+
+def _next(outcome: Outcome, receipt: Receipt, typed: str, path: str | None) -> Screen:
+    screen: Screen = []
+    if receipt.kind == REHEARSAL:
+        screen += wrapped(
+            "A rehearsal proves the engine's layout and admission, never what a GPU holds."
+            + (" This plan asks for a proof on its GPU (exit 3)." if outcome.target.asks_proof else ""),
+            indent=1,
+            hang=2,
+        )
+    if path is not None:
+        screen.append(line(f"receipt: {path}", indent=1))
+        if outcome.target.asks_proof and receipt.kind != REHEARSAL:
+            screen.append(line(f"check it: {command('kvplan', 'check', typed)}", indent=1))
+    else:
+        screen.append(line("no receipt was written: --output FILE keeps one", indent=1))
+    return screen

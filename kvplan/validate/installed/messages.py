@@ -1,0 +1,151 @@
+"""What a child said, as values: read strictly, because a process of another project wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from kvplan.errors import CannotRunHere
+from kvplan.record import record
+
+MAX_LINE = 1 << 23
+"""Bytes of one line; a longer one is a broken child."""
+
+
+@record()
+class Hello:
+    """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU."""
+
+    version: str
+    torch: str | None
+    python: str
+    device: str
+    kind: str
+    nvml_total: int | None = None
+
+
+@record()
+class Group:
+    """Layers with one block table, as the engine has them."""
+
+    kind: str
+    layers: int
+    block_size: int
+    page_bytes: int
+
+
+@record()
+class Failure:
+    """What ended the engine. traceback: its last lines."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: tuple[str, ...] = ()
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether a device had no memory left: the error's own name or words."""
+        text = f"{self.type}: {self.message}".lower()
+        return "outofmemory" in text or "out of memory" in text or "alloc_failed" in text
+
+
+@record()
+class Measured:
+    """All that was measured. settings: as the engine resolved them; available: bytes for the cache on each
+    rank; workers: each rank's own figures (None: the platform has none); requests: what its block manager
+    admitted; served: of a server's run. What was not reached is None or empty."""
+
+    hello: Hello
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    available: tuple[int, ...] = ()
+    workers: tuple[Mapping[str, int | None], ...] = field(default=(), hash=False)
+    num_blocks: int | None = None
+    groups: tuple[Group, ...] = ()
+    requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    failure: Failure | None = None
+    stages: tuple[str, ...] = ()
+
+    @property
+    def stage(self) -> str:
+        """The last one that began."""
+        return self.stages[-1] if self.stages else "start"
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """One event; None for a line that is none (a library printed it)."""
+    if not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) and isinstance(data.get("event"), str) else None
+
+
+def hello_of(event: Mapping[str, Any]) -> Hello:
+    """Raises CannotRunHere(engine-failed) for a greeting that lacks something."""
+    with _Read("hello"):
+        return Hello(
+            str(event["version"]),
+            None if event.get("torch") is None else str(event["torch"]),
+            str(event["python"]),
+            str(event["device"]),
+            str(event["kind"]),
+            None if event.get("nvml_total") is None else int(event["nvml_total"]),
+        )
+
+
+def failure_of(event: Mapping[str, Any]) -> Failure:
+    with _Read("failed"):
+        lines = tuple(str(line) for line in event.get("traceback", ()))
+        return Failure(str(event["stage"]), str(event["type"]), str(event["message"]), lines)
+
+
+def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
+    """The events of one run in their order. Raises CannotRunHere(engine-failed) for one that is malformed."""
+    said = {str(event.get("of")): event.get("values") for event in events if event["event"] == "measured"}
+    failed = [event for event in events if event["event"] == "failed"]
+    with _Read("measured"):
+        cache: Mapping[str, Any] = said.get("cache") or {}
+        return Measured(
+            hello,
+            dict(said.get("settings") or {}),
+            tuple(int(one) for one in said.get("available") or ()),
+            tuple(_counts(one) for one in said.get("workers") or ()),
+            None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
+            tuple(_group(one) for one in cache.get("groups", ())),
+            dict(said.get("requests") or {}),
+            failure_of(failed[0]) if failed else None,
+            tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
+        )
+
+
+def _counts(values: Mapping[str, Any]) -> dict[str, int | None]:
+    return {str(name): None if value is None else int(value) for name, value in values.items()}
+
+
+def _group(values: Mapping[str, Any]) -> Group:
+    return Group(
+        str(values["kind"]), int(values["layers"]), int(values["block_size"]), int(values["page_bytes"])
+    )
+
+
+class _Read:
+    """Turns what a malformed message raises into one clear error."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
+        if isinstance(error, (KeyError, TypeError, ValueError, AttributeError)):
+            raise CannotRunHere(
+                "engine-failed",
+                f"the engine's process said something that cannot be read ({self.what}: {error})",
+                help="the engine's interpreter must run this kvplan's own file: --engine-python",
+            ) from error
