@@ -136,6 +136,12 @@ def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str
         ["weights_bytes"] if "weights_bytes_per_gpu" in known else []
     )
     wanted += [(name, rank) for name in of_ranks for rank in ranks]
+    if receipt.engine_run.get("layers") is not None:
+        yield _wrong(
+            "evidence-incomplete",
+            f"the engine built {receipt.engine_run['layers']} layers of the model, not all of them",
+            field,
+        )
     if receipt.engine_run:  # the engine measured: of the whole plan, and what it allocates is its own
         wanted = [("engine_requests", None), ("engine_pool_bytes", None)]
         wanted += [("engine_num_blocks", None)] if "num_blocks" in known else []

@@ -53,7 +53,7 @@ def run(
     limit: float | None,
     on_stage: Callable[[str], None] | None = None,
 ) -> Answer:
-    """Run the engine, write the receipt, say what was found. Exit 0 confirmed, 1 refuted, 3 not proved here."""
+    """Run the engine, write the receipt, say what was found. Exit 0 confirmed, 1 refuted, 3 not proved."""
     name = check_options(given)
     device = "cpu" if text_of(given, "device") == "cpu" else "cuda"
     layers = text_of(given, "layers")

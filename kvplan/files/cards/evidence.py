@@ -39,6 +39,7 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
     }
     if not settings.get("encoder_tokens"):
         settings.pop("encoder_tokens", None)
+    settings |= _of_the_engine(receipt)
     hardware = receipt.hardware
     source = ", ".join(
         str(word)
@@ -66,6 +67,20 @@ def evidence_of(receipt: Receipt) -> tuple[Expectation, ...]:
             help="kvplan validate PLAN --with ENGINE has its blocks and requests measured",
         )
     return tuple(found)
+
+
+def _of_the_engine(receipt: Receipt) -> dict[str, int]:
+    """The memory that an engine's blocks were counted in: its own, not the plan's estimate of it.
+
+    Raises KvplanError(no-proof) where it built a part of the model.
+    """
+    if receipt.engine_run.get("layers") is not None:
+        raise KvplanError(
+            "no-proof",
+            f"the engine built {receipt.engine_run['layers']} layers of the model, not all of them",
+        )
+    pool = next((one.measured for one in receipt.figures if one.name == "engine_pool_bytes"), None)
+    return {} if pool is None else {"kv_cache_memory": pool}
 
 
 def add_evidence(card_path: Path, receipt: Receipt, *, size: SizeOf) -> tuple[Expectation, ...]:

@@ -109,7 +109,16 @@ def _figure(
     high: int | None = None,
 ) -> Figure:
     return Figure(
-        f"engine_{name}", unit, predicted, measured, allowed, STAGE, rank, independent=True, low=low, high=high
+        f"engine_{name}",
+        unit,
+        predicted,
+        measured,
+        allowed,
+        STAGE,
+        rank,
+        independent=True,
+        low=low,
+        high=high,
     )
 
 
@@ -188,9 +197,7 @@ def _of_workers(own: Target, measured: Measured, *, on_gpu: bool) -> list[Figure
         if held is not None and weights.bytes:
             stated = own.settings.weights is not None
             allowed = None if stated else WEIGHTS_PPM
-            found.append(
-                _figure("weights_bytes", weights.bytes, held, BYTES, allowed=allowed, rank=number)
-            )
+            found.append(_figure("weights_bytes", weights.bytes, held, BYTES, allowed=allowed, rank=number))
     return found
 
 
@@ -212,9 +219,7 @@ def _lines(budget: Budget, measured: Measured) -> list[Figure]:
         if values.get(name) is None or not lines:
             continue
         sums = [sum(getattr(line, end) for line in lines) for end in ("bytes", "low_bytes", "high_bytes")]
-        found.append(
-            _figure(name, sums[0], values[name], BYTES, allowed=None, low=sums[1], high=sums[2])
-        )
+        found.append(_figure(name, sums[0], values[name], BYTES, allowed=None, low=sums[1], high=sums[2]))
     return found
 
 
@@ -257,11 +262,11 @@ def _findings(target: Target, own: Target, measured: Measured, figures: list[Fig
                 detail=tuple(differing(own, measured, figures)),
             )
         )
-    for figure in figures:
-        if figure.allowed_ppm is None and _outside(figure):
-            found.append(
-                Finding("estimate-off", Severity.WARNING, f"{_said(figure)}: outside its interval")
-            )
+    found += [
+        Finding("estimate-off", Severity.WARNING, f"{_said(figure)}: outside its interval")
+        for figure in figures
+        if figure.allowed_ppm is None and _outside(figure)
+    ]
     wanted = target.wanted
     if wanted is not None and measured.requests and int(measured.requests["admitted"]) < wanted:
         found.append(

@@ -1,4 +1,4 @@
-"""The process that runs an installed engine: started, listened to, limited in time, and ended with all it made."""
+"""The process that runs an installed engine: started, heard, limited in time, ended with all it made."""
 
 from __future__ import annotations
 

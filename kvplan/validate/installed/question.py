@@ -30,9 +30,7 @@ def reduced(model: Model, layers: int | None) -> Model:
     if layers is None:
         return model
     config, quant = split_quant(config_of(model))
-    return read_config(
-        _with_layers(config, layers), id=model.id, source=model.source, hf_quant_config=quant
-    )
+    return read_config(_with_layers(config, layers), id=model.id, source=model.source, hf_quant_config=quant)
 
 
 def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
@@ -67,7 +65,7 @@ def config_of(model: Model) -> Mapping[str, Any]:
 
 
 def write_model(model: Model, folder: Path) -> None:
-    """A folder that the engine loads with random weights: config.json, and ModelOpt's file where there is one."""
+    """A folder that the engine loads with random weights: config.json, and ModelOpt's file if any."""
     config, quant = split_quant(config_of(model))
     (folder / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
     if quant is not None:

@@ -12,7 +12,6 @@ from typing import Any
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import load_gpu
 from kvplan.plans.findings import Finding, Severity
-from kvplan.plans.receipt import Figure
 from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.validate.devices import CPU
@@ -21,7 +20,7 @@ from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
 from kvplan.validate.installed.question import environment, reduced, write_model
 from kvplan.validate.probe import Hardware, compared, probe_cpu
-from kvplan.validate.session import OutOfMemory, Outcome
+from kvplan.validate.session import Outcome, OutOfMemory
 from kvplan.validate.session import TimeUp as OutOfTime
 from kvplan.validate.target import Target
 
@@ -101,12 +100,12 @@ def run_engine(
 
 
 def hardware_of(hello: Hello, device: str) -> Hardware:
-    """The device as the engine names it. Raises CannotRunHere(no-gpu) where a GPU is asked for and none is."""
+    """The device as the engine names it. Raises CannotRunHere(no-gpu) where there is none."""
     if hello.kind == CPU:
         if device != CPU:
             raise CannotRunHere(
                 "no-gpu",
-                f"the installed engine ({hello.version}) runs on the CPU here: no GPU, or a build without one",
+                f"the installed engine ({hello.version}) runs on the CPU: no GPU here, or no build for one",
                 help="a rehearsal: --device cpu",
             )
         return probe_cpu(hello.torch)
@@ -164,7 +163,14 @@ def _outcome(
     hardware = replace(hardware, runtime_total=total or hardware.runtime_total)
     findings += compared(hardware, target.settings.gpu if on_gpu else None)
     outcome = Outcome(
-        target, hardware, found.figures, tuple(findings), _notes(target, found, failure), (), stopped_at, stopped_by
+        target,
+        hardware,
+        found.figures,
+        tuple(findings),
+        _notes(target, found, failure),
+        (),
+        stopped_at,
+        stopped_by,
     )
     return EngineOutcome(outcome, engine_run(target, measured, options, found))
 

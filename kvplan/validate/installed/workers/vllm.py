@@ -1,6 +1,6 @@
 """vLLM's own start-up, driven as its engine core drives it, then its block manager filled until it refuses.
 
-vllm-project/vllm 0.32: v1/engine/core.py (EngineCore.__init__, _initialize_kv_caches), v1/executor/abstract.py,
+vllm-project/vllm 0.32: v1/engine/core.py (EngineCore._initialize_kv_caches), v1/executor/abstract.py,
 v1/worker/gpu_worker.py (determine_available_memory), v1/core/kv_cache_manager.py (allocate_slots). The same
 names stand in 0.11 to 0.34. Weights are random (``--load-format dummy``); everything is read from objects.
 """
@@ -228,8 +228,8 @@ def cache_of(core: Any, config: Any) -> dict[str, Any]:
 def admitted(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, Any]:
     """Requests of that many tokens, each of its own, that the block manager gives blocks to at a time.
 
-    As the scheduler does it: a prompt in pieces of max_num_batched_tokens, and one more token, with which what
-    the prompt no longer needs is given back.
+    As the scheduler does it: a prompt in pieces of max_num_batched_tokens, then one more token, with which
+    what the prompt no longer needs is given back.
     """
     manager = core.scheduler.kv_cache_manager
     tokens, count = shape["tokens"], 0
