@@ -91,10 +91,14 @@ def _first_step(rows: list[Any], steps: dict[str, Any]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("file", type=Path)
-    ask.add_argument("--traces", type=Path, default=TRACES, help="where trace files are")
+    ask.add_argument(
+        "--traces", type=Path, help="where trace files are; else in traces/ beside FILE's folder"
+    )
     ask.add_argument("--only", nargs="*", help="names of scenarios")
     ask.add_argument("--single-steps", action="store_true", help="take no steps together")
     args = ask.parse_args(arguments)
+    beside = args.file.resolve().parent.parent / "traces"
+    traces = args.traces or (beside if beside.is_dir() else TRACES)
     opened = gzip.open if args.file.suffix == ".gz" else open
     with opened(args.file, "rt") as stream:
         scenarios = json.load(stream)["scenarios"]
@@ -103,9 +107,11 @@ def main(arguments: list[str] | None = None) -> int:
     for name in asked:
         began = time.process_time()
         try:
-            found = difference(scenarios[name], args.traces, jump=not args.single_steps)
+            found = difference(scenarios[name], traces, jump=not args.single_steps)
         except KvplanError as error:
             found = f"refused: {error.message}"
+        except FileNotFoundError as error:
+            found = f"its trace is not there: {error.filename}"
         equal += found is None
         print(
             f"{name:36} {'equal' if found is None else found}  ({time.process_time() - began:.2f} s)",

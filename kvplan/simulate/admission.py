@@ -13,7 +13,8 @@ from kvplan.simulate.request import Request
 from kvplan.simulate.settings import ALIGN, STATE
 
 if TYPE_CHECKING:
-    from kvplan.simulate.scheduler import Scheduler, Step
+    from kvplan.simulate.scheduler import Scheduler
+from kvplan.simulate.step import Step
 
 NEVER = 1 << 62
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from kvplan.record import record
 
 if TYPE_CHECKING:
-    from kvplan.simulate.scheduler import Step
+    from kvplan.simulate.step import Step
 
 FOR_EVER = 1 << 62
 

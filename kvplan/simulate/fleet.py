@@ -15,29 +15,38 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
 from zlib import crc32
 
-from kvplan.errors import KvplanError, did_you_mean
+from kvplan.errors import KvplanError
 from kvplan.simulate.evict import NEVER, Cache, Chain
+from kvplan.simulate.refusals import unknown
 
 APART, TIMES = 64, 1.5
 
 
-class Router:
+class Router(Protocol):
     """``pick`` says which of ``replicas`` serves a request. chain: its prompt's identities; loads: requests
-    under way at each replica; key: its session's."""
+    under way at each replica; key: its session's. timeless: there is no time, so nothing is under way: loads
+    say what each replica has computed so far."""
 
+    @property
+    def replicas(self) -> int: ...
+
+    def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int: ...
+
+    def timeless(self) -> None: ...
+
+
+class _Plain:
     def __init__(self, replicas: int) -> None:
         self.replicas = replicas
 
-    def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
-        raise NotImplementedError
-
     def timeless(self) -> None:
-        """There is no time, so nothing is under way: loads say what each replica has computed so far."""
+        """What it compares means the same without time."""
 
 
-class RoundRobin(Router):
+class RoundRobin(_Plain):
     def __init__(self, replicas: int) -> None:
         super().__init__(replicas)
         self.next = 0
@@ -48,12 +57,12 @@ class RoundRobin(Router):
         return found
 
 
-class LeastLoaded(Router):
+class LeastLoaded(_Plain):
     def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
         return least(loads)
 
 
-class PowerOfTwo(Router):
+class PowerOfTwo(_Plain):
     def __init__(self, replicas: int, seed: int = 0) -> None:
         super().__init__(replicas)
         self.chance = random.Random(seed)
@@ -65,7 +74,7 @@ class PowerOfTwo(Router):
         return one if loads[one] <= loads[other] else other
 
 
-class PrefixHash(Router):
+class PrefixHash(_Plain):
     def __init__(self, replicas: int, first: int = 2) -> None:
         super().__init__(replicas)
         self.first = first
@@ -74,12 +83,12 @@ class PrefixHash(Router):
         return stable_hash(tuple(chain[: self.first])) % self.replicas
 
 
-class Session(Router):
+class Session(_Plain):
     def pick(self, chain: Chain, loads: Sequence[int], key: Hashable = None) -> int:
         return stable_hash(key) % self.replicas
 
 
-class CacheAware(Router):
+class CacheAware(_Plain):
     """What was sent to each replica is kept without limit (SGLang: 2^26 characters a replica)."""
 
     def __init__(self, replicas: int, share: float = 0.3) -> None:
@@ -117,11 +126,7 @@ ROUTERS: dict[str, Callable[[int], Router]] = {
 def router(policy: str, replicas: int) -> Router:
     """KvplanError for an unknown policy, or no replica."""
     if policy not in ROUTERS:
-        near = did_you_mean(policy, ROUTERS)
-        raise KvplanError(
-            "bad-router", f"router {policy!r} is unknown",
-            help=f"did you mean {near}?" if near else f"use one of {', '.join(ROUTERS)}",
-        )  # fmt: skip
+        raise unknown("router", policy, ROUTERS)
     if replicas < 1:
         raise KvplanError("bad-router", f"a fleet of {replicas} replicas", help="give it at least one")
     return ROUTERS[policy](replicas)

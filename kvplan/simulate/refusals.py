@@ -1,11 +1,11 @@
-"""Workloads that no scheduler could serve: refused with the request's number and a way out."""
+"""What is refused: workloads that no scheduler could serve, with the request's number, and unknown names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, did_you_mean
 from kvplan.simulate.names import Arrival
 
 
@@ -48,3 +48,12 @@ def _whole(number: Any) -> bool:
 
 def _bad(number: int, what: str, remedy: str) -> KvplanError:
     return KvplanError("bad-trace", f"request {number} {what}", help=remedy)
+
+
+def unknown(what: str, name: str, names: Collection[str]) -> KvplanError:
+    """An eviction or a router that there is not."""
+    near = did_you_mean(name, names)
+    return KvplanError(
+        f"bad-{what}", f"{what} {name!r} is unknown",
+        help=f"did you mean {near}?" if near else f"use one of {', '.join(names)}",
+    )  # fmt: skip

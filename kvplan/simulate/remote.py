@@ -19,9 +19,10 @@ from kvplan.simulate.admission import Admission
 from kvplan.simulate.held import Held
 from kvplan.simulate.memory import NOTHING, Hit, Memory
 from kvplan.simulate.request import Fifo, Request
-from kvplan.simulate.scheduler import Scheduler, Step
+from kvplan.simulate.scheduler import Scheduler
 from kvplan.simulate.settings import Engine
 from kvplan.simulate.steady import Steady
+from kvplan.simulate.step import Step
 from kvplan.units import ceil_div
 
 _NEVER = 1 << 62

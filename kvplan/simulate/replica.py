@@ -19,8 +19,9 @@ from kvplan.simulate.pool import ApartError, Run
 from kvplan.simulate.refusals import check_arrivals, never_fits
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
-from kvplan.simulate.scheduler import Scheduler, Step
+from kvplan.simulate.scheduler import Scheduler
 from kvplan.simulate.settings import Engine, check
+from kvplan.simulate.step import Step
 
 _BEYOND = 1 << 62
 FRUITLESS = 200

@@ -14,56 +14,19 @@ from bisect import insort
 from operator import attrgetter
 
 from kvplan.simulate.admission import Admission
-from kvplan.simulate.flat import FlatMemory
-from kvplan.simulate.memory import Memory
-from kvplan.simulate.refusals import never_fits
-from kvplan.simulate.request import Fifo, Ranked, Request
-from kvplan.simulate.settings import FULL, PRIORITY, Engine
-from kvplan.simulate.tables import Table
+from kvplan.simulate.request import Request
+from kvplan.simulate.running import Running
+from kvplan.simulate.settings import Engine
+from kvplan.simulate.step import Step
 
 
-class Step:
-    """What one step computes. parts: tokens of the requests that were visited; ready: whether they make a
-    token; late: requests that were steady when it was scheduled and have left since; count, tokens,
-    context: of all; clock: `Steady`'s once it is scheduled; admitted: with the tokens that the prefix
-    cache had."""
-
-    __slots__ = (
-        "admitted", "clock", "context", "count", "ends_ns", "late", "parts", "preempted", "ready", "tokens",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[Request, int]] = []
-        self.ready: list[bool] = []
-        self.late: list[Request] = []
-        self.admitted: list[tuple[Request, int]] = []
-        self.preempted: list[Request] = []
-        self.tokens = self.count = self.context = self.clock = self.ends_ns = 0
-
-
-def memory_of(engine: Engine, merged: bool, flat: bool) -> Memory:
-    """flat: one table of full attention is served by the rules written for it alone."""
-    made = Memory(engine, merged)
-    if flat and len(made.tables) == 1 and made.table.kind == FULL and made.block % made.unit == 0:
-        return FlatMemory(engine, merged)
-    return made
-
-
-class Scheduler:
+class Scheduler(Running):
     folds = True
     """Whether requests that end in a leap are settled by it."""
 
     def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
-        self.engine, self.memory, self.jump = engine, memory_of(engine, jump and merged, jump), jump
-        self.steady = self.memory.steady
-        self.running: list[Request] = []
-        self.loose: list[Request] = []
-        self.waiting: Fifo | Ranked = Ranked() if engine.policy == PRIORITY else Fifo()
-        self.ranked = engine.policy == PRIORITY
-        self.overlap = engine.overlap
-        self.threshold_alone, self.goes_on = engine.rules.threshold_alone, engine.rules.goes_on
+        super().__init__(engine, jump, merged)
         self.admission = Admission(self)
-        self.last = Step()
         self.unfinished = 0
         self.gone = False  # a request has left since the last step was scheduled
         self.gliding = False  # the steps of the last `horizon` give blocks back: `leap` takes them one by one
@@ -72,13 +35,6 @@ class Scheduler:
     def add(self, request: Request) -> None:
         self.waiting.add(request)
         self.unfinished += 1
-
-    def threshold(self) -> int:
-        """The most tokens of a prompt in one step, 0: any; since 0.31 a request alone is not held back."""
-        if not self.engine.threshold:
-            return 0
-        alone = len(self.running) + len(self.waiting) < 2 and not self.threshold_alone
-        return 0 if alone else self.engine.threshold
 
     def schedule(self) -> Step:
         step, engine, steady = Step(), self.engine, self.steady
@@ -151,104 +107,6 @@ class Scheduler:
         steady.fresh = None
         step.count, step.tokens, step.context = steady.count, steady.count, steady.context
 
-    def _take_turns(self, step: Step, loose: list[Request], threshold: int) -> bool:
-        """Blocks do not suffice, or visited requests stand before others: in the requests' order, preempting
-        where one lacks blocks. The budget suffices for all steady ones, whoever stands before them. Returns
-        whether somebody has preempted itself and so ended the turns."""
-        steady, pool, memory = self.steady, self.memory.pool, self.memory
-        turns: list[tuple[Request, int, list[Table]]] = [(request, 0, []) for request in loose]
-        turns += steady.turns()
-        if loose:
-            turns.sort(key=lambda turn: turn[0].order)
-        for request, needed, groups in turns:
-            if not request.running:
-                if self.ranked:
-                    continue
-                return True  # it was the last, and was preempted
-            fits = True
-            if request.steady:
-                for table in groups:
-                    steady.let_go(request, [table])
-                while fits and needed > pool.free:
-                    fits = self._preempt_one(step, request.order) is not request
-                if fits:
-                    pool.take(needed)
-            else:
-                left = self.engine.batch - steady.count - sum(part[1] for part in step.parts)
-                tokens = self._share(request, left, threshold)
-                while tokens and fits:
-                    steady.clock += 1  # who stands before it has had its turn
-                    steady.stepping = True
-                    extended = memory.extend(request, request.computed + tokens)
-                    steady.clock -= 1
-                    steady.stepping = False
-                    if extended:
-                        step.parts.append((request, tokens))
-                        break
-                    fits = self._preempt_one(step, request.order) is not request
-            if not fits and not (self.ranked and self.goes_on):
-                for other in self.running:  # it was not the last: those behind it have no turn
-                    if other.steady and other.order > request.order:
-                        self._visit(other)
-                        insort(self.loose, other, key=_order)
-                return True
-        return False
-
-    def _preempt_one(self, step: Step, turn: int) -> Request:
-        """Preempt whom the policy says, though it may have had its turn in this step: who is of an order
-        before ``turn`` has."""
-        victim = self._victim()
-        self.running.remove(victim)
-        if victim.steady:
-            if victim.order < turn:
-                self.steady.served(victim, turn)
-            self._visit(victim)
-        else:
-            self.loose.remove(victim)
-            step.parts[:] = [part for part in step.parts if part[0] is not victim]
-        self._preempt(victim, step)
-        return victim
-
-    def _interleaved(self, threshold: int) -> int:
-        """Whether steady requests must be visited, for others before them could take their tokens (2), or
-        only have their turns in order with these, for their blocks (1)."""
-        for last in reversed(self.running):
-            if last.steady:
-                break
-        if not self.ranked and self.loose[0].order > last.order:
-            return 0
-        wants = [(request, self._wants(request, threshold)) for request in self.loose]
-        wants = [(request, tokens) for request, tokens in wants if tokens > 0]
-        steady = self.steady
-        before = bool(wants) and wants[0][0].order < last.order
-        if not before and not self.ranked:
-            return 0
-        if before and steady.count + sum(want[1] for want in wants) > self.engine.batch:
-            return 2
-        if before and steady.sliding:
-            return 1
-        needed = steady.needed(1)
-        for request, tokens in wants:
-            for one in request.held:
-                more = -(-(request.computed + tokens) // one.table.block) - one.count
-                needed += max(0, more) * one.table.times
-        return int(needed > self.memory.pool.free)
-
-    def _visit_all(self) -> None:
-        for request in self.running:
-            if request.steady:
-                self._visit(request)
-        self.loose = list(self.running)
-
-    def _visit(self, request: Request) -> None:
-        """A steady request before its turn in a step, with its numbers as they are."""
-        self.steady.leave(request)
-        request.tokens, request.flight, request.ahead = request.computed + 1, 0, 0
-        if self.engine.overlap:
-            request.tokens, request.flight, request.ahead = request.computed, 1, 1
-            if request.joined < self.last.clock:
-                self.last.late.append(request)
-
     def late(self, ended: list[Request], step: Step, before: int) -> None:
         """Requests whose last token this step makes while the next is scheduled. before: the clock of the
         step before."""
@@ -270,22 +128,6 @@ class Scheduler:
         return [(request, True) for request in requests]
 
     # --- the others ---
-
-    def _wants(self, request: Request, threshold: int) -> int:
-        """Tokens that a running request may compute next."""
-        if request.ahead and request.computed + 2 - request.ahead >= request.most:
-            return 0
-        tokens = request.tokens + request.ahead - request.computed
-        if 0 < threshold < tokens:
-            tokens = threshold
-        return min(tokens, self.engine.length - request.computed - 1)
-
-    def _share(self, request: Request, budget: int, threshold: int) -> int:
-        """Tokens that it computes in this step."""
-        tokens = min(self._wants(request, threshold), budget)
-        if self.admission.splits:
-            tokens = self.admission.split(request, request.computed, tokens)
-        return tokens
 
     def _serve(self, step: Step, budget: int, threshold: int) -> int:
         """Tokens for the loose requests; what is left of the budget."""
@@ -321,24 +163,6 @@ class Scheduler:
             else:
                 break
         return budget
-
-    def _victim(self) -> Request:
-        if self.ranked:
-            return max(self.running, key=lambda request: (request.priority, request.at_ns))
-        return self.running[-1]
-
-    def _preempt(self, request: Request, step: Step) -> None:
-        self.memory.let_go(request)
-        request.running = False
-        request.computed = request.ahead = 0
-        request.stale = request.flight
-        self.waiting.put_back(request)
-        step.preempted.append(request)
-        if not self.running:  # it had the pool for itself
-            request.stuck = request.stuck + 1 if request.tokens == request.reached else 0
-            request.reached = request.tokens
-            if request.stuck > 2:
-                raise never_fits(request.number, request.tokens, self.engine.blocks)
 
     def update(self, step: Step) -> list[tuple[Request, bool]]:
         """The step has ended: visited requests that made a token, and whether they leave with it."""

@@ -16,6 +16,7 @@ engines' events). Of equal ones the first is taken, where they draw.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar
@@ -62,7 +63,7 @@ class Known:
             kept.popitem(last=False)
 
 
-class Scored:
+class Scored(ABC):
     """``choose`` says which replica serves a prompt of so many tokens, whose identities stand for ``wide``
     tokens each."""
 
@@ -80,10 +81,11 @@ class Scored:
         self.known[best].add(chain, max(1, state.blocks * state.block // wide))
         return best
 
+    @abstractmethod
     def scores(
         self, chain: Chain, tokens: int, wide: int, states: Sequence[State], matched: Sequence[int]
     ) -> list[tuple[float, int]]:
-        raise NotImplementedError
+        """Of each replica: the highest is taken. matched: identities of the prompt that it was sent."""
 
 
 class LlmD(Scored):

@@ -36,8 +36,9 @@ from kvplan.simulate.remote import RemoteScheduler
 from kvplan.simulate.replica import Trace
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
-from kvplan.simulate.scheduler import Scheduler, Step
+from kvplan.simulate.scheduler import Scheduler
 from kvplan.simulate.settings import Engine, check, check_remote
+from kvplan.simulate.step import Step
 from kvplan.simulation.fleet import Picks, router_of
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target, counted

@@ -15,7 +15,7 @@ from kvplan.planning.speed import deployment_of, speed_profile, step_seconds
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.simulate import Answer, Arrival, Engine, Group, Trace, simulate
-from kvplan.simulate.scheduler import Step
+from kvplan.simulate.step import Step
 
 MODELS = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite")
 

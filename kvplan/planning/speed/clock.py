@@ -25,7 +25,7 @@ from kvplan.simulate.clock import FOR_EVER
 from kvplan.units import SECOND
 
 if TYPE_CHECKING:
-    from kvplan.simulate.scheduler import Step
+    from kvplan.simulate.step import Step
 
 _OCTAVES = 24
 """Also a breakpoint at every power of two, for what follows no straight line."""

@@ -9,8 +9,8 @@ from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.remote import RemoteScheduler
 from kvplan.simulate.replica import Replica, Trace
 from kvplan.simulate.request import Request
-from kvplan.simulate.scheduler import Step
 from kvplan.simulate.settings import Engine
+from kvplan.simulate.step import Step
 
 _BEYOND = 1 << 62
 
