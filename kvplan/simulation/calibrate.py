@@ -5,23 +5,22 @@ benchmark's TPOT and TTFT (`kvplan.planning.speed.estimate` at its number of req
 in one file give the middle one and an interval from the least to the most, which is never narrower than what
 calibrated simulators reach (BLIS: 10 % of times between tokens, 25 % of first tokens). Where requests wait
 longer than they are served, TTFT is a queue: then prompts get the factor of answers.
+
+An engine's own log of its steps (`kvplan.simulation.stepped`) says each step's time and needs no such guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 from kvplan.errors import KvplanError
 from kvplan.files.benchmarks import Measured, read_benchmark
+from kvplan.files.iterations import read_iterations
 from kvplan.planning.speed.clock import SpeedClock
 from kvplan.planning.speed.estimate import Load, estimate
 from kvplan.simulation.served import FAST, LIKELY, SLOW, Served, Speeds, scaled
-
-DECODE_LEAST, PROMPT_LEAST = 0.10, 0.25
-_OTHER = 8
-"""A deployment that is so many times faster or slower than estimated is another one."""
+from kvplan.simulation.stepped import DECODE_LEAST, PROMPT_LEAST, by_steps, check_same, interval
 
 
 def calibrated(path: Path, served: Served) -> Speeds:
@@ -29,15 +28,13 @@ def calibrated(path: Path, served: Served) -> Speeds:
     clock = served.speeds.clock(LIKELY)
     if not isinstance(clock, SpeedClock):
         raise KvplanError("no-step-time", "a benchmark scales the estimate of a GPU", help="--gpu h100")
+    steps = read_iterations(path)
+    if steps:
+        return by_steps(path, steps, served, clock)
     writer, measured = read_benchmark(path)
     decode, prompt = zip(*(factors(clock, one) for one in measured))
     middle = median(decode)
-    if not 1 / _OTHER < middle < _OTHER:
-        raise KvplanError(
-            "bad-benchmark",
-            f"{path} was measured on another deployment: its tokens take {middle:.2g} times the estimate",
-            help="model, GPU, tensor parallel size and formats must be those of the benchmark",
-        )
+    check_same(path, middle)
     known = [one for one in prompt if one is not None] or list(decode)
     first = median(known)
     fast, slow = interval(decode, DECODE_LEAST)
@@ -47,12 +44,6 @@ def calibrated(path: Path, served: Served) -> Speeds:
         {LIKELY: (middle, first), FAST: (fast, early), SLOW: (slow, late)},
         f"calibrated by {path.name} ({writer}): answers × {middle:.2f}, prompts × {first:.2f}",
     )
-
-
-def interval(factors: Sequence[float], least: float) -> tuple[float, float]:
-    """From the least to the most, at least so far from the middle."""
-    middle = median(factors)
-    return min(*factors, middle / (1 + least)), max(*factors, middle * (1 + least))
 
 
 def factors(clock: SpeedClock, one: Measured) -> tuple[float, float | None]:

@@ -53,7 +53,7 @@ class SpeedClock:
             return self._at(step.count, step.context // step.count)
         count = step.count - len(chunks)
         context = step.context - sum(tokens + before for tokens, before in chunks)
-        return max(1, round(self._mixed(count, context, step.tokens, chunks) * self.prompt))
+        return max(1, round(self.mixed(count, context, step.tokens, chunks) * self.prompt))
 
     def line(self, count: int, context: int) -> tuple[int, int, int]:
         mean = context // count
@@ -80,7 +80,7 @@ class SpeedClock:
             ]
         return found
 
-    def _mixed(self, count: int, context: int, tokens: int, chunks: list[tuple[int, int]]) -> float:
+    def mixed(self, count: int, context: int, tokens: int, chunks: list[tuple[int, int]]) -> float:
         """Seconds of a step with prompts: ``count`` answers beside them that have ``context`` tokens."""
         profile = self.profile
         sampled = count + len(chunks)
