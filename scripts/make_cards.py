@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import kvplan
+from kvplan.architectures.builds import build_config
 from kvplan.architectures.config.activation_shape import activation_shape
 from kvplan.architectures.config.quant_file import QUANT_KEY, split_quant
 from kvplan.architectures.config.read import read_config
@@ -67,6 +68,11 @@ NEEDED = (
 FOUR_WIDE = frozenset({"bloom", "falcon", "gpt2", "gpt_bigcode", "gptj", "mpt"})
 """Classes whose feed-forward width is four times the hidden size."""
 MEMORY = Source("from-memory", verified=False)
+USUAL: dict[str, Any] = {
+    "how": "assembled",
+    "verified": False,
+    "note": "the copy leaves out which modules are quantised: as builds of the format usually have it",
+}
 WIDTHS = {
     "intermediate_size": {"intermediate_size", "ffn_hidden_size", "ffn_dim", "n_inner", "d_ff"},
     "moe_intermediate_size": {"moe_intermediate_size"},
@@ -150,7 +156,8 @@ def make_card(
                 refused.append(f"{slug}: {item['id']}: {error.message}")
                 continue
             made = kept
-        if kept and kept.source and made.source and is_better(kept.source, made.source):
+        further = kept and kept.source and made.source and is_better(kept.source, made.source)
+        if further and "build" not in item:
             made = kept
         variants.append(made)
     expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
@@ -170,6 +177,9 @@ def origin_of(entry: Mapping[str, Any], manifest: Manifest, old: Card | None) ->
         adds = entry["adds"]
         source = replace(origin.source, note=adds["note"], **adds.get("source", {}))
         return replace(origin, config={**origin.config, **adds["config"]}, source=source), False
+    if origin and "build" in entry:
+        made = built(origin.config, origin.quant, entry["build"])
+        return Origin(made, None, replace(origin.source, **USUAL), Weights()), False
     if old and old.model.config and (origin is None or is_better(old.source, origin.source)):
         return Origin(*split_quant(old.model.config), old.source, old.weights), True
     if origin is None:
@@ -222,7 +232,7 @@ def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest:
     if (
         own is None
         and QUANTISED.search(item["id"])
-        and not item.keys() & {"quantization", "config", "kv_cache_scheme"}
+        and not item.keys() & {"quantization", "config", "kv_cache_scheme", "build"}
     ):
         raise KvplanError("not-a-variant", "its quantisation is not known")
     origin = own or parent
@@ -238,6 +248,8 @@ def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest:
         if item[key] != getattr(model, key):
             raise KvplanError("not-a-variant", f"{key} reads as {getattr(model, key)}, not {item[key]}")
     source = Source(**item["source"]) if "source" in item else own.source if own else MEMORY
+    if "build" in item and own:
+        source = replace(source, **USUAL)
     if "note" in item:
         source = replace(source, note=item["note"])
     return Variant(
@@ -248,6 +260,10 @@ def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest:
 def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
     """The config with what is known of a variant written into it: all its values are then read as one."""
     whole = {**origin.config, **item.get("config", {})}
+    if whole.get("quantization_config", whole) is None:
+        whole.pop("quantization_config")
+    if "build" in item:
+        return replace(origin, config=built(whole, origin.quant, item["build"]), quant=None)
     level = whole
     if "text_config" in whole:
         level = whole["text_config"] = {**whole["text_config"]}
@@ -266,6 +282,14 @@ def altered(origin: Origin, item: Mapping[str, Any]) -> Origin:
         if (whole.get("quantization_config") or {}).get("quant_method") != method:
             whole["quantization_config"] = {"quant_method": method}
     return replace(origin, config=whole, quant=quant)
+
+
+def built(config: Mapping[str, Any], quant: Mapping[str, Any] | None, form: str) -> dict[str, Any]:
+    """The config as builds of that format have it, where the copy leaves out which modules are quantised."""
+    made = build_config(config, form)
+    stated = quant.get("quantization", quant) if quant else config.get("quantization_config") or {}
+    kept = {key: stated[key] for key in ("kv_cache_quant_algo", "kv_cache_scheme") if stated.get(key)}
+    return {**made, "quantization_config": {**made["quantization_config"], **kept}}
 
 
 def text_of(card: Card) -> str:

@@ -25,6 +25,7 @@ import yaml
 import kvplan
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
 from kvplan.errors import KvplanError
+from kvplan.files.cards.index import is_name
 from kvplan.plans.flags import parse_flag
 from kvplan.plans.serve import flags_of
 from kvplan.settings import known_method
@@ -225,6 +226,7 @@ def page(facts: list[Fact], revision: str) -> str:
     known = [fact for fact in covered if fact["verdict"] != "no card"]
     refused = [fact for fact in known if not fact["verdict"].startswith("answered")]
     missing = sorted({fact["model"] for fact in covered if fact["verdict"] == "no card"}, key=str.casefold)
+    derived = sorted({fact["model"] for fact in known if not is_name(fact["model"])}, key=str.casefold)
     lines = [
         "# Commands that were verified on hardware",
         "",
@@ -253,6 +255,13 @@ def page(facts: list[Fact], revision: str) -> str:
         "| model | GPUs | commands |",
         "|---|---|--:|",
         *_answered(known),
+        "",
+        "## Builds read by their names",
+        "",
+        f"{len(derived)} checkpoints have no card of their own: their layers are those of the card that their"
+        " name names, their weights those that builds of the format usually hold, and each answer says so.",
+        "",
+        *(f"- `{name}`" for name in derived),
         "",
         "## Config not public to us",
         "",

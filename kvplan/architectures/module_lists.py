@@ -73,6 +73,15 @@ def modelopt_list(entries: Iterable[Any]) -> Modules:
     )
 
 
+def wildcard_list(entries: Iterable[Any]) -> Modules:
+    """Shell wildcards over whole paths (``*mlp.experts*``)."""
+    texts = _texts(entries)
+    return Modules(
+        exact=_experts_too([text for text in texts if "*" not in text]),
+        expressions=tuple(_wildcard(plain_path(text)) for text in texts if "*" in text),
+    )
+
+
 def pattern_list(entries: Iterable[Any]) -> Modules:
     """compressed-tensors: ``re:`` marks a regular expression, everything else is a whole path."""
     texts = _texts(entries)

@@ -19,6 +19,7 @@ from kvplan.architectures.module_lists import (
     pattern_list,
     substring_list,
 )
+from kvplan.architectures.quark import quark
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.weights.formats import (
     FP8_CHANNEL,
@@ -241,14 +242,29 @@ def _group(config: Config) -> int:
 
 def _gptq(config: Config, part: TextPart) -> Quantisation:
     """bits with a scale and a zero point for each group, and four bytes an input for its group's index."""
-    if config.get("dynamic"):
-        raise _unknown("dynamic", "a table of modules", [])
     form = grouped(_number(config, "bits"), _group(config), zeros=True, column_bytes=4)
+    rules = _dynamic(config.get("dynamic"), form)
     chosen = _listed(config, "modules_in_block_to_quantize")
     if chosen:
         names = [name for entry in chosen for name in (entry if isinstance(entry, list) else [entry])]
-        return Quantisation("gptq", None, ((substring_list(names), form),))
-    return Quantisation("gptq", form, head=config.get("lm_head") is True)
+        return Quantisation("gptq", None, (*rules, (substring_list(names), form)))
+    return Quantisation("gptq", form, rules, head=config.get("lm_head") is True)
+
+
+def _dynamic(table: Any, form: Format) -> tuple[tuple[Modules, Format | None], ...]:
+    """GPTQModel's table, in its order: ``-:`` before an expression spares modules, another one has settings
+    of its own (vllm's utils/gptq_utils.py, get_dynamic_override)."""
+    rules: list[tuple[Modules, Format | None]] = []
+    for text, own in (table if isinstance(table, Mapping) else {}).items():
+        if str(text).startswith("-:"):
+            rules.append((pattern_list([f"re:{str(text)[2:]}"]), None))
+            continue
+        stored = form
+        if isinstance(own, Mapping) and own.keys() & {"bits", "group_size"}:
+            wide = _group(own) if "group_size" in own else form.block[1]
+            stored = grouped(_number(own, "bits", form.bits), wide, zeros=True, column_bytes=4)
+        rules.append((pattern_list([f"re:{str(text).removeprefix('+:')}"]), stored))
+    return tuple(rules)
 
 
 def _bitsandbytes(config: Config, part: TextPart) -> Quantisation:
@@ -280,4 +296,5 @@ _METHODS: dict[str, Callable[[Config, TextPart], Quantisation]] = {
     "gptq": _gptq,
     "bitsandbytes": _bitsandbytes,
     "fbgemm_fp8": _fbgemm,
+    "quark": lambda config, part: quark(config, lambda what: _unknown("weight", what, [])),
 }

@@ -181,7 +181,8 @@ def test_cards_say_what_their_configs_say() -> None:
             if name not in config_names():
                 continue
             now = model_of(name)
-            if model.quantization and not now.quantization:
+            whole = at is not None or card.source.how != "assembled"
+            if model.quantization and (not now.quantization or not whole):
                 continue  # the copy at hand leaves out what the card has from the published file
             compared += 1
             pairs = [(getattr(model, name), getattr(now, name)) for name in READ_AGAIN]

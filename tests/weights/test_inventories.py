@@ -161,7 +161,6 @@ def test_modelopt_file_counts_only_where_it_names_its_producer() -> None:
     [
         {"quant_method": "aqlm"},
         {"quant_method": "modelopt", "quant_algo": "NVFP3"},
-        {"quant_method": "gptq", "bits": 4, "dynamic": {"-:x": {}}},
         {"quant_method": "compressed-tensors", "config_groups": {}},
         {"quant_method": "bitsandbytes"},
     ],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.cards import index as card_index
+from kvplan.files.cards.builds import NamedBuild, build_of, named_build
 from kvplan.files.cards.card import Card, Expectation, Source, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
@@ -53,12 +54,18 @@ def load_card(name: str) -> Model:
     Raises:
         KvplanError: ``unknown-model`` (with the nearest name) or ``ambiguous-model`` (with the candidates).
     """
+    if not card_index.is_name(name):
+        build = named_build(name)
+        if build is not None:
+            return _build(name, build)
     target = _find(name)
     return _model(target.slug, target.variant)
 
 
 def load_weights(name: str) -> Weights:
     """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
+    if not card_index.is_name(name) and named_build(name) is not None:
+        return Weights()
     target = _find(name)
     return _packaged(target.slug).weights_of(target.variant)
 
@@ -69,6 +76,8 @@ def weight_variants(name: str) -> list[Model]:
     Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
     `load_card`.
     """
+    if not card_index.is_name(name) and named_build(name) is not None:
+        return []
     target = _find(name)
     card = _packaged(target.slug)
     if target.variant is not None and "quantization" in card.variants[target.variant].changes:
@@ -180,6 +189,11 @@ def card_json_schema() -> dict[str, Any]:
 def _packaged(slug: str) -> Card:
     path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
     return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
+
+
+@lru_cache(maxsize=1024)
+def _build(name: str, build: NamedBuild) -> Model:
+    return build_of(name, build, _model(build.target.slug, build.target.variant))
 
 
 @lru_cache(maxsize=1024)

@@ -16,6 +16,7 @@ from typing import Any
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
+from kvplan.files.cards.formats import is_format
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.record import record
@@ -155,11 +156,24 @@ def packaged_index() -> dict[str, Any]:
     return index
 
 
+def is_name(query: str) -> bool:
+    """Whether a card has the name in full, but for its separators."""
+    key = key_of(query)
+    names: dict[str, str] = packaged_index()["names"]
+    return key in names or squeezed(key) in _squeezed_names()
+
+
+@cache
+def _squeezed_names() -> frozenset[str]:
+    return frozenset(squeezed(known) for known in packaged_index()["names"])
+
+
 def find_targets(query: str) -> list[Target]:
     """What a name may mean: one target for a full name, several for a prefix that is not unique.
 
     In this order: a full name; a full name but for its separators (``llama3.1:8b``); a prefix. A prefix that
-    only one card has means that card, or the one variant that has it.
+    only one card has means that card, or the one variant that has it; but a name is never that of a build in
+    another weight format (``-fp8``).
     """
     key = key_of(query)
     names: dict[str, str] = packaged_index()["names"]
@@ -171,7 +185,8 @@ def find_targets(query: str) -> list[Target]:
     loosely = {text for known, text in names.items() if squeezed(known) == bare}
     if len(loosely) == 1:
         return [Target.parse(loosely.pop())]
-    found = {text for known, text in names.items() if known.startswith(key)} | loosely
+    starts = (known for known in names if known.startswith(key) and not is_format(known[len(key) :]))
+    found = {names[known] for known in starts} | loosely
     targets = sorted((Target.parse(text) for text in found), key=lambda one: (one.slug, one.variant or -1))
     # Where a card itself has the prefix, its variants need not be told apart.
     own = {target.slug for target in targets if target.variant is None}

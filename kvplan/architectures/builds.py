@@ -1,0 +1,244 @@
+"""What a build of a format holds: the model's config with the ``quantization_config`` of such builds.
+
+Each format keeps embeddings, the output head, norms, routers and the encoders of images and sound as trained;
+where the model itself is published quantised, what that checkpoint leaves alone is left alone too. Sources of
+what is quantised and of group sizes: vllm-project/llm-compressor examples/ (FP8_DYNAMIC, FP8_BLOCK, W8A8,
+W4A16, NVFP4: ``targets="Linear", ignore=["lm_head", …]``); casper-hansen/AutoAWQ (4 bit, groups of 128, zero
+points); ModelCloud/GPTQModel (decoder layers only); NVIDIA/Model-Optimizer examples/llm_ptq (of a mixture of
+experts the newer builds quantise the experts alone); huggingface/transformers quantizers (bitsandbytes). A
+build's own config may spare more modules: whoever answers for a build says that it was derived. Held against
+published builds in tests/files/test_builds.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.inventory import inventory_of
+from kvplan.architectures.weights import NO_INVENTORY, unquantised
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.units import ceil_div
+from kvplan.weights.inventory import Inventory, Role
+from kvplan.weights.parts import TOWER_NAME, Part, part_of
+
+Config = dict[str, Any]
+
+_SMALL = re.compile(r"(?:^|\.)(?:shared_expert_gate|gate|router|in_proj_(?:a|b|ba))$")
+"""Linear modules that builders leave alone: one output a head or an expert."""
+
+
+@record()
+class Form:
+    """A format of builds. words: how it is told to people; experts_only: of a mixture of experts."""
+
+    words: str
+    config: Callable[[list[str]], Config]
+    experts_only: bool = False
+
+
+def _compressed(form: str, **weights: Any) -> Callable[[list[str]], Config]:
+    def config(spared: list[str]) -> Config:
+        groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+        return {
+            "quant_method": "compressed-tensors",
+            "format": form,
+            "ignore": ["lm_head", *spared],
+            "config_groups": groups,
+        }
+
+    return config
+
+
+def _modelopt(algorithm: str) -> Callable[[list[str]], Config]:
+    return lambda spared: {
+        "quant_method": "modelopt",
+        "quant_algo": algorithm,
+        "ignore": ["lm_head", *spared],
+    }
+
+
+def _fp8(spared: list[str]) -> Config:
+    return {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": spared}
+
+
+def _awq(spared: list[str]) -> Config:
+    return {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": 128,
+        "zero_point": True,
+        "modules_to_not_convert": spared,
+    }
+
+
+def _quark_mxfp4(spared: list[str]) -> Config:
+    weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+    return {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": weight},
+        "exclude": ["lm_head", *spared],
+    }
+
+
+def _gptq(bits: int) -> Callable[[list[str]], Config]:
+    return lambda spared: {
+        "quant_method": "gptq",
+        "bits": bits,
+        "group_size": 128,
+        "dynamic": {f"-:{re.escape(path)}$": {} for path in spared},
+    }
+
+
+def _bitsandbytes(bits: int) -> Callable[[list[str]], Config]:
+    return lambda spared: {
+        "quant_method": "bitsandbytes",
+        f"load_in_{bits}bit": True,
+        "bnb_4bit_use_double_quant": True,
+        "llm_int8_skip_modules": spared,
+    }
+
+
+def _ints(bits: int, group: int) -> Callable[[list[str]], Config]:
+    return _compressed(
+        "pack-quantized", num_bits=bits, type="int", strategy="group", group_size=group, symmetric=True
+    )
+
+
+FORMS: dict[str, Form] = {
+    "fp8": Form("fp8 in blocks of 128 × 128", _fp8),
+    "fp8-block": Form(
+        "fp8 in blocks of 128 × 128",
+        _compressed(
+            "float-quantized", num_bits=8, type="float", strategy="block", block_structure=[128, 128]
+        ),
+    ),
+    "fp8-dynamic": Form(
+        "fp8, one scale an output",
+        _compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
+    ),
+    "fp8-tensor": Form(
+        "fp8, one scale a matrix",
+        _compressed("float-quantized", num_bits=8, type="float", strategy="tensor"),
+    ),
+    "modelopt-fp8": Form("fp8, one scale a matrix", _modelopt("FP8")),
+    "mxfp8": Form("mxfp8", _modelopt("MXFP8")),
+    "int8": Form(
+        "int8, one scale an output",
+        _compressed("int-quantized", num_bits=8, type="int", strategy="channel", symmetric=True),
+    ),
+    "w8a16": Form(
+        "int8, one scale an output",
+        _compressed("pack-quantized", num_bits=8, type="int", strategy="channel", symmetric=True),
+    ),
+    "w4a16": Form("int4 in groups of 128", _ints(4, 128)),
+    "w4a16-g32": Form("int4 in groups of 32", _ints(4, 32)),
+    "awq": Form("int4 in groups of 128 with zero points", _awq),
+    "gptq": Form("int4 in groups of 128 with zero points and indices", _gptq(4)),
+    "gptq-int8": Form("int8 in groups of 128 with zero points and indices", _gptq(8)),
+    "nvfp4": Form(
+        "nvfp4",
+        _compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16),
+    ),
+    "modelopt-nvfp4": Form("nvfp4", _modelopt("NVFP4"), experts_only=True),
+    "mxfp4": Form(
+        "mxfp4",
+        _compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32),
+        experts_only=True,
+    ),
+    "quark-mxfp4": Form("mxfp4", _quark_mxfp4, experts_only=True),
+    "bnb-4bit": Form("bitsandbytes nf4, scales of one byte", _bitsandbytes(4)),
+    "bnb-8bit": Form("bitsandbytes int8", _bitsandbytes(8)),
+}
+"""Name of a format → what builds of it hold."""
+
+
+def as_build(model: Model, form: str, name: str) -> Model:
+    """The model as a build of that format holds it, under the build's name.
+
+    Where the model's tensors are not known its layers answer and its weights stay unknown. Raises
+    KvplanError(unknown-quantization) for a format that is not in `FORMS`.
+    """
+    if form not in FORMS:
+        raise KvplanError(
+            "unknown-quantization", f"no build of the format {form!r} is known", help=", ".join(FORMS)
+        )
+    made = as_trained(model, name)
+    if model.config is None:
+        return replace(made, quantization=FORMS[form].config([])["quant_method"], counted=None, weights=None)
+    stated = build_config(model.config, form)
+    method = stated["quantization_config"]["quant_method"]
+    return replace(made, quantization=method, config=stated, counted=None, weights=None)
+
+
+def as_trained(model: Model, name: str) -> Model:
+    """The model in its own dtype, under another name; one that is stored so keeps what is known of it."""
+    if not model.quantization and not model.kv_cache_scheme:
+        return replace(model, id=name)
+    facts = {key: value for key, value in model.facts.items() if key != "serving_kv_scheme"}
+    config = None if model.config is None else unquantised(split_quant(model.config)[0])
+    made = replace(model, id=name, quantization=None, kv_cache_scheme=None, facts=facts, config=config)
+    return replace(made, counted=None, weights=None)
+
+
+def build_config(config: Mapping[str, Any], form: str) -> Config:
+    """The config with that format's ``quantization_config`` in place of its own."""
+    plain = unquantised(split_quant(config)[0])
+    try:
+        inventory = inventory_of(plain)
+    except KvplanError as error:
+        if error.code not in NO_INVENTORY:
+            raise
+        return {**plain, "quantization_config": FORMS[form].config([])}
+    paths = dict.fromkeys((*spared(inventory, form), *_left_alone(config)))
+    return {**plain, "quantization_config": FORMS[form].config(list(paths))}
+
+
+def _left_alone(config: Mapping[str, Any]) -> list[str]:
+    """The linear modules that the config itself leaves as trained, where it quantises others."""
+    raw, quant = split_quant(config)
+    try:
+        inventory = inventory_of(raw, hf_quant_config=quant)
+    except KvplanError:
+        return []
+    if not inventory.quantisation:
+        return []
+    return [
+        path
+        for path, tensor in inventory.tensors()
+        if tensor.role in (Role.LINEAR, Role.EXPERT) and tensor.form is None and not path.endswith(".bias")
+    ]
+
+
+def spared(inventory: Inventory, form: str) -> list[str]:
+    """The linear modules that a build of that format leaves as they were trained."""
+    kinds = {tensor.role for _, tensor in inventory.tensors()}
+    experts = FORMS[form].experts_only and Role.EXPERT in kinds
+    paths: dict[str, None] = {}
+    for path, tensor in inventory.tensors():
+        if tensor.role in (Role.LINEAR, Role.EXPERT) and not path.endswith(".bias"):
+            kept = TOWER_NAME.search(f"{path}.") or _SMALL.search(path)
+            if kept or (experts and tensor.role is Role.LINEAR):
+                paths[path] = None
+    return list(paths)
+
+
+def attention_saving(model: Model) -> int:
+    """Bytes that quantisation saves in the matrices of attention against 16 bits, scales left out; 0 where
+    the tensors are unknown."""
+    try:
+        inventory = inventory_of(model.config or {})
+    except KvplanError:
+        return 0
+    return sum(
+        2 * tensor.elements - ceil_div(tensor.elements * tensor.form.bits, 8)
+        for path, tensor in inventory.tensors()
+        if tensor.role is Role.LINEAR
+        and tensor.form is not None
+        and part_of(path, tensor.role) is Part.ATTENTION
+    )

@@ -1,0 +1,95 @@
+"""The build that a name means of a model that has a card: ``RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic``.
+
+Makers of quantised builds name them after the model: its own name, then the format. The rest of the name must
+be a card's name to the letter; the layers are the card's, the weights those that builds of the format hold
+(`kvplan.architectures.builds`), and the answer says so. Nothing is read from a name that is not such a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kvplan.architectures.builds import FORMS, as_build, as_trained, attention_saving
+from kvplan.errors import KvplanError
+from kvplan.files.cards.formats import is_format, readings
+from kvplan.files.cards.index import Target, key_of, packaged_index
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.units import gib
+
+_MAKERS: Mapping[str, Mapping[str, str]] = {
+    "nvidia": {"fp8": "modelopt-fp8"},
+    "redhatai": {"fp8": "fp8-tensor", "modelopt-nvfp4": "nvfp4"},
+    "neuralmagic": {"fp8": "fp8-tensor", "modelopt-nvfp4": "nvfp4"},
+    "zai-org": {"fp8": "fp8-dynamic"},
+    "cyankiwi": {"awq": "w4a16-g32"},
+    "amd": {"fp8": "fp8-tensor", "mxfp4": "quark-mxfp4"},
+    "poolside": {"w4a16": "w4a16-g32"},
+}
+"""Makers whose names mean another layout than the usual one."""
+_REPUBLISHED = frozenset("unsloth redhatai neuralmagic nvidia lmstudio-community nousresearch".split())
+"""Who publishes other makers' checkpoints under the same names, as they are."""
+_FOUR_BITS = ("nvfp4", "modelopt-nvfp4", "mxfp4")
+"""Formats of which some makers leave attention alone."""
+_OWN_RULES = frozenset(("deepseek_v4",))
+"""Model types whose checkpoints mix formats that no usual build has."""
+
+
+@record()
+class NamedBuild:
+    """What a build's name says: the card's target, and the format (``whole``: as it was trained)."""
+
+    target: Target
+    form: str
+
+
+def named_build(name: str) -> NamedBuild | None:
+    """What a name says of a build, None where it is not a build's name."""
+    key = key_of(name)
+    maker, _, rest = key.rpartition("/")
+    for base, form in readings(rest):
+        target = _target(base, maker) or _target(f"{base}-bf16", maker) or _quantised(f"{maker}/{base}")
+        if target is not None:
+            return NamedBuild(target, _MAKERS.get(maker, {}).get(form, form))
+    target = _target(rest, maker) if maker in _REPUBLISHED else None
+    target = target or _quantised(key)
+    return None if target is None else NamedBuild(target, "whole")
+
+
+def _target(base: str, maker: str) -> Target | None:
+    """The card, or its variant, of exactly this name; ``meta-`` and an organisation before ``_`` aside."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    ways = [f"{maker}/{base}", base, base.removeprefix("meta-"), f"meta-{base}", base.partition("_")[2]]
+    return next((Target.parse(names[way]) for way in ways if way and way in names), None)
+
+
+def _quantised(key: str) -> Target | None:
+    """The quantised build of the model with this very name, where only builds of it have a card."""
+    names: Mapping[str, str] = packaged_index()["names"]
+    ends = (known for known in names if known.startswith(key) and is_format(known[len(key) :]))
+    return next((Target.parse(names[known]) for known in ends), None)
+
+
+def build_of(name: str, build: NamedBuild, base: Model) -> Model:
+    """The model of a build's name. base: the card's model.
+
+    Raises KvplanError(unknown-model) for a lineage whose builds follow rules of their own.
+    """
+    if base.model_type in _OWN_RULES:
+        raise KvplanError(
+            "unknown-model",
+            f"`{name}` is no card's name, and builds of {base.id} follow rules of their own",
+            help=f"hf:{name} reads its config.json from the Hugging Face hub",
+        )
+    if build.form == "whole":
+        made = as_trained(base, name)
+        words = f"weights as {base.dtype or 'trained'}" if base.quantization else "the same weights"
+    else:
+        made, words = as_build(base, build.form, name), f"weights as builds hold {FORMS[build.form].words}"
+    text = f"{name} by its name: the layers of {base.id}, {words}; its own config was not read"
+    more = attention_saving(made) if build.form in _FOUR_BITS else 0
+    if more:
+        text += f"; one that keeps attention as it was trained holds {gib(more)} more"
+    provenance = replace(made.provenance, how=f"by its name: {base.id}, {base.provenance.how}", revision=None)
+    return replace(made, provenance=provenance, warnings=(text, *made.warnings))
