@@ -156,8 +156,8 @@ def make_card(
                 refused.append(f"{slug}: {item['id']}: {error.message}")
                 continue
             made = kept
-        further = kept and kept.source and made.source and is_better(kept.source, made.source)
-        if further and "build" not in item:
+        nearer = kept is not None and kept.source and made.source and is_better(kept.source, made.source)
+        if kept is not None and nearer and "build" not in item:
             made = kept
         variants.append(made)
     expect = tuple(Expectation(engine="generic", **one) for one in entry["expect"])
