@@ -12,7 +12,7 @@ from typing import Any
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.cli.options import values_of
+from kvplan.cli.options import one_of, values_of
 from kvplan.cli.progress import Stages, is_watched
 from kvplan.cli.validate_options import VALIDATED, device_number, seconds
 from kvplan.cli.validate_target import Asked, named_here
@@ -49,6 +49,7 @@ def run(words: list[str], given: Given) -> Answer:
         _value(given, "reserve", parse_bytes) if text_of(given, "reserve") else Options().reserve,
         is_given(given, "shared"),
         is_given(given, "find_limit"),
+        _value(given, "kernels", one_of("auto", "off")) != "off",
     )
     if is_given(given, "dry_run"):
         return _dry(asked, on_gpu, given)

@@ -33,7 +33,8 @@ class AttentionError:
     """One kind of layer under one kernel: largest absolute error, and what is allowed.
 
     note: why the kernel was not run, which proves nothing either way. decides: whether an error refutes;
-    a kernel that no engine uses is only reported.
+    a kernel that no engine uses is only reported. fault: what is wrong that is no distance (bytes written
+    elsewhere).
     """
 
     kind: str
@@ -46,6 +47,7 @@ class AttentionError:
     tolerance: float
     note: str = ""
     decides: bool = True
+    fault: str = ""
 
     @property
     def ran(self) -> bool:
@@ -54,7 +56,7 @@ class AttentionError:
     @property
     def ok(self) -> bool:
         """Within what is allowed, or nothing that could be out of it."""
-        return not self.ran or self.error <= self.tolerance
+        return not self.ran or (not self.fault and self.error <= self.tolerance)
 
     @property
     def refutes(self) -> bool:
@@ -73,6 +75,7 @@ class AttentionError:
             "tolerance": self.tolerance if self.ran and isfinite(self.tolerance) else None,
             "note": self.note,
             "decides": self.decides,
+            **({"fault": self.fault} if self.fault else {}),
         }
 
 

@@ -93,9 +93,9 @@ def _of_tables(rank: int, done: WorkloadTest) -> list[Finding]:
 
 
 def _of_attention(one: AttentionError) -> Finding:
+    wrong = one.fault or f"off by {one.error:.2e}, {one.tolerance:.2e} is allowed"
     return Finding(
         "attention-differs",
         Severity.ERROR if one.refutes else Severity.WARNING,
-        f"attention over the paged cache ({one.kind}, {one.dtype}, {one.kernel}) is off by"
-        f" {one.error:.2e}, {one.tolerance:.2e} is allowed",
+        f"attention over the paged cache ({one.kind}, {one.dtype}, {one.kernel}): {wrong}",
     )

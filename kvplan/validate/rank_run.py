@@ -11,13 +11,9 @@ from kvplan.record import record
 from kvplan.units import GIB, MIB, human_bytes
 from kvplan.validate import host, limit
 from kvplan.validate.allocator import reserved_for, why_unpredictable
-from kvplan.validate.attention import AttentionError
-from kvplan.validate.blocks import BlockTables
 from kvplan.validate.devices import CudaDevice
 from kvplan.validate.findings import WorkloadTest
 from kvplan.validate.found import workload_figures
-from kvplan.validate.in_place import attend_in_place
-from kvplan.validate.memory import allocate
 from kvplan.validate.probe import Hardware
 from kvplan.validate.ranks import World
 from kvplan.validate.stages import activations, ballast, bandwidth, graphs, pool
@@ -37,13 +33,15 @@ ROUNDING = (1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 10 * MIB + 1, 33 
 @record()
 class Options:
     """How to run. device: ``cpu`` or ``cuda``; gpu: its number (None: this rank's). reserve: bytes to leave
-    free. Everything else as on the command line."""
+    free. kernels: whether the engine's own kernels read the pages too. Everything else as on the command
+    line."""
 
     device: str = "cuda"
     gpu: int | None = None
     reserve: int = GIB
     shared: bool = False
     find_limit: bool = False
+    kernels: bool = True
 
 
 def run_stages(
@@ -120,21 +118,6 @@ def _in_use(bench: Bench, layout: Layout) -> WorkloadTest:
         if done.stopped_at is not None:
             raise StageStopped(done.stopped_at)
     return done
-
-
-def in_place(bench: Bench, target: Target, rank: Rank) -> tuple[AttentionError, ...]:
-    """Attention over the pages themselves in a pool of its own; what fails is a note, and no more."""
-    bench.stage = "attention in place"
-    if bench.stopped():
-        bench.note("FlexAttention was not tried: the time was up")
-        return ()
-    try:
-        layout = target.layout(rank)
-        with allocate(layout, bench.device.name) as cache:
-            return attend_in_place(cache, BlockTables(layout))
-    except Exception as error:
-        bench.note(f"FlexAttention was not tried: {type(error).__name__}")
-        return ()
 
 
 def _told(bench: Bench) -> Progress:

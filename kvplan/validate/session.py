@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable
-from dataclasses import replace
 
 from kvplan.engines.tensors import Layout
 from kvplan.errors import CannotRunHere, KvplanError
@@ -16,8 +15,9 @@ from kvplan.validate.devices import CPU, CudaDevice, is_out_of_memory, open_devi
 from kvplan.validate.findings import WorkloadTest
 from kvplan.validate.found import findings_of
 from kvplan.validate.guard import Terminated
+from kvplan.validate.over_pages import with_readings
 from kvplan.validate.probe import Hardware, compared, probe_cpu, probe_cuda
-from kvplan.validate.rank_run import Options, in_place, run_stages
+from kvplan.validate.rank_run import Options, run_stages
 from kvplan.validate.ranks import OtherRankStopped, World
 from kvplan.validate.stages.base import EXACT, Bench, Progress, StageStopped, Stop, first_line
 from kvplan.validate.target import Target, check_world
@@ -117,7 +117,7 @@ def run_session(
         if device.is_gpu and outcome.stopped_by is None:
             settle(outcome)
             begun = None  # what is kept stands, whatever happens from here on
-            outcome = _with_in_place(bench, outcome, world)
+            outcome = with_readings(bench, outcome, world, engine=options.kernels)
     except BaseException as ended:
         if begun is not None and not isinstance(ended, (KvplanError, SaidByRankZero)):
             by = Signal if isinstance(ended, (KeyboardInterrupt, Terminated)) else Fault
@@ -139,21 +139,6 @@ def _of_all(target: Target, parts: list[_Part], world: World) -> Outcome:
         if world.leads:
             raise
         raise SaidByRankZero(error.exit_code) from error
-
-
-def _with_in_place(bench: Bench, outcome: Outcome, world: World) -> Outcome:
-    """Attention over the pages themselves, once all else is known and kept."""
-    found = world.everyone(in_place(bench, outcome.target, outcome.target.ranks[world.rank]))
-    workload_tests = tuple(
-        replace(done, attention=(*done.attention, *more))
-        for done, more in zip(outcome.workload_tests, found, strict=True)
-    )
-    findings = [one for one in outcome.findings if one.code != "attention-differs"]
-    findings += [
-        one for one in findings_of(outcome.target, workload_tests) if one.code == "attention-differs"
-    ]
-    notes = tuple(dict.fromkeys([*outcome.notes, *bench.notes]))
-    return replace(outcome, workload_tests=workload_tests, findings=tuple(findings), notes=notes)
 
 
 def _cut_short(

@@ -29,12 +29,12 @@ KINDS: dict[str, tuple[Part, str, str]] = {
 }
 
 
-def layout_of_kind(kind: str, engine: str, dtype: str, **options: Any) -> Layout:
+def layout_of_kind(kind: str, engine: str, kv_dtype: str, **options: Any) -> Layout:
     part, architecture, model_type = KINDS[kind]
     model = Model(
         kind, "test", model_type, architecture, (LayerRun(Layer((part,)), 2),), "bfloat16", 4096, 8, 512
     )
-    given = {**OPTIONS[engine], "tokens": 300, "kv_cache_dtype": dtype, "gpu": "h100", **options}
+    given = {**OPTIONS[engine], "tokens": 300, "kv_cache_dtype": kv_dtype, "gpu": "h100", **options}
     return smallest(model, engine, **given)
 
 

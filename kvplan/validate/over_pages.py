@@ -1,0 +1,79 @@
+"""Attention over the pages themselves, once all else is known: the engine's kernels, then FlexAttention.
+
+The engine's decide: what they find wrong refutes, and what they find right confirms, since neither their
+addressing nor their arithmetic is kvplan's. A kernel that does not run says so and proves nothing either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvplan.engines.tensors import Rank
+from kvplan.plans.receipt import Figure
+from kvplan.validate.attention import AttentionError
+from kvplan.validate.blocks import BlockTables
+from kvplan.validate.engine_kernels import attend_with_engine, is_the_engines
+from kvplan.validate.found import findings_of
+from kvplan.validate.in_place import attend_in_place
+from kvplan.validate.memory import Cache, allocate
+from kvplan.validate.ranks import World
+from kvplan.validate.stages.base import COUNT, EXACT, Bench
+from kvplan.validate.target import Target
+
+if TYPE_CHECKING:
+    from kvplan.validate.session import Outcome
+
+STAGE = "attention in place"
+
+
+def with_readings(bench: Bench, outcome: Outcome, world: World, *, engine: bool) -> Outcome:
+    """The outcome with what every rank's kernels read; nothing that they meet ends the run."""
+    target = outcome.target
+    mine = _over_pages(bench, target, target.ranks[world.rank], engine=engine)
+    found = world.everyone(mine)
+    workload_tests = tuple(
+        replace(done, attention=(*done.attention, *more))
+        for done, more in zip(outcome.workload_tests, found, strict=True)
+    )
+    findings = [one for one in outcome.findings if one.code != "attention-differs"]
+    findings += [one for one in findings_of(target, workload_tests) if one.code == "attention-differs"]
+    figures = [figure for rank, more in enumerate(found) for figure in _figures(more, rank)]
+    return replace(
+        outcome,
+        figures=(*outcome.figures, *figures),
+        workload_tests=workload_tests,
+        findings=tuple(findings),
+        notes=tuple(dict.fromkeys([*outcome.notes, *bench.notes])),
+    )
+
+
+def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tuple[AttentionError, ...]:
+    bench.stage = STAGE
+    if bench.stopped():
+        bench.note("no kernel read the pages themselves: the time was up")
+        return ()
+    try:
+        layout = target.layout(rank)
+        with allocate(layout, bench.device.name) as cache:
+            return _read(cache, engine=engine)
+    except Exception as error:
+        bench.note(f"no kernel read the pages themselves: {type(error).__name__}")
+        return ()
+
+
+def _read(cache: Cache, *, engine: bool) -> tuple[AttentionError, ...]:
+    by_engine = attend_with_engine(cache, BlockTables(cache.layout)) if engine else ()
+    return (*by_engine, *attend_in_place(cache, BlockTables(cache.layout)))
+
+
+def _figures(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:
+    """How many kinds of layer the engine's own kernels find elsewhere, of those that they read."""
+    read = [one for one in found if one.ran and is_the_engines(one)]
+    if not read:
+        return []
+    wrong = sum(not one.ok for one in read)
+    return [
+        Figure("engine_kernels_wrong", COUNT, 0, wrong, EXACT, STAGE, rank, independent=True),
+        Figure("engine_kernels_read", COUNT, None, len(read), None, STAGE, rank),
+    ]
