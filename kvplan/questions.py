@@ -351,8 +351,9 @@ def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tupl
 def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:
     """What the requests and the engine's start take, in whole MiB; None where memory is not the reason.
 
-    A pool holds the blocks of all requests (what start-up reserves for them is always enough), at least those
-    of one request of max_model_len, and block 0, which is never used. Without a pool it is the peak.
+    A pool holds the blocks of all requests, at least those of one request of max_model_len, and block 0,
+    which is never used. What runs may need more or fewer blocks than start-up reserves for it: windows give
+    back, states of a prompt under way come on top. Without a pool it is the peak.
     """
     plenty = replace(own_settings(choice.engine, settings), kv_cache_memory=PLENTY)
     result = choice.engine.size(model, plenty, choice.version)  # whatever the GPU has
@@ -361,19 +362,32 @@ def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | No
     pool = result.pool
     if pool is None:
         return round_up(result.per_gpu.peak_bytes, MIB)
+
+    def holds(blocks: int) -> bool:
+        return _fits(model, choice, replace(settings, kv_cache_memory=(blocks + 1) * pool.bytes_per_block))
+
     held = ceil_div(result.per_gpu.kv_bytes, pool.bytes_per_block)
     longest = sum(group.blocks_per_request for group in pool.groups)
-    if pool.running_blocks is None or held <= longest:
-        return round_up((max(held, longest) + 1) * pool.bytes_per_block, MIB)
-    low, high = longest, held
+    blocks = max(held, longest)
+    if pool.running_blocks is not None and held > longest:
+        found = _least(holds, longest, held)
+        if found is None:
+            return None
+        blocks = found
+    return round_up((blocks + 1) * pool.bytes_per_block, MIB)
+
+
+def _least(holds: Callable[[int], bool], low: int, likely: int) -> int | None:
+    """The least number from ``low`` on that holds, by bisection; None where twice ``likely`` does not."""
+    high, step = likely, 1
+    while not holds(high):
+        if high >= 2 * likely:
+            return None
+        low, high, step = high + 1, min(high + step, 2 * likely), 2 * step
     while low < high:
         middle = (low + high) // 2
-        memory = (middle + 1) * pool.bytes_per_block
-        if _fits(model, choice, replace(settings, kv_cache_memory=memory)):
-            high = middle
-        else:
-            low = middle + 1
-    return round_up((high + 1) * pool.bytes_per_block, MIB)
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return high
 
 
 def _fits(model: Model, choice: Choice, settings: Settings) -> bool:

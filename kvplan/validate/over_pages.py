@@ -13,9 +13,9 @@ from kvplan.engines.tensors import Rank
 from kvplan.plans.receipt import Figure
 from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables
-from kvplan.validate.engine_kernels import attend_with_engine, is_the_engines
+from kvplan.validate.engine_kernels import OWN, attend_with_engine
 from kvplan.validate.found import findings_of
-from kvplan.validate.in_place import attend_in_place
+from kvplan.validate.in_place import KERNEL, attend_in_place
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.ranks import World
 from kvplan.validate.stages.base import COUNT, EXACT, Bench
@@ -69,7 +69,7 @@ def _read(cache: Cache, *, engine: bool) -> tuple[AttentionError, ...]:
 
 def _figures(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:
     """How many kinds of layer the engine's own kernels find elsewhere, of those that they read."""
-    read = [one for one in found if one.ran and is_the_engines(one)]
+    read = [one for one in found if one.ran and one.kernel not in (OWN, KERNEL)]
     if not read:
         return []
     wrong = sum(not one.ok for one in read)

@@ -197,6 +197,33 @@ def test_the_memory_of_a_fix_of_vllm(requests: int, tokens: int) -> None:
     assert max_requests(llama, choice, less) < requests
 
 
+@pytest.mark.parametrize(("card", "tokens"), [("gemma-3-27b", 9000), ("qwen3-next-80b-a3b", 5000)])
+@pytest.mark.parametrize("requests", [2, 7])
+def test_the_least_memory_where_a_prompt_takes_more_than_it_keeps(
+    card: str, tokens: int, requests: int
+) -> None:
+    """To the block: what is said holds the requests, and a block less does not."""
+    windowed, choice = kvplan.load_model(card), choose_engine("vllm@0.32")
+    asked = make_settings(kv_cache_memory="1MiB", requests=requests, tokens=tokens, max_model_len=tokens)
+    ways = suggested_fixes(windowed, choice, asked, ask(windowed, choice, asked))
+    assert ways.memory is not None
+    result = ask(windowed, choice, replace(asked, kv_cache_memory=ways.memory))
+    assert result.pool is not None
+    assert result.pool.running_blocks is not None
+    block = result.pool.bytes_per_block
+    assert block > MIB
+    least = next(
+        blocks
+        for blocks in range(1, 10**6)
+        if _holds(windowed, choice, replace(asked, kv_cache_memory=blocks * block))
+    )
+    assert ways.memory == -(-least * block // MIB) * MIB
+
+
+def _holds(asked_of: Model, choice: Choice, asked: Settings) -> bool:
+    return max_requests(asked_of, choice, asked) >= asked.requests
+
+
 def test_no_memory_is_a_fix_of_what_memory_does_not_bound() -> None:
     """max_num_seqs is the bound: more memory is not offered."""
     llama, choice = kvplan.load_model(LLAMA), choose_engine("vllm@0.32")
@@ -214,12 +241,13 @@ def test_half_the_bytes_are_offered_where_they_are_enough() -> None:
 
 def test_more_gpus_are_the_fewest_that_hold_it() -> None:
     choice, qwen = choose("vllm@0.32"), kvplan.load_model("qwen3-32b")
-    for ranks in (1, 2):
-        asked = make_settings(gpu="h100", requests=60, tokens=16_384, tensor_parallel_size=ranks)
+    most = max_requests(qwen, choice, make_settings(gpu="h100", tokens=16_384, tensor_parallel_size=16))
+    for ranks, requests in ((1, 60), (2, 60), (2, most)):
+        asked = make_settings(gpu="h100", requests=requests, tokens=16_384, tensor_parallel_size=ranks)
         result = ask(qwen, choice, asked)
         ways = suggested_fixes(qwen, choice, asked, result)
         held = {
-            wide: max_requests(qwen, choice, replace(asked, tensor_parallel_size=wide)) >= 60
+            wide: max_requests(qwen, choice, replace(asked, tensor_parallel_size=wide)) >= requests
             for wide in (2, 4, 8, 16)
             if wide > ranks
         }
@@ -248,6 +276,9 @@ class Short:
         ]
         yield []
         yield [("one byte", replace(own, kv_cache_memory=1))]
+        yield [("enough alone", replace(own, kv_cache_memory=6400))]
+        yield [("all", replace(own, kv_cache_memory=count)) for count in (6400, 6401, 6402)]
+        yield [(f"last {count}", replace(own, kv_cache_memory=count)) for count in (1, 2, 6400)]
 
 
 SHORT = Choice(Short(), "1")
@@ -270,10 +301,14 @@ def test_the_length_with_which_the_engine_starts() -> None:
 def test_the_least_change_of_each_kind() -> None:
     asked = Settings(kv_cache_memory=1, tokens=100)
     found = list(least_trials(model(FULL), SHORT, asked))
-    assert [words and words[0] for words in found] == ["memory 6400", None, None]
+    assert [words and words[0] for words in found] == [
+        "memory 6400", None, None, "enough alone", "all", "last 6400",
+    ]  # fmt: skip
+    assert found[4] is not None
+    assert found[4][1].kv_cache_memory == 6400
     assert suggested_fixes(model(FULL), SHORT, asked, ask(model(FULL), SHORT, asked)).others == (
-        "memory 6400",
-    )
+        "memory 6400", "enough alone", "all", "last 6400",
+    )  # fmt: skip
     assert not list(least_trials(model(FULL), GENERIC, asked))
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import torch
 
+from kvplan.engines.vllm import kernels
+from kvplan.engines.vllm.kernels import LATENT, NAME
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, REFUTED
-from kvplan.validate import engine_kernels
-from kvplan.validate.engine_kernels import OWN, VLLM, VLLM_MLA, attend_with_engine
+from kvplan.validate.engine_kernels import OWN, attend_with_engine
 from kvplan.validate.session import run_session
 from tests.validate.fake_cuda import fake_cuda
 from tests.validate.test_attention import answers, layout_of_kind
@@ -65,16 +66,16 @@ class StandIn:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    kernels = StandIn()
+    stand_in = StandIn()
     for name, function, what in (
-        ("triton_reshape_and_cache_flash", "triton_reshape_and_cache_flash", kernels.write),
-        ("triton_unified_attention", "unified_attention", kernels.read),
+        ("triton_reshape_and_cache_flash", "triton_reshape_and_cache_flash", stand_in.write),
+        ("triton_unified_attention", "unified_attention", stand_in.read),
     ):
         module = ModuleType(f"{OPS}.{name}")
         setattr(module, function, what)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(engine_kernels, "find_spec", lambda name: name == "vllm")
-    return kernels
+    monkeypatch.setattr(kernels, "are_here", lambda: True)
+    return stand_in
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "fp8_e4m3", "fp8_e5m2"])
@@ -83,7 +84,7 @@ def test_what_the_engine_writes_and_reads_is_where_the_layout_has_it(
     kind: str, dtype: str, stand_in: StandIn
 ) -> None:
     (one,) = answers(layout_of_kind(kind, "vllm", dtype), attend_with_engine)
-    assert (one.kernel, one.note, one.fault, one.decides) == (VLLM, "", "", True)
+    assert (one.kernel, one.note, one.fault, one.decides) == (NAME, "", "", True)
     assert 0 <= one.error <= one.tolerance < 1
     assert one.tokens == (99 if "window" in kind else 300)
 
@@ -108,8 +109,8 @@ def test_a_write_elsewhere_is_a_fault(spoilt: str, fault: str, stand_in: StandIn
     ("kind", "engine", "dtype", "kernel", "note"),
     [
         ("GQA", "sglang", "bfloat16", OWN, "not run: Triton is not installed"),
-        ("GQA", "vllm", "float32", VLLM, "not run: the kernels multiply float32 in less"),
-        ("MLA", "vllm", "bfloat16", VLLM_MLA, "not run: ModuleNotFoundError"),
+        ("GQA", "vllm", "float32", NAME, "not run: the kernels multiply float32 in less"),
+        ("MLA", "vllm", "bfloat16", LATENT, "not run: ModuleNotFoundError"),
     ],
 )
 def test_a_kernel_that_cannot_run_says_why_and_proves_nothing(
@@ -127,7 +128,7 @@ def test_a_plan_that_the_engines_kernels_read_is_confirmed_by_them(stand_in: Sta
     receipt = _receipt(run_session(_target, OPTIONS, ALONE))
     assert receipt.verdict == CONFIRMED
     assert "engine_kernels_wrong" in receipt.confirmed_by
-    assert any(one["kernel"] == VLLM and not one["note"] for one in receipt.attention)
+    assert any(one["kernel"] == NAME and not one["note"] for one in receipt.attention)
 
 
 @pytest.mark.usefixtures("fake_cuda")
@@ -173,7 +174,7 @@ def test_vllms_own_kernels_find_every_token() -> None:
     kinds = ("MHA", "GQA", "MQA", "MHA window 100", "GQA window 100", "MLA")
     found = interpreted("none", "vllm", *kinds)
     assert [one["kind"] for one in found] == list(kinds)
-    assert [one["kernel"] for one in found] == [VLLM] * 5 + [VLLM_MLA]
+    assert [one["kernel"] for one in found] == [NAME] * 5 + [LATENT]
     assert all(one["ok"] and not one["note"] and one["error"] <= one["tolerance"] < 0.1 for one in found)
 
 
