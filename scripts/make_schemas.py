@@ -9,35 +9,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+CARD = "card"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Path in the repository → schema."""
-    from kvplan.files.cards.find import card_json_schema
-    from kvplan.files.gpus.schema import gpu_spec_schema
-    from kvplan.files.plans.fleet import fleet_schema
-    from kvplan.files.plans.receipts import receipt_schema
-    from kvplan.files.plans.schema import plan_schema
-    from kvplan.report.schema import (
-        comparison_schema,
-        fits_schema,
-        quality_schema,
-        simulation_schema,
-        size_schema,
-    )
+    from kvplan.cli.schema import names, schema_named
 
-    return {
-        "schemas/size.schema.json": size_schema(),
-        "schemas/compare.schema.json": comparison_schema(),
-        "schemas/simulate.schema.json": simulation_schema(),
-        "schemas/fits.schema.json": fits_schema(),
-        "schemas/quality.schema.json": quality_schema(),
-        "schemas/gpu.schema.json": gpu_spec_schema(),
-        "schemas/plan.schema.json": plan_schema(),
-        "schemas/fleet.schema.json": fleet_schema(),
-        "schemas/receipt.schema.json": receipt_schema(),
-        "model_cards/card.schema.json": card_json_schema(),
-    }
+    shown = {f"schemas/{name}.schema.json": schema_named(name) for name in names() if name != CARD}
+    return {**shown, "model_cards/card.schema.json": schema_named(CARD)}
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, Literal
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
@@ -18,10 +18,15 @@ from kvplan.files.launch.read import (
 )
 from kvplan.files.plans.file import Reading, read_plan_text, together
 from kvplan.plans.plan import Plan
-from kvplan.plans.serve import flags_of
+from kvplan.plans.serve import flags_of, remarks
+from kvplan.record import dumped, record
+from kvplan.results import SCHEMA_VERSION
 
 __all__ = [
+    "Imported",
+    "ImportedPlan",
     "import_launches",
+    "imported",
     "is_launch",
     "is_start",
     "launched_plans",
@@ -31,6 +36,62 @@ __all__ = [
 ]
 _STAND_IN = "1GiB"
 """A GPU for a plan whose command says none, until it is taken away again."""
+
+
+@record()
+class ImportedPlan:
+    """One server as a plan."""
+
+    name: str
+    model: str
+    engine: str
+    gpu: str | None
+    """the kind, where it is known"""
+    gpus: int
+    """of all replicas"""
+    replicas: int
+    serve: Mapping[str, Any] = field(hash=False)
+    """the engine's options"""
+    unread: tuple[str, ...]
+    """what of the command has no rule"""
+    notes: tuple[str, ...]
+
+
+@record()
+class Imported:
+    """The answer of `kvplan import --json`."""
+
+    plans: tuple[ImportedPlan, ...]
+    text: str
+    """the plan file, a document each"""
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    JSON = ("schema_version", "plans", "text")
+
+    def model_dump(self) -> dict[str, Any]:
+        shown: dict[str, Any] = dumped(self)
+        return shown
+
+
+def imported(plans: Sequence[Plan], text: str) -> Imported:
+    """Plans and the file that has them."""
+    return Imported(
+        tuple(
+            ImportedPlan(
+                plan.name,
+                plan.model,
+                plan.engine,
+                None if plan.settings.gpu is None else plan.settings.gpu.slug,
+                plan.gpus,
+                plan.replicas,
+                dict(plan.serve),
+                plan.unread,
+                remarks(plan),
+            )
+            for plan in plans
+        ),
+        text,
+    )
 
 
 def import_launches(word: str, *, engine: str | None = None, text: str | None = None) -> list[Launch]:

@@ -36,9 +36,9 @@ def _families() -> Iterable[str]:
 
 
 def _schemas() -> Iterable[str]:
-    from kvplan.cli.schema import SCHEMAS
+    from kvplan.cli.schema import names
 
-    return SCHEMAS
+    return names()
 
 
 def _formats() -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvplan.api.launching import import_launches, launched_plans, title_of
+from kvplan.api.launching import import_launches, imported, launched_plans, title_of
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
@@ -12,11 +12,9 @@ from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.json_input import read_stream, standard_input
 from kvplan.files.writing import write_new, write_whole
-from kvplan.plans.plan import Plan
 from kvplan.plans.serve import remarks
 from kvplan.report.layout import line, wrapped
 from kvplan.report.plan_file import plan_text
-from kvplan.results import SCHEMA_VERSION
 
 STDIN = "-"
 
@@ -44,13 +42,7 @@ def run(words: list[str], given: Given) -> Answer:
     if write is not None:
         (write_whole if overwrite else write_new)(Path(write), written)
     if is_given(given, "json"):
-        entries = [
-            {"name": plan.name, "model": plan.model, "engine": plan.engine, "gpu": _slug(plan),
-             "gpus": plan.gpus, "replicas": plan.replicas, "serve": dict(plan.serve),
-             "unread": list(launch.unread), "notes": list(remarks(plan))}
-            for plan, launch in zip(plans, launches)
-        ]  # fmt: skip
-        return Answer(data={"schema_version": SCHEMA_VERSION, "plans": entries, "text": written})
+        return Answer(data=imported(plans, written).model_dump())
     if write is None:
         return Answer(text=written)
     screen = [line(f"wrote {write}")]
@@ -58,7 +50,3 @@ def run(words: list[str], given: Given) -> Answer:
         for note in remarks(plan):
             screen += wrapped(f"{plan.name}: {note}", indent=2)
     return Answer([*screen, line(f"check it: kvplan check {write}")])
-
-
-def _slug(plan: Plan) -> str | None:
-    return None if plan.settings.gpu is None else plan.settings.gpu.slug

@@ -33,12 +33,16 @@ NODE = 8
 MOST_GPUS = 1024
 
 
-class Speed(NamedTuple):
-    """Seconds and tokens per second, each (low, likely, high). tokens_per_second: of one replica."""
+@record()
+class Speed:
+    """Each (low, likely, high)."""
 
     ttft: tuple[float, float, float]
+    """seconds"""
     tpot: tuple[float, float, float]
+    """seconds"""
     tokens_per_second: tuple[float, float, float]
+    """of one replica"""
 
 
 class Running(NamedTuple):
@@ -51,11 +55,18 @@ class Running(NamedTuple):
     node_bytes_per_second: int | None = None
 
 
-class Demand(NamedTuple):
+@record()
+class Demand:
     """So many requests of one shape at once, over the whole plan."""
 
     requests: int
     shape: Shape
+
+    JSON = ("requests", "tokens")
+
+    @property
+    def json_tokens(self) -> int:
+        return self.shape.tokens
 
 
 SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Rejection]
@@ -208,7 +219,7 @@ class Ask:
             )
 
         shapes = tuple(map(scale, self.shapes))
-        also = tuple(one._replace(shape=scale(one.shape)) for one in self.also)
+        also = tuple(replace(one, shape=scale(one.shape)) for one in self.also)
         longest = max(shape.tokens for shape in (*shapes, *(one.shape for one in also)))
         return replace(self, shapes=shapes, also=also, lengths=(longest,))
 

@@ -16,7 +16,7 @@ from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
 from kvplan.planning.found import Found, Rejected, Searched
 from kvplan.planning.options import holds
 from kvplan.planning.quality import NAMED, kv_quality
-from kvplan.planning.results import Effect, Reason, Step, SuggestedFix
+from kvplan.planning.results import Reason, Sensitivity, Step, SuggestedFix
 from kvplan.planning.search import search
 from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
@@ -94,7 +94,7 @@ def _changes(ask: Ask, *, beside_best: bool) -> Iterator[_Change]:
     if 0 < held < ask.requests:
         short = ask.requests - held
         words = "one request short" if short == 1 else f"{held:,} of {ask.requests:,} requests"
-        also = tuple(one._replace(requests=held) for one in ask.also)
+        also = tuple(replace(one, requests=held) for one in ask.also)
         yield _Change(words, f"--requests {held}", replace(ask, requests=held, also=also))
     shorter = _shorter(ask)
     if shorter is not None:
@@ -208,7 +208,7 @@ def _unlimited(offer: Offer) -> Offer:
     return replace(offer, available=None)
 
 
-def sensitivity_of(ask: Ask, best: Found) -> tuple[Effect, ...]:
+def sensitivity_of(ask: Ask, best: Found) -> tuple[Sensitivity, ...]:
     """Requests that the plan's GPUs hold when one input changes, the largest effect first."""
     layout = best.one.layout
     same = replace(
@@ -236,10 +236,10 @@ def sensitivity_of(ask: Ask, best: Found) -> tuple[Effect, ...]:
         if name == "shared prefix" and held == now:
             continue  # the engine shares nothing here
         needed = search(replace(changed, objective=FEWEST, max_gpus=None), wanted=1).found
-        effects.append(Effect(name, change, held, needed[0].gpus if needed else None))
+        effects.append(Sensitivity(name, change, held, needed[0].gpus if needed else None))
     scale = max(now, 1)
 
-    def moved(effect: Effect) -> tuple[Fraction, Fraction]:
+    def moved(effect: Sensitivity) -> tuple[Fraction, Fraction]:
         gpus = Fraction(effect.gpus or 4 * best.gpus, best.gpus)
         ratio = Fraction(max(effect.requests, 1), scale)
         return max(ratio, 1 / ratio), max(gpus, 1 / gpus)
@@ -269,7 +269,7 @@ def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
             yield "length", f"{label} as long", changed
         requests = max(1, ask.requests * up // down)
         if requests != ask.requests:
-            also = tuple(one._replace(requests=max(1, one.requests * up // down)) for one in ask.also)
+            also = tuple(replace(one, requests=max(1, one.requests * up // down)) for one in ask.also)
             yield "requests", f"{label} as many", replace(ask, requests=requests, also=also)
     yield from _sharing_inputs(ask)
     if axes_of(ask).seqs:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from kvplan.planning.ask import Demand, Speed
 from kvplan.planning.levers.results import Lever
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
-from kvplan.record import exact, record
+from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.settings import Settings, experts_spread
 
@@ -84,35 +85,32 @@ class Option:
         low, likely, high = self.speed.tokens_per_second
         return hourly / high, hourly / likely, hourly / low
 
-    def model_dump(self) -> dict[str, Any]:
-        """Plain data: GPUs, flags, figures."""
-        speed, million = self.speed, self.cost_per_million()
-        return {
-            "engine": self.engine,
-            "model": self.model_id,
-            "other_checkpoint": self.other_checkpoint or None,
-            "weights": self.weights,
-            "kv_cache_dtype": self.kv_cache_dtype,
-            "kv_format": self.kv_format,
-            "gpu": self.gpu,
-            "where": self.where,
-            "gpus": self.gpus,
-            "replicas": self.replicas,
-            "nodes": self.nodes,
-            "serve": dict(self.serve),
-            "requests": self.requests,
-            "safe_requests": self.safe_requests,
-            "requests_per_engine": self.requests_per_engine,
-            "pool_bytes": self.pool_bytes,
-            "pool_low_bytes": self.pool_low_bytes,
-            "quality": self.quality,
-            "citations": list(self.citations),
-            "cost_per_hour": None if self.cost_per_hour is None else exact(self.cost_per_hour),
-            "speed": None if speed is None else {name: list(getattr(speed, name)) for name in Speed._fields},
-            "cost_per_million_tokens": None if million is None else list(million),
-            "notes": list(self.notes),
-            "warnings": list(self.warnings),
-        }
+    JSON = (
+        "engine", "model", "other_checkpoint", "weights", "kv_cache_dtype", "kv_format", "gpu", "where",
+        "gpus", "replicas", "nodes", "serve", "requests", "safe_requests", "requests_per_engine",
+        "pool_bytes", "pool_low_bytes", "quality", "citations", "cost_per_hour", "speed",
+        "cost_per_million_tokens", "notes", "warnings",
+    )  # fmt: skip
+
+    @property
+    def json_model(self) -> str:
+        """the checkpoint"""
+        return self.model_id
+
+    @property
+    def json_other_checkpoint(self) -> str | None:
+        """what makes it another one than was asked for; null where it is that one"""
+        return self.other_checkpoint or None
+
+    @property
+    def json_serve(self) -> dict[str, Any]:
+        """the engine's options"""
+        return dict(self.serve)
+
+    @property
+    def json_cost_per_million_tokens(self) -> tuple[float, float, float] | None:
+        """of answer tokens at the planned load, by the estimate: low, likely, high"""
+        return self.cost_per_million()
 
 
 @record()
@@ -171,7 +169,7 @@ class Step:
 
 
 @record()
-class Effect:
+class Sensitivity:
     """How one input moves the answer."""
 
     name: str
@@ -209,7 +207,7 @@ class PlanResult:
     """of the best's engine"""
     ways_out: tuple[SuggestedFix, ...]
     steps: tuple[Step, ...]
-    sensitivity: tuple[Effect, ...]
+    sensitivity: tuple[Sensitivity, ...]
     considered: int
     """candidates"""
     judged: int
@@ -221,49 +219,30 @@ class PlanResult:
     pareto_by: tuple[str, ...] = ()
     also: tuple[Demand, ...] = ()
     """what must be held by itself as well"""
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     @property
     def ok(self) -> bool:
         """Whether something serves the load."""
         return self.best is not None
 
+    JSON = (
+        "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
+        "best", "options", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out", "steps",
+        "sensitivity", "considered", "judged", "levers", "currency", "warnings",
+    )  # fmt: skip
+
+    @property
+    def json_best(self) -> Option | None:
+        """the first of the options; null where nothing serves the load"""
+        return self.options[0] if self.options else None
+
+    @property
+    def json_more_options(self) -> int:
+        """of the unserved, those that come after the rows asked for"""
+        return self.more
+
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan plan --json``."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "model": {"id": self.model.id, "source": self.model.source},
-            "engine": {"name": self.engine.name, "version": self.engine.version},
-            "objective": self.objective,
-            "quality": self.quality,
-            "pool": self.pool,
-            "requests": self.requests,
-            "shapes": [
-                {
-                    "input_tokens": shape.input_tokens,
-                    "output_tokens": shape.output_tokens,
-                    "weight": shape.weight,
-                }
-                for shape in self.shapes
-            ],
-            "also": [{"requests": one.requests, "tokens": one.shape.tokens} for one in self.also],
-            "best": self.options[0].model_dump() if self.options else None,
-            "options": [option.model_dump() for option in self.options],
-            "more_options": self.more,
-            "unserved": [_plain(one) for one in self.unserved],
-            "pareto": [option.model_dump() for option in self.pareto],
-            "pareto_by": list(self.pareto_by),
-            "reasons": [_plain(reason) for reason in self.reasons],
-            "ways_out": [_plain(way) for way in self.ways_out],
-            "steps": [_plain(step) for step in self.steps],
-            "sensitivity": [_plain(effect) for effect in self.sensitivity],
-            "considered": self.considered,
-            "judged": self.judged,
-            "levers": [lever.model_dump() for lever in self.levers],
-            "currency": self.currency,
-            "warnings": list(self.warnings),
-        }
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    found = {name: getattr(value, name) for name in value.__slots__}
-    return {name: list(one) if isinstance(one, tuple) else one for name, one in found.items()}
+        shown: dict[str, Any] = dumped(self)
+        return shown

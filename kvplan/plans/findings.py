@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
 from kvplan.record import record
+from kvplan.results import SCHEMA_VERSION
 
 
 class Severity(str, Enum):
@@ -32,6 +34,13 @@ class Finding:
     help: tuple[str, ...] = ()
     mark: Mark | None = None
 
+    JSON = ("code", "severity", "message", "field", "detail", "help", "place")
+
+    @property
+    def json_place(self) -> Mark | None:
+        """where it stands in the file"""
+        return self.mark
+
 
 @record()
 class Fact:
@@ -56,6 +65,13 @@ class CheckedPlan:
     error: KvplanError | None = None
     mark: Mark | None = None
 
+    JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "error")
+
+    @property
+    def json_error(self) -> dict[str, Any] | None:
+        """why it could not be read or judged"""
+        return None if self.error is None else self.error.as_dict()
+
     @property
     def key(self) -> tuple[str, str, str | None]:
         """What makes it the same plan in another state of the files."""
@@ -72,11 +88,49 @@ class CheckedPlan:
 
 
 @record()
+class ChangedFact:
+    """One figure before and after; null where there is none."""
+
+    name: str
+    unit: str
+    before: int | None
+    after: int | None
+    difference: int | None
+
+
+@record()
+class Change:
+    """One plan against the baseline. state: kept, new or gone."""
+
+    name: str
+    path: str
+    environment: str | None
+    state: str
+    passed_before: bool | None
+    passed: bool | None
+    facts: tuple[ChangedFact, ...]
+
+
+@record()
 class CheckReport:
     """All plans of one run, in the order of the paths. baseline: the same plans as they were before."""
 
     plans: tuple[CheckedPlan, ...]
     baseline: tuple[CheckedPlan, ...] = ()
+    schema_version: Literal[1] = field(default=SCHEMA_VERSION)
+
+    JSON = ("schema_version", "exit_code", "counts", "plans", "changes")
+    JSON_OPTIONAL = ("changes",)
+
+    @property
+    def json_counts(self) -> dict[str, int]:
+        """how many plans passed, failed and could not be read"""
+        return self.counts()
+
+    @property
+    def json_changes(self) -> tuple[Change, ...]:
+        """only where there is a baseline"""
+        return tuple(_change(*pair) for pair in self.pairs()) if self.baseline else ()
 
     def pairs(self) -> tuple[tuple[CheckedPlan | None, CheckedPlan | None], ...]:
         """(before, after) of every plan: None where it is new or gone. In the order of the plans, then of the
@@ -95,7 +149,7 @@ class CheckReport:
                 return code
         return EXIT_OK if all(one.passed for one in self.plans) else EXIT_NO
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, int]:
         """How many plans passed, failed and could not be read."""
         unread = sum(one.error is not None for one in self.plans)
         passed = sum(one.passed for one in self.plans)
@@ -105,3 +159,24 @@ class CheckReport:
             "failed": len(self.plans) - passed - unread,
             "unreadable": unread,
         }
+
+
+def _change(before: CheckedPlan | None, after: CheckedPlan | None) -> Change:
+    """The figures of one plan before and after."""
+    one = after or before
+    assert one is not None
+    sides = [side for side in (before, after) if side is not None]
+    facts = []
+    for name, unit in dict.fromkeys((fact.name, fact.unit) for side in sides for fact in side.facts):
+        old, new = (None if side is None else side.fact(name) for side in (before, after))
+        difference = None if old is None or new is None else new - old
+        facts.append(ChangedFact(name, unit, old, new, difference))
+    return Change(
+        one.name,
+        one.path,
+        one.environment,
+        "gone" if after is None else "new" if before is None else "kept",
+        None if before is None else before.passed,
+        None if after is None else after.passed,
+        tuple(facts),
+    )

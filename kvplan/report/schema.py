@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Mapping
 from enum import Enum
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -18,6 +19,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from kvplan.record import json_attribute, json_names
 
 _WORDS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
+_MADE_OF = "made of"
+"""The key under which a definition keeps its class while the schema is made."""
 _EXACT = {
     "anyOf": [
         {"type": "integer"},
@@ -32,10 +35,14 @@ def schema_of(kind: type[Any], title: str) -> dict[str, Any]:
     whole = _object(kind, defs)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$defs": dict(sorted(defs.items())),
+        "$defs": {name: _without(defs[name], _MADE_OF) for name in sorted(defs)},
         **whole,
         "title": title,
     }
+
+
+def _without(made: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in made.items() if name != key}
 
 
 def _object(kind: type[Any], defs: dict[str, Any]) -> dict[str, Any]:
@@ -93,8 +100,10 @@ def _of(kind: Any, defs: dict[str, Any]) -> dict[str, Any]:
     if kind in _WORDS:
         return {"type": _WORDS[kind]}
     if kind.__name__ not in defs:
-        defs[kind.__name__] = {}  # its place, should it hold one of its own kind
-        defs[kind.__name__] = _object(kind, defs)
+        defs[kind.__name__] = {_MADE_OF: kind}  # its place, should it hold one of its own kind
+        defs[kind.__name__] |= _object(kind, defs)
+    elif defs[kind.__name__][_MADE_OF] is not kind:
+        raise TypeError(f"two classes of one answer are named {kind.__name__}")
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
@@ -124,36 +133,20 @@ def _first(text: str | None) -> str:
     return " ".join((text or "").strip().split("\n\n")[0].replace("``", "`").split())
 
 
-def size_schema() -> dict[str, Any]:
-    """The JSON Schema of ``kvplan size --json``."""
-    from kvplan.results import SizeResult
-
-    return schema_of(SizeResult, "kvplan size --json")
-
-
-def comparison_schema() -> dict[str, Any]:
-    """The JSON Schema of ``kvplan compare --json``."""
-    from kvplan.comparison.results import Comparison
-
-    return schema_of(Comparison, "kvplan compare --json")
-
-
-def simulation_schema() -> dict[str, Any]:
-    """The JSON Schema of ``kvplan simulate --json``."""
-    from kvplan.simulation.shown import Simulation
-
-    return schema_of(Simulation, "kvplan simulate --json")
+ANSWERS = {
+    "size": ("kvplan.results", "SizeResult", "size --json"),
+    "compare": ("kvplan.comparison.results", "Comparison", "compare --json"),
+    "planned": ("kvplan.planning.results", "PlanResult", "plan --json"),
+    "check": ("kvplan.plans.findings", "CheckReport", "check --format json"),
+    "simulate": ("kvplan.simulation.shown", "Simulation", "simulate --json"),
+    "fits": ("kvplan.api.fitting", "FitResult", "fits --json"),
+    "quality": ("kvplan.numerics.results", "QualityResult", "quality --json"),
+    "import": ("kvplan.api.launching", "Imported", "import --json"),
+}
+"""Answers whose JSON is described: name of the schema → module and class of the answer, the command."""
 
 
-def quality_schema() -> dict[str, Any]:
-    """The JSON Schema of ``kvplan quality --json``."""
-    from kvplan.numerics.results import QualityResult
-
-    return schema_of(QualityResult, "kvplan quality --json")
-
-
-def fits_schema() -> dict[str, Any]:
-    """The JSON Schema of ``kvplan fits --json``."""
-    from kvplan.api.fitting import FitResult
-
-    return schema_of(FitResult, "kvplan fits --json")
+def answer_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of the answer of that name. Raises KeyError."""
+    module, kind, command = ANSWERS[name]
+    return schema_of(getattr(import_module(module), kind), f"kvplan {command}")

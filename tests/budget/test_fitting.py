@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.report.schema import size_schema
+from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB
 from tests.report.schemas import answer_errors
@@ -57,7 +57,7 @@ def test_a_recorded_start() -> None:
 def test_the_json_follows_contract_and_schema() -> None:
     data = sized().model_dump()
     assert json.loads(json.dumps(data)) == data
-    assert answer_errors(size_schema(), data) == []
+    assert answer_errors(answer_schema("size"), data) == []
     assert set(data["budget"]) == CONTRACT
     assert set(data["budget"]["lines"][0]) == {"name", "bytes", "low_bytes", "high_bytes", "source"}
     assert set(data["weights"]) == {"bytes_per_gpu", "total_bytes", "source"}

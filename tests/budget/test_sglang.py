@@ -12,7 +12,7 @@ import kvplan
 from kvplan.engines.sglang.budget import context_of
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import load_gpu
-from kvplan.report.schema import size_schema
+from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, MIB
 from tests.budget.test_fitting import TINY
@@ -41,7 +41,7 @@ def test_the_slack_is_a_part_of_what_was_free_before_the_weights() -> None:
     assert budget.kv_pool_low_bytes < budget.kv_pool_bytes < budget.kv_pool_high_bytes
     assert result.pool is not None
     assert result.pool.bytes == budget.kv_pool_bytes
-    assert answer_errors(size_schema(), result.model_dump()) == []
+    assert answer_errors(answer_schema("size"), result.model_dump()) == []
 
 
 def test_a_recorded_start_lies_in_the_interval() -> None:

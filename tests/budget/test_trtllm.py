@@ -9,7 +9,7 @@ import pytest
 
 import kvplan
 from kvplan.errors import KvplanError
-from kvplan.report.schema import size_schema
+from kvplan.report.schema import answer_schema
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB
 from tests.report.schemas import answer_errors
@@ -36,7 +36,7 @@ def test_a_fraction_of_what_the_peak_leaves(fraction: str | None) -> None:
     assert result.pool is not None
     assert result.pool.bytes == budget.kv_pool_bytes
     assert any("uncalibrated" in text for text in result.warnings)
-    assert answer_errors(size_schema(), result.model_dump()) == []
+    assert answer_errors(answer_schema("size"), result.model_dump()) == []
 
 
 def test_more_tokens_at_start_up_leave_less() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvplan.cli.completion import completer
+from kvplan.cli.schema import names
 from kvplan.files.cards.find import list_cards, list_names
 from kvplan.files.gpus.find import list_gpus
 from tests.cli.conftest import Run
@@ -103,7 +104,7 @@ def test_a_broken_card_is_found(run: Run, tmp_path: Path) -> None:
     assert json.loads(run("cards", "lint", str(path), "--json").out)["findings"]
 
 
-@pytest.mark.parametrize("name", ["size", "card", "gpu"])
+@pytest.mark.parametrize("name", names())
 def test_schemas_are_printed(run: Run, name: str) -> None:
     assert json.loads(run("schema", name).out)["$schema"].startswith("https://json-schema.org")
 

@@ -21,7 +21,7 @@ from kvplan.comparison import ComparedRow, Comparison, Verdict
 from kvplan.engines.observed import Observation, Row, exact_count
 from kvplan.engines.observed.printed import parse_count, parse_ratio
 from kvplan.errors import KvplanError
-from kvplan.report.schema import comparison_schema
+from kvplan.report.schema import answer_schema
 from tests.comparison.logs import observed, vllm_log
 from tests.report.schemas import answer_errors
 
@@ -57,7 +57,7 @@ def test_sixteen_gib_of_llama() -> None:
 def test_the_json_holds_the_contract() -> None:
     data = _of(vllm_log()).model_dump()
     assert json.loads(json.dumps(data)) == data
-    assert answer_errors(comparison_schema(), data) == []
+    assert answer_errors(answer_schema("compare"), data) == []
     assert {"schema_version", "engine", "settings", "rows", "verdict"} <= set(data)
     assert data["verdict"] == "agrees"
     for row in data["rows"]:
@@ -265,7 +265,7 @@ def test_a_refusal_is_predicted_with_its_figures() -> None:
     found = _of(text + REFUSAL + "\n")
     assert found.verdict is Verdict.AGREES
     assert found.row("starts").reported is False
-    assert answer_errors(comparison_schema(), found.model_dump()) == []
+    assert answer_errors(answer_schema("compare"), found.model_dump()) == []
     assert found.row("starts").predicted is False
     assert found.row("needed_kv_bytes").predicted == 16 * 2**30
     assert found.row("estimated_max_model_len").predicted == 65536

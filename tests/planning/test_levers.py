@@ -15,6 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.planning.levers import Link, Seconds, Situation, levers
 from kvplan.planning.levers.preemption import replay
 from kvplan.plans.workload import Shape, Workload, apportion
+from kvplan.record import dumped
 from kvplan.units import GB, GIB
 
 PCIE = Link("PCIe", 50 * GB, 40 * GB, 60 * GB, 0.0005, "a test")
@@ -190,7 +191,7 @@ def test_every_lever_is_json() -> None:
     )
     assert len({lever.name for lever in found}) == len(found) == 8
     for lever in found:
-        dumped = lever.model_dump()
-        assert dumped["summary"]
-        for effect in dumped["effects"]:
+        shown = dumped(lever)
+        assert shown["summary"]
+        for effect in shown["effects"]:
             assert effect["low"] <= effect["value"] <= effect["high"]

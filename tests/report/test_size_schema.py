@@ -11,12 +11,12 @@ import pytest
 import kvplan
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError
-from kvplan.report.schema import size_schema
+from kvplan.report.schema import answer_schema
 from scripts import make_schemas
 from tests.report.schemas import answer_errors
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMA = size_schema()
+SCHEMA = answer_schema("size")
 INPUTS = ROOT / "tests" / "cli" / "golden" / "inputs"
 OPTIONS: list[dict[str, Any]] = [
     {},

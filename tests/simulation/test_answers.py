@@ -15,7 +15,7 @@ import kvplan
 import kvplan.simulate.replica  # the room of the same name must not hide the function
 from kvplan.errors import KvplanError
 from kvplan.report.layout import plain
-from kvplan.report.schema import simulation_schema
+from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import simulation_screen
 from kvplan.simulate import Arrival
 from kvplan.simulation.fleet import ROUTERS, Dealt, deal
@@ -44,7 +44,7 @@ def _answer(load: Load = LOAD, **asked: Any) -> SimulationResult:
 def test_the_whole_answer_is_the_schema_and_a_short_screen() -> None:
     found = _answer(replicas="auto", ttft=1, tpot=Fraction(1, 20), search=True, helps=True)
     data = found.model_dump()
-    assert answer_errors(simulation_schema(), json.loads(json.dumps(data))) == []
+    assert answer_errors(answer_schema("simulate"), json.loads(json.dumps(data))) == []
     assert [run["speed"] for run in data["runs"]] == ["likely", "fast", "slow"] * 2
     assert found.needed is not None
     assert found.needed.likely == 1

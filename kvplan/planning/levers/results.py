@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvplan.record import record
 
 
@@ -40,18 +38,8 @@ class Lever:
     applies: bool = True
     setting: str | None = None
 
+    JSON = ("name", "summary", "applies", "setting", "effects", "assumptions")
+
     def effect(self, name: str) -> float | None:
         """The value of the effect of that name."""
         return next((one.value for one in self.effects if one.name == name), None)
-
-    def model_dump(self) -> dict[str, Any]:
-        """The lever as JSON."""
-        names = ("name", "value", "unit", "low", "high")
-        return {
-            "name": self.name,
-            "summary": self.summary,
-            "applies": self.applies,
-            "setting": self.setting,
-            "effects": [{name: getattr(one, name) for name in names} for one in self.effects],
-            "assumptions": list(self.assumptions),
-        }
