@@ -15,6 +15,7 @@ pytestmark = pytest.mark.vllm
 DECIDING = {
     "engine_pool_bytes", "engine_blocks_in_its_pool", "engine_num_blocks", "engine_groups",
     "engine_groups_that_differ", "engine_cache_bytes", "engine_weights_bytes", "engine_requests",
+    "engine_requests_at_full_length",
     "engine_extra_request_refused", "engine_blocks_free_again",
 }  # fmt: skip
 
@@ -27,7 +28,8 @@ DECIDING = {
 def test_the_engine_s_own_objects_confirm(name: str, more: tuple[str, ...], tmp_path: Path) -> None:
     write_model(tmp_path, MODELS[name])
     output = tmp_path / "r.json"
-    words = ["validate", str(tmp_path), "--with", "vllm", "--device", "cpu", "--kv-cache-memory", "24MiB"]
+    words = ["validate", str(tmp_path), "--with", "vllm", "--device", "cpu"]
+    words += ["--kv-cache-memory", "64MiB" if name == "sliding" else "24MiB"]
     words += ["--tokens", "1000", "--engine-python", vllm_python(), "--output", str(output), *more]
     code = main(words)
     receipt = read_receipt(output).receipt

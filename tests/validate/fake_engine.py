@@ -49,6 +49,9 @@ def main(path: str) -> int:
         if shape is not None:
             requests = {"tokens": shape["tokens"], **says["requests"]}
             speaker.say("measured", of="requests", values=requests)
+            if shape.get("running") is not None:
+                running = says.get("running", shape["running"])
+                speaker.say("measured", of="running", values={"running": running})
         speaker.say("done")
     except Exception as error:
         speaker.failed(error)

@@ -103,7 +103,8 @@ def test_a_rehearsal_is_confirmed_by_the_engine_s_own_objects(
         (changed("available", 0, by=-65536), "engine_pool_bytes: 16,711,680 measured, 16,777,216 predicted"),
         (changed("workers", 0, "cache_bytes"), "cache, rank 0 !"),
         (changed("workers", 0, "built_parameter_bytes", by=20_000), "weights, rank 0 !"),
-        (changed("requests", "admitted", by=-1), "requests !"),
+        (changed("requests", "admitted", by=-1), "requests at full length !"),
+        ({**MEASURED, "running": 30}, "requests !"),
         (changed("requests", "free_after", by=-1), "blocks free again !"),
     ],
 )
@@ -360,13 +361,14 @@ def test_the_engine_s_own_lines_add_up(available: int, consumed: int, activation
 
 def test_fewer_layers_cut_what_has_an_entry_a_layer() -> None:
     model = load_model({**CONFIG, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"],
-                        "num_hidden_layers": 4, "layer_types": ["full_attention"] * 4})  # fmt: skip
+                        "num_hidden_layers": 8, "layer_types": ["full_attention"] * 8})  # fmt: skip
     cut = reduced(model, 3)
     assert cut.config is not None
     assert (cut.config["num_hidden_layers"], len(cut.config["layer_types"])) == (3, 3)
+    assert cut.config["torch_dtype"] == "bfloat16"  # eight letters, and no pattern of layers
     assert sum(one.count for one in cut.runs) == 3
     assert reduced(model, None) is model
-    with pytest.raises(KvplanError, match="the model has 4"):
+    with pytest.raises(KvplanError, match="the model has 8"):
         reduced(model, 0)
 
 

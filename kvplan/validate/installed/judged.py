@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from kvplan.engines.tensors import Layout
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
-from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
 from kvplan.validate.installed.messages import Measured
+from kvplan.validate.installed.shapes import sized, taken_of
 from kvplan.validate.stages.ballast import try_ballast
 from kvplan.validate.stages.base import BYTES, EXACT
 from kvplan.validate.target import Target
@@ -27,8 +27,6 @@ from kvplan.validate.target import Target
 STAGE = "engine"
 WEIGHTS_PPM = 5_000
 """Scales and padding of a kernel's own format may lie beside the weights: 0.5 %."""
-TAKEN = ("block_size", "max_num_seqs", "max_num_batched_tokens", "async_scheduling", "mamba_ssm_cache_dtype")
-"""Settings that another platform than the plan's resolves otherwise."""
 RESOLVED = ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
 """Settings that the plan predicts on its own GPU."""
 _LINES = (
@@ -46,36 +44,6 @@ class Judged:
     figures: tuple[Figure, ...]
     findings: tuple[Finding, ...]
     taken: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-def taken_of(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, Any]:
-    """What a rehearsal takes over from the engine's platform. On a GPU nothing is: there it is compared."""
-    if on_gpu:
-        return {}
-    mine = target.result.settings
-    return {
-        name: measured.settings[name]
-        for name in TAKEN
-        if name in mine
-        and measured.settings.get(name) not in (None, "auto")
-        and measured.settings[name] != mine[name]
-    }
-
-
-def sized(target: Target, measured: Measured, taken: Mapping[str, Any]) -> Target:
-    """The plan with the engine's own bytes for the cache, and what the platform takes otherwise."""
-    memory = min(measured.available) if measured.available else target.pool_bytes
-    settings = replace(target.settings, kv_cache_memory=memory, **taken)
-    return replace(target, settings=settings, result=ask(target.model, target.choice, settings))
-
-
-def shape_of(own: Target) -> dict[str, int] | None:
-    """The requests that the engine's block manager is asked to admit, and how many at most; None: it cannot
-    be driven (what an encoder reads has blocks of its own)."""
-    if own.result.refusal is not None or own.result.request.encoder_tokens:
-        return None
-    layout = own.layout(own.ranks[0])
-    return {"tokens": layout.tokens, "most": 2 * layout.requests + 8}
 
 
 def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = True) -> Judged:
@@ -237,13 +205,16 @@ def measured_lines(worker: Mapping[str, int | None], available: int) -> dict[str
 
 
 def _requests(own: Target, measured: Measured) -> list[Figure]:
-    said = measured.requests
-    layout = _layout(own, 0)
+    """Requests that run together, and those at full length that the blocks hold."""
+    found, pool = [], own.result.pool
+    if measured.running is not None and pool is not None:
+        found.append(_figure("requests", pool.max_running, measured.running, "requests"))
+    said, layout = measured.requests, _layout(own, 0)
     if not said or layout is None:
-        return []
-    count = int(said["admitted"])
-    found = [_figure("requests", own.at_once(layout.requests), count, "requests")]
-    limit = own.result.pool.max_num_seqs if own.result.pool is not None else count
+        return found
+    limit = layout.requests if pool is None else pool.max_num_seqs
+    held, count = min(layout.requests, limit), int(said["admitted"])
+    found.append(_figure("requests_at_full_length", held, count, "requests"))
     if count < limit:
         found.append(_figure("extra_request_refused", 1, int(bool(said["refused"]))))
     found.append(_figure("blocks_free_again", int(said["free_before"]), int(said["free_after"]), "blocks"))
@@ -268,13 +239,13 @@ def _findings(target: Target, own: Target, measured: Measured, figures: list[Fig
         if figure.allowed_ppm is None and _outside(figure)
     ]
     wanted = target.wanted
-    if wanted is not None and measured.requests and int(measured.requests["admitted"]) < wanted:
+    if wanted is not None and measured.running is not None and measured.running < wanted:
         found.append(
             Finding(
                 "too-few-requests",
                 Severity.ERROR,
-                f"the engine admits {int(measured.requests['admitted']):,} requests of"
-                f" {int(measured.requests['tokens']):,} tokens, {wanted:,} are asked for",
+                f"the engine runs {measured.running:,} requests of {own.result.request.tokens:,} tokens"
+                f" at once, {wanted:,} are asked for",
                 "require.requests" if target.asks_proof else None,
             )
         )

@@ -56,7 +56,7 @@ class Failure:
 class Measured:
     """All that was measured. settings: as the engine resolved them; available: bytes for the cache on each
     rank; workers: each rank's own figures (None: the platform has none); requests: what its block manager
-    admitted; served: of a server's run. What was not reached is None or empty."""
+    admitted; running: how many its scheduler ran together. What was not reached is None or empty."""
 
     hello: Hello
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -65,6 +65,7 @@ class Measured:
     num_blocks: int | None = None
     groups: tuple[Group, ...] = ()
     requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    running: int | None = None
     failure: Failure | None = None
     stages: tuple[str, ...] = ()
 
@@ -110,6 +111,7 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
     failed = [event for event in events if event["event"] == "failed"]
     with _Read("measured"):
         cache: Mapping[str, Any] = said.get("cache") or {}
+        running = said.get("running")
         return Measured(
             hello,
             dict(said.get("settings") or {}),
@@ -118,6 +120,7 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
             None if cache.get("num_blocks") is None else int(cache["num_blocks"]),
             tuple(_group(one) for one in cache.get("groups", ())),
             dict(said.get("requests") or {}),
+            None if running is None else int(running["running"]),
             failure_of(failed[0]) if failed else None,
             tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
         )

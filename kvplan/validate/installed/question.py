@@ -43,7 +43,7 @@ def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
         cut = {
             key: value[:layers]
             for key, value in config.items()
-            if isinstance(value, (list, str)) and len(value) == whole and key != "architectures"
+            if _each_layer(key, value) and len(value) == whole
         }
         return {**config, **cut, **dict.fromkeys(found, layers)}
     for key in ("text_config", "llm_config", "language_config"):
@@ -51,6 +51,13 @@ def _with_layers(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
         if isinstance(inner, Mapping):
             return {**config, key: _with_layers(inner, layers)}
     raise KvplanError("bad-setting", "--layers: the config does not say how many layers there are")
+
+
+def _each_layer(key: str, value: Any) -> bool:
+    """Whether a config's value may have an entry for each layer: a list, or a pattern's letters."""
+    return (isinstance(value, list) and key != "architectures") or (
+        isinstance(value, str) and key.endswith("pattern")
+    )
 
 
 def config_of(model: Model) -> Mapping[str, Any]:

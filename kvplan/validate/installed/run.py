@@ -15,10 +15,11 @@ from kvplan.plans.findings import Finding, Severity
 from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.validate.devices import CPU
-from kvplan.validate.installed.judged import Judged, judged, shape_of, sized, taken_of
+from kvplan.validate.installed.judged import Judged, judged
 from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
 from kvplan.validate.installed.question import environment, reduced, write_model
+from kvplan.validate.installed.shapes import shape_of, sized, taken_of
 from kvplan.validate.probe import Hardware, compared, probe_cpu
 from kvplan.validate.session import Outcome, OutOfMemory
 from kvplan.validate.session import TimeUp as OutOfTime
@@ -56,7 +57,7 @@ class EngineOutcome:
 def workers() -> tuple[str, ...]:
     """The engines that can be run: those with a file in ``workers/``."""
     folder = Path(__file__).with_name("workers")
-    return tuple(sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__"))
+    return tuple(sorted(file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")))
 
 
 def run_engine(
@@ -130,7 +131,7 @@ def _fewer(target: Target, layers: int | None) -> dict[str, Any]:
     }
 
 
-def _shape(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, int] | None:
+def _shape(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, int | None] | None:
     try:
         return shape_of(sized(target, measured, taken_of(target, measured, on_gpu=on_gpu)))
     except KvplanError:

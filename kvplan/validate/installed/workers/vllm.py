@@ -7,7 +7,6 @@ names stand in 0.11 to 0.34. Weights are random (``--load-format dummy``); every
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -53,6 +52,8 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
     from vllm.v1.engine.core import EngineCore
     from vllm.v1.executor.abstract import Executor
 
+    from kvplan.validate.installed.workers._vllm_requests import admitted, at_once
+
     built: dict[str, int] = {}
     if config.parallel_config.world_size == 1:
         config.parallel_config.distributed_executor_backend = "uni"  # in this process, also on a CPU
@@ -68,8 +69,11 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
         shape = speaker.answered()
         if shape is not None:
             speaker.say("measured", of="requests", values=admitted(core, config, shape))
-    finally:
+            if shape.get("running") is not None:
+                speaker.begin("run at once")
+                speaker.say("measured", of="running", values=at_once(core, config, shape))
         speaker.begin("end")
+    finally:
         core.shutdown()
 
 
@@ -223,68 +227,3 @@ def cache_of(core: Any, config: Any) -> dict[str, Any]:
         for group in whole.kv_cache_groups
     ]
     return {"num_blocks": int(config.cache_config.num_gpu_blocks), "groups": groups}
-
-
-def admitted(core: Any, config: Any, shape: dict[str, Any]) -> dict[str, Any]:
-    """Requests of that many tokens, each of its own, that the block manager gives blocks to at a time.
-
-    As the scheduler does it: a prompt in pieces of max_num_batched_tokens, then one more token, with which
-    what the prompt no longer needs is given back.
-    """
-    manager = core.scheduler.kv_cache_manager
-    tokens, count = shape["tokens"], 0
-    most = min(shape["most"], config.scheduler_config.max_num_seqs)
-    free = manager.block_pool.get_num_free_blocks
-    before, refused = free(), False
-    requests = []
-    while count < most:
-        request = _request(core, count, tokens)
-        requests.append(request)
-        if not _admit(manager, request, tokens, config.scheduler_config.max_num_batched_tokens):
-            refused = True
-            break
-        count += 1
-    for request in requests:
-        manager.free(request)
-    return {
-        "admitted": count,
-        "tokens": tokens,
-        "refused": refused,
-        "free_before": before,
-        "free_after": free(),
-    }
-
-
-def _request(core: Any, number: int, tokens: int) -> Any:
-    """A request whose prompt begins as no other does."""
-    from vllm.sampling_params import SamplingParams
-    from vllm.v1.request import Request
-
-    known = inspect.signature(Request.__init__).parameters
-    more = {"eos_token_id": None} if "eos_token_id" in known else {}
-    prompt = [number + 1, *[0] * (max(1, tokens - 1) - 1)]
-    hasher = getattr(core, "request_block_hasher", None)
-    return Request(
-        request_id=str(number),
-        prompt_token_ids=prompt,
-        sampling_params=SamplingParams(max_tokens=2),
-        pooling_params=None,
-        block_hasher=hasher,
-        **more,
-    )
-
-
-def _admit(manager: Any, request: Any, tokens: int, batch: int) -> bool:
-    """All of one request's tokens, piece by piece; False where one gets no blocks."""
-    known = inspect.signature(manager.allocate_slots).parameters
-    first = {"full_sequence_must_fit": True} if "full_sequence_must_fit" in known else {}
-    prompt = request.num_prompt_tokens
-    pieces = [min(batch, prompt - at) for at in range(0, prompt, batch)]
-    if tokens > prompt:
-        pieces.append(tokens - prompt)
-        request.append_output_token_ids(0)
-    for number, piece in enumerate(pieces):
-        if manager.allocate_slots(request, piece, **({} if number else first)) is None:
-            return False
-        request.num_computed_tokens += piece
-    return True
