@@ -174,7 +174,7 @@ SPECIAL: dict[str, Architecture] = {
 _PLAIN_NAMES = """
 apertus arcee arctic baichuan bailingmoe bailingmoe2 bitnet bloom chameleon chatglm codeshell cogvlm
 command-r dbrx deci deepseek deepseek2-ocr dots1 ernie4_5 ernie4_5-moe exaone falcon gemma glm4 glm4moe
-gpt2 gptj gptneox granite granitemoe grok grovemoe hrm_text hunyuan-dense hunyuan-moe hunyuan_vl hy_v3
+gpt2 gptneox granite granitemoe grok grovemoe hrm_text hunyuan-dense hunyuan-moe hunyuan_vl hy_v3
 internlm2 jais jais2 llama llama-embed maincoder minicpm minicpm3 minimax-m2 mistral3 mpt nemotron olmo
 olmoe openelm orion paddleocr pangu-embedded phi2 phimoe plamo plm qwen qwen2 qwen2moe qwen2vl qwen3
 qwen3moe qwen3tts qwen3vl qwen3vlmoe refact seed_oss smollm3 stablelm starcoder starcoder2 talkie xverse
@@ -212,6 +212,7 @@ REFUSED: dict[str, str] = {
     "dflash": _DRAFT,
     "gemma4-assistant": _DRAFT,
     "dots3note": "keeps latents of two sizes beside index keys, which no rule here describes",
+    "gptj": "has a name in llama.cpp and no graph",
     "glm5-next": "pools its index keys, which no rule here describes",
     "qwen4exp": "keeps the history of its n-gram embeddings, which no rule here describes",
     "pockettts": "is a speech decoder, which no rule here describes",

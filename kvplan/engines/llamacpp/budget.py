@@ -8,7 +8,7 @@ device). The compute buffer is that of the graph which it reserves (`kvplan.engi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
@@ -21,6 +21,7 @@ from kvplan.engines.llamacpp.converted import converted
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import PAD, Context, place
+from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import context_for
 from kvplan.engines.options import Options, resolve
@@ -58,7 +59,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     _check_mixture(model, settings)
     try:
-        if not options.flag("flash_attn") and _stated(options, settings) is None:
+        if not uses_flash(model, options.flag("flash_attn")) and _stated(options, settings) is None:
             raise RefusedError(
                 "no-memory",
                 "without flash attention the compute buffer grows with the context, which was not given",
@@ -95,8 +96,15 @@ def _compute(model: Model, shape: Shape, options: Options, settings: Settings) -
     ends = (
         [stated] if stated is not None else [longest._replace(cells=round_up(longest.ubatch, PAD)), longest]
     )
-    flash = options.flag("flash_attn")
-    sizes = [reserve(model, shape, context, flash_attn=flash) for context in ends]
+    return graph_interval(model, shape, ends, flash_attn=options.flag("flash_attn"))
+
+
+def graph_interval(
+    model: Model, shape: Shape, contexts: Sequence[Context], *, flash_attn: bool
+) -> BudgetLine:
+    """What the graphs of these contexts reserve, and how far from the formula a model may be."""
+    flash = uses_flash(model, flash_attn)
+    sizes = [reserve(model, shape, context, flash_attn=flash) for context in contexts]
     likely = sum(sizes) // len(sizes)
     low, high = min(sizes) - min(sizes) // _SHARE, max(sizes) + max(sizes) // _SHARE + MARGIN
     how = "the graph of a micro-batch: logits, or the widest layer and its masks, in f32"

@@ -26,7 +26,7 @@ from kvplan.engines.base import (
     too_many_stages,
 )
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
-from kvplan.engines.llamacpp.models import has_window_cache, refusal_of
+from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.store import ggml_word, store_for
@@ -162,7 +162,10 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         machine,
         options,
         refusal_of(model) or too_many_stages(model, settings),
-        _shown(store, options, machine, settings),
+        {
+            **_shown(store, options, machine, settings),
+            "flash_attn": uses_flash(model, options.flag("flash_attn")),
+        },
         layer_answers(model, lambda part: store),
         (*model.warnings, *_warnings(model)),
     )
@@ -170,7 +173,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
 
 def log_lines(model: Model, settings: Settings) -> list[str]:
     """The size lines that llama.cpp prints, one a cache: ``size = 68.00 MiB (8192 cells, 8 layers)``."""
-    context, caches = _caches(model, settings)
+    context, caches = caches_for(model, settings)
     return [
         f"size = {_mib(cache.tensor.bytes(context))} MiB"
         f" ({_cells(cache, context)} cells, {cache.layers} layers)"
@@ -180,21 +183,21 @@ def log_lines(model: Model, settings: Settings) -> list[str]:
 
 def cells(model: Model, settings: Settings) -> dict[str, int]:
     """Cells of the full cache (kv_tokens) and of the windows' (swa_tokens), as the size lines print them."""
-    context, caches = _caches(model, settings)
+    context, caches = caches_for(model, settings)
     names = {"full": "kv_tokens", "window": "swa_tokens"}
     return {
         names[cache.tensor.group]: _cells(cache, context) for cache in caches if cache.tensor.group in names
     }
 
 
-def _caches(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
+def caches_for(model: Model, settings: Settings) -> tuple[Context, tuple[Cache, ...]]:
+    """The context that llama.cpp makes, and its caches over all devices."""
     options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
     store = store_for(model, settings, options)
     length = settings.max_model_len or request_tokens(model, settings)
     context = context_for(options, length, settings.requests)
-    return context, caches_of(
-        layout_of(model, store, flash_attn=options.flag("flash_attn")), model.distinct()
-    )
+    flash = uses_flash(model, options.flag("flash_attn"))
+    return context, caches_of(layout_of(model, store, flash_attn=flash), model.distinct())
 
 
 def _cells(cache: Cache, context: Context) -> int:
@@ -250,7 +253,6 @@ def _shown(store: Storage, options: Options, machine: Machine, settings: Setting
         "kv_unified": options.flag("kv_unified"),
         "n_ubatch": options.count("ubatch_size"),
         "swa_full": options.flag("swa_full"),
-        "flash_attn": options.flag("flash_attn"),
         "layers_on_gpu": machine.on_gpu,
         "layers_on_host": machine.on_host,
         "pipeline_parallel_size": settings.pipeline_parallel_size,

@@ -7,23 +7,34 @@ of cells for each token, f16 with flash attention and f32 without. Alive at once
 
     output     vocabulary + 2 hidden                           the logits, their norm and the last layer
     dense      3 mlp + 4 hidden + mask                         gate, up and their product, residual and norm
+      no gate  2 mlp + the more of 3 hidden and hidden + mask  up and its activation
+      beside   2 mlp + hidden + mask                           where it runs beside attention
     experts    3 used · expert + 4 hidden + mask; where hidden > 2 expert: 3 used · expert + (used + 3.5)
-    hidden attention  2 queries + 2 keys and values + 3 hidden + mask [+ heads · cells without flash
-    attention]
+               hidden; no gate: used · expert + 9 hidden + mask
+    attention  2 queries + 2 keys and values + 3 hidden + mask [+ heads · cells without flash attention]
+      latent   heads · (rank + latent + K + V) + 4 hidden + mask: the query before and behind the absorbed
+               matrix, as it came, and what attention gives
+      index    the latent's + 1.5 cells + 64 · the chosen
+      ratios   3 queries + 6.5 hidden + 1.5 cells              DeepSeek-V4: four streams of hidden
+    Mamba-2    what in_proj gives (2 inner + 2 groups · state + heads) + 2 (inner + 2 groups · state) + 2
+               inner + hidden
+    T5         3 heads · cells + 4 cells                       its bias by distance, for every head and cell
 
-Held against llama-cpp-python 0.3.36 by the live tests, and against what it reserved for fourteen shapes.
+Held against what llama-cpp-python 0.3.36 reserved for every published config (tests/data/llamacpp.json.gz).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.base import has_kind
 from kvplan.engines.llamacpp.memory import Context
-from kvplan.engines.llamacpp.models import CHUNK, has_window_cache
+from kvplan.engines.llamacpp.models import CHUNK, has_window_cache, name_of
 from kvplan.families import (
     ChunkedAttention,
+    CompressedAttention,
     FullAttention,
+    Kind,
+    Mamba2,
     MultiHeadLatentAttention,
     Part,
     SlidingWindow,
@@ -33,61 +44,93 @@ from kvplan.model import Model
 F32, F16 = 4, 2
 
 
-class Attention(NamedTuple):
-    """Widths of one layer's attention: queries, and keys or values."""
-
-    queries: int
-    keys: int
+CHOSEN = 2048
+"""Tokens that an index chooses (``index_topk`` of every published model)."""
+BESIDE = frozenset("falcon gpt_neox gptneox phi phi2 phi_msft refinedweb refinedwebmodel".split())
+"""Types whose MLP has no gate and runs beside attention."""
+UNGATED = BESIDE | frozenset(
+    """
+    bloom codeshell gpt2 gpt_bigcode jais mpt nemotron nemotron_h nemotron_h_moe starcoder starcoder2
+    """.split()
+)
+"""Types whose MLP has no gate."""
+BIASED = frozenset({"t5", "mt5", "umt5"})
 
 
 def reserve(model: Model, shape: Shape, context: Context, *, flash_attn: bool) -> int:
     """Bytes of the compute buffer of a device that has layers and the output."""
-    tokens, hidden = min(context.ubatch, context.n_ctx), shape.hidden_size
-    masks = mask_bytes(model, context, tokens, flash_attn=flash_attn)
-    width = shape.mlp_width
-    step = 3 * width + 4 * hidden
-    if shape.experts_per_token:
-        used, width = shape.experts_per_token, shape.expert_width
-        # What goes back to the hidden width takes the room of gate and up where it fits there.
-        wider = hidden > 2 * width
-        step = 3 * used * width + (used * hidden + 7 * hidden // 2 if wider else 4 * hidden)
-    scores = 0 if flash_attn else model.num_attention_heads * context.cells
+    tokens = min(context.ubatch, context.n_ctx)
+    mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
+    step = _step(name_of(model), shape, mask // (tokens * F32))
     attention = max(
-        (2 * one.queries + 2 * one.keys + 3 * hidden for one in _attentions(model)), default=3 * hidden
+        (
+            _attention(model, part, shape.hidden_size, context, flash_attn=flash_attn)
+            for part in _parts(model)
+        ),
+        default=3 * shape.hidden_size,
     )
-    output = shape.vocab_size + 2 * hidden
-    inner = max(step, attention + scores) * tokens * F32 + masks
-    return max(output * tokens * F32, inner)
+    inner = max(step * tokens * F32, attention * tokens * F32 + mask)
+    return max((shape.vocab_size + 2 * shape.hidden_size) * tokens * F32, inner)
+
+
+def _step(name: str, shape: Shape, mask: int) -> int:
+    """Numbers of a token in an MLP, or in the experts, and the mask that is alive beside them."""
+    hidden, width, used = shape.hidden_size, shape.mlp_width, shape.experts_per_token
+    if not used and name in UNGATED:
+        return 2 * width + (hidden + mask if name in BESIDE else max(3 * hidden, hidden + mask))
+    if not used:
+        return 3 * width + 4 * hidden + mask
+    width = shape.expert_width
+    if name in UNGATED:
+        return used * width + 9 * hidden + mask
+    # What goes back to the hidden width takes the room of gate and up where it fits there.
+    wider = hidden > 2 * width
+    return 3 * used * width + (used * hidden + 7 * hidden // 2 if wider else 4 * hidden) + mask
+
+
+def _attention(model: Model, part: Part, hidden: int, context: Context, *, flash_attn: bool) -> int:
+    """Numbers of a token in a layer that mixes tokens, beside the mask."""
+    heads, cells = model.num_attention_heads, context.cells
+    if isinstance(part, Mamba2):
+        groups = 2 * part.n_groups * part.state_size
+        inner = part.num_heads * part.head_dim
+        return 6 * inner + 3 * groups + part.num_heads + hidden
+    if isinstance(part, CompressedAttention):
+        return 3 * heads * part.head_dim + 13 * hidden // 2 + 3 * cells // 2
+    scores = 0 if flash_attn else heads * cells
+    if name_of(model) in BIASED:
+        scores = 3 * heads * cells + 4 * cells
+    if isinstance(part, MultiHeadLatentAttention):
+        rope = part.qk_rope_head_dim
+        each = 2 * part.kv_lora_rank + 2 * rope + (part.qk_nope_head_dim or 0) + (part.v_head_dim or 0)
+        index = 3 * cells // 2 + 64 * min(CHOSEN, cells) if has_kind(model, Kind.INDEXER) else 0
+        return (part.num_heads or heads) * each + 4 * hidden + index + scores
+    assert isinstance(part, (FullAttention, SlidingWindow, ChunkedAttention))
+    queries = (heads or part.num_kv_heads) * part.head_dim
+    return 2 * queries + 2 * part.num_kv_heads * part.head_dim + 3 * hidden + scores
 
 
 def mask_bytes(model: Model, context: Context, tokens: int, *, flash_attn: bool) -> int:
     """The masks of the full layers and of the windows', a cell for each token and cell of a cache."""
     cells: set[tuple[bool, int]] = set()
     for part in _parts(model):
+        if isinstance(part, Mamba2):
+            continue
         window = _window(part) if has_window_cache(model) else None
         cells.add((window is not None, context.cells if window is None else context.window_cells(window)))
     return sum(count for _, count in cells) * tokens * (F16 if flash_attn else F32)
 
 
 def _parts(model: Model) -> tuple[Part, ...]:
-    attentions = (FullAttention, SlidingWindow, ChunkedAttention, MultiHeadLatentAttention)
-    return tuple(part for layer in model.distinct() for part in layer.parts if isinstance(part, attentions))
+    mixers = (
+        *(FullAttention, SlidingWindow, ChunkedAttention, MultiHeadLatentAttention, CompressedAttention),
+        Mamba2,
+    )
+    return tuple(part for layer in model.distinct() for part in layer.parts if isinstance(part, mixers))
 
 
 def _window(part: Part) -> int | None:
     if isinstance(part, ChunkedAttention):
         return CHUNK
-    return part.sliding_window if isinstance(part, (SlidingWindow, MultiHeadLatentAttention)) else None
-
-
-def _attentions(model: Model) -> list[Attention]:
-    """The widths of every kind of layer; latents are queried as wide as they are stored."""
-    found = []
-    for part in _parts(model):
-        if isinstance(part, MultiHeadLatentAttention):
-            latent = part.kv_lora_rank + part.qk_rope_head_dim
-            found.append(Attention((part.num_heads or model.num_attention_heads) * latent, latent))
-        elif isinstance(part, (FullAttention, SlidingWindow, ChunkedAttention)):
-            heads = model.num_attention_heads or part.num_kv_heads
-            found.append(Attention(heads * part.head_dim, part.num_kv_heads * part.head_dim))
-    return found
+    windows = (SlidingWindow, MultiHeadLatentAttention, CompressedAttention)
+    return part.sliding_window if isinstance(part, windows) else None

@@ -28,6 +28,10 @@ CHUNK = 8192
 INDEX_WITH_V = frozenset({"minimax_m3", "minimax_m3_vl_text"})
 # src/models/t5.cpp computes cross attention's K and V anew from the encoder's output.
 CROSS_WITHOUT_CACHE = frozenset({"t5", "mt5", "umt5"})
+# src/llama-context.cpp turns flash attention off for these.
+WITHOUT_FLASH = frozenset({"grok", "grok1", "grok_1"})
+# conversion/kimi_linear.py writes no attention.value_length: llama.cpp takes hidden / heads for V's width.
+VALUE_UNSAID = frozenset({"kimi_linear"})
 # Families that no graph has.
 _NOT_BUILT = {
     "rg_lru": "RecurrentGemma",
@@ -43,6 +47,11 @@ _NOT_BUILT = {
 def name_of(model: Model) -> str:
     """The model type with underscores: config.json writes gpt_oss, GGUF files gpt-oss."""
     return model.model_type.replace("-", "_")
+
+
+def uses_flash(model: Model, asked: bool) -> bool:
+    """Whether flash attention is on, where it was asked for or not."""
+    return asked and name_of(model) not in WITHOUT_FLASH
 
 
 def has_window_cache(model: Model) -> bool:

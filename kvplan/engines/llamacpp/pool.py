@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
+from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.engines.options import Options
 from kvplan.families import Storage
@@ -95,7 +96,7 @@ def machine_of(model: Model, store: Storage, settings: Settings, options: Option
     host: Counter[Layer] = Counter()
     for layer, device in zip(layers, devices, strict=False):
         (host if device is None else stages[device])[layer] += 1
-    layout = layout_of(model, store, flash_attn=options.flag("flash_attn"))
+    layout = layout_of(model, store, flash_attn=uses_flash(model, options.flag("flash_attn")))
     return Machine(
         tuple(caches_of(layout, stage) for stage in stages),
         caches_of(layout, host),

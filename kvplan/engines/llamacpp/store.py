@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from kvplan.dtypes import FLOAT32, KvDtype, kv_dtype
 from kvplan.engines.base import part_terms
+from kvplan.engines.llamacpp.models import VALUE_UNSAID, name_of, uses_flash
 from kvplan.engines.llamacpp.options import CACHE_TYPES
 from kvplan.engines.options import Options
 from kvplan.errors import KvplanError
@@ -36,11 +37,12 @@ def store_for(model: Model, settings: Settings, options: Options) -> Storage:
                 f"llama.cpp has no cache type {word!r}",
                 help="use q8_0; known: " + ", ".join(CACHE_TYPES),
             )
-    if kv_dtype(value).value.scale_bytes and not options.flag("flash_attn"):
+    if kv_dtype(value).value.scale_bytes and not uses_flash(model, options.flag("flash_attn")):
+        ways = ("leave flash_attn on", "use cache_type_v f16")
         raise KvplanError(
             "unsupported-dtype",
             f"a V cache of {value} needs flash attention",
-            help=("leave flash_attn on", "use cache_type_v f16"),
+            help=ways[1:] if options.flag("flash_attn") else ways,
         )
     one_tensor = any(
         part.kind in (Kind.MLA, Kind.COMPRESSED) for run in model.runs for part in run.layer.parts
@@ -59,6 +61,11 @@ def store_for(model: Model, settings: Settings, options: Options) -> Storage:
         index_key=kv_dtype(key),
     )
     _check_widths(model, store, key, value)
+    if name_of(model) in VALUE_UNSAID and model.num_attention_heads:
+        width = model.hidden_size // model.num_attention_heads
+        elements = store.kv.value_packing(width).elements
+        if width % elements:
+            raise _not_whole(value, elements, "hidden_size / heads", width)
     return store
 
 
@@ -82,9 +89,12 @@ def _check_widths(model: Model, store: Storage, key: str, value: str) -> None:
                 width = term.factors[-1].value
                 if width % term.packing.elements:
                     word = value if term.name == "v" else key
-                    raise KvplanError(
-                        "unsupported-dtype",
-                        f"{word} stores {term.packing.elements} numbers in a block, which does not divide"
-                        f" {term.factors[-1].name} {width}",
-                        help="use f16 or bf16",
-                    )
+                    raise _not_whole(word, term.packing.elements, term.factors[-1].name, width)
+
+
+def _not_whole(word: str, elements: int, name: str, width: int) -> KvplanError:
+    return KvplanError(
+        "unsupported-dtype",
+        f"{word} stores {elements} numbers in a block, which does not divide {name} {width}",
+        help="use f16 or bf16",
+    )
