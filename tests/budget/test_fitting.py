@@ -240,7 +240,7 @@ def test_an_unlisted_gpu_by_its_memory() -> None:
     assert budget_of(result).total_bytes == 80 * GIB
     assert any("unlisted" in text for text in result.warnings)
     with pytest.raises(KvplanError):
-        sized(gpu="80")
+        sized(gpu="99")
     with pytest.raises(KvplanError):
         sized(gpu="0GiB")
 

@@ -241,13 +241,14 @@ def test_a_format_of_weights_is_not_ignored(tmp_path: Path) -> None:
         kvplan.size(small(tmp_path / "m.gguf"), engine="llamacpp", gpu="rtx-4090", quantization="q4_k_m")
 
 
-def test_a_mac_says_what_to_give(tmp_path: Path, screen: Any) -> None:
-    path = small(tmp_path / "m.gguf")
-    _, text = screen("size", path, "-g", "m4-max", "-t", "8k")
-    way = re.search(r"--gpu (\d+GiB)", text.replace("\n", " "))
-    assert "recommendedMaxWorkingSetSize" in text
-    assert way is not None
-    assert answer(path, gpu=way[1]).pool is not None
+def test_a_mac_has_the_pool_that_its_release_of_macos_gives(tmp_path: Path) -> None:
+    """The likely pool is that of macOS 26, the safe one that of the releases before."""
+    found = answer(small(tmp_path / "m.gguf"), gpu="m4-max-64gb")
+    assert any("recommendedMaxWorkingSetSize" in text for text in found.warnings)
+    assert found.budget is not None
+    assert found.budget.total_bytes == 64 * GIB * 81 // 100
+    line = next(line for line in found.budget.lines if line.name == "kept by older macOS")
+    assert (line.bytes, line.high_bytes) == (0, 64 * GIB * 81 // 100 - 48 * GIB)
 
 
 CASES = st.fixed_dictionaries(

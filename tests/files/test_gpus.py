@@ -16,6 +16,7 @@ from kvplan.files.gpus.find import (
     list_slugs,
     load_gpu,
     parse_gpu_count,
+    squeezed,
 )
 
 
@@ -49,6 +50,24 @@ from kvplan.files.gpus.find import (
         ("h100-1g.10gb", "h100-sxm-80gb-mig-1g.10gb"),
         ("NVIDIA H200 MIG 1g.18gb", "h200-sxm-141gb-mig-1g.18gb"),
         ("h200-sxm-141gb-mig-7", "h200-sxm-141gb-mig-7g.141gb"),
+        ("5070ti", "rtx-5070-ti-16gb"),
+        ("RTX 4060 Ti 16GB", "rtx-4060-ti-16gb"),
+        ("4060ti-8gb", "rtx-4060-ti-8gb"),
+        ("3060", "rtx-3060-12gb"),
+        ("3060-8gb", "rtx-3060-8gb"),
+        ("rtx3060-12gb", "rtx-3060-12gb"),
+        ("geforce rtx 4070tisuper", "rtx-4070-ti-super-16gb"),
+        ("RTX 5090 Laptop", "rtx-5090-laptop-24gb"),
+        ("4090-48gb", "rtx-4090-48gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090-24gb"),
+        ("9070 XT", "rx-9070-xt-16gb"),
+        ("R9700", "radeon-ai-pro-r9700-32gb"),
+        ("m4-max", "m4-max-128gb"),
+        ("Apple M4 Max", "m4-max-128gb"),
+        ("M4 Max 64GB", "m4-max-64gb"),
+        ("m1-8gb", "m1-8gb"),
+        ("a2000 12gb", "rtx-a2000-12gb"),
+        ("h20-3e", "h20-141gb"),
     ],
 )
 def test_lookup(query: str, slug: str) -> None:
@@ -64,12 +83,10 @@ def test_an_unknown_gpu_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("query", ["xyzzy", "", "   "])
-def test_an_unknown_gpu_with_nothing_near_lists_the_families(query: str) -> None:
+def test_an_unknown_gpu_with_nothing_near_names_the_list(query: str) -> None:
     with pytest.raises(KvplanError) as caught:
         load_gpu(query)
-    families = caught.value.help[0].removeprefix("known families: ").replace("\n", " ").split(", ")
-    assert {"h100", "rtx-3090", "mi300x"} <= {name.strip() for name in families}
-    assert "h100-pcie" not in families
+    assert f"`kvplan gpus` lists all {len(list_slugs())}: h100" in caught.value.help[0]
     assert all(len(line) <= 80 for line in caught.value.format().splitlines())
 
 
@@ -77,7 +94,7 @@ def test_an_ambiguous_prefix_lists_the_candidates() -> None:
     with pytest.raises(KvplanError) as caught:
         load_gpu("h2")
     assert caught.value.code == "ambiguous-gpu"
-    assert list(caught.value.detail) == ["h20-96gb", "h200-nvl-141gb", "h200-sxm-141gb"]
+    assert list(caught.value.detail) == ["h20-141gb", "h20-96gb", "h200-nvl-141gb", "h200-sxm-141gb"]
     with pytest.raises(KvplanError) as caught:
         load_gpu("h100-sxm-80gb-mig-1g")
     assert list(caught.value.detail) == ["h100-sxm-80gb-mig-1g.10gb", "h100-sxm-80gb-mig-1g.20gb"]
@@ -89,7 +106,34 @@ def test_an_ambiguous_prefix_lists_the_candidates() -> None:
 @pytest.mark.parametrize("key", list_keys())
 def test_every_key_of_the_index_finds_its_gpu(key: str) -> None:
     assert key_of(key) == key
-    assert len(find_slugs(key)) == 1
+    assert len({load_gpu(slug).name for slug in find_slugs(key)}) == 1
+
+
+@pytest.mark.parametrize("query", ["4060ti", "RTX 5060 Ti", "NVIDIA GeForce RTX 4060 Ti", "rtx a2000"])
+def test_a_card_with_several_memories_lists_them(query: str) -> None:
+    """Unless one of them is its family's default: ``rtx-3060`` is the one of 12 GB."""
+    with pytest.raises(KvplanError) as caught:
+        load_gpu(query)
+    assert caught.value.code == "ambiguous-gpu"
+    assert len(caught.value.detail) == 2
+    assert [load_gpu(slug).slug for slug in caught.value.detail] == list(caught.value.detail)
+
+
+def test_what_is_left_out_of_a_name_leaves_one_meaning() -> None:
+    """No two keys of different GPUs are alike without their hyphens and their maker."""
+    meant: dict[str, tuple[str, ...]] = {}
+    for key in list_keys():
+        slugs = tuple(find_slugs(key))
+        assert meant.setdefault(squeezed(key), slugs) == slugs, key
+
+
+@given(st.sampled_from(list_keys()), st.sampled_from(["", " ", "-", "_", "  "]), st.booleans())
+def test_a_name_is_found_however_it_is_written(key: str, between: str, upper: bool) -> None:
+    text = key.replace("-", between)
+    text = text.upper() if upper else text
+    assert find_slugs(text) == find_slugs(key)
+    assert parse_gpu_count(text) == (text.strip(), 1)
+    assert gpus.gpu_of_size(text) is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +165,11 @@ def test_every_key_of_the_index_finds_its_gpu(key: str) -> None:
         ("RTX 3060", ("RTX 3060", 1)),
         ("rtx3060", ("rtx3060", 1)),
         ("rx7800", ("rx7800", 1)),
-        ("3060x2", ("3060x2", 1)),
+        ("3060x2", ("3060", 2)),
+        ("2x4060ti-16gb", ("4060ti-16gb", 2)),
+        ("rtx 4060 ti 16gb x2", ("rtx 4060 ti 16gb", 2)),
+        ("2x7900xtx", ("7900xtx", 2)),
+        ("7900xtxx2", ("7900xtx", 2)),
     ],
 )
 def test_counts(text: str, expected: tuple[str, int]) -> None:
@@ -150,7 +198,7 @@ def test_a_name_is_never_a_size(key: str) -> None:
     assert gpus.gpu_of_size(key) is None
 
 
-@pytest.mark.parametrize("text", ["80", "24", "3060", "16.5"])
+@pytest.mark.parametrize("text", ["80", "24", "99", "16.5"])
 def test_a_bare_number_is_a_name_and_a_size_has_a_unit(text: str) -> None:
     assert gpus.gpu_of_size(text) is None
     with pytest.raises(KvplanError) as caught:

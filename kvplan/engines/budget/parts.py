@@ -20,7 +20,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult
 from kvplan.settings import Settings
-from kvplan.units import GIB, ceil_div
+from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.formats import Kernel
 from kvplan.weights.ranks import Parallel
@@ -77,26 +77,38 @@ def no_pool(error: KvplanError) -> str:
     return f"no pool was computed: {error.message}. Ways out: {ways}"
 
 
-APPLE = "apple"
+APPLE, NVIDIA = "apple", "nvidia"
+_WIRED = ((8, 67), (16, 74), (32, 78), (64, 81), (128, 84), (256, 87), (512, 90))
+"""GB from which on macOS 26 lets the GPU wire so many hundredths of the memory. Public llama.cpp logs: 18 GB
+14302.25 MB, 32 GB 26800.60, 36 GB 30150.67, 48 GB 40200.90, 64 GB 55662.79, 128 GB 115448.73; 512 GB
+498216.21 (a little more); 256 GB by raullenchai/Rapid-MLX pull request 183."""
 SMALL_MAC = 32
-"""GB, up to which macOS lets the GPU wire two thirds."""
+"""GB, up to which older releases let it wire two thirds, three quarters from there on: 16 GB 11453.25 MB, 32 GB
+22906.50, 36 GB 28991.03, 48 GB 38654.71, 64 GB 51539.61."""
+_KEPT, _KEPT_SHARE, _KEPT_LEAST = 370 * MIB, 400, 240 * MIB
+"""What NVIDIA's driver keeps of what nvidia-smi shows: 370 MiB and a 400th, fitted to the cards of which both
+totals are known (tests/budget/test_totals.py holds them to the interval: 240 MiB to one and a half times)."""
 
 
-def _of_a_mac(gpu: Gpu) -> str:
-    """What macOS lets a GPU wire differs by its release: llama.cpp prints it (ggml/src/ggml-metal,
-    recommendedMaxWorkingSetSize); logs show two thirds of up to 32 GB, and three quarters of 36 to 192 GB."""
+def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
+    """Bytes that a Mac's GPU may use: by macOS 26, and by the releases before it (recommendedMaxWorkingSetSize,
+    which llama.cpp's Metal backend takes as the total: ggml/src/ggml-metal)."""
     amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
-    size = int(amount[1]) if amount else 128
-    usual, share = (size * 2 // 3, "two thirds") if size <= SMALL_MAC else (size * 3 // 4, "three quarters")
-    return (
-        f"no pool was computed: macOS decides how much of its memory {gpu.slug} may use."
-        f" Ways out: --gpu {usual}GiB ({share} of {size} GB, the usual default; llama.cpp"
-        " prints yours as recommendedMaxWorkingSetSize); --kv-cache-memory 16GiB"
-    )
+    size = int(amount[1]) if amount else 16
+    share = max((share for least, share in _WIRED if size >= least), default=_WIRED[0][1])
+    older = size * GIB * 2 // 3 if size <= SMALL_MAC else size * GIB * 3 // 4
+    return max(size * GIB * share // 100, older), older
+
+
+def kept_by_driver(shown: int) -> tuple[int, int, int]:
+    """(likely, least, most) bytes of nvidia-smi's total that the CUDA runtime does not report, on Linux."""
+    likely = _KEPT + shown // _KEPT_SHARE
+    return likely, _KEPT_LEAST, likely * 3 // 2
 
 
 def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
-    """The total as the runtime reports it, or what nvidia-smi shows with what the runtime may keep of it."""
+    """The total as the runtime reports it; else by the law of its class, with the lines that say what of it
+    may be kept."""
     warnings: list[str] = []
     if gpu.arch == "unlisted":
         warnings.append(
@@ -108,29 +120,40 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
             f"{gpu.name} shares its memory with the CPU: page cache and loaders count, and equal starts"
             " differ by several GiB; --kv-cache-memory pins the cache"
         )
-    total = gpu.memory_total_bytes or gpu.memory_nvml_bytes
-    if total is None and gpu.vendor == APPLE:
-        return None, (), (_of_a_mac(gpu),)
+    if gpu.memory_total_bytes is not None:
+        return gpu.memory_total_bytes, _held(gpu, gpu.memory_total_bytes), tuple(warnings)
+    if gpu.vendor == APPLE:
+        return _of_a_mac(gpu, warnings)
+    total = gpu.memory_nvml_bytes
     if total is None:
         return None, (), (
             f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
             " Ways out: --gpu 79.2GiB (its size); --kv-cache-memory 16GiB",
         )  # fmt: skip
-    reserved: list[BudgetLine] = []
-    if gpu.memory_total_bytes is None:
-        warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
-        if not gpu.is_mig_slice:
-            margin = total // 200
-            reserved.append(about("kept by the driver", margin, margin, "up to 1 % of what nvidia-smi shows"))
-    if gpu.is_unified_memory:
-        held = total // 50
-        reserved.append(
-            BudgetLine(
-                *("page cache, loaders", held, total // 200, total // 25),
-                "unified memory; equal starts differ by 2.6 GiB",
-            )
-        )
-    return total, tuple(reserved), tuple(warnings)
+    warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
+    kept: tuple[BudgetLine, ...] = ()
+    if not gpu.is_mig_slice and gpu.vendor == NVIDIA:
+        how = "of what nvidia-smi shows, as on cards of which both are known; nothing on Windows and WSL"
+        kept = (BudgetLine("kept by the driver", *kept_by_driver(total), how),)
+    return total, (*kept, *_held(gpu, total)), tuple(warnings)
+
+
+def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
+    total, older = wired_by_macos(gpu)
+    said = (
+        f"macOS decides how much of its memory {gpu.slug} may use: {total / GIB:.1f} GiB by macOS 26,"
+        f" {older / GIB:.1f} GiB before it; llama.cpp prints yours as recommendedMaxWorkingSetSize"
+    )
+    line = BudgetLine("kept by older macOS", 0, 0, total - older, "releases before macOS 26")
+    return total, (line,), (*warnings, said)
+
+
+def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
+    if not gpu.is_unified_memory or gpu.vendor == APPLE:
+        return ()
+    bounds = (total // 50, total // 200, total // 25)
+    how = "unified memory; equal starts differ by 2.6 GiB"
+    return (BudgetLine("page cache, loaders", *bounds, how),)
 
 
 def context_line(ranks: int) -> BudgetLine:

@@ -22,6 +22,10 @@ class Device:
         return self.capability[0]
 
 
+_OLDEST = (7, 5)
+"""sgl-project/sglang python/sglang/srt/model_executor/model_runner.py: "only supports sm75 and above"."""
+_ROCM = ("gfx942", "gfx950")
+"""sgl-project/sglang sgl-kernel/setup_rocm.py: others are built on request, untested."""
 ASSUMED = Device("h100-sxm-80gb (assumed)", (9, 0), 81559)
 
 
@@ -35,6 +39,8 @@ def device_of(gpu: Gpu | None) -> Device:
             f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known",
             help="choose an NVIDIA or AMD GPU",
         )
+    if (why := _unbuilt(gpu)) is not None:
+        raise KvplanError("engine-gpu", why, help=("choose another GPU", "--engine vllm, or llamacpp"))
     memory = gpu.memory_nvml_bytes or gpu.memory_total_bytes
     return Device(
         gpu.name,
@@ -42,3 +48,15 @@ def device_of(gpu: Gpu | None) -> Device:
         None if memory is None else memory // MIB,
         gpu.vendor.lower() == "nvidia",
     )
+
+
+def _unbuilt(gpu: Gpu) -> str | None:
+    """Why its kernels do not run there; None where they do."""
+    capability, target = gpu.compute_capability, gpu.device_target
+    if capability is not None and capability < _OLDEST:
+        return (
+            f"SGLang needs compute capability 7.5 or newer: {gpu.name} has {'.'.join(map(str, capability))}"
+        )
+    if target is not None and target not in _ROCM:
+        return f"SGLang's kernels are built for {' and '.join(_ROCM)}: {gpu.name} is {target}"
+    return None

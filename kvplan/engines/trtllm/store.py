@@ -15,6 +15,8 @@ from kvplan.settings import Settings
 
 VERSION = "1.2"
 ASSUMED_GPU, ASSUMED_CAPABILITY = "the assumed H100", (9, 0)
+OLDEST = (8, 0)
+"""NVIDIA/TensorRT-LLM docs/source/supported-hardware.md: Ampere, Ada, Hopper, Blackwell."""
 
 
 def store_for(model: Model, settings: Settings) -> Storage:
@@ -49,11 +51,11 @@ def _kv_dtype(model: Model, settings: Settings, element: Packing) -> KvDtype:
         found = kv_dtype(word)
     gpu = settings.gpu
     capability = ASSUMED_CAPABILITY if gpu is None else gpu.compute_capability
-    if capability is None:
+    if capability is None or capability < OLDEST:
         raise KvplanError(
             "engine-gpu",
             f"TensorRT-LLM does not run on {gpu.name if gpu else ''}",
-            help="choose an NVIDIA GPU",
+            help="choose an NVIDIA GPU, Ampere (compute capability 8.0) or newer",
         )
     if found.name == element.name:
         return found

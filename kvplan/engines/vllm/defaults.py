@@ -6,6 +6,8 @@ batched_tokens_args), vllm/config/model.py (_resolve_auto_dtype, _get_and_verify
 
 from __future__ import annotations
 
+import re
+
 from kvplan.dtypes import SCALARS, Packing, scalar
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
@@ -41,19 +43,20 @@ class Device:
 
 ASSUMED = Device("h100-sxm-80gb", 79 * GIB, (9, 0), assumed=True)
 _CUDA_LIKE = ("nvidia", "amd")
-ROCM_CAPABILITIES = {
-    "gfx90a": (9, 0),
-    "gfx942": (9, 4),
-    "gfx950": (9, 5),
-    "gfx1100": (11, 0),
-    "gfx1200": (12, 0),
-    "gfx1201": (12, 0),
-}
-"""vllm/platforms/rocm.py, _capability_from_gcn_arch."""
+OLDEST = (7, 0)
+"""vllm-project/vllm CMakeLists.txt, CUDA_SUPPORTED_ARCHS (7.5 in wheels for CUDA 13)."""
+_GFX = re.compile(r"gfx(\d{1,2})([0-9a-f])[0-9a-f]", re.ASCII)
+
+
+def rocm_capability(target: str) -> tuple[int, int] | None:
+    """(9, 4) of gfx942, (11, 5) of gfx1151: vllm/platforms/rocm.py, _capability_from_gcn_arch."""
+    named = _GFX.fullmatch(target)
+    return None if named is None else (int(named[1]), int(named[2], 16))
 
 
 def device_of(gpu: Gpu | None) -> Device:
-    """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators."""
+    """The GPU's facts; without one an H100's. Raises KvplanError(engine-gpu) for other accelerators, and
+    for those that its kernels are not built for."""
     if gpu is None:
         return ASSUMED
     if gpu.vendor.lower() not in _CUDA_LIKE:
@@ -62,12 +65,19 @@ def device_of(gpu: Gpu | None) -> Device:
             f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known",
             help="choose an NVIDIA or AMD GPU",
         )
+    if gpu.compute_capability is not None and gpu.compute_capability < OLDEST:
+        raise KvplanError(
+            "engine-gpu",
+            f"vLLM's kernels need compute capability 7.0 or newer: {gpu.name} has"
+            f" {'.'.join(map(str, gpu.compute_capability))}",
+            help=("choose a newer GPU", "--engine llamacpp"),
+        )
     memory = gpu.memory_total_bytes or gpu.memory_nvml_bytes or parse_bytes(gpu.memory_marketing)
     if gpu.is_unified_memory and gpu.memory_nvml_bytes is None:
         # NVML is asked and does not tell: get_batch_defaults takes the small row.
         memory = 0
     target = gpu.device_target or ""
-    capability = gpu.compute_capability or ROCM_CAPABILITIES.get(target, (9, 0))
+    capability = gpu.compute_capability or rocm_capability(target) or (9, 0)
     return Device(gpu.name, memory, capability, gpu.vendor.lower(), target=target)
 
 

@@ -1,14 +1,16 @@
 """Finding a GPU by slug, alias, NVML name or unique prefix.
 
-``gpu_specs/index.json`` maps every such key to a slug, so that one GPU costs one JSON and one YAML file. Keys
-are in a normal form (`key_of`): lower case, with blanks and underscores as hyphens.
+``gpu_specs/index.json`` maps every such key to a slug (to several where one card is sold with several
+memories), so that one GPU costs one JSON and one YAML file. Keys are in a normal form (`key_of`): lower case,
+with blanks and underscores as hyphens. A text that is no key is compared without its hyphens and its maker's
+name (`squeezed`): ``RTX 4060Ti 16GB``, ``5070ti``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import textwrap
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,9 +25,13 @@ INDEX = "index.json"
 MAX_GPUS = 100_000
 _SHOWN = 12
 UNLISTED = "unlisted"
-_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b?|b)", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([kmgt]|([kmgt]i?)?b)", re.IGNORECASE | re.ASCII)
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _BLANKS = re.compile(r"[\s_]+")
+_BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
+_MAKERS = re.compile(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
+_COUNTED = re.compile(r"[×*]")
+_MAC = re.compile(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
 _NAME_FIRST = re.compile(r"(.+?)\s*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -41,6 +47,8 @@ def load_gpu(query: str) -> Gpu:
     """
     if query.lower().endswith((".yaml", ".yml")):
         return load_gpu_file(Path(query))
+    if (mac := _mac(query)) is not None:
+        return mac
     slugs = find_slugs(query)
     if len(slugs) == 1:
         return _load_packaged(slugs[0])
@@ -52,6 +60,19 @@ def load_gpu(query: str) -> Gpu:
             help=f"write more of the name, for example {slugs[0]}",
         )
     raise _unknown(query)
+
+
+def memories_of(gpu: Gpu) -> list[Gpu]:
+    """The same card with each of the memories that it is sold with."""
+    stem = re.compile(re.escape(gpu.slug.rpartition("-")[0]) + r"-\d+gb")
+    found = (_load_packaged(slug) for slug in list_slugs() if stem.fullmatch(slug))
+    return [one for one in found if one.name == gpu.name] or [gpu]
+
+
+def with_memory(gpu: Gpu, gigabytes: int) -> Gpu:
+    """A Mac's chip as it is sold with another memory."""
+    stem = gpu.slug.rpartition("-")[0]
+    return replace(gpu, slug=f"{stem}-{gigabytes}gb", memory_marketing=f"{gigabytes} GB")
 
 
 def load_gpu_file(path: Path | str) -> Gpu:
@@ -66,7 +87,7 @@ def list_gpus() -> list[Gpu]:
 
 def list_slugs() -> list[str]:
     """The slugs of all packaged GPUs, without reading their files."""
-    return sorted(set(_index().values()))
+    return sorted({slug for slugs in _index().values() for slug in slugs})
 
 
 def list_keys() -> list[str]:
@@ -75,16 +96,26 @@ def list_keys() -> list[str]:
 
 
 def find_slugs(query: str) -> list[str]:
-    """The slugs that `query` may mean: one for a full name, several for a prefix that is not unique."""
-    key = key_of(query)
-    index = _index()
+    """The slugs that `query` may mean: one for a full name, several for a prefix that is not unique and for
+    a card that is sold with several memories."""
+    key, index, short = key_of(query), _index(), squeezed(query)
     if key in index:
-        return [index[key]]
+        return list(index[key])
+    if short in _short_index() and not _COUNTED.search(query):
+        return list(_short_index()[short])
     if not key:
         return []
-    slugs = sorted({slug for known, slug in index.items() if known.startswith(key)})
-    whole = [slug for slug in slugs if "-mig-" not in slug]
-    return whole or slugs
+    found = sorted({slug for known, slugs in index.items() if known.startswith(key) for slug in slugs})
+    return [slug for slug in found if "-mig-" not in slug] or found
+
+
+def _mac(query: str) -> Gpu | None:
+    """A Mac by chip and memory, of which there are too many for a file each: ``m4-max-64gb``."""
+    named = _MAC.fullmatch(_BESIDE.sub("", query.lower()))
+    if named is None or key_of(query) in _index():
+        return None
+    chip = _short_index().get(named[1], ())
+    return with_memory(_load_packaged(chip[0]), int(named[2])) if len(chip) == 1 else None
 
 
 def parse_gpu_count(text: str) -> tuple[str, int]:
@@ -111,7 +142,7 @@ def parse_gpu_count(text: str) -> tuple[str, int]:
 
 def _is_name(text: str) -> bool:
     """Whether it is a GPU's name in full."""
-    return key_of(text) in _index()
+    return key_of(text) in _index() or (squeezed(text) in _short_index() and not _COUNTED.search(text))
 
 
 def _names_a_gpu(name: str, text: str) -> bool:
@@ -125,7 +156,7 @@ def _names_a_gpu(name: str, text: str) -> bool:
 def gpu_of_size(text: str) -> Gpu | None:
     """A card that is not listed, from its memory as the runtime reports it: ``80GiB``. None for a name, and
     for a number without a unit: ``4090`` is a name. Raises KvplanError(bad-size)."""
-    if not _SIZE.fullmatch(text.strip()):
+    if not _SIZE.fullmatch(text.strip()) or _is_name(text):
         return None
     total = parse_bytes(text)
     if total <= 0:
@@ -148,14 +179,20 @@ def key_of(text: str) -> str:
     return _BLANKS.sub("-", text.strip().lower())
 
 
-def build_index(folder: Path) -> dict[str, str]:
-    """Read every spec in `folder` and map each lookup key to its slug.
+def squeezed(text: str) -> str:
+    """A name without what people leave out or put in: ``NVIDIA GeForce RTX 4060 Ti`` is ``rtx4060ti``."""
+    return _MAKERS.sub("", _BESIDE.sub("", text.lower()), count=1)
+
+
+def build_index(folder: Path) -> dict[str, str | list[str]]:
+    """Read every spec in `folder` and map each lookup key to its slug; to several where files of one name (a
+    card that is sold with several memories) share it and none of them is its family's default.
 
     Raises:
-        KvplanError: ``duplicate-gpu-key`` where two files claim one key, ``misnamed-gpu-spec`` where a file
+        KvplanError: ``duplicate-gpu-key`` where two GPUs claim one key, ``misnamed-gpu-spec`` where a file
             is not called after its slug.
     """
-    index: dict[str, str] = {}
+    index: dict[str, list[Gpu]] = {}
     for path in sorted(folder.glob("*.yaml")):
         gpu = load_gpu_file(path)
         if path.stem != gpu.slug:
@@ -163,25 +200,40 @@ def build_index(folder: Path) -> dict[str, str]:
                 "misnamed-gpu-spec", f"{path.name} holds the GPU `{gpu.slug}`", help="rename the file"
             )
         for name in (gpu.slug, gpu.name, *gpu.aliases, *gpu.nvml_names, *gpu.default_for):
-            key = key_of(name)
-            if index.setdefault(key, gpu.slug) != gpu.slug:
+            owners = index.setdefault(key_of(name), [])
+            if gpu in owners:
+                continue
+            if any(owner.name != gpu.name for owner in owners):
                 raise KvplanError(
                     "duplicate-gpu-key",
-                    f"`{key}` means both {index[key]} and {gpu.slug}",
+                    f"`{key_of(name)}` means both {owners[0].slug} and {gpu.slug}",
                     help="remove it from one of the two files",
                 )
-    return dict(sorted(index.items()))
+            owners.append(gpu)
+    return {key: _meant(owners) for key, owners in sorted(index.items())}
 
 
-def index_text(index: dict[str, str]) -> str:
+def _meant(owners: list[Gpu]) -> str | list[str]:
+    """One slug where one of a card's memories is its family's default, else those of all."""
+    usual = [gpu for gpu in owners if gpu.default_for]
+    found = usual if len(usual) == 1 else owners
+    return found[0].slug if len(found) == 1 else [gpu.slug for gpu in found]
+
+
+def index_text(index: dict[str, str | list[str]]) -> str:
     """The content of ``index.json``; the same index gives the same bytes."""
     return json.dumps(index, indent=0, ensure_ascii=True, sort_keys=True) + "\n"
 
 
 @cache
-def _index() -> dict[str, str]:
-    index: dict[str, str] = json.loads((data_dir("gpu_specs") / INDEX).read_text(encoding="utf-8"))
-    return index
+def _index() -> dict[str, tuple[str, ...]]:
+    index = json.loads((data_dir("gpu_specs") / INDEX).read_text(encoding="utf-8"))
+    return {key: (slugs,) if isinstance(slugs, str) else tuple(slugs) for key, slugs in index.items()}
+
+
+@cache
+def _short_index() -> dict[str, tuple[str, ...]]:
+    return {short: slugs for key, slugs in _index().items() if (short := squeezed(key))}
 
 
 @cache
@@ -203,20 +255,14 @@ def _count(digits: str, text: str) -> int:
 
 def _unknown(query: str) -> KvplanError:
     near = did_you_mean(key_of(query), list_keys())
-    helps = [f"did you mean {near}?"] if near else [_families()]
+    known = f"`kvplan gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
+    helps = [f"did you mean {near}?"] if near else [known]
     number = query.strip()
     if _NUMBER.fullmatch(number):
         helps.append(f"a size has a unit: {number}GiB (powers of 1024) or {number}GB (powers of 1000)")
     else:
         helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")
     return KvplanError("unknown-gpu", f"unknown GPU `{query}`", help=helps)
-
-
-def _families() -> str:
-    """The names that a slug begins with: ``h100`` but not ``h100-pcie``."""
-    begins = {key for key, slug in _index().items() if slug.startswith(f"{key}-")}
-    names = [key for key in sorted(begins) if not any(key.startswith(f"{other}-") for other in begins)]
-    return textwrap.fill("known families: " + ", ".join(names), width=72, break_on_hyphens=False)
 
 
 def _columns(slugs: list[str]) -> list[str]:

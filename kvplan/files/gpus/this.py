@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.errors import CannotRunHere, KvplanError
-from kvplan.files.gpus.find import UNLISTED, load_gpu
+from kvplan.errors import CannotRunHere
+from kvplan.files.gpus.find import UNLISTED, find_slugs, load_gpu, memories_of, with_memory
 from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, seen_gpus
 from kvplan.gpu import Gpu
-from kvplan.units import GIB
+from kvplan.units import GIB, parse_bytes
 
 
 def first_gpu() -> Gpu:
@@ -17,20 +17,28 @@ def first_gpu() -> Gpu:
     Raises CannotRunHere: no-gpu; no-gpu-name (a GPU whose name no tool tells, and that is not NVIDIA's).
     """
     seen = seen_gpus()[0]
-    try:
-        listed = load_gpu(seen.name)
-    except KvplanError:
+    slugs = find_slugs(seen.name)
+    if not slugs or len({load_gpu(slug).name for slug in slugs}) > 1:
         return _unlisted(seen)
+    listed = load_gpu(slugs[0])
     if seen.vendor == APPLE:
         return _of_this_mac(listed, seen)
-    return listed if seen.memory_bytes is None else replace(listed, memory_nvml_bytes=seen.memory_bytes)
+    if seen.memory_bytes is None:
+        return listed
+    return replace(_nearest(listed, seen.memory_bytes), memory_nvml_bytes=seen.memory_bytes)
+
+
+def _nearest(listed: Gpu, memory: int) -> Gpu:
+    """The one of a card's memories that is seen: drivers call the RTX 4060 Ti with 8 and with 16 GB alike."""
+    return min(
+        memories_of(listed),
+        key=lambda gpu: (abs(parse_bytes(gpu.memory_marketing.replace("GB", "GiB")) - memory), gpu.slug),
+    )
 
 
 def _of_this_mac(listed: Gpu, seen: SeenGpu) -> Gpu:
     """A chip is sold with several memories: this machine's counts, and the limit where the owner set one."""
-    memory = f"{(seen.memory_bytes or 0) // GIB} GB"
-    slug = listed.slug.rpartition("-")[0] + "-" + memory.replace(" ", "").lower()
-    return replace(listed, slug=slug, memory_marketing=memory, memory_total_bytes=seen.limit_bytes)
+    return replace(with_memory(listed, (seen.memory_bytes or 0) // GIB), memory_total_bytes=seen.limit_bytes)
 
 
 def _unlisted(seen: SeenGpu) -> Gpu:
