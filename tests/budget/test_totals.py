@@ -47,9 +47,9 @@ def test_a_card_without_a_total_has_an_interval_around_it(gpu: Gpu) -> None:
 
 
 MACS = [
-    (16, 11453.25, True), (32, 22906.50, True), (36, 28991.03, True), (48, 38654.71, True), (64, 51539.61, True),
-    (18, 14302.25, False), (32, 26800.60, False), (36, 30150.67, False), (48, 40200.90, False),
-    (64, 55662.79, False), (128, 115448.73, False),
+    (16, 11453.25, True), (32, 22906.50, True), (36, 28991.03, True), (48, 38654.71, True),
+    (64, 51539.61, True), (18, 14302.25, False), (32, 26800.60, False), (36, 30150.67, False),
+    (48, 40200.90, False), (64, 55662.79, False), (128, 115448.73, False),
 ]  # fmt: skip
 """GB of memory, recommendedMaxWorkingSetSize in MB as llama.cpp printed it, whether before macOS 26."""
 

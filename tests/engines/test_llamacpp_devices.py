@@ -41,7 +41,7 @@ def test_a_gguf_file_is_sized_as_llamacpp_does(tmp_path: Path, screen: Any) -> N
     assert answer(path, engine="vllm", gpu=None).engine.name == "vllm"
     assert kvplan.plan(str(path), gpu="rtx-4090", tokens=8192).engine.name == "llamacpp"
     assert kvplan.size("llama-3.1-8b").engine.name == "vllm"
-    assert "rules:  llama.cpp" in screen("size", path, "-g", "4090", "-t", "8k")[1]
+    assert "llama.cpp 0.5" in screen("size", path, "-g", "4090", "-t", "8k")[1]
     assert "rules:  vLLM" in screen("size", path, "-e", "vllm")[1]
 
 

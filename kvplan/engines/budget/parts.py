@@ -83,16 +83,17 @@ _WIRED = ((8, 67), (16, 74), (32, 78), (64, 81), (128, 84), (256, 87), (512, 90)
 14302.25 MB, 32 GB 26800.60, 36 GB 30150.67, 48 GB 40200.90, 64 GB 55662.79, 128 GB 115448.73; 512 GB
 498216.21 (a little more); 256 GB by raullenchai/Rapid-MLX pull request 183."""
 SMALL_MAC = 32
-"""GB, up to which older releases let it wire two thirds, three quarters from there on: 16 GB 11453.25 MB, 32 GB
-22906.50, 36 GB 28991.03, 48 GB 38654.71, 64 GB 51539.61."""
+"""GB, up to which older releases let it wire two thirds, three quarters from there on: 16 GB 11453.25 MB,
+32 GB 22906.50, 36 GB 28991.03, 48 GB 38654.71, 64 GB 51539.61."""
 _KEPT, _KEPT_SHARE, _KEPT_LEAST = 370 * MIB, 400, 240 * MIB
 """What NVIDIA's driver keeps of what nvidia-smi shows: 370 MiB and a 400th, fitted to the cards of which both
 totals are known (tests/budget/test_totals.py holds them to the interval: 240 MiB to one and a half times)."""
 
 
 def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
-    """Bytes that a Mac's GPU may use: by macOS 26, and by the releases before it (recommendedMaxWorkingSetSize,
-    which llama.cpp's Metal backend takes as the total: ggml/src/ggml-metal)."""
+    """Bytes that a Mac's GPU may use: by macOS 26, and by the releases before it.
+
+    recommendedMaxWorkingSetSize, which llama.cpp's Metal backend takes as the total (ggml/src/ggml-metal)."""
     amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
     size = int(amount[1]) if amount else 16
     share = max((share for least, share in _WIRED if size >= least), default=_WIRED[0][1])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from kvplan.engines.budget.parts import kept_by_driver
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import find_targets
-from kvplan.files.gpus.find import key_of, list_gpus, list_keys, load_gpu
+from kvplan.files.gpus.find import find_slugs, key_of, list_gpus, list_keys, load_gpu
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
@@ -140,11 +141,11 @@ def told_total(observation: Observation) -> tuple[int, int, str] | None:
 
 
 def _lies(gpu: Gpu, low: int, high: int) -> bool:
-    """True where the GPU's memory lies between them; nvidia-smi shows up to 1.5 % more than the runtime."""
+    """True where the GPU's memory lies between them; nvidia-smi shows what the driver keeps, too."""
     shown = gpu.memory_nvml_bytes
     if gpu.memory_total_bytes is not None:
         return any(low - MEMORY_SPREAD <= total <= high + MEMORY_SPREAD for total in _totals(gpu))
-    return shown is not None and low <= shown and shown - shown * 15 // 1000 <= high
+    return shown is not None and low <= shown and shown - kept_by_driver(shown)[2] <= high
 
 
 def _has(gpu: Gpu, printed: Count) -> bool:
@@ -164,4 +165,5 @@ def _named(observation: Observation) -> Gpu | None:
     if not isinstance(name, str):
         return None
     key = key_of(name.strip().removesuffix(".json"))
-    return load_gpu(key) if key in list_keys() else None
+    slugs = find_slugs(key) if key in list_keys() else []
+    return load_gpu(slugs[0]) if len(slugs) == 1 else None
