@@ -18,6 +18,10 @@ from kvplan.results import SCHEMA_VERSION, SizeResult
 def run(words: list[str], given: Given) -> Answer:
     """One answer, a comparison, a grid or a ladder, by how much was asked for."""
     check_color(given)
+    if any("," in (text_of(given, name) or "") for name in ("gpu", "tensor_parallel_size")):
+        from kvplan.cli.capacity import run as run_table
+
+        return run_table(words, given)
     asked = question(words, given, compare_dtypes=is_given(given, "compare_dtypes"))
     json = is_given(given, "json")
     if is_given(given, "ladder"):

@@ -1,0 +1,93 @@
+"""``kvplan size MODEL --gpu 4xh100,8xh100 --tp 4,8 -t 8k,32k``: one line a machine."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from kvplan.api.capacity import Held, held
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import question
+from kvplan.cli.commands import Given, is_given, text_of
+from kvplan.engines.base import Choice
+from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
+from kvplan.model import Model
+from kvplan.results import SCHEMA_VERSION
+
+_LISTED = ("gpu", "tensor_parallel_size")
+_LENGTHS = (4096, 32768, 131072)
+
+
+def machines(given: Given) -> list[dict[str, Any]]:
+    """The options of each machine of the comma lists ``--gpu`` and ``--tp``."""
+    pieces = []
+    for name in _LISTED:
+        text = text_of(given, name)
+        pieces.append([None] if text is None else [piece.strip() for piece in text.split(",")])
+    return [{**given, **dict(zip(_LISTED, chosen))} for chosen in product(*pieces)]
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """Requests at once by machine and length. Raises KvplanError(bad-usage) for what makes no one table."""
+    lines: list[Held] = []
+    wrong: list[KvplanError] = []
+    for options in machines(given):
+        try:
+            asked = question(words, options)
+        except KvplanError as error:
+            if error.code != "bad-setting":
+                raise
+            wrong.append(error)  # eight ranks on four GPUs: of a list only that pair
+            continue
+        settings = asked.variants[0]
+        several = len(asked.models) * len(asked.choices) > 1 or len(asked.counts) > 1
+        if several or asked.plan is not None or is_given(given, "ladder") or settings.gpu is None:
+            raise KvplanError(
+                "bad-usage", "a table of GPUs takes one model, one engine, one number of requests and --gpu"
+            )
+        model, choice = asked.models[0], asked.choices[0]
+        lengths = asked.lengths or _usual(model)
+        wanted = settings.requests
+        line = held(model, choice, settings, lengths)
+        if line not in lines:
+            lines.append(line)
+    if not lines:
+        raise wrong[0]
+    return _answer(model, choice, lines, lengths, wanted, json=is_given(given, "json"))
+
+
+def _usual(model: Model) -> tuple[int, ...]:
+    own = model.max_model_len
+    found = tuple(length for length in _LENGTHS if own is None or length < own)
+    return (*found, own) if own is not None and own <= _LENGTHS[-1] else found
+
+
+def _answer(
+    model: Model, choice: Choice, lines: list[Held], lengths: tuple[int, ...], wanted: int, *, json: bool
+) -> Answer:
+    cells = [cell for line in lines for cell in line.cells if cell is not None]
+    code = EXIT_OK if any(cell.likely >= wanted for cell in cells) else EXIT_NO
+    if not cells:
+        code = EXIT_CANNOT_ANSWER
+    if json:
+        return Answer(data=_data(model, choice, lines), code=code)
+    from kvplan.report.capacity import capacity_screen
+
+    return Answer(capacity_screen(model, choice, lines, lengths, wanted), code=code)
+
+
+def _data(model: Model, choice: Choice, lines: list[Held]) -> dict[str, Any]:
+    rows = [
+        {
+            "gpu": line.gpu.slug,
+            "gpus": line.gpus,
+            "tensor_parallel_size": line.tensor_parallel_size,
+            "weights_bytes": line.weights,
+            "started_for_each_length": line.alone,
+            "requests": [cell._asdict() for cell in line.cells if cell is not None],
+            "why_not": line.why,
+        }
+        for line in lines
+    ]
+    engine = {"name": choice.engine.name, "version": choice.version}
+    return {"schema_version": SCHEMA_VERSION, "model": model.id, "engine": engine, "machines": rows}

@@ -1,0 +1,66 @@
+"""The screen of several machines: GPU and ways of dividing down, lengths across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.api.capacity import Held
+from kvplan.api.fits import Fitting
+from kvplan.engines.base import Choice
+from kvplan.engines.traits import traits_of
+from kvplan.model import Model
+from kvplan.questions import MAX_REQUESTS
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
+from kvplan.report.notes import warning_lines
+from kvplan.report.words import engine_title, size_words
+from kvplan.results import EngineRef
+
+
+def capacity_screen(
+    model: Model, choice: Choice, lines: Sequence[Held], lengths: Sequence[int], wanted: int
+) -> Screen:
+    """One line a machine; those without an answer below, with the reason."""
+    title = engine_title(EngineRef(choice.engine.name, choice.version))
+    screen = wrapped(f"{model.id}, {title}: requests at once, likely and (safe), by tokens of a request.")
+    ranks = traits_of(choice.engine.name).spread is None  # else all that it sees
+    heads = ["GPUs", *(["TP"] if ranks else []), "weights a GPU", *(f"{length:,}" for length in lengths)]
+    cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    cells += (
+        [*_machine(one, ranks=ranks), *(_cell(cell, wanted) for cell in one.cells)]
+        for one in lines
+        if one.why is None
+    )
+    if len(cells) > 1:
+        screen += [BLANK, *table(cells, "l" + "r" * (len(heads) - 1))]
+    notes = [f"{_name(one)}, TP {one.tensor_parallel_size}: {one.why}" for one in lines if one.why]
+    if any(one.alone for one in lines):
+        notes.append("*: none starts for the longest length; each length has a server started for it")
+    for note in notes:
+        screen += wrapped(note, indent=1, hang=2)
+    said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
+    if said:
+        screen += [BLANK, *warning_lines(said)]
+    first = next((one for one in lines if one.why is None), None)
+    if first is not None:
+        command = f"kvplan size {model.id} --gpu {first.gpus}x{first.gpu.slug} -e {choice.engine.name}"
+        screen += [BLANK, line(Span(f"look:   {command}", "dim"), indent=1)]
+    return screen
+
+
+def _name(one: Held) -> str:
+    return f"{one.gpus} × {one.gpu.slug}"
+
+
+def _machine(one: Held, *, ranks: bool) -> list[Piece]:
+    weights = "" if one.weights is None else size_words(one.weights)
+    parallel = [f"{one.tensor_parallel_size}"] if ranks else []
+    return [_name(one) + ("*" if one.alone else ""), *parallel, weights]
+
+
+def _cell(cell: Fitting | None, wanted: int) -> Piece:
+    if cell is None:
+        return Span("too long", "dim")
+    likely, safe = ("any" if number >= MAX_REQUESTS else f"{number:,}" for number in (cell.likely, cell.safe))
+    return Span(
+        f"{likely} ({safe})", "good" if cell.safe >= wanted else "bad" if cell.likely < wanted else ""
+    )
