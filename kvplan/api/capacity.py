@@ -65,7 +65,7 @@ def _held(line: Held, model: Model, choice: Choice, settings: Settings, lengths:
         refused = None if result.refusal is None else result.refusal.message
         return line._replace(why=refused or next(iter(result.warnings), "no pool was computed"))
     alone = result.refusal is not None and settings.max_model_len is None and len(taken) > 1
-    cells = []
+    cells: list[Fitting | None] = []
     for length in lengths:
         if length not in taken:
             cells.append(None)
