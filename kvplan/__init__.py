@@ -103,6 +103,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(_WHERE[name]), name)
+    if name in ("compare", "plan", "size"):
+        from kvplan.api.signatures import sign
+
+        sign(name, value)
     globals()[name] = value
     return value
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from kvplan.errors import KvplanError
 from kvplan.model import Layer
 from kvplan.record import dumped, record
+from kvplan.shown import Shown
 from kvplan.terms import Term
 from kvplan.units import Bytes, Count, Positive
 
@@ -183,6 +184,14 @@ class Budget:
     )  # fmt: skip
     # `calibrated` is said in words, by the lines' sources and a warning.
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A row for each use of the memory, the cache and what stays unused among them."""
+        pool = ("KV cache", self.kv_pool_bytes, self.kv_pool_low_bytes, self.kv_pool_high_bytes)
+        rows = [(one.name, one.bytes, one.low_bytes, one.high_bytes) for one in self.lines]
+        unused = ("not used", self.unused_bytes, self.unused_bytes, self.unused_bytes)
+        names = ("name", "bytes", "low_bytes", "high_bytes")
+        return [dict(zip(names, row, strict=True)) for row in (*rows, pool, unused)]
+
     def __post_init__(self) -> None:
         usable = self.total_bytes - self.unused_bytes
         low, likely, high = self.kv_pool_low_bytes, self.kv_pool_bytes, self.kv_pool_high_bytes
@@ -228,8 +237,47 @@ class Refusal:
     help: tuple[str, ...] = ()
 
 
+class Answered(Shown):
+    """A base of answers that keep what they were asked with beside their value: it counts neither for
+    equality nor for the JSON."""
+
+    __slots__ = ("asked",)
+    asked: Any
+
+
+def row_of(result: SizeResult) -> dict[str, Any]:
+    """An answer as one flat row: what people compare models, GPUs and lengths by."""
+    asked, pool, budget = getattr(result, "asked", None), result.pool, result.budget
+    sized = result.sized
+    per_token = result.per_gpu.bytes_per_token
+    return {
+        "model": result.model.id,
+        "engine": result.engine.name,
+        "engine_version": result.engine.version,
+        "gpu": None if budget is None else budget.gpu,
+        "tokens": result.request.tokens,
+        "ok": result.ok,
+        "requests": 0 if not result.ok else None if pool is None else pool.max_running,
+        "safe_requests": asked.safe_requests(result) if asked is not None else None,
+        "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if sized else None,
+        "kv_bytes_per_token": _plain_number(per_token) if sized else None,
+        "kv_bytes_per_request_all_gpus": result.total.kv_bytes_per_request if sized else None,
+        "weights_bytes": None if result.weights is None else result.weights.bytes_per_gpu,
+        "kv_pool_bytes": None if pool is None else pool.bytes,
+        "kv_pool_low_bytes": None if budget is None else budget.kv_pool_low_bytes,
+        "max_model_len": result.settings.get("max_model_len"),
+        "kv_cache_dtype": result.settings.get("kv_cache_dtype"),
+        "tensor_parallel_size": result.settings.get("tensor_parallel_size"),
+        "refusal": None if result.refusal is None else result.refusal.message,
+    }
+
+
+def _plain_number(value: Fraction) -> int | float:
+    return value.numerator if value.denominator == 1 else float(value)
+
+
 @record()
-class SizeResult:
+class SizeResult(Answered):
     """The answer of `kvplan size --json` and of `kvplan.size(...).model_dump()`."""
 
     model: ModelRef
@@ -275,6 +323,10 @@ class SizeResult:
         """False where the engine refused before anything could be counted: then per_gpu and total are void,
         and the JSON has null in their places."""
         return self.refusal is None or self.per_gpu.kv_bytes > 0 or self.total.kv_bytes > 0
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """The answer as one flat row, for a table of many: ``pandas.DataFrame(answer.to_rows())``."""
+        return [row_of(self)]
 
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan size --json``: only dict, list, str, int, float, bool and None."""

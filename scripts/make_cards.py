@@ -319,7 +319,7 @@ def golden(card: Card) -> list[Expectation]:
     for spec, tokens in asked:
         settings = {"tokens": min(tokens, longest)}
         with suppress(KvplanError):
-            result = kvplan.size(card.model, engine=spec, **settings)
+            result = kvplan.size(card.model, engine=spec, tokens=settings["tokens"])
             if result.ok:
                 value = result.total.kv_bytes_per_request
                 numbers.append(Expectation(spec, "total.kv_bytes_per_request", value, settings))

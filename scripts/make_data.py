@@ -12,6 +12,8 @@ STEPS = (
     ("scripts.make_cards", "--index"),
     ("scripts.make_schemas",),
     ("scripts.make_docs",),
+    ("scripts.make_api",),
+    ("scripts.make_notebook",),
     ("scripts.speed_accuracy", "--write"),
 )
 

@@ -132,7 +132,7 @@ def test_bad_options_are_errors_with_a_code(options: dict[str, Any], code: str) 
 
 def test_near_misses_are_suggested() -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size(LLAMA, tensor_parallel_sise=2)
+        kvplan.size(LLAMA, tensor_parallel_sise=2)  # type: ignore[call-overload]
     assert "tensor_parallel_size" in str(caught.value.help)
 
 
@@ -154,11 +154,12 @@ def test_the_textbook_takes_state_dtypes_too() -> None:
         "hidden_size": 4096,
     }
     conv, state = 3 * (8192 + 2 * 8 * 128), 128 * 64 * 128
-    for dtypes, expected in (
+    asked: tuple[tuple[dict[str, Any], int], ...] = (
         ({}, 2 * conv + 4 * state),
         ({"mamba_ssm_cache_dtype": "bfloat16"}, 2 * conv + 2 * state),
         ({"mamba_cache_dtype": "float32"}, 4 * conv + 4 * state),
-    ):
+    )
+    for dtypes, expected in asked:
         assert kvplan.size(mamba, engine="generic", tokens=10, **dtypes).total.kv_bytes == expected
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kvplan
@@ -23,10 +25,10 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
     for result, (gpu, engine, tokens, _) in zip(results, CASES):
         assert result.rows
         for row in result.rows[::3]:
-            build = {} if row.format == "as stored" else {"quantization": row.format}
+            build: dict[str, Any] = {} if row.format == "as stored" else {"quantization": row.format}
+            build |= {"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}
             sized = kvplan.size(
-                row.model, engine=engine, gpu=gpu, tokens=tokens, max_model_len=tokens, **build,
-                **({"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}),
+                row.model, engine=engine, gpu=gpu, tokens=tokens, max_model_len=tokens, **build
             )  # fmt: skip
             assert sized.weights is not None
             assert sized.weights.bytes_per_gpu == row.weights_bytes, row

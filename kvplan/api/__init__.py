@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from kvplan.api.arguments import check_each, check_type, takes
+from kvplan.api.asked import Asked
 from kvplan.api.load import MODEL, ModelLike, gpus_of, load_gpu, load_model
 from kvplan.api.options import (
     OPTION_NAMES,
@@ -30,6 +31,9 @@ from kvplan.settings import MEDIA, Settings
 if TYPE_CHECKING:
     from datetime import date
 
+    from typing_extensions import Unpack
+
+    from kvplan.api.keywords import SizeOptions
     from kvplan.comparison import Comparison
     from kvplan.engines.observed import Observation
     from kvplan.plans.findings import CheckReport
@@ -56,6 +60,16 @@ def planned(plan: Plan) -> tuple[Model, Choice, Settings]:
     return load_model(plan.model), choice, settings_of(plan)
 
 
+@overload
+def size(model: ModelLike, *, engine: str | None = None, **options: Unpack[SizeOptions]) -> SizeResult: ...
+@overload
+def size(
+    model: Plan,
+    *,
+    tokens: int | str | None = None,
+    encoder_tokens: int | str | None = None,
+    requests: int | None = None,
+) -> SizeResult: ...
 def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) -> SizeResult:
     """How much cache the model takes under an engine: vLLM where none is named, llama.cpp for a GGUF file.
 
@@ -85,7 +99,13 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         from kvplan.architectures.media.request import with_media
 
         settings = with_media(loaded, settings, media)
-    return ask(loaded, choice, settings)
+    return _answered(Asked(loaded, choice, settings))
+
+
+def _answered(asked: Asked) -> SizeResult:
+    result = ask(asked.model, asked.choice, asked.settings)
+    result.asked = asked
+    return result
 
 
 OF_A_QUESTION = ("tokens", "encoder_tokens", "requests")
@@ -101,7 +121,7 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeR
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
     model, choice, settings = planned(plan)
-    return ask(model, choice, changed_settings(settings, options))
+    return _answered(Asked(model, choice, changed_settings(settings, options)))
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)
@@ -154,7 +174,7 @@ def compare(
     observation: Observation | None = None,
     engine: str | None = None,
     tolerance: Fraction | float | str = "0.02",
-    **options: Any,
+    **options: Unpack[SizeOptions],
 ) -> Comparison:
     """What the rules predict beside what an engine said: its log, its metrics, or an observation made before.
 
@@ -169,9 +189,10 @@ def compare(
         observation = observe(log=log, url=url, engine=engine)
     elif log is not None or url is not None:
         raise KvplanError("bad-usage", "give an observation, a log or a url, not several of them")
-    weights_from = options.pop("weights_from", None)
-    asked = make_settings(**options)
-    overrides = {SHORT.get(name, name) for name, value in options.items() if value is not None}
+    given_options: dict[str, Any] = dict(options)
+    weights_from = given_options.pop("weights_from", None)
+    asked = make_settings(**given_options)
+    overrides = {SHORT.get(name, name) for name, value in given_options.items() if value is not None}
     names = {name if name in OPTION_NAMES else "engine_options" for name in overrides}
     given = {name: getattr(asked, name) for name in names}
     sighted = model_of(observation, given, engine=engine) if model is None else Sighted(load_model(model))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests, uncounted
-from kvplan.results import SizeResult
+from kvplan.results import Budget, SizeResult
 from kvplan.settings import Settings
 
 
@@ -66,3 +67,17 @@ def _largest_start(model: Model, choice: Choice, settings: Settings) -> tuple[in
     if own.refusal is None:
         return own.request.tokens, True
     return own.refusal.largest_max_model_len, False
+
+
+def fits_at(model: Model, choice: Choice, variants: Sequence[Settings], budget: Budget) -> list[Fitting]:
+    """Requests at each length of the variants, which differ in nothing else, in a budget's pools."""
+    found = []
+    for settings in variants:
+        pools = (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
+        likely, safe = (
+            max_requests(model, choice, replace(settings, kv_cache_memory=pool, requests=1)) if pool else 0
+            for pool in pools
+        )
+        tokens = ask(model, choice, settings).request.tokens
+        found.append(Fitting(tokens, likely, safe))
+    return found

@@ -21,9 +21,10 @@ from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
-from kvplan.record import record
+from kvplan.record import field_names, record
 from kvplan.results import SCHEMA_VERSION
 from kvplan.settings import Settings
+from kvplan.shown import Shown
 
 AS_STORED = "as stored"
 TOKENS = 8192
@@ -51,7 +52,7 @@ class FitRow:
 
 
 @record()
-class FitResult:
+class FitResult(Shown):
     """What fits a GPU."""
 
     gpu: str
@@ -69,6 +70,10 @@ class FitResult:
     JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "gpu", "gpus", "engine", "tokens", "asked_requests", "rows", "unfit",
     )  # fmt: skip
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each model, the largest first: ``pandas.DataFrame(found.to_rows())``."""
+        return [{name: getattr(row, name) for name in field_names(FitRow)} for row in self.rows]
 
 
 def fits(

@@ -28,9 +28,9 @@ SHORT = {
     "context": "tokens",
     "kv_dtype": "kv_cache_dtype",
 }
-_LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
-_SIZES = ("kv_cache_memory", "weights")
-_NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
+LENGTHS = ("tokens", "encoder_tokens", "answer_tokens", "max_num_batched_tokens")
+SIZES = ("kv_cache_memory", "weights")
+NUMBERS = ("gpu_memory_utilization", "cpu_offload_gb")
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 
 
@@ -54,10 +54,10 @@ def parse_number(name: str, value: Any) -> Fraction:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_LENGTHS, parse_tokens),
-    **dict.fromkeys(_SIZES, parse_bytes),
+    **dict.fromkeys(LENGTHS, parse_tokens),
+    **dict.fromkeys(SIZES, parse_bytes),
     "max_model_len": parse_length,
-    **{name: partial(parse_number, name) for name in _NUMBERS},
+    **{name: partial(parse_number, name) for name in NUMBERS},
 }
 
 
@@ -78,11 +78,15 @@ def make_settings(**options: Any) -> Settings:
     """Settings from keywords, with texts parsed. Raises KvplanError(unknown-option) with the nearest name."""
     if not options:
         return _DEFAULTS
+    if options.get("speculative_config") is not None:
+        options = _with_drafts(options)
     values: dict[str, Any] = {}
     own: dict[str, object] = {}
     count = 1
     for name, value in options.items():
         name = SHORT.get(name, name)
+        if name == "speculative_config" and value is None:
+            continue
         if name in _COMPUTED or (name not in OPTION_NAMES and name not in OWN_OPTIONS):
             raise _unknown_option(name)
         if value is None:
@@ -93,7 +97,7 @@ def make_settings(**options: Any) -> Settings:
         check_type(name, value, _KINDS[name], "bad-setting")
         parser = _PARSERS.get(name)
         if parser is not None:
-            value = parser(value)
+            value = _parsed(name, value, parser)
         elif name == "gpu":
             value, count = gpus_of(value)
         elif name == "speculative_model":
@@ -110,6 +114,31 @@ def make_settings(**options: Any) -> Settings:
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
+
+
+def _parsed(name: str, value: Any, parser: Callable[[Any], Any]) -> Any:
+    try:
+        return parser(value)
+    except KvplanError as error:
+        if name not in LENGTHS or not isinstance(value, str) or "," not in value:
+            raise
+        several = f"one answer has one length: [size(model, {name}=one) for one in {value.split(',')}]"
+        raise KvplanError(error.code, error.message, help=several) from None
+
+
+def _with_drafts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with vLLM's ``speculative_config`` taken apart. Raises KvplanError(bad-setting)."""
+    from kvplan.engines.speculative import speculative
+
+    given = options["speculative_config"]
+    check_type("speculative_config", given, (str, Mapping), "bad-setting")
+    method, tokens, model = speculative(given)
+    named = {"speculative_method": method, "num_speculative_tokens": tokens, "speculative_model": model}
+    twice = [name for name in named if options.get(name) is not None]
+    if twice:
+        raise KvplanError("bad-usage", f"speculative_config says it already: leave out {', '.join(twice)}")
+    rest = {name: value for name, value in options.items() if name != "speculative_config"}
+    return {**rest, **{name: value for name, value in named.items() if value is not None}}
 
 
 def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:

@@ -12,11 +12,13 @@ from typer.main import get_command
 from kvplan.cli.answer import Answer
 from kvplan.cli.commands import COMMANDS, GROUPS, TOP_LEVEL, Argument, Command
 from kvplan.cli.completion import completer
-from kvplan.cli.options import OUTPUT, Option
+from kvplan.cli.everyday import EVERYDAY, Everyday
+from kvplan.cli.options import ENGINE_GROUPS, OUTPUT, TASKS, Option
 from kvplan.cli.usage import unknown_command
+from kvplan.report.layout import columns
 
-HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 WORDS = "words"
+HELP_ALL = "--help-all"
 EXAMPLES = """\
 \b
 Examples:
@@ -31,8 +33,17 @@ Exit codes: 0 answered, 1 the answer is no, 2 could not answer,
 """
 
 
+def _context() -> dict[str, Any]:
+    """The names of help, and how wide it is."""
+    wide = columns()
+    return {"help_option_names": ["-h", "--help"], "terminal_width": wide, "max_content_width": wide}
+
+
 class PanelCommand(TyperCommand):
-    """A command whose help shows its options in groups, in the order of the table."""
+    """A command whose ``-h`` shows its everyday options, and ``--help-all`` all of them in groups."""
+
+    command: Command
+    everything = False
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         metavars = [
@@ -41,14 +52,59 @@ class PanelCommand(TyperCommand):
         return [*metavars, "[OPTIONS]"]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        if self._is_short():
+            _write_everyday(self.command, EVERYDAY[self.command.name], formatter)
+            return
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None and param.param_type_name == "option":
                 panels.setdefault(getattr(param, "rich_help_panel", None) or OUTPUT, []).append(record)
-        for title, records in panels.items():
+        if self.command.name in EVERYDAY:
+            panels[OUTPUT].append((HELP_ALL, "Show every option, by task and engine."))
+        for title in sorted(panels, key=_place):
             with formatter.section(title):
-                formatter.write_dl(records)
+                formatter.write_dl(panels[title])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if not self._is_short():
+            super().format_epilog(ctx, formatter)
+
+    def _is_short(self) -> bool:
+        return self.command.name in EVERYDAY and not self.everything
+
+
+def _place(title: str) -> tuple[int, int]:
+    """A command's own groups, those of the tasks in their order, engines, plan files and output."""
+    if title == OUTPUT:
+        return 3, 0
+    if title in ENGINE_GROUPS:
+        return 2, ENGINE_GROUPS.index(title)
+    return (1, TASKS.index(title)) if title in TASKS[1:] else (0, 0)
+
+
+def _write_everyday(command: Command, everyday: Everyday, formatter: Any) -> None:
+    """A line each, in the width there is."""
+    options = {option.name: option for option in command.options}
+    rows = []
+    for name, words in everyday.options:
+        option = options[name]
+        short = next((flag for flag in option.flags if not flag.startswith("--")), "")
+        long = next(flag for flag in option.flags if flag.startswith("--"))
+        rows.append((f"{short + ',' if short else '':<3} {long} {option.metavar}".rstrip(), words))
+    examples = [(line, words) for line, words in everyday.examples]
+    with formatter.section("Everyday options"):
+        _write_rows(rows, formatter)
+    with formatter.section("Examples"):
+        _write_rows(examples, formatter)
+    left = len({option.name for option in command.options}) - len(rows)
+    formatter.write(f"\n{left} more options, by task and engine: kvplan {command.name} {HELP_ALL}\n")
+
+
+def _write_rows(rows: list[tuple[str, str]], formatter: Any) -> None:
+    width = max(len(first) for first, _ in rows)
+    for first, words in rows:
+        formatter.write(f"{'':>{formatter.current_indent}}{first:<{width}}  {words}".rstrip() + "\n")
 
 
 class NamedGroup(TyperGroup):
@@ -72,23 +128,23 @@ class NamedGroup(TyperGroup):
             )
 
 
-def root_command() -> Any:
-    """The whole command line as one object of the parser."""
+def root_command(*, everything: bool = False) -> Any:
+    """The whole command line as one object of the parser. everything: help shows every option."""
     app = typer.Typer(
         cls=NamedGroup,
         add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         invoke_without_command=True,
-        context_settings=HELP_NAMES,
+        context_settings=_context(),
         epilog=EXAMPLES,
     )
     app.callback()(_root)
     for name in TOP_LEVEL:
         if name in GROUPS:
-            app.add_typer(_group(name), name=name)
+            app.add_typer(_group(name, everything), name=name)
         else:
-            _add(app, name, COMMANDS[name])
+            _add(app, name, COMMANDS[name], everything)
     root = get_command(app)
     root.commands = {name: root.commands[name] for name in TOP_LEVEL}  # type: ignore[attr-defined]
     return root
@@ -108,9 +164,9 @@ def _root(
     return None
 
 
-def _group(name: str) -> typer.Typer:
+def _group(name: str, everything: bool) -> typer.Typer:
     app = typer.Typer(
-        cls=NamedGroup, help=GROUPS[name], invoke_without_command=True, context_settings=HELP_NAMES
+        cls=NamedGroup, help=GROUPS[name], invoke_without_command=True, context_settings=_context()
     )
 
     def show(context: typer.Context) -> Optional[Answer]:  # noqa: UP045 - typer evaluates it on 3.10
@@ -121,17 +177,18 @@ def _group(name: str) -> typer.Typer:
     for full, command in COMMANDS.items():
         head, _, member = full.partition(" ")
         if head == name:
-            _add(app, member, command)
+            _add(app, member, command, everything)
     return app
 
 
-def _add(app: typer.Typer, name: str, command: Command) -> None:
+def _add(app: typer.Typer, name: str, command: Command, everything: bool) -> None:
+    shown = type("PanelCommand", (PanelCommand,), {"command": command, "everything": everything})
     app.command(
         name,
-        cls=PanelCommand,
+        cls=shown,
         help=command.summary,
         short_help=command.summary,
-        context_settings=HELP_NAMES,
+        context_settings=_context(),
         epilog=command.epilog,
     )(_function(command))
 

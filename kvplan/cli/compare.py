@@ -98,10 +98,14 @@ def _compare(name: str | None, url: str | None, log: str | None, given: Given) -
     from kvplan.report.comparison import comparison_screen
 
     other = other_model(observation, model) if model is not None else None
-    return Answer(
-        comparison_screen(found, observation, other_model=other, typed=name if plan is None else plan.model),
-        code=code,
+    screen = comparison_screen(
+        found,
+        observation,
+        other_model=other,
+        typed=name if plan is None else plan.model,
+        whole=is_given(given, "verbose"),
     )
+    return Answer(screen, code=code)
 
 
 def planned_options(plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from kvplan.cli.ask import check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import PLENTY, ask
-from kvplan.report.explain import explain_dump, explain_screen
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -22,6 +21,12 @@ def run(words: list[str], given: Given) -> Answer:
     result = ask(model, choice, asked.variants[0])
     code = EXIT_OK if result.ok else EXIT_NO
     if is_given(given, "json"):
+        from kvplan.report.explain_json import explain_dump
+
         return Answer(data=explain_dump(model, result), code=code)
     roomy = ask(model, choice, replace(asked.variants[0], kv_cache_memory=PLENTY))
-    return Answer(explain_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)
+    from kvplan.report.explain import explain_screen, whole_screen
+
+    if is_given(given, "verbose"):
+        return Answer(whole_screen(model, result, roomy.pool, rules_file=rules_file(choice)), code=code)
+    return Answer(explain_screen(model, result, roomy.pool), code=code)

@@ -11,10 +11,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from kvplan.cli.lists import pieces_of
-from kvplan.cli.speculative import speculative
 from kvplan.engines import OPTIONS_OF
 from kvplan.engines.folders import title_of
 from kvplan.engines.options import EngineOption
+from kvplan.engines.speculative import speculative
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
 from kvplan.units import parse_bytes, parse_tokens, ungrouped
@@ -102,12 +102,20 @@ class Option(NamedTuple):
         return self.parse is switch
 
 
+QUESTION = "The question"
 _REQUEST = "The requests"
+_MEDIA = "Images, video and sound"
 _ENGINE = "The engine"
 _PARALLEL = "The GPUs"
-_VLLM = "The engine's own settings"
-QUESTION = "The question"
+_FORMATS = "Weights and formats"
+_SERVING = "Batches and blocks"
+_DRAFTS = "Speculative decoding"
+_LORA = "LoRA adapters"
+_VLLM = "vLLM"
+_LIBRARY = "transformers"
 OUTPUT = "Output and help"
+TASKS = (QUESTION, _REQUEST, _MEDIA, _ENGINE, _PARALLEL, _FORMATS, _SERVING, _DRAFTS, _LORA)
+"""Groups of options by what they are for, in their order; an engine's own and the output come last."""
 
 _METAVARS = {
     "count": "NUMBER",
@@ -133,7 +141,7 @@ def _own(engine: str, option: EngineOption) -> Option:
         _METAVARS[option.kind],
         switch if flag else option.parse,
         f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
-        title_of(engine),
+        _LORA if "lora" in option.name else title_of(engine),
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
     )
 
@@ -152,16 +160,16 @@ _SHARED: tuple[Option, ...] = (
     Option("encoder_tokens", ("--encoder-tokens",), "LENGTH", parse_tokens,
            "Positions that cross attention reads.", _REQUEST),
     Option("images", ("--images",), "NUMBER", whole_number,
-           "Images in one request, counted by the model's own processor.", _REQUEST),
+           "Images in one request, counted by the model's own processor.", _MEDIA),
     Option("image_size", ("--image-size",), "WIDTHxHEIGHT", word,
-           "Size of the images, or of the video's frames, such as 1280x720.", _REQUEST),
+           "Size of the images, or of the video's frames, such as 1280x720.", _MEDIA),
     Option("video_frames", ("--video-frames",), "NUMBER", whole_number,
-           "Frames of one video in the request, as they are sampled.", _REQUEST),
-    Option("audio_seconds", ("--audio-seconds",), "SECONDS", word, "Audio in the request.", _REQUEST),
+           "Frames of one video in the request, as they are sampled.", _MEDIA),
+    Option("audio_seconds", ("--audio-seconds",), "SECONDS", word, "Audio in the request.", _MEDIA),
     Option("min_pixels", ("--min-pixels",), "NUMBER", whole_number,
-           "Least pixels of an image, where the server's processor differs.", _REQUEST),
+           "Least pixels of an image, where the server's processor differs.", _MEDIA),
     Option("max_pixels", ("--max-pixels",), "NUMBER", whole_number,
-           "Most pixels of an image, where the server's processor differs.", _REQUEST),
+           "Most pixels of an image, where the server's processor differs.", _MEDIA),
     Option("kv_cache_memory", ("--kv-cache-memory", "--kv-cache-memory-bytes"), "SIZE", parse_bytes,
            "Memory for the cache on each GPU, such as 16GiB: how many requests fit?", _PARALLEL),
     Option("gpu", ("--gpu", "-g"), "GPU[xN]", word,
@@ -177,63 +185,66 @@ _SHARED: tuple[Option, ...] = (
            whole_number,
            "Decode context parallel size.", _PARALLEL),
     Option("dtype", ("--dtype",), "DTYPE",
-           word, "The model's dtype: auto, bfloat16, float16, float32.", _ENGINE),
+           word, "The model's dtype: auto, bfloat16, float16, float32.", _FORMATS),
     Option("kv_cache_dtype", ("--kv-cache-dtype", "--kv-dtype"), "DTYPE", word,
-           "The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more.", _ENGINE,
+           "The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more.", _FORMATS,
            many=True,
            complete="dtypes"),
     Option("mamba_cache_dtype", ("--mamba-cache-dtype",), "DTYPE",
-           word, "Dtype of convolution states.", _ENGINE),
+           word, "Dtype of convolution states.", _FORMATS),
     Option("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "DTYPE", word,
-           "Dtype of recurrent states.", _ENGINE),
+           "Dtype of recurrent states.", _FORMATS),
     Option("max_model_len", ("--max-model-len",), "LENGTH", longest_or,
-           "Longest request that the engine is started for; auto: the longest that fits.", _VLLM),
+           "Longest request that the engine is started for; auto: the longest that fits.", _SERVING),
     Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "SHARE", word,
            "Share of the GPU's memory that vLLM may take. Default: the version's.", _VLLM),
     Option("weights", ("--weights",), "SIZE", parse_bytes,
-           "Weights on each GPU, such as 15GiB, where you know better than the model's source.", _PARALLEL),
+           "Weights on each GPU, such as 15GiB, where you know better than the model's source.", _FORMATS),
     Option("weights_from", ("--weights-from",), "LIBRARY", one_of("transformers"),
            "transformers: count the weights by building the model's class, for models without tensor rules.",
-           _PARALLEL),
+           _FORMATS),
     Option("quantization", ("--quantization", "-q"), "METHOD", word,
-           "Quantise the weights while loading: fp8, bitsandbytes.", _VLLM),
+           "Quantise the weights while loading: fp8, bitsandbytes.", _FORMATS),
     Option("enforce_eager", ("--enforce-eager",), "", switch,
-           "No CUDA graphs.", _VLLM, off_flags=("--no-enforce-eager",)),
+           "No CUDA graphs.", _SERVING, off_flags=("--no-enforce-eager",)),
     Option("enable_expert_parallel", ("--enable-expert-parallel",), "", switch,
-           "Whole experts on each GPU.", _VLLM, off_flags=("--no-enable-expert-parallel",)),
+           "Whole experts on each GPU.", _PARALLEL, off_flags=("--no-enable-expert-parallel",)),
     Option("cpu_offload_gb", ("--cpu-offload-gb",), "GIB", word,
            "GiB of weights kept in the CPU's memory, for each GPU.", _VLLM),
-    Option("max_num_seqs", ("--max-num-seqs",), "NUMBER", whole_number, "Most requests in one step.", _VLLM),
+    Option("max_num_seqs", ("--max-num-seqs",), "NUMBER", whole_number, "Most requests in one step.",
+           _SERVING),
     Option("max_num_batched_tokens", ("--max-num-batched-tokens",), "LENGTH", parse_tokens,
-           "Most tokens in one step; a window layer keeps this many more.", _VLLM),
-    Option("block_size", ("--block-size",), "TOKENS", whole_number, "Tokens in a block.", _VLLM),
+           "Most tokens in one step; a window layer keeps this many more.", _SERVING),
+    Option("block_size", ("--block-size",), "TOKENS", whole_number, "Tokens in a block.", _SERVING),
     Option("num_gpu_blocks_override", ("--num-gpu-blocks-override",), "NUMBER", whole_number,
            "Blocks of the pool, whatever the memory.", _VLLM),
     Option("enable_prefix_caching", ("--enable-prefix-caching",), "", switch,
-           "Keep finished prompts for reuse.", _VLLM, off_flags=("--no-enable-prefix-caching",)),
+           "Keep finished prompts for reuse.", _SERVING, off_flags=("--no-enable-prefix-caching",)),
     Option("speculative", ("--speculative", "--speculative-config"), "METHOD:TOKENS", speculative,
-           "Speculative decoding: mtp:1, draft_model:5, or vLLM's JSON with method or model.", _VLLM),
+           "Speculative decoding: mtp:1, draft_model:5, or vLLM's JSON with method or model.", _DRAFTS),
     Option("speculative_model", ("--speculative-model", "--speculative-draft-model-path"), "MODEL", word,
-           "The draft model, beside --speculative draft_model:5: its weights and its cache count.", _VLLM,
+           "The draft model, beside --speculative draft_model:5: its weights and its cache count.", _DRAFTS,
            complete="models"),
     Option("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "", switch,
            "Every layer keeps all tokens, as vLLM does with this flag.", _VLLM,
            off_flags=("--no-disable-hybrid-kv-cache-manager",)),
     Option("attention_backend", ("--attention-backend",), "NAME", word,
-           "Attention backend, where it decides the block size.", _VLLM),
+           "Attention backend, where it decides the block size.", _SERVING),
     Option("async_scheduling", ("--async-scheduling",), "", switch,
            "Schedule a step while another runs: window layers keep the tokens of both.", _VLLM,
            off_flags=("--no-async-scheduling",)),
     Option("usage", ("--usage",), "server|llm", one_of("server", "llm"),
            "Defaults of `vllm serve` or of the LLM class.", _VLLM),
     Option("cache_implementation", ("--cache-implementation",), "dynamic|static", one_of("dynamic", "static"),
-           "transformers: the cache that grows, or the one allocated at full length.", _VLLM),
+           "transformers: the cache that grows, or the one allocated at full length.", _LIBRARY),
 )  # fmt: skip
 
 OPTIONS = (
     *_SHARED,
     *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
 )
+
+ENGINE_GROUPS = (*(title_of(engine) for engine in OPTIONS_OF), _LIBRARY)
 
 PLAN_CHOICE = (
     Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from kvplan.api import planned
 from kvplan.api.planning import plan
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
@@ -26,11 +27,13 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import settings_of
 from kvplan.plans.workload import Shape, Workload
+from kvplan.questions import ask
+from kvplan.results import SizeResult
 
 _TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s)", re.ASCII)
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*/\s*(s|min)", re.ASCII)
 MINUTE = 60
-_OUTPUTS = ("write", "overwrite", "markdown", "emit", "image")
+_OUTPUTS = ("write", "overwrite", "markdown", "emit", "image", "verbose")
 """Options that say where the plan goes, not what is planned."""
 _FEED = ("shared_prefix", "samples", "host_memory", "arrival")
 """Options that levers are about: given one, they are shown."""
@@ -84,10 +87,21 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.report.plan_markdown import plan_markdown
 
         return Answer(text=plan_markdown(result), code=code)
-    from kvplan.report.plan import plan_screen
+    from kvplan.report.plan import plan_screen, whole_screen
 
-    look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
-    return Answer(plan_screen(result, typed=[*words, *_typed(given)], look=look), code=code)
+    typed, sized = [*words, *_typed(given)], _sized(result, counting)
+    if is_given(given, "verbose"):
+        look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
+        return Answer(whole_screen(result, typed=typed, look=look, sized=sized), code=code)
+    return Answer(plan_screen(result, typed=typed, sized=sized), code=code)
+
+
+def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:
+    """One pool of the best, for the bars of its memory; None where the weights were counted for this run."""
+    if result.best is None or counting is not None:
+        return None
+    model, choice, settings = planned(result.best)
+    return ask(model, choice, settings)
 
 
 def look_of(result: PlanResult) -> list[str]:

@@ -51,7 +51,8 @@ def _call(arguments: list[str]) -> Answer | int | None:
     said = io.StringIO()  # help and completion, which the parser prints by itself
     try:
         with contextlib.redirect_stdout(said):
-            result: Answer | int | None = root_command().main(
+            everything, arguments = _help_words(arguments)
+            result: Answer | int | None = root_command(everything=everything).main(
                 arguments, prog_name="kvplan", standalone_mode=False
             )
     except SystemExit as stop:
@@ -69,6 +70,14 @@ def _call(arguments: list[str]) -> Answer | int | None:
     if said.getvalue():
         write(said.getvalue(), sys.stdout)
     return result
+
+
+def _help_words(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Whether all options are asked for; the parser knows one word for help."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--help-all" not in arguments[:end]:
+        return False, arguments
+    return True, ["--help" if word == "--help-all" else word for word in arguments[:end]] + arguments[end:]
 
 
 def _one_word(arguments: list[str]) -> list[str]:

@@ -25,10 +25,10 @@ def run(words: list[str], given: Given) -> Answer:
     asked = question(words, given, compare_dtypes=is_given(given, "compare_dtypes"))
     json = is_given(given, "json")
     if is_given(given, "ladder"):
-        return _ladder(asked, json)
+        return _ladder(asked, json, is_given(given, "verbose"))
     if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
         return _one(asked, given, json)
-    return _several(asked, json, _asks(asked, given))
+    return _several(asked, json, _asks(asked, given), is_given(given, "verbose"))
 
 
 def _one(asked: Question, given: Given, json: bool) -> Answer:
@@ -86,7 +86,7 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
     return shlex.join(["kvplan", "plan", *words, "--gpu", settings.gpu.slug])
 
 
-def _several(asked: Question, json: bool, asks: bool) -> Answer:
+def _several(asked: Question, json: bool, asks: bool, whole: bool) -> Answer:
     rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
     code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
     if asks and not any(row.max_requests is not None and _good(row) for row in rows):
@@ -96,11 +96,23 @@ def _several(asked: Question, json: bool, asks: bool) -> Answer:
         return Answer(
             data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
         )
-    from kvplan.report.compare import comparison_screen, grid_screen
+    from kvplan.report.compare import comparison_screen
+    from kvplan.report.grids import fit_grid_screen, grid_screen
 
     dtypes = {settings.kv_cache_dtype for settings in asked.variants}
     if len(asked.models) == len(asked.choices) == len(dtypes) == 1:
-        return Answer(grid_screen(rows, rules_file=rules_file(asked.choices[0])), code=code)
+        rules = rules_file(asked.choices[0]) if whole else None
+        first = rows[0].result
+        if (
+            first is not None
+            and first.budget is not None
+            and len({row.settings.requests for row in rows}) == 1
+        ):
+            from kvplan.api.fits import fits_at
+
+            fitting = fits_at(asked.models[0], asked.choices[0], asked.variants, first.budget)
+            return Answer(fit_grid_screen(rows, fitting, rules_file=rules), code=code)
+        return Answer(grid_screen(rows, rules_file=rules), code=code)
     return Answer(comparison_screen(rows), code=code)
 
 
@@ -128,7 +140,7 @@ def _dump(row: Compared) -> dict[str, Any]:
     }
 
 
-def _ladder(asked: Question, json: bool) -> Answer:
+def _ladder(asked: Question, json: bool, whole: bool) -> Answer:
     base = replace(asked.variants[0], tokens=None, requests=1)
     same = all(replace(settings, tokens=None, requests=1) == base for settings in asked.variants)
     if len(asked.models) * len(asked.choices) > 1 or not same:
@@ -154,4 +166,5 @@ def _ladder(asked: Question, json: bool) -> Answer:
         return Answer(data=data, code=code)
     from kvplan.report.compare import ladder_screen
 
-    return Answer(ladder_screen(found, memory, rules_file=rules_file(asked.choices[0])), code=code)
+    rules = rules_file(asked.choices[0]) if whole else None
+    return Answer(ladder_screen(found, memory, rules_file=rules), code=code)

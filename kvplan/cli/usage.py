@@ -14,11 +14,20 @@ def usage_error(error: Any) -> KvplanError:
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
         near = did_you_mean(option, _flags(context))
-        helps = ([f"did you mean {near}?"] if near else []) + [f"see: {path} --help"]
+        helps = ([f"did you mean {near}?"] if near else []) + [
+            f"see: {path} --help{'-all' if _is_long(path) else ''}"
+        ]
         return KvplanError("unknown-option", f"{path} has no option {option}", help=helps)
     name = type(error).__name__
     code = {"MissingParameter": "missing-argument", "NoSuchCommand": "unknown-command"}.get(name, "bad-usage")
     return KvplanError(code, error.format_message().rstrip("."), help=f"see: {path} --help")
+
+
+def _is_long(path: str) -> bool:
+    """Whether a command's help shows its everyday options only."""
+    from kvplan.cli.everyday import EVERYDAY
+
+    return path.removeprefix("kvplan ") in EVERYDAY
 
 
 def unknown_command(name: str, known: list[str], path: str) -> KvplanError:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import Shown
 
 
 @record()
@@ -69,7 +70,7 @@ class FormatCost:
 
 
 @record()
-class QualityResult:
+class QualityResult(Shown):
     """What KV quantisation costs a model."""
 
     model: str

@@ -13,6 +13,7 @@ from kvplan.plans.workload import Shape
 from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
 from kvplan.settings import Settings, experts_spread
+from kvplan.shown import Shown
 
 HOUR = 3600
 MILLION = 10**6
@@ -181,7 +182,7 @@ class Sensitivity:
 
 
 @record()
-class PlanResult:
+class PlanResult(Shown):
     """What to take for a load."""
 
     model: ModelRef
@@ -241,6 +242,29 @@ class PlanResult:
     def json_more_options(self) -> int:
         """of the unserved, those that come after the rows asked for"""
         return self.more
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each option, the best first: ``pandas.DataFrame(found.to_rows())``."""
+        return [
+            {
+                "gpus": one.gpus,
+                "gpu": one.gpu,
+                "engine": one.engine,
+                "model": one.model_id,
+                "weights": one.weights,
+                "kv_cache_dtype": one.kv_cache_dtype,
+                "layout": one.layout(),
+                "replicas": one.replicas,
+                "requests": one.requests,
+                "safe_requests": one.safe_requests,
+                "max_model_len": one.max_model_len,
+                "kv_pool_bytes": one.pool_bytes,
+                "kv_pool_low_bytes": one.pool_low_bytes,
+                "tpot_seconds": None if one.speed is None else float(one.speed.tpot[1]),
+                "cost_per_hour": None if one.cost_per_hour is None else float(one.cost_per_hour),
+            }
+            for one in self.options
+        ]
 
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan plan --json``."""

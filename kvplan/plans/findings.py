@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_CANNOT_RUN, EXIT_NO, EXIT_OK, KvplanError, Mark
 from kvplan.record import record
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import Shown
 
 
 class Severity(str, Enum):
@@ -112,7 +113,7 @@ class Change:
 
 
 @record()
-class CheckReport:
+class CheckReport(Shown):
     """All plans of one run, in the order of the paths. baseline: the same plans as they were before."""
 
     plans: tuple[CheckedPlan, ...]
@@ -139,6 +140,18 @@ class CheckReport:
         found = [(earlier.get(one.key), one) for one in self.plans]
         now = {one.key for one in self.plans}
         return (*found, *((one, None) for one in self.baseline if one.key not in now))
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each finding; a plan without one has a row without a code."""
+        rows: list[dict[str, Any]] = []
+        for one in self.plans:
+            plan = {"plan": one.name, "environment": one.environment, "passed": one.passed}
+            told: list[dict[str, Any]] = [
+                {"severity": found.severity.value, "code": found.code, "message": found.message}
+                for found in one.findings
+            ]
+            rows += [{**plan, **each} for each in told or [dict.fromkeys(("severity", "code", "message"))]]
+        return rows
 
     @property
     def exit_code(self) -> int:

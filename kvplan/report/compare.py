@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvplan.questions import MAX_REQUESTS, Compared, Ladder
+from kvplan.report.grids import grid_basis, shared_warnings
 from kvplan.report.layout import (
     BLANK,
     GAP,
@@ -18,7 +19,7 @@ from kvplan.report.layout import (
     table_width,
     wrapped,
 )
-from kvplan.report.notes import help_lines, source_lines, warning_lines
+from kvplan.report.notes import help_lines, warning_lines
 from kvplan.report.words import (
     Unit,
     count,
@@ -30,7 +31,6 @@ from kvplan.report.words import (
 )
 from kvplan.results import EngineRef, SizeResult
 
-_LONGEST_NAME = 34
 _ALIGN = {"model": "l", "engine": "l", "kv dtype": "l", "tokens": "r", "requests": "r"}
 
 
@@ -58,7 +58,7 @@ def comparison_screen(rows: Sequence[Compared]) -> Screen:
         *body,
         *([BLANK] if notes else []),
         *[row for note in notes for row in wrapped(note, indent=1, hang=2)],
-        *_shared_warnings(results),
+        *shared_warnings(results),
         *_next_steps(),
     ]
 
@@ -74,7 +74,7 @@ def _dtype_screen(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Sc
     if refused:
         title = engine_title(EngineRef(rows[0].choice.engine.name, rows[0].choice.version))
         screen += [BLANK, *wrapped(", ".join(refused), indent=1, first=f"{title} does not take: ", hang=2)]
-    return [*screen, *_shared_warnings(results), *_next_steps()]
+    return [*screen, *shared_warnings(results), *_next_steps()]
 
 
 def _has_no_size(row: Compared) -> bool:
@@ -187,90 +187,7 @@ def _headline(rows: Sequence[Compared], results: Sequence[SizeResult]) -> Screen
     return wrapped(f"KV cache of {subject} {length}{to}{under}: {spread}{least}.")
 
 
-def _shared_warnings(results: Sequence[SizeResult]) -> Screen:
-    texts = tuple(
-        dict.fromkeys(
-            text
-            if len({r.model.id for r in results}) == 1
-            else f"{shorten(result.model.id, _LONGEST_NAME)}: {text}"
-            for result in results
-            for text in result.warnings
-        )
-    )
-    return [BLANK, *warning_lines(texts)] if texts else []
-
-
-def grid_screen(rows: Sequence[Compared], *, rules_file: str) -> Screen:
-    """Lengths down, numbers of requests across; what the fullest GPU holds in each place."""
-    results = [row.result for row in rows if row.result is not None]
-    first = results[0]
-    unit = Unit(result.per_gpu.kv_bytes for result in results)
-    counts = list(dict.fromkeys(result.request.count for result in results))
-    by_place = {(row.result.request.tokens, row.result.request.count): row for row in rows if row.result}
-    header: list[Piece] = [
-        Span("tokens", "dim"),
-        *(Span(count(number, "request"), "dim") for number in counts),
-    ]
-    cells: list[list[Piece]] = [header]
-    overfull = False
-    for tokens in dict.fromkeys(result.request.tokens for result in results):
-        row: list[Piece] = [f"{tokens:,}"]
-        for number in counts:
-            found = by_place[tokens, number]
-            assert found.result is not None
-            if not found.result.sized:
-                row.append(Span("refused", "bad"))
-                continue
-            shown = unit.show(found.result.per_gpu.kv_bytes)
-            too_many = found.max_requests is not None and found.max_requests < number
-            overfull |= too_many
-            row.append(
-                Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
-            )
-        cells.append(row)
-    gpus = gpus_of_request(first)
-    where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
-    screen = wrapped(
-        f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
-    )
-    screen += [BLANK, *_in_blocks(cells), BLANK]
-    memory = rows[0].settings.kv_cache_memory
-    if memory is not None:
-        words = (
-            f"no: more than {size_words(memory)} of cache hold"
-            if overfull
-            else f"All fit {size_words(memory)}"
-        )
-        screen += [line(f"{words}.", indent=1), BLANK]
-    for result in results:
-        if result.refusal is not None:
-            screen += [
-                *wrapped(
-                    f"{engine_title(result.engine)} would not serve it: {result.refusal.message}",
-                    first="No: ",
-                )
-            ]
-            screen += [*help_lines(result.refusal.help), BLANK]
-            break
-    screen += _shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
-    screen += source_lines(first, rules_file)
-    return screen
-
-
-def _in_blocks(cells: list[list[Piece]]) -> Screen:
-    """The table, cut into several below each other where it is wider than a screen."""
-    counts = len(cells[0]) - 1
-    for per_block in range(counts, 0, -1):
-        blocks = [
-            table([[row[0], *row[1 + at : 1 + at + per_block]] for row in cells], "r" * (per_block + 1))
-            for at in range(0, counts, per_block)
-        ]
-        if all(table_width(block) <= columns() for block in blocks):
-            break
-    return [row for at, block in enumerate(blocks) for row in ([BLANK, *block] if at else block)]
-
-
-def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
+def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str | None = None) -> Screen:
     """How many requests fit at each length, and how long requests may be."""
     result = ladder.result
     if not ladder.rungs:
@@ -313,7 +230,7 @@ def ladder_screen(ladder: Ladder, memory: int, *, rules_file: str) -> Screen:
         screen += [BLANK, *warning_lines((note,))]
     if result.warnings:
         screen += [BLANK, *warning_lines(result.warnings)]
-    return [*screen, BLANK, *source_lines(result, rules_file)]
+    return [*screen, BLANK, *grid_basis(result, rules_file)]
 
 
 def _number(number: int, noun: str = "") -> str:

@@ -9,13 +9,19 @@ from kvplan.report.words import command, count, engine_title, settings_words, si
 
 _STYLE = {Verdict.AGREES: "good", Verdict.DIFFERS: "bad", Verdict.CANNOT_COMPARE: "warn"}
 _NAME_WIDTH = 60
-_NOTES_SHOWN = 12
+_NOTES_SHOWN, _NOTES_IN_SHORT = 12, 3
 
 
 def comparison_screen(
-    found: Comparison, observation: Observation, *, other_model: str | None = None, typed: str | None = None
+    found: Comparison,
+    observation: Observation,
+    *,
+    other_model: str | None = None,
+    typed: str | None = None,
+    whole: bool = False,
 ) -> Screen:
-    """The whole answer. other_model: the card that the log names, where it is not the one compared."""
+    """The answer. other_model: the card that the log names, where it is not the one compared; whole: also
+    every note and setting."""
     screen = _sentence(found, observation)
     if other_model is not None:
         screen += wrapped(
@@ -30,9 +36,16 @@ def comparison_screen(
         screen += wrapped(texts, indent=1, first=f"{names}: ", hang=2)
     if found.notes:
         screen.append(BLANK)
-        for note in found.notes[:_NOTES_SHOWN]:
+        for note in found.notes[: _NOTES_SHOWN if whole else _NOTES_IN_SHORT]:
             screen += wrapped(note, style="dim", indent=1, first="note:   ")
-    return [*screen, BLANK, *_sources(found, observation), *_next(found, observation, typed)]
+        if not whole and len(found.notes) > _NOTES_IN_SHORT:
+            screen += wrapped(f"and {len(found.notes) - _NOTES_IN_SHORT} more: -v", style="dim", indent=5)
+    return [
+        *screen,
+        BLANK,
+        *_sources(found, observation, whole=whole),
+        *_next(found, observation, typed, whole),
+    ]
 
 
 def _sentence(found: Comparison, observation: Observation) -> Screen:
@@ -118,12 +131,12 @@ def _by_text(reasons: list[tuple[ComparedRow, str]]) -> list[tuple[str, str]]:
     return [(text, ", ".join(each)) for text, each in names.items()]
 
 
-def _sources(found: Comparison, observation: Observation) -> Screen:
+def _sources(found: Comparison, observation: Observation, *, whole: bool) -> Screen:
     told = ", ".join(f"{name} {where}" for name, where in found.recognised.items())
     screen: Screen = []
     if told:
         screen += wrapped(told, style="dim", indent=1, first="read:   ")
-    if found.settings:
+    if found.settings and whole:
         screen += wrapped(settings_words(found.settings), style="dim", indent=1, first="with:   ")
     version = f", printed by {observation.engine_version}" if observation.engine_version else ""
     screen += wrapped(
@@ -132,12 +145,12 @@ def _sources(found: Comparison, observation: Observation) -> Screen:
         indent=1,
         first="rules:  ",
     )
-    if found.model is not None:
+    if found.model is not None and whole:
         screen += wrapped(shorten(found.model.source, _NAME_WIDTH), style="dim", indent=1, first="model:  ")
     return screen
 
 
-def _next(found: Comparison, observation: Observation, typed: str | None) -> Screen:
+def _next(found: Comparison, observation: Observation, typed: str | None, whole: bool) -> Screen:
     """What to type next."""
     model = typed or "MODEL"
     if typed is None and found.model is not None:
@@ -150,4 +163,4 @@ def _next(found: Comparison, observation: Observation, typed: str | None) -> Scr
         more = "as it was started: --tp, --kv-cache-dtype, --gpu, --engine NAME@…"
     else:
         more = "--json, --tolerance 1%" + (", --watch" if observation.source != "log" else "")
-    return [*screen, line(Span(f"more:   {more}", "dim"), indent=1)]
+    return [*screen, line(Span(f"more:   {more if whole else f'-v, {more}'}", "dim"), indent=1)]

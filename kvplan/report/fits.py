@@ -13,6 +13,18 @@ BILLION = 10**9
 
 def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
     """typed: the GPU as the user wrote it."""
+    screen = answer_screen(result, top)
+    engine = result.engine.partition("@")[0]
+    if result.rows:
+        row = result.rows[0]
+        build = "" if row.format == "as stored" else f" -q {row.format}"
+        words = f"kvplan size {row.model} --gpu {typed} -e {engine}{build} -t {result.tokens}"
+        screen += wrapped(words, indent=1, first="look: ", style="dim")
+    return screen
+
+
+def answer_screen(result: FitResult, top: int) -> Screen:
+    """The answer alone, as the library shows it too."""
     number = len(result.rows)
     every = number + sum(times for _, times in result.unfit)
     engine, _, version = result.engine.partition("@")
@@ -34,11 +46,6 @@ def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
         first="meant: ",
         style="dim",
     )
-    if result.rows:
-        row = result.rows[0]
-        build = "" if row.format == "as stored" else f" -q {row.format}"
-        words = f"kvplan size {row.model} --gpu {typed} -e {engine}{build} -t {result.tokens}"
-        screen += wrapped(words, indent=1, first="look: ", style="dim")
     return screen
 
 

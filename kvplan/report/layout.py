@@ -39,7 +39,8 @@ _ASCII = {
     "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "µ": "u",
     "▏": " ", "▎": " ", "▍": " ", "▌": "=", "▋": "=", "▊": "=", "▉": "=",
 }  # fmt: skip
-_CLAUSE = re.compile("[:;.] ")
+_CLAUSE = re.compile(r"[:;.] | \(")
+_OWNER = re.compile(r"[\w.-]+/(?=[\w.-]{8,})")
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -177,9 +178,11 @@ def within(sections: Sequence[Section], most: int) -> Screen:
 
 
 def one_line(text: str, *, first: str = "", indent: int = 1, style: str = "") -> Line:
-    """A text on one line: its first clauses that fit, or its first words and three dots."""
+    """A text on one line: without the owners of models, its first clauses that fit, or its first words."""
     lead = INDENT * indent + first
     room = columns() - 1 - len(lead)
+    if len(text) > room:
+        text = _OWNER.sub("", text)
     if len(text) > room:
         ends = [at for at in (match.start() for match in _CLAUSE.finditer(text)) if room // 2 <= at <= room]
         text = text[: ends[-1]] if ends else textwrap.shorten(text, room, placeholder=" …")

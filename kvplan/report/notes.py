@@ -38,6 +38,24 @@ def source_lines(result: SizeResult, rules_file: str) -> Screen:
     ]
 
 
+def rules_words(result: SizeResult) -> str:
+    """``vLLM 0.33, bfloat16 cache``: whose rules, and in which format the cache lies."""
+    settings = result.settings
+    forms = dict.fromkeys(
+        str(settings[name])
+        for name in ("kv_cache_dtype", "cache_type_k", "cache_type_v")
+        if settings.get(name) is not None
+    )
+    return engine_title(result.engine) + (f", {' and '.join(forms)} cache" if forms else "")
+
+
+def basis_line(result: SizeResult) -> Screen:
+    """Rules and model."""
+    return wrapped(
+        f"{rules_words(result)}; model {result.model.source}", indent=1, style="dim", first="rules:  "
+    )
+
+
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
     """A line each, as many as there is room for; how many more there are."""
     texts = tuple(dict.fromkeys(warnings))

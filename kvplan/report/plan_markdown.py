@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.planning.results import PlanResult
-from kvplan.report.plan import flags_of, load_words
+from kvplan.report.plan_parts import flags_of, load_words
 from kvplan.report.plan_table import money, weights_of
 from kvplan.report.words import count, engine_title
 from kvplan.units import gib

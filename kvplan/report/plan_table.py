@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from kvplan.planning.results import Option, PlanResult
 from kvplan.report.layout import Piece, Screen, Span, shorten, table, wrapped
-from kvplan.report.words import count
+from kvplan.report.words import about, count
 
 WHY = {
     "weights": "weights alone do not fit",
@@ -81,7 +81,7 @@ def options_table(options: Sequence[Option], currency: str, *, lengths: bool = F
             cost = option.cost_per_hour
             row.append("" if cost is None else money(cost, currency))
         if timed:
-            row.append("" if option.speed is None else f"{option.speed.tpot[1] * 1000:,.0f} ms")
+            row.append("" if option.speed is None else about(option.speed.tpot[1]))
         if lengths:
             row.append(f"{option.max_model_len:,}")
         rows.append(row)

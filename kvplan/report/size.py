@@ -12,10 +12,18 @@ from kvplan.plans.serve import remarks
 from kvplan.questions import SuggestedFixes, Verdict
 from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
 from kvplan.report.layout import Screen, Section, joined, line, within, wrapped
-from kvplan.report.notes import more_line, next_line, short_warnings, source_lines, warning_lines
+from kvplan.report.notes import (
+    basis_line,
+    more_line,
+    next_line,
+    rules_words,
+    short_warnings,
+    source_lines,
+    warning_lines,
+)
 from kvplan.report.size_sentence import size_sentence
 from kvplan.report.size_tables import devices, figures, layers, plain_memory, pool_lines
-from kvplan.report.words import command, count, engine_title, gpus_of_request, of_bytes, size_words
+from kvplan.report.words import command, count, gpus_of_request, of_bytes, size_words
 from kvplan.results import SizeResult
 
 if TYPE_CHECKING:
@@ -42,6 +50,37 @@ def size_screen(
     memory: bytes per GPU. ways: what would make it fit, where it does not. fits: what a GPU's pool holds.
     plan: whose pool this is, where a plan was sized. step: the command that comes next.
     """
+    sections = answer_sections(result, verdict, memory=memory, ways=ways, fits=fits, plan=plan)
+    sections.append(Section(_next(typed, plan, step, whole=False, ladder=memory is not None), close=True))
+    return within(sections, MOST_LINES)
+
+
+def answer_screen(result: SizeResult) -> Screen:
+    """The answer alone, as the library shows it."""
+    asked = getattr(result, "asked", None)
+    if asked is None:
+        refused = None if result.ok else Verdict(False, 0, False)
+        return within(answer_sections(result, refused), MOST_LINES)
+    sections = answer_sections(
+        result,
+        asked.verdict(result),
+        memory=asked.memory(result),
+        ways=asked.ways(result),
+        fits=asked.fits(result),
+    )
+    return within(sections, MOST_LINES)
+
+
+def answer_sections(
+    result: SizeResult,
+    verdict: Verdict | None,
+    *,
+    memory: int | None = None,
+    ways: SuggestedFixes | None = None,
+    fits: Fits | None = None,
+    plan: Plan | None = None,
+) -> list[Section]:
+    """The parts of `size_screen`, but for what comes next."""
     head = size_sentence(result, verdict, memory=memory, ways=ways, fits=fits)
     if plan is not None:
         head += wrapped(_of_plan(plan), style="dim")
@@ -61,9 +100,10 @@ def size_screen(
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
     warnings = (*result.warnings, *(remarks(plan) if plan is not None else ()))
-    sections.append(Section(short_warnings(warnings, _MOST_WARNINGS), close=True))
-    sections.append(Section(_next(typed, plan, step, whole=False, ladder=memory is not None), close=True))
-    return within(sections, MOST_LINES)
+    lines = short_warnings(warnings, _MOST_WARNINGS)
+    # Where nothing was counted a warning says why, and what would do.
+    said = Section(lines, close=True) if counted else Section(warning_lines(warnings), 9, lines, close=True)
+    return [*sections, said]
 
 
 def whole_screen(
@@ -118,17 +158,10 @@ def _kinds(result: SizeResult) -> Screen:
 
 
 def _basis(result: SizeResult, *, counted: bool) -> Screen:
-    """Whose rules, and in which format the cache lies; beside a table of requests what one takes."""
-    settings = result.settings
-    forms = dict.fromkeys(
-        str(settings[name])
-        for name in ("kv_cache_dtype", "cache_type_k", "cache_type_v")
-        if settings.get(name) is not None
-    )
-    words = engine_title(result.engine) + (f", {' and '.join(forms)} cache" if forms else "")
+    """Whose rules; beside a table of requests also what one takes."""
     if counted and result.sized:
-        return wrapped(f"{words}: {_one_request(result)}", indent=1, style="dim")
-    return wrapped(f"{words}; model {result.model.source}", indent=1, style="dim", first="rules:  ")
+        return wrapped(f"{rules_words(result)}: {_one_request(result)}", indent=1, style="dim")
+    return basis_line(result)
 
 
 def _next(typed: str, plan: Plan | None, step: str, *, whole: bool, ladder: bool) -> Screen:

@@ -29,6 +29,27 @@ def of_bytes(amount: int | Fraction) -> str:
     return f"{hundredths // 100:,}.{hundredths % 100:02d} B"
 
 
+def two_digits(value: Fraction | float) -> int:
+    """An estimate: its first two digits, and zeros."""
+    whole = round(value)
+    unit: int = 10 ** max(len(str(whole)) - 2, 0)
+    return round(Fraction(whole, unit)) * unit
+
+
+def about(seconds: Fraction | float) -> str:
+    """``24 ms``, ``1.7 s``, ``20 s``: an estimate has two digits."""
+    if seconds < 1:
+        return f"{two_digits(seconds * 1000):,} ms"
+    return f"{float(seconds):.1f} s" if seconds < 10 else f"{two_digits(seconds):,} s"
+
+
+def between(low: Fraction | float, high: Fraction | float) -> str:
+    """``49 … 180 ms``, ``360 ms … 5.6 s``."""
+    first, last = about(low), about(high)
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first} … {last}"
+
+
 class Unit:
     """One unit for a whole column, chosen so that the largest figure says something."""
 

@@ -154,7 +154,7 @@ def test_what_llama_cpp_reserved(
     for (context, flash), reserved in zip(contexts, printed, strict=True):
         if reserved is None:
             continue
-        asked = {"weights": "1GiB", "flash_attn": flash, "ctx_size": context, "tokens": 1000}
+        asked: dict[str, Any] = {"weights": "1GiB", "flash_attn": flash, "ctx_size": context, "tokens": 1000}
         budget = kvplan.size(config, engine="llamacpp", gpu="rtx-4090", **asked).budget
         assert budget is not None
         line = next(line for line in budget.lines if line.name == "compute buffer")

@@ -132,9 +132,14 @@ def test_what_servers_printed(
 ) -> None:
     """Within two hundredths of the printed caches, and they lie in the interval; with stated weights it is
     open by 0.8 GiB to each side at most."""
-    asked = {"weights": weights} if weights else {}
     found = kvplan.size(
-        model, engine="sglang", gpu=gpu, tp=ranks, mem_fraction_static=share, kv_cache_dtype=cache, **asked
+        model,
+        engine="sglang",
+        gpu=gpu,
+        tp=ranks,
+        mem_fraction_static=share,
+        kv_cache_dtype=cache,
+        weights=weights,
     )
     budget = found.budget
     assert budget is not None

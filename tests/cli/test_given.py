@@ -9,8 +9,8 @@ import pytest
 
 from kvplan.cli.given import config_path, gather
 from kvplan.cli.options import OPTIONS, whole_number
-from kvplan.cli.speculative import speculative
 from kvplan.engines import ENGINES, OPTIONS_OF, OWN_OPTIONS
+from kvplan.engines.speculative import speculative
 from kvplan.errors import KvplanError
 from kvplan.record import field_names
 from kvplan.settings import MEDIA, Settings

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import GOLDEN, Run
 
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 CASES = sorted(path.parent for path in GOLDEN.glob("*/cmd"))
 
 
@@ -49,5 +51,5 @@ SCREENS = [case for case in CASES if is_screen(case)]
 @pytest.mark.parametrize("case", SCREENS, ids=[case.name for case in SCREENS])
 def test_a_screen_is_as_wide_as_the_terminal(case: Path) -> None:
     columns = int(_command(case)[1].get("COLUMNS", "80"))
-    rows = (case / "stdout.txt").read_text(encoding="utf-8").splitlines()
+    rows = ESCAPE.sub("", (case / "stdout.txt").read_text(encoding="utf-8")).splitlines()
     assert [row for row in rows if len(row) > columns] == []

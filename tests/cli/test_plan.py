@@ -157,5 +157,5 @@ def test_the_split_behind_the_speed_is_printed(capsys: pytest.CaptureFixture[str
 def test_size_says_both_where_they_disagree_about_starting(run: Run) -> None:
     words = ["llama-3.3-70b", "--gpu", "2xh100", "-t", "8k", "--max-model-len", "12k"]
     head = run("size", *words).out.splitlines()[:3]
-    assert "likely, may not start: 0 safe." in " ".join(head)
+    assert "safely none: it may not start." in " ".join(head)
     assert "may not start" not in run("size", "qwen3-32b", "--gpu", "h200", "-t", "8k").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -85,3 +86,81 @@ def test_a_wide_terminal_is_used_up_to_120_columns(run: Run) -> None:
     assert len(wide.splitlines()[0]) > 80
     assert wide == widest
     assert len(wide.splitlines()) <= len(narrow.splitlines())
+
+
+EXPLAINED = [
+    ("qwen3-32b",),
+    ("gemma-3-27b",),
+    ("deepseek-v3", "--tp", "8"),
+    ("deepseek-v4-flash",),
+    ("nemotron-h-56b",),
+    ("gpt-oss-20b", "-e", "generic"),
+    ("whisper-large-v3",),
+]
+
+
+@pytest.mark.parametrize("words", EXPLAINED, ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_an_explanation_is_on_one_screen_and_says_the_sum(
+    run: Run, words: tuple[str, ...], columns: int
+) -> None:
+    ran = run("explain", *words, environment={"COLUMNS": str(columns)})
+    rows = ran.out.splitlines()
+    assert (ran.code, ran.err) == (0, "")
+    assert len(rows) <= 20
+    assert max(map(len, rows)) <= columns
+    data = json.loads(run("explain", *words, "--json").out)
+    assert f"{data['data_bytes']:,} B" in " ".join(ran.out.split())
+    assert f"{data['per_gpu']['kv_bytes_per_request']:,} B" in " ".join(ran.out.split())
+    whole = run("explain", *words, "-v").out
+    for layer in data["layers"]:
+        assert all(term["name"] in whole for term in layer["terms"])
+        assert all(part["source"].split()[0] in whole for part in layer["parts"] if part["source"])
+
+
+PLANNED = [
+    ("llama-3.3-70b", "-n", "100", "-t", "8k", "--gpu", "h100,h200"),
+    ("gpt-oss-120b", "-n", "5000", "-t", "128k", "--gpu", "rtx-4090", "--max-gpus", "2"),
+    ("qwen3-32b", "-t", "8k", "--gpu", "4xl40s", "--tpot", "50ms"),
+    ("qwen3-8b", "-e", "llamacpp", "--gpu", "rtx-4090", "-t", "24k"),
+]
+
+
+@pytest.mark.parametrize("words", PLANNED, ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_plan_is_on_one_screen(run: Run, words: tuple[str, ...], columns: int) -> None:
+    ran = run("plan", *words, environment={"COLUMNS": str(columns)})
+    rows = ran.out.splitlines()
+    assert ran.code in (0, 1), ran.err
+    assert len(rows) <= 25
+    assert max(map(len, rows)) <= columns
+    assert ("likely" in rows[0] + rows[1]) == (ran.code == 0)
+
+
+def test_what_moves_a_plan_is_there_with_v(run: Run) -> None:
+    words = PLANNED[0]
+    short, whole = run("plan", *words).out, run("plan", *words, "-v").out
+    for title in ("What moves the answer most", "Why others were rejected", "What formats hold on them"):
+        assert title not in short
+        assert title in whole
+    assert short.splitlines()[:6] == whole.splitlines()[:6]
+
+
+def test_lengths_on_a_gpu_are_answered_in_requests(run: Run) -> None:
+    """8k, 32k and 128k: how many requests, likely and safely; the same counts as one by one."""
+    model = ("llama-3.3-70b", "--gpu", "8xh100")
+    shown = run("size", *model, "-t", "8k,32k,128k").out
+    for tokens in (8192, 32768, 131072):
+        one = run("size", *model, "-t", str(tokens), environment={"COLUMNS": "120"}).out.splitlines()[0]
+        likely = re.search(r"holds ([\d,]+) request", one)
+        assert likely is not None, one
+        row = next(row.split() for row in shown.splitlines() if row.strip().startswith(f"{tokens:,} "))
+        assert row[2] == likely[1]
+        assert f"safely {row[3]}" in one or row[2] == row[3]
+
+
+def test_a_length_that_does_not_start_says_why(run: Run) -> None:
+    ran = run("size", "qwen3-32b", *H100, "-t", "8k,40k")
+    assert ran.code == 1
+    assert "would not serve" in ran.out
+    assert "help: --max-model-len" in ran.out

@@ -6,6 +6,8 @@ tokens of 28 layers with 2 heads; gpt-oss in llama.cpp with 131,072 cells.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvplan.api import compare
@@ -14,7 +16,7 @@ from kvplan.engines import ENGINES
 from tests.comparison.logs import observed
 
 
-def _compare(engine: str, model: str, text: str, **options: str) -> Comparison:
+def _compare(engine: str, model: str, text: str, **options: Any) -> Comparison:
     found = compare(model, observation=observed(text), **options)
     assert engine in ENGINES
     return found

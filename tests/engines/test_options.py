@@ -62,7 +62,7 @@ def test_an_engine_is_not_told_what_it_does_not_know() -> None:
 
 def test_a_word_that_no_engine_knows_has_a_nearest_one() -> None:
     with pytest.raises(KvplanError) as caught:
-        kvplan.size(DENSE, engine="llamacpp", tokens=10, ubatch_sise=512)
+        kvplan.size(DENSE, engine="llamacpp", tokens=10, ubatch_sise=512)  # type: ignore[call-overload]
     assert caught.value.help == ("did you mean ubatch_size?",)
 
 

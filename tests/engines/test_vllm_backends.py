@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_index_keys_in_mxfp4_take_their_own_pages() -> None:
     """DeepSeek-V4-Flash cut to 13 layers, 24 GiB of a B200, tp 4, fp8: 0.32's own planner answered 90,382
     blocks of 285,120 bytes, and with attention_config.indexer_kv_dtype mxfp4 98,328 of 262,080."""
     config = card_configs()["deepseek-v4-flash"]
-    asked = {"gpu": gpu_of("b200"), "kv_cache_memory": 24 * GIB, "kv_cache_dtype": "fp8"}
+    asked: dict[str, Any] = {"gpu": gpu_of("b200"), "kv_cache_memory": 24 * GIB, "kv_cache_dtype": "fp8"}
     for word, blocks, size in (("auto", 90382, 285120), ("mxfp4", 98328, 262080)):
         pool = kvplan.size(
             config, engine="vllm@0.32", tensor_parallel_size=4, indexer_kv_dtype=word, **asked

@@ -305,6 +305,6 @@ def test_the_library_takes_a_plan() -> None:
     (plan,) = kvplan.load_plans(FOLDER / "chat-qwen3-8b-day.yaml")
     assert kvplan.size(plan, tokens="2k").request.tokens == 2048
     with pytest.raises(KvplanError, match="a plan says its own"):
-        kvplan.size(plan, tp=2)
+        kvplan.size(plan, tp=2)  # type: ignore[call-overload]
     with pytest.raises(KvplanError, match="a plan says its own"):
-        kvplan.size(plan, engine="sglang")
+        kvplan.size(plan, engine="sglang")  # type: ignore[call-overload]

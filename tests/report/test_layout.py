@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.report.explain import positions
+from kvplan.report.explain_layers import positions
 from kvplan.report.layout import Span, line, plain, shorten, table, to_ascii, wrapped
 from kvplan.report.words import Unit, count, exact_size, of_bytes, settings_words
 from kvplan.units import GIB, MIB, parse_bytes

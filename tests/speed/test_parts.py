@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -85,7 +86,7 @@ def test_cache_bytes_are_the_terms_of_one_rank(profile: Make, model: str, ways: 
 
 
 def test_context_parallel_ranks_share_the_tokens(profile: Make) -> None:
-    served = {"tensor_parallel_size": 8, "decode_context_parallel_size": 4}
+    served: dict[str, Any] = {"tensor_parallel_size": 8, "decode_context_parallel_size": 4}
     expected = kvplan.size("deepseek-v3", engine="generic", tokens=9001, **served).per_gpu
     made = profile("deepseek-v3", "b200", **served)
     assert made.cache_bytes(9001) == expected.kv_bytes_per_request

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
 from kvplan.api.arguments import takes
@@ -46,6 +46,11 @@ from kvplan.plans.serve import unsaid
 from kvplan.plans.workload import Workload
 from kvplan.settings import Settings
 from kvplan.units import parse_bytes, parse_tokens
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from kvplan.api.keywords import PlanOptions
 
 __all__ = ["plan", "variants_of"]
 _VARIED = (
@@ -101,7 +106,7 @@ def plan(
     host_memory: int | str | None = None,
     named: str | None = None,
     weights_from: str | None = None,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> PlanResult:
     """Which GPUs, how many, and with which flags serve a load: every candidate judged by the engine's rules.
 

@@ -26,10 +26,15 @@ from kvplan.settings import Settings
 from kvplan.units import ceil_div, parse_tokens
 
 GpuLike = Gpu | str | Iterable["Gpu | str"]
-Sizes = int | Sequence[int] | None
+Sizes = int | str | Sequence[int] | None
 ALL = "all"
 """Every engine that divides a GPU's memory; one that does not take the question is left out with a word."""
 _TEXT, _WHOLE, _LENGTH = (str,), (int,), (int, str)
+
+
+def listed(text: str) -> list[str]:
+    """The words of a comma list, as the command line takes them."""
+    return [piece.strip() for piece in text.split(",")]
 
 
 def choices_of(engine: str | Sequence[str]) -> list[Choice]:
@@ -155,7 +160,9 @@ def in_flight(workload: Workload) -> int:
 
 def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
     """What may be used: GPUs by name, a fleet or those of it that are named, else every GPU with a file."""
-    named = [gpu] if isinstance(gpu, (Gpu, str)) else check_each("gpu", gpu or (), (Gpu, str))
+    if isinstance(gpu, str):
+        gpu = listed(gpu)
+    named = [gpu] if isinstance(gpu, Gpu) else check_each("gpu", gpu or (), (Gpu, str))
     asked = [gpus_of(one) for one in named]
     if fleet is not None:
         slugs = {one.slug for one, _ in asked}
@@ -183,14 +190,21 @@ def _is_counted(one: Gpu | str) -> bool:
 
 def lengths_of(given: int | str | Sequence[int]) -> tuple[int, ...]:
     """max_model_len tried, rising."""
-    many = [given] if isinstance(given, (int, str)) else check_each("max_model_len", given, _LENGTH)
+    if isinstance(given, str):
+        given = listed(given)  # type: ignore[assignment]
+    many = [given] if isinstance(given, int) else check_each("max_model_len", given, _LENGTH)
     return tuple(sorted({parse_tokens(one) for one in many}))
 
 
 def sizes_of(given: Sizes) -> tuple[int, ...] | None:
-    """A size or several."""
+    """A size or several; a text is a comma list."""
     if given is None:
         return None
+    if isinstance(given, str):
+        words = listed(given)
+        if not all(one.isascii() and one.isdigit() and len(one) < 7 for one in words):
+            raise KvplanError("bad-setting", f"{given!r}: whole numbers of at least 1")
+        given = [int(one) for one in words]
     many = (given,) if isinstance(given, int) else tuple(check_each("a parallel size", given, _WHOLE))
     if not many or any(isinstance(one, bool) or one < 1 for one in many):
         raise KvplanError("bad-setting", f"{given!r}: whole numbers of at least 1")
@@ -198,9 +212,9 @@ def sizes_of(given: Sizes) -> tuple[int, ...] | None:
 
 
 def words_of(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """A KV format or several."""
+    """A KV format or several; a text is a comma list."""
     if given is None or isinstance(given, str):
-        return None if given is None else (given,)
+        return None if given is None else tuple(listed(given))
     return tuple(check_each("kv_cache_dtype", given, _TEXT))
 
 

@@ -1,23 +1,26 @@
-"""The value of ``--speculative``: a method and its tokens, or vLLM's JSON."""
+"""Speculative decoding in one value: a method and its tokens, or vLLM's dict or JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.settings import known_method
 
 
-def speculative(text: str) -> tuple[str | None, int, str | None]:
-    """``mtp:1``, or vLLM's JSON: method or model, and num_speculative_tokens.
+def speculative(given: str | Mapping[str, Any]) -> tuple[str | None, int, str | None]:
+    """``mtp:1``, or vLLM's dict or its JSON: method or model, and num_speculative_tokens.
 
     The method is None where the model decides it. Raises KvplanError(bad-setting).
     """
     method: str | None
     model: str | None = None
-    if text.lstrip().startswith("{"):
+    text = given if isinstance(given, str) else str(dict(given))
+    if not isinstance(given, str) or text.lstrip().startswith("{"):
         try:
-            value = json.loads(text)
+            value = json.loads(given) if isinstance(given, str) else given
             method, model, tokens = value.get("method"), value.get("model"), value["num_speculative_tokens"]
         except (ValueError, KeyError, AttributeError, RecursionError) as error:
             raise _bad_speculative(text) from error

@@ -1,0 +1,425 @@
+"""The keywords of `kvplan.size`, `kvplan.compare` and `kvplan.plan`, with their types and meanings.
+
+Made by ``python -m scripts.make_api`` from the command line's table of options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypedDict
+
+from kvplan.api.load import ModelLike
+from kvplan.gpu import Gpu
+
+
+class SizeOptions(TypedDict, total=False):
+    """What `kvplan.size` takes beside the model and the engine. None is as if it were not given."""
+
+    tokens: int | str | None
+    """Tokens of one request; 32k is 32,768. Default: all the model takes."""
+    answer_tokens: int | str | None
+    """Of a request's tokens, those that are generated. Default: an eighth."""
+    requests: int | None
+    """How many requests run at once."""
+    encoder_tokens: int | str | None
+    """Positions that cross attention reads."""
+    images: int | str | None
+    """Images in one request, counted by the model's own processor."""
+    image_size: str | None
+    """Size of the images, or of the video's frames, such as 1280x720."""
+    video_frames: int | str | None
+    """Frames of one video in the request, as they are sampled."""
+    audio_seconds: float | str | None
+    """Audio in the request."""
+    min_pixels: int | str | None
+    """Least pixels of an image, where the server's processor differs."""
+    max_pixels: int | str | None
+    """Most pixels of an image, where the server's processor differs."""
+    kv_cache_memory: int | str | None
+    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
+    gpu: Gpu | str | None
+    """GPU (see: kvplan gpus), how many, a size such as 80GiB, or auto: its memory budget and pool."""
+    tensor_parallel_size: int | None
+    """Tensor parallel size."""
+    pipeline_parallel_size: int | None
+    """Pipeline parallel size."""
+    data_parallel_size: int | None
+    """Data parallel size (replicas)."""
+    decode_context_parallel_size: int | None
+    """Decode context parallel size."""
+    enable_expert_parallel: bool | None
+    """Whole experts on each GPU."""
+    dtype: str | None
+    """The model's dtype: auto, bfloat16, float16, float32."""
+    kv_cache_dtype: str | None
+    """The cache's dtype: auto, bfloat16, fp8, fp8_e5m2, nvfp4, fp8_ds_mla, q8_0 and more."""
+    mamba_cache_dtype: str | None
+    """Dtype of convolution states."""
+    mamba_ssm_cache_dtype: str | None
+    """Dtype of recurrent states."""
+    weights: int | str | None
+    """Weights on each GPU, such as 15GiB, where you know better than the model's source."""
+    weights_from: str | None
+    """transformers: count the weights by building the model's class, for models without tensor rules."""
+    quantization: str | None
+    """Quantise the weights while loading: fp8, bitsandbytes."""
+    max_model_len: int | str | None
+    """Longest request that the engine is started for; auto: the longest that fits."""
+    enforce_eager: bool | None
+    """No CUDA graphs."""
+    max_num_seqs: int | None
+    """Most requests in one step."""
+    max_num_batched_tokens: int | str | None
+    """Most tokens in one step; a window layer keeps this many more."""
+    block_size: int | None
+    """Tokens in a block."""
+    enable_prefix_caching: bool | None
+    """Keep finished prompts for reuse."""
+    attention_backend: str | None
+    """Attention backend, where it decides the block size."""
+    speculative_model: ModelLike | None
+    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
+    enable_lora: bool | None
+    """Room for LoRA adapters beside the weights."""
+    max_lora_rank: int | str | None
+    """Largest rank of an adapter (vLLM's default: 16)."""
+    lora_target_modules: str | Sequence[str] | None
+    """Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default)."""
+    max_loras: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 1)."""
+    lora_dtype: str | None
+    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
+    fully_sharded_loras: bool | None
+    """Both matrices of an adapter divided among the GPUs."""
+    max_loras_per_batch: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 8)."""
+    gpu_memory_utilization: Fraction | float | str | None
+    """Share of the GPU's memory that vLLM may take. Default: the version's."""
+    cpu_offload_gb: Fraction | float | str | None
+    """GiB of weights kept in the CPU's memory, for each GPU."""
+    num_gpu_blocks_override: int | None
+    """Blocks of the pool, whatever the memory."""
+    disable_hybrid_kv_cache_manager: bool | None
+    """Every layer keeps all tokens, as vLLM does with this flag."""
+    async_scheduling: bool | None
+    """Schedule a step while another runs: window layers keep the tokens of both."""
+    usage: str | None
+    """Defaults of `vllm serve` or of the LLM class."""
+    limit_mm_per_prompt: str | Mapping[str, Any] | None
+    """Images, videos … of one prompt, or the size of those that the start is measured with."""
+    mm_processor_kwargs: str | Mapping[str, Any] | None
+    """What the model's processor is told, such as other limits of pixels."""
+    language_model_only: bool | None
+    """Text alone: the encoder is neither loaded nor measured."""
+    skip_mm_profiling: bool | None
+    """The start does not measure the encoder."""
+    mm_encoder_tp_mode: str | None
+    """The encoder's matrices divided over the GPUs, or whole on each and its items divided. One of
+    weights, data."""
+    max_cudagraph_capture_size: int | str | None
+    """Tokens of the largest CUDA graph (default: up to 512)."""
+    compile_cache: str | None
+    """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
+    One of cold, warm, unknown."""
+    model_runner: str | None
+    """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
+    v2."""
+    indexer_kv_dtype: str | None
+    """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
+    mem_fraction_static: Fraction | float | str | None
+    """Part of the memory for weights and cache (default: by the GPU's memory)."""
+    swa_full_tokens_ratio: Fraction | float | str | None
+    """Tokens of the window pool per token of the full one (default: 0.8; DeepSeek-V4 and Inkling 0.1)."""
+    disable_hybrid_swa_memory: bool | None
+    """Window layers keep every token."""
+    disable_radix_cache: bool | None
+    """No reuse of prompts: a state-space request takes one slot."""
+    disable_overlap_schedule: bool | None
+    """No overlap of scheduling and forward."""
+    mamba_full_memory_ratio: Fraction | float | str | None
+    """Memory of states per memory of KV (default: 0.9; Inkling 0.1)."""
+    mamba_radix_cache_strategy: str | None
+    """How states are kept for reuse. One of auto, no_buffer, extra_buffer, extra_buffer_lazy."""
+    mamba_padding_slot: bool | None
+    """The slot for padding comes out of the budget; off: before July 2026 (sglang#32184)."""
+    max_mamba_cache_size: int | str | None
+    """Slots of states, whatever the memory."""
+    max_total_tokens: int | str | None
+    """Upper bound of the pool's tokens."""
+    chunked_prefill_size: int | str | None
+    """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    draft_layers: int | str | None
+    """Layers of the draft model (default: the model's own prediction layers)."""
+    dsa_prefill_backend: str | None
+    """Prefill backend of sparse attention. One of flashmla_sparse, flashmla_kv, fa3, tilelang, trtllm,
+    flashinfer_sparse_mla."""
+    dsa_decode_backend: str | None
+    """Decode backend of sparse attention. One of flashmla_sparse, flashmla_kv, fa3, tilelang, trtllm,
+    flashinfer_sparse_mla."""
+    enable_dp_attention: bool | None
+    """Attention data-parallel over --dp inside --tp."""
+    attn_dp_size: int | str | None
+    """The same in one option: attention groups inside --tp."""
+    enable_dp_lm_head: bool | None
+    """Head divided inside an attention group."""
+    ep_size: int | str | None
+    """Ranks among which whole experts are divided (default: 1)."""
+    moe_a2a_backend: str | None
+    """All-to-all of experts: sets ep_size. One of none, deepep, mooncake, nixl, mori, flashinfer."""
+    moe_dense_tp_size: int | str | None
+    """1: perceptrons without experts whole on each rank."""
+    ep_num_redundant_experts: int | str | None
+    """Copies of experts beside the model's own."""
+    free_gpu_memory_fraction: Fraction | float | str | None
+    """Part of the memory that the start-up run leaves, for the cache."""
+    max_attention_window: str | Sequence[int] | None
+    """Window of each layer, repeated over the layers (default: none)."""
+    window_size_shares: str | Sequence[float] | None
+    """Part of the memory of each window size, smallest first (default: equal)."""
+    max_tokens: int | str | None
+    """Upper bound of the pool's tokens; not for several windows."""
+    use_kv_cache_manager_v2: bool | None
+    """The prototype that shares pools between windows whose blocks are alike."""
+    max_util_for_resume: Fraction | float | str | None
+    """Part of the pool up to which requests resume, for the prototype."""
+    mamba_state_cache_interval: int | str | None
+    """Tokens between snapshots of a state (default: no reuse of states)."""
+    enable_attention_dp: bool | None
+    """Attention data-parallel: every rank keeps all heads."""
+    moe_expert_parallel_size: int | str | None
+    """Ranks among which whole experts are divided (default: 1)."""
+    cache_type_k: str | None
+    """Cache type of K. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
+    cache_type_v: str | None
+    """Cache type of V. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
+    ctx_size: int | str | None
+    """n_ctx, over all slots (default: what the requests need)."""
+    parallel: int | str | None
+    """Slots (default: one a request)."""
+    kv_unified: bool | None
+    """One buffer for all slots; without --parallel at least 4, as llama-server."""
+    ubatch_size: int | str | None
+    """Physical batch: a window layer has so many cells more."""
+    swa_full: bool | None
+    """Window layers at full length."""
+    flash_attn: bool | None
+    """Flash attention; a quantised V needs it."""
+    n_gpu_layers: int | str | None
+    """Layers on the GPUs, the last ones (default: all)."""
+    n_cpu_moe: int | str | None
+    """Layers, the first ones, whose experts stay in host memory."""
+    cpu_moe: bool | None
+    """All experts stay in host memory."""
+    kv_offload: bool | None
+    """Keep the cache on the GPUs; off: in host memory."""
+    host_memory: int | str | None
+    """Host memory that the cache may take, where it lies there: 64GiB."""
+    cache_implementation: str | None
+    """transformers: the cache that grows, or the one allocated at full length."""
+    speculative_config: str | Mapping[str, Any] | None
+    """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
+    speculative_method: str | None
+    """The method alone: mtp, eagle3, ngram, draft_model …"""
+    num_speculative_tokens: int | None
+    """Tokens that it proposes."""
+    tp: int | None
+    """Short for tensor_parallel_size."""
+    pp: int | None
+    """Short for pipeline_parallel_size."""
+    dp: int | None
+    """Short for data_parallel_size."""
+    dcp: int | None
+    """Short for decode_context_parallel_size."""
+    batch_size: int | None
+    """Short for requests."""
+    context: int | str | None
+    """Short for tokens."""
+    kv_dtype: str | None
+    """Short for kv_cache_dtype."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """What `kvplan.plan` hands to all candidates. None is as if it were not given."""
+
+    answer_tokens: int | str | None
+    """Of a request's tokens, those that are generated. Default: an eighth."""
+    encoder_tokens: int | str | None
+    """Positions that cross attention reads."""
+    images: int | str | None
+    """Images in one request, counted by the model's own processor."""
+    image_size: str | None
+    """Size of the images, or of the video's frames, such as 1280x720."""
+    video_frames: int | str | None
+    """Frames of one video in the request, as they are sampled."""
+    audio_seconds: float | str | None
+    """Audio in the request."""
+    min_pixels: int | str | None
+    """Least pixels of an image, where the server's processor differs."""
+    max_pixels: int | str | None
+    """Most pixels of an image, where the server's processor differs."""
+    kv_cache_memory: int | str | None
+    """Memory for the cache on each GPU, such as 16GiB: how many requests fit?"""
+    dtype: str | None
+    """The model's dtype: auto, bfloat16, float16, float32."""
+    mamba_cache_dtype: str | None
+    """Dtype of convolution states."""
+    mamba_ssm_cache_dtype: str | None
+    """Dtype of recurrent states."""
+    weights: int | str | None
+    """Weights on each GPU, such as 15GiB, where you know better than the model's source."""
+    quantization: str | None
+    """Quantise the weights while loading: fp8, bitsandbytes."""
+    enforce_eager: bool | None
+    """No CUDA graphs."""
+    max_num_batched_tokens: int | str | None
+    """Most tokens in one step; a window layer keeps this many more."""
+    block_size: int | None
+    """Tokens in a block."""
+    enable_prefix_caching: bool | None
+    """Keep finished prompts for reuse."""
+    attention_backend: str | None
+    """Attention backend, where it decides the block size."""
+    speculative_model: ModelLike | None
+    """The draft model, beside --speculative draft_model:5: its weights and its cache count."""
+    enable_lora: bool | None
+    """Room for LoRA adapters beside the weights."""
+    max_lora_rank: int | str | None
+    """Largest rank of an adapter (vLLM's default: 16)."""
+    lora_target_modules: str | Sequence[str] | None
+    """Modules that may have adapters, such as qkv_proj,o_proj (vLLM: all by default)."""
+    max_loras: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 1)."""
+    lora_dtype: str | None
+    """Dtype of the adapters (default: the model's). One of auto, float16, bfloat16."""
+    fully_sharded_loras: bool | None
+    """Both matrices of an adapter divided among the GPUs."""
+    max_loras_per_batch: int | str | None
+    """Adapters in one batch: slots on the GPU (default: 8)."""
+    gpu_memory_utilization: Fraction | float | str | None
+    """Share of the GPU's memory that vLLM may take. Default: the version's."""
+    cpu_offload_gb: Fraction | float | str | None
+    """GiB of weights kept in the CPU's memory, for each GPU."""
+    num_gpu_blocks_override: int | None
+    """Blocks of the pool, whatever the memory."""
+    disable_hybrid_kv_cache_manager: bool | None
+    """Every layer keeps all tokens, as vLLM does with this flag."""
+    async_scheduling: bool | None
+    """Schedule a step while another runs: window layers keep the tokens of both."""
+    usage: str | None
+    """Defaults of `vllm serve` or of the LLM class."""
+    limit_mm_per_prompt: str | Mapping[str, Any] | None
+    """Images, videos … of one prompt, or the size of those that the start is measured with."""
+    mm_processor_kwargs: str | Mapping[str, Any] | None
+    """What the model's processor is told, such as other limits of pixels."""
+    language_model_only: bool | None
+    """Text alone: the encoder is neither loaded nor measured."""
+    skip_mm_profiling: bool | None
+    """The start does not measure the encoder."""
+    mm_encoder_tp_mode: str | None
+    """The encoder's matrices divided over the GPUs, or whole on each and its items divided. One of
+    weights, data."""
+    max_cudagraph_capture_size: int | str | None
+    """Tokens of the largest CUDA graph (default: up to 512)."""
+    compile_cache: str | None
+    """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
+    One of cold, warm, unknown."""
+    model_runner: str | None
+    """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
+    v2."""
+    indexer_kv_dtype: str | None
+    """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
+    mem_fraction_static: Fraction | float | str | None
+    """Part of the memory for weights and cache (default: by the GPU's memory)."""
+    swa_full_tokens_ratio: Fraction | float | str | None
+    """Tokens of the window pool per token of the full one (default: 0.8; DeepSeek-V4 and Inkling 0.1)."""
+    disable_hybrid_swa_memory: bool | None
+    """Window layers keep every token."""
+    disable_radix_cache: bool | None
+    """No reuse of prompts: a state-space request takes one slot."""
+    disable_overlap_schedule: bool | None
+    """No overlap of scheduling and forward."""
+    mamba_full_memory_ratio: Fraction | float | str | None
+    """Memory of states per memory of KV (default: 0.9; Inkling 0.1)."""
+    mamba_radix_cache_strategy: str | None
+    """How states are kept for reuse. One of auto, no_buffer, extra_buffer, extra_buffer_lazy."""
+    mamba_padding_slot: bool | None
+    """The slot for padding comes out of the budget; off: before July 2026 (sglang#32184)."""
+    max_mamba_cache_size: int | str | None
+    """Slots of states, whatever the memory."""
+    max_total_tokens: int | str | None
+    """Upper bound of the pool's tokens."""
+    chunked_prefill_size: int | str | None
+    """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    draft_layers: int | str | None
+    """Layers of the draft model (default: the model's own prediction layers)."""
+    dsa_prefill_backend: str | None
+    """Prefill backend of sparse attention. One of flashmla_sparse, flashmla_kv, fa3, tilelang, trtllm,
+    flashinfer_sparse_mla."""
+    dsa_decode_backend: str | None
+    """Decode backend of sparse attention. One of flashmla_sparse, flashmla_kv, fa3, tilelang, trtllm,
+    flashinfer_sparse_mla."""
+    enable_dp_attention: bool | None
+    """Attention data-parallel over --dp inside --tp."""
+    attn_dp_size: int | str | None
+    """The same in one option: attention groups inside --tp."""
+    enable_dp_lm_head: bool | None
+    """Head divided inside an attention group."""
+    ep_size: int | str | None
+    """Ranks among which whole experts are divided (default: 1)."""
+    moe_a2a_backend: str | None
+    """All-to-all of experts: sets ep_size. One of none, deepep, mooncake, nixl, mori, flashinfer."""
+    moe_dense_tp_size: int | str | None
+    """1: perceptrons without experts whole on each rank."""
+    ep_num_redundant_experts: int | str | None
+    """Copies of experts beside the model's own."""
+    free_gpu_memory_fraction: Fraction | float | str | None
+    """Part of the memory that the start-up run leaves, for the cache."""
+    max_attention_window: str | Sequence[int] | None
+    """Window of each layer, repeated over the layers (default: none)."""
+    window_size_shares: str | Sequence[float] | None
+    """Part of the memory of each window size, smallest first (default: equal)."""
+    max_tokens: int | str | None
+    """Upper bound of the pool's tokens; not for several windows."""
+    use_kv_cache_manager_v2: bool | None
+    """The prototype that shares pools between windows whose blocks are alike."""
+    max_util_for_resume: Fraction | float | str | None
+    """Part of the pool up to which requests resume, for the prototype."""
+    mamba_state_cache_interval: int | str | None
+    """Tokens between snapshots of a state (default: no reuse of states)."""
+    enable_attention_dp: bool | None
+    """Attention data-parallel: every rank keeps all heads."""
+    moe_expert_parallel_size: int | str | None
+    """Ranks among which whole experts are divided (default: 1)."""
+    cache_type_k: str | None
+    """Cache type of K. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
+    cache_type_v: str | None
+    """Cache type of V. One of f32, f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1."""
+    ctx_size: int | str | None
+    """n_ctx, over all slots (default: what the requests need)."""
+    parallel: int | str | None
+    """Slots (default: one a request)."""
+    kv_unified: bool | None
+    """One buffer for all slots; without --parallel at least 4, as llama-server."""
+    ubatch_size: int | str | None
+    """Physical batch: a window layer has so many cells more."""
+    swa_full: bool | None
+    """Window layers at full length."""
+    flash_attn: bool | None
+    """Flash attention; a quantised V needs it."""
+    n_gpu_layers: int | str | None
+    """Layers on the GPUs, the last ones (default: all)."""
+    n_cpu_moe: int | str | None
+    """Layers, the first ones, whose experts stay in host memory."""
+    cpu_moe: bool | None
+    """All experts stay in host memory."""
+    kv_offload: bool | None
+    """Keep the cache on the GPUs; off: in host memory."""
+    cache_implementation: str | None
+    """transformers: the cache that grows, or the one allocated at full length."""
+    speculative_config: str | Mapping[str, Any] | None
+    """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
+    speculative_method: str | None
+    """The method alone: mtp, eagle3, ngram, draft_model …"""
+    num_speculative_tokens: int | None
+    """Tokens that it proposes."""

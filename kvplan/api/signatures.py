@@ -1,0 +1,29 @@
+"""Signatures as people see them: a function that takes the options of `kvplan.size` shows each of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+SIGNED = {"size": "SizeOptions", "compare": "SizeOptions", "plan": "PlanOptions"}
+"""Functions of the library that take such options, and which."""
+
+
+def sign(name: str, function: Callable[..., Any]) -> None:
+    """Give a function of that name the signature that ``help`` and notebooks complete from."""
+    from kvplan.api import keywords
+
+    if hasattr(function, "__signature__"):
+        return
+    own = inspect.signature(function)
+    shown = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    named = {one.name for one in shown}
+    options: dict[str, str] = getattr(keywords, SIGNED[name]).__annotations__
+    for option, kind in options.items():
+        if option not in named:
+            annotation = getattr(kind, "__forward_arg__", kind)
+            shown.append(
+                inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            )
+    function.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]

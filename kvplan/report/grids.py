@@ -1,0 +1,152 @@
+"""The screens of several lengths: a grid by number of requests, or how many a GPU holds at each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.api.fits import Fitting
+from kvplan.questions import Compared
+from kvplan.report.budget import short_memory
+from kvplan.report.layout import (
+    BLANK,
+    Piece,
+    Screen,
+    Span,
+    columns,
+    line,
+    shorten,
+    table,
+    table_width,
+    wrapped,
+)
+from kvplan.report.notes import basis_line, help_lines, more_line, short_warnings, source_lines, warning_lines
+from kvplan.report.words import (
+    Unit,
+    count,
+    engine_title,
+    gpus_in_replica,
+    gpus_of_request,
+    size_words,
+)
+from kvplan.results import SizeResult
+
+_LONGEST_NAME = 34
+
+
+def shared_warnings(results: Sequence[SizeResult]) -> Screen:
+    texts = tuple(
+        dict.fromkeys(
+            text
+            if len({r.model.id for r in results}) == 1
+            else f"{shorten(result.model.id, _LONGEST_NAME)}: {text}"
+            for result in results
+            for text in result.warnings
+        )
+    )
+    return [BLANK, *warning_lines(texts)] if texts else []
+
+
+def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None) -> Screen:
+    """Lengths down, numbers of requests across; what the fullest GPU holds in each place.
+
+    rules_file: shown with every setting, where all is asked for.
+    """
+    results = [row.result for row in rows if row.result is not None]
+    first = results[0]
+    unit = Unit(result.per_gpu.kv_bytes for result in results)
+    counts = list(dict.fromkeys(result.request.count for result in results))
+    by_place = {(row.result.request.tokens, row.result.request.count): row for row in rows if row.result}
+    header: list[Piece] = [
+        Span("tokens", "dim"),
+        *(Span(count(number, "request"), "dim") for number in counts),
+    ]
+    cells: list[list[Piece]] = [header]
+    overfull = False
+    for tokens in dict.fromkeys(result.request.tokens for result in results):
+        row: list[Piece] = [f"{tokens:,}"]
+        for number in counts:
+            found = by_place[tokens, number]
+            assert found.result is not None
+            if not found.result.sized:
+                row.append(Span("refused", "bad"))
+                continue
+            shown = unit.show(found.result.per_gpu.kv_bytes)
+            too_many = found.max_requests is not None and found.max_requests < number
+            overfull |= too_many
+            row.append(
+                Span(f"no {shown}", "bad") if too_many else Span(shown, "good" if found.max_requests else "")
+            )
+        cells.append(row)
+    gpus = gpus_of_request(first)
+    where = "one GPU" if gpus == 1 else f"the fullest of {gpus} GPUs"
+    screen = wrapped(
+        f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
+    )
+    screen += [BLANK, *_in_blocks(cells), BLANK]
+    memory = rows[0].settings.kv_cache_memory
+    if memory is not None:
+        words = (
+            f"no: more than {size_words(memory)} of cache hold"
+            if overfull
+            else f"All fit {size_words(memory)}"
+        )
+        screen += [line(f"{words}.", indent=1), BLANK]
+    if refused := _refused(results):
+        screen += [*refused, BLANK]
+    screen += shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
+    return screen + grid_basis(first, rules_file)
+
+
+def grid_basis(result: SizeResult, rules_file: str | None) -> Screen:
+    if rules_file is not None:
+        return source_lines(result, rules_file)
+    return [*basis_line(result), *more_line("-v, --json")]
+
+
+def fit_grid_screen(
+    rows: Sequence[Compared], fitting: Sequence[Fitting], *, rules_file: str | None = None
+) -> Screen:
+    """Lengths down; what one request takes, and how many the GPU's likely and safe pool hold of them."""
+    results = [row.result for row in rows if row.result is not None]
+    first = results[0]
+    assert first.budget is not None
+    unit = Unit(result.per_gpu.kv_bytes_per_request for result in results)
+    gpus = gpus_in_replica(first)
+    said = "; ".join(
+        f"{one.likely:,} of {one.tokens:,} tokens, safely {one.safe:,}" for one in (fitting[0], fitting[-1])
+    )
+    name = f"{first.model.id} on {gpus} × {first.budget.gpu}"
+    heads = ("tokens", f"{unit.name} each" if gpus == 1 else f"{unit.name} a GPU", "likely", "safe")
+    cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    for result, one in zip(results, fitting):
+        numbers = [Span(f"{number:,}", "good" if number else "bad") for number in (one.likely, one.safe)]
+        cells.append([f"{one.tokens:,}", unit.show(result.per_gpu.kv_bytes_per_request), *numbers])
+    screen = [*wrapped(f"Requests at once, {name}: {said}."), BLANK, *table(cells, "rrrr"), BLANK]
+    if refused := _refused(results):
+        screen += [*refused, BLANK]
+    screen += short_memory(first, first.budget)
+    screen += [BLANK, *grid_basis(first, rules_file)]
+    warnings = tuple(dict.fromkeys(text for result in results for text in result.warnings))
+    return screen + short_warnings(warnings, 3)
+
+
+def _refused(results: Sequence[SizeResult]) -> Screen:
+    """The first refusal, with what would help."""
+    for result in results:
+        if result.refusal is not None:
+            text = f"{engine_title(result.engine)} would not serve it: {result.refusal.message}"
+            return [*wrapped(text, first="No: "), *help_lines(result.refusal.help)]
+    return []
+
+
+def _in_blocks(cells: list[list[Piece]]) -> Screen:
+    """The table, cut into several below each other where it is wider than a screen."""
+    counts = len(cells[0]) - 1
+    for per_block in range(counts, 0, -1):
+        blocks = [
+            table([[row[0], *row[1 + at : 1 + at + per_block]] for row in cells], "r" * (per_block + 1))
+            for at in range(0, counts, per_block)
+        ]
+        if all(table_width(block) <= columns() for block in blocks):
+            break
+    return [row for at, block in enumerate(blocks) for row in ([BLANK, *block] if at else block)]

@@ -1,0 +1,192 @@
+"""The parts of ``kvplan plan``'s screens: the sentence, the flags, the estimate, ways out, reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from kvplan.planning.ask import CONTEXT
+from kvplan.planning.results import PlanResult, Reason
+from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
+from kvplan.report.plan_table import WHY, checkpoints, money, options_table
+from kvplan.report.words import about, between, count, engine_title, two_digits
+from kvplan.results import EngineRef
+
+_SHOWN_REASONS = 7
+
+
+_MEASURES = {
+    "gpus": "GPUs", "cost_per_hour": "cost", "requests": "requests", "max_model_len": "length", "tpot": "TPOT"
+}  # fmt: skip
+
+
+_SHOWN_GPUS = 1
+
+
+_RULES = ("quality", "heads", "experts", "layers")
+"""Reasons that hold on every GPU: said where nothing serves."""
+
+
+_SHOWN_FRONT = 20
+
+
+def load_words(result: PlanResult) -> str:
+    """``32 requests of 8,192 tokens``."""
+    also = "".join(
+        f", and {count(one.requests, 'request')} of {one.shape.tokens:,} tokens" for one in result.also
+    )
+    if len(result.shapes) == 1:
+        return f"{count(result.requests, 'request')} of {result.shapes[0].tokens:,} tokens{also}"
+    longest = max(shape.tokens for shape in result.shapes)
+    return f"{count(result.requests, 'request')} of the mix (longest {longest:,} tokens){also}"
+
+
+def plan_sentence(result: PlanResult) -> Screen:
+    name = result.model.id.rpartition("/")[2]
+    if not result.options:
+        text = f"Nothing that was tried serves {load_words(result)} of {name}."
+        return wrapped(text, style="bad")
+    best = result.options[0]
+    kind = f"{best.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")
+    cost = "" if best.cost_per_hour is None else f", {money(best.cost_per_hour, result.currency)} an hour"
+    length = f", max_model_len {best.max_model_len:,}" if result.objective == CONTEXT else ""
+    held = f"{best.requests:,} likely, {best.safe_requests:,} safe"
+    asked = f"{load_words(result)}{length}{cost}"
+    if best.safe_requests >= result.requests:
+        what = "serve" if best.gpus > 1 else "serves"
+        return wrapped(f"{name}: {kind} {what} {asked} ({held}).", style="good")
+    if best.safe_requests:
+        return wrapped(f"{name}: {kind} may hold {asked}: {held}.", style="warn")
+    return wrapped(f"{name}: {kind} may hold {asked}, or may not start: {held}.", style="warn")
+
+
+def flag_lines(result: PlanResult) -> Screen:
+    """What one engine is started with."""
+    best = result.options[0]
+    first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
+    return wrapped(" ".join([best.model_id, *flags_of(dict(best.serve))]), indent=1, first=first, hang=8)
+
+
+def cited(result: PlanResult) -> Screen:
+    """What the formats of the best cost, a line each."""
+    best = result.options[0]
+    return [one_line(text, first="- ", style="dim") for text in best.citations]
+
+
+def speed_lines(result: PlanResult) -> Screen:
+    """The estimate of time, with its interval: two digits are what it is worth."""
+    best = result.options[0]
+    if best.speed is None:
+        return []
+    low, likely, high = best.speed.tpot
+    first, at, last = best.speed.ttft
+    million = best.cost_per_million()
+    cost = "" if million is None else f", {million[1]:,.2f} {result.currency} a million".rstrip()
+    return wrapped(
+        f"estimate for {_split(result)}: TPOT {about(likely)} ({between(low, high)}),"
+        f" TTFT {about(at)} ({between(first, last)}),"
+        f" {two_digits(best.speed.tokens_per_second[1]):,} tokens/s a replica{cost}",
+        indent=1,
+        style="dim",
+    )
+
+
+def _split(result: PlanResult) -> str:
+    """The prompt and the answer that speed is estimated with: of a mix the mean ones."""
+    total = sum(shape.weight for shape in result.shapes)
+    prompt = -(-sum(shape.input_tokens * shape.weight for shape in result.shapes) // total)
+    answer = -(-sum(shape.output_tokens * shape.weight for shape in result.shapes) // total)
+    mean = "" if len(result.shapes) == 1 else " on average"
+    return f"prompts of {prompt:,} and answers of {answer:,} tokens{mean}"
+
+
+def flags_of(serve: Mapping[str, object]) -> list[str]:
+    """``--max-model-len 8192`` for each value; a switch that is on alone."""
+    words = []
+    for name, value in serve.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(flag)
+        elif value is not False:
+            shown = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
+            words.append(f"{flag} {shown}")
+    return words
+
+
+def ways_out(result: PlanResult, *, most: int | None = None) -> Screen:
+    if not result.ways_out:
+        return []
+    title = "It would do with" if not result.options else "Fewer GPUs would do with"
+    rows: list[list[Piece]] = [[way.flags, way.then] for way in result.ways_out[:most]]
+    return [line(Span(title, "bold"), indent=1), *table(rows, "ll", indent=2)]
+
+
+def lever_lines(result: PlanResult) -> Screen:
+    """Those that would do something here, a line each, and the others by name."""
+    if not result.levers:
+        return []
+    screen: Screen = [line(Span("Memory levers, of one engine", "bold"), indent=1)]
+    for lever in result.levers:
+        if lever.applies:
+            flag = f" (--{lever.setting.replace('_', '-')})" if lever.setting else ""
+            screen += wrapped(f"{lever.name}: {lever.summary}{flag}", indent=2, hang=2)
+    idle = [lever.name for lever in result.levers if not lever.applies]
+    if idle:
+        screen += wrapped(
+            f"nothing here by {', '.join(idle)}: --json says why", indent=2, hang=2, style="dim"
+        )
+    return screen
+
+
+def front(result: PlanResult) -> Screen:
+    """What was asked for with --pareto."""
+    if not result.pareto:
+        return []
+    title = "What no other beats in " + ", ".join(_MEASURES[name] for name in result.pareto_by)
+    screen = [line(Span(title, "bold"), indent=1)]
+    screen += options_table(result.pareto[:_SHOWN_FRONT], result.currency, lengths=True)
+    screen += checkpoints(result.pareto[:_SHOWN_FRONT])
+    left = len(result.pareto) - _SHOWN_FRONT
+    if left > 0:
+        screen.append(line(Span(f"and {left:,} more: --json", "dim"), indent=2))
+    return screen
+
+
+def reason_lines(result: PlanResult, *, most: int = _SHOWN_REASONS, short: bool = False) -> Screen:
+    told = [one for one in result.reasons if not result.options or one.code not in _RULES]
+    if not told:
+        return []
+    screen: Screen = [line(Span("Why others were rejected" if result.options else "Why", "bold"), indent=1)]
+    for reason in told[:most]:
+        text = _reason(reason)
+        screen += [one_line(text, indent=2)] if short else wrapped(text, indent=2, hang=2)
+    left = len(told) - most
+    if left > 0:
+        where = "-v, --json" if most < _SHOWN_REASONS else "--json"
+        screen.append(line(Span(f"and {count(left, 'reason')} more: {where}", "dim"), indent=2))
+    return screen
+
+
+def _reason(reason: Reason) -> str:
+    """``weights alone do not fit (a10-24gb and 23 more): 61.02 GiB …``; of one GPU the nearest candidate."""
+    # One GPU among many is not worth its way out; weights that nobody knows are.
+    message = reason.message.partition(". Ways out:")[0] if len(reason.gpus) > 1 else reason.message
+    head = WHY.get(reason.code, reason.code.replace("-", " "))
+    if len(reason.gpus) > 1:
+        shown = ", ".join(reason.gpus[:_SHOWN_GPUS])
+        more = len(reason.gpus) - _SHOWN_GPUS
+        return f"{head} ({shown}{f' and {more} more' if more > 0 else ''}): {message}"
+    if reason.code == "quality":
+        return f"{head}: {message}"
+    nearest = reason.example.removesuffix(f" on {reason.gpus[0]}") if reason.gpus else reason.example
+    return f"{head} ({nearest}): {message}"
+
+
+def engine_titles(result: PlanResult) -> str:
+    """``vLLM 0.33``; all that the table is about, the best's first."""
+    named = [engine_title(result.engine)]
+    for spec in [one.engine for one in result.options] + [one.engine for one in result.unserved]:
+        name, _, version = spec.partition("@")
+        if name != result.engine.name:
+            named.append(engine_title(EngineRef(name, version)))
+    return ", ".join(dict.fromkeys(named))

@@ -1,0 +1,193 @@
+"""The library as a person meets it: signatures, text, notebooks, rows, names, comma lists."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan import KvplanError
+from kvplan.api.options import OPTION_NAMES, SHORT
+from kvplan.cli import main
+from kvplan.engines import OWN_OPTIONS
+from kvplan.record import dumped
+from kvplan.settings import MEDIA
+from scripts import make_api, make_notebook
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def sized() -> kvplan.SizeResult:
+    return kvplan.size("qwen3-32b", gpu="h200", tokens="8k")
+
+
+def test_the_tables_and_the_page_are_not_stale() -> None:
+    assert make_api.main(["--check"]) == 0
+
+
+def test_the_notebook_runs_and_shows_what_is_true_today() -> None:
+    assert make_notebook.main(["--check"]) == 0
+    cells = json.loads(make_notebook.PATH.read_text(encoding="utf-8"))["cells"]
+    assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code")
+    assert [cell["cell_type"] for cell in cells].count("code") >= 6
+
+
+def test_size_shows_every_keyword_with_its_type() -> None:
+    shown = inspect.signature(kvplan.size).parameters
+    wanted = {*OPTION_NAMES, *SHORT, *MEDIA, *OWN_OPTIONS}
+    wanted |= {"engine", "model", "weights_from", "speculative_config"}
+    assert set(shown) == wanted - {"engine_options", "media"}
+    assert all(one.annotation is not one.empty for one in shown.values())
+    assert all(one.default is None for one in shown.values() if one.name != "model")
+
+
+@pytest.mark.parametrize("name", ["size", "compare", "plan"])
+def test_no_function_hides_its_keywords(name: str) -> None:
+    parameters = inspect.signature(getattr(kvplan, name)).parameters.values()
+    assert not any(one.kind is one.VAR_KEYWORD for one in parameters)
+    assert "tokens" in [one.name for one in parameters]
+
+
+@pytest.mark.parametrize("name", [name for name in kvplan.__all__ if name != "__version__"])
+def test_every_name_says_what_it_is(name: str) -> None:
+    assert inspect.getdoc(getattr(kvplan, name))
+    assert f"`{name}`" in (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_a_type_checker_sees_the_keywords(tmp_path: Path) -> None:
+    """What is misspelt or of another type is found before anything runs."""
+    path = tmp_path / "typed.py"
+    path.write_text(
+        "import kvplan\n"
+        'kvplan.size("llama-3.1-8b", tokens="8k", gpu="h100", tp=2, max_loras=4, enable_lora=True)\n'
+        'kvplan.plan("llama-3.1-8b", tokens="8k", gpu="h100,h200", tp="1,2", enforce_eager=True)\n'
+        'kvplan.size("llama-3.1-8b", token=8)\n'
+        'kvplan.size("llama-3.1-8b", tensor_parallel_size="two")\n'
+    )
+    words = ("--strict", "--no-incremental", "--follow-imports=silent", str(path))
+    command = [sys.executable, "-m", "mypy", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    lines = {int(found[1]) for found in re.finditer(r"typed\.py:(\d+): error", done.stdout)}
+    assert lines == {4, 5}, done.stdout + done.stderr
+
+
+def test_an_answer_as_text_is_the_screen_s_first_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", "qwen3-32b", "--gpu", "h200", "-t", "8k"]) == 0
+    screen = capsys.readouterr().out
+    assert screen.startswith(str(sized()) + "\n")
+    assert f"{sized()}" == str(sized())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gpu": "h100"},
+        {"kv_cache_memory": "8GiB", "tokens": "8k"},
+        {"gpu": "h100", "tp": 3},
+        {"tokens": 1},
+    ],
+)
+def test_every_answer_has_a_text(options: dict[str, Any]) -> None:
+    answer = kvplan.size("llama-3.1-8b", **options)
+    text = str(answer)
+    assert 1 <= len(text.splitlines()) <= 20
+    assert ("No:" in text) == (not answer.ok)
+    assert re.sub(r"<[^>]+>", "", unescape(answer._repr_html_()).replace("<pre", "\n<pre")).strip() == text
+
+
+def test_other_answers_have_a_text_too() -> None:
+    found = kvplan.plan("qwen3-8b", tokens="8k", gpu="h100")
+    assert str(found).startswith("Qwen3-8B: 1 × h100-sxm-80gb serves")
+    plan = ROOT / "examples" / "plans" / "chat-qwen3-8b-day.yaml"
+    assert str(kvplan.check(plan)).startswith("The plan passes.")
+    fits = kvplan.fits("rtx-4090", models="qwen3-8b", engine="llamacpp")
+    assert str(fits).startswith(f"{len(fits.rows)} of ")
+    for answer in (found, fits):
+        assert answer._repr_html_().startswith("<pre")
+        assert all(set(row) == set(answer.to_rows()[0]) for row in answer.to_rows())
+        json.dumps(answer.to_rows())
+
+
+def test_what_it_was_asked_with_is_no_part_of_an_answer() -> None:
+    answer, again = sized(), sized()
+    assert answer == again
+    assert answer.asked is not again.asked
+    assert "asked" not in repr(answer)
+    assert "asked" not in json.dumps(dumped(answer))
+    for other in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):
+        assert other == answer
+        assert str(other)
+
+
+def test_rows_are_flat_and_agree_with_the_answer() -> None:
+    (row,) = sized().to_rows()
+    answer = sized()
+    assert json.loads(json.dumps(row)) == row
+    assert answer.pool is not None
+    assert answer.budget is not None
+    assert row["requests"] == answer.pool.max_running
+    assert row["kv_pool_low_bytes"] == answer.budget.kv_pool_low_bytes
+    assert 0 < row["safe_requests"] <= row["requests"]
+    assert f"safely {row['safe_requests']}" in " ".join(str(answer).split())
+    refused = kvplan.size("qwen3-32b", gpu="h100").to_rows()[0]
+    assert (refused["ok"], refused["requests"]) == (False, 0)
+    assert "max_model_len" in refused["refusal"]
+    assert kvplan.size("qwen3-32b").to_rows()[0]["requests"] is None
+
+
+def test_a_budget_s_rows_are_its_memory() -> None:
+    budget = sized().budget
+    assert budget is not None
+    rows = budget.to_rows()
+    assert sum(row["bytes"] for row in rows) == budget.total_bytes
+    assert all(row["low_bytes"] <= row["bytes"] <= row["high_bytes"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "mtp", "num_speculative_tokens": 1},
+        '{"method": "mtp", "num_speculative_tokens": 1}',
+        "mtp:1",
+    ],
+)
+def test_drafts_as_vllm_writes_them(given: Any) -> None:
+    spoken = kvplan.size("deepseek-v3", speculative_method="mtp", num_speculative_tokens=1)
+    assert kvplan.size("deepseek-v3", speculative_config=given) == spoken
+
+
+def test_drafts_are_said_once_and_rightly() -> None:
+    for options in (
+        {"speculative_config": {"method": "mtp"}},
+        {"speculative_config": 5},
+        {"speculative_config": "mtp:1", "speculative_method": "mtp"},
+    ):
+        with pytest.raises(KvplanError) as caught:
+            kvplan.size("deepseek-v3", **options)
+        assert caught.value.exit_code == 2
+    assert kvplan.size("deepseek-v3", speculative_config=None) == kvplan.size("deepseek-v3")
+
+
+def test_comma_lists_are_those_of_the_command_line() -> None:
+    found = kvplan.plan("qwen3-8b", tokens="8k", gpu="h100, h200", tp="1,2", kv_cache_dtype="fp8,auto")
+    listed = kvplan.plan(
+        "qwen3-8b", tokens="8k", gpu=["h100", "h200"], tp=[1, 2], kv_cache_dtype=["fp8", "auto"]
+    )
+    assert found == listed
+    assert {one.gpu for one in found.options} == {"h100-sxm-80gb", "h200-sxm-141gb"}
+    with pytest.raises(KvplanError, match="whole numbers"):
+        kvplan.plan("qwen3-8b", tokens="8k", gpu="h100", tp="1,x")
+    with pytest.raises(KvplanError) as caught:
+        kvplan.size("qwen3-8b", tokens="8k,32k")
+    assert "for one in ['8k', '32k']" in caught.value.help[0]
