@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.cards import index as card_index
-from kvplan.files.cards.builds import NamedBuild, build_of, named_build
 from kvplan.files.cards.card import Card, Expectation, Source, Weights
 from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
@@ -25,6 +24,7 @@ from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.model import Model
 
 if TYPE_CHECKING:
+    from kvplan.files.cards.builds import NamedBuild
     from kvplan.files.cards.lint import Finding, SizeOf
 
 __all__ = [
@@ -55,7 +55,7 @@ def load_card(name: str) -> Model:
         KvplanError: ``unknown-model`` (with the nearest name) or ``ambiguous-model`` (with the candidates).
     """
     if not card_index.is_name(name):
-        build = named_build(name)
+        build = _named_build(name)
         if build is not None:
             return _build(name, build)
     target = _find(name)
@@ -64,7 +64,7 @@ def load_card(name: str) -> Model:
 
 def load_weights(name: str) -> Weights:
     """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
-    if not card_index.is_name(name) and named_build(name) is not None:
+    if not card_index.is_name(name) and _named_build(name) is not None:
         return Weights()
     target = _find(name)
     return _packaged(target.slug).weights_of(target.variant)
@@ -76,7 +76,7 @@ def weight_variants(name: str) -> list[Model]:
     Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
     `load_card`.
     """
-    if not card_index.is_name(name) and named_build(name) is not None:
+    if not card_index.is_name(name) and _named_build(name) is not None:
         return []
     target = _find(name)
     card = _packaged(target.slug)
@@ -191,8 +191,17 @@ def _packaged(slug: str) -> Card:
     return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
 
 
+def _named_build(name: str) -> NamedBuild | None:
+    """What no card is called by may be the name of a build; looked at only then, as it takes time to load."""
+    from kvplan.files.cards.builds import named_build
+
+    return named_build(name)
+
+
 @lru_cache(maxsize=1024)
 def _build(name: str, build: NamedBuild) -> Model:
+    from kvplan.files.cards.builds import build_of
+
     return build_of(name, build, _model(build.target.slug, build.target.variant))
 
 
