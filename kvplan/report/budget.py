@@ -131,7 +131,8 @@ def _short_row(name: str, whole: int, amount: int, low: int, high: int, style: s
     span = "" if low == high or not high else f"{_plain(low)} … {_plain(high)}"
     percent = (amount * 200 + whole) // (2 * whole)
     shown = bar(amount, whole, _BAR if columns() < _WIDE else 2 * _BAR)
-    return [Span(name, style), Span(shown, style), gib(amount), f"{percent} %", Span(span, "dim")]
+    part = "<1 %" if amount and not percent else f"{percent} %"
+    return [Span(name, style), Span(shown, style), gib(amount), part, Span(span, "dim")]
 
 
 def longest_words(fits: Fits) -> Screen:
