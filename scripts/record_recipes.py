@@ -63,6 +63,9 @@ NO = ("no_enable_prefix_caching", "no_async_scheduling")
 REASONS = {
     "not-enough-memory": "the renderer's rule fits the weights alone and no --max-model-len is given: one"
     " request of the model's whole length does not fit beside them, and vLLM stops the same way",
+    "not-enough-memory by the likely figure": "kvplan's likely figure leaves less than one request of the"
+    " model's whole length takes, and no --max-model-len is given; its interval holds a start. Not vLLM's"
+    " word: estimates beside the cache, or a weight read by a build's name",
     "no-memory-for-cache": "kvplan's likely figure for the activations of so large a batch leaves nothing;"
     " its interval holds a start. Not vLLM's word: an uncalibrated line of the budget",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",
@@ -215,8 +218,16 @@ def verdict(fact: Fact) -> str:
     except KvplanError as error:
         return f"error: {error.code}"
     if result.refusal is not None:
-        return f"refused: {result.refusal.code}"
+        likely = " by the likely figure" if _would_fit(result) else ""
+        return f"refused: {result.refusal.code}{likely}"
     return "answered" if result.pool is not None else "answered without a budget"
+
+
+def _would_fit(result: kvplan.SizeResult) -> bool:
+    """Whether the most that the budget may leave holds the request that its likely figure does not."""
+    if result.budget is None or result.refusal is None or result.refusal.code != "not-enough-memory":
+        return False
+    return result.per_gpu.kv_bytes_per_request <= result.budget.kv_pool_high_bytes
 
 
 def page(facts: list[Fact], revision: str) -> str:

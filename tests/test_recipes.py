@@ -6,7 +6,8 @@ import json
 import os
 import zlib
 
-from scripts.record_recipes import GPUS, PAGE, REASONS, facts, page, settings, verdict
+import kvplan
+from scripts.record_recipes import ENGINE, GPUS, PAGE, REASONS, facts, page, settings, verdict
 from tests.recorded import record
 
 FOUND = record("recipes")
@@ -43,6 +44,17 @@ def test_a_verified_command_is_refused_for_a_reason_only() -> None:
     known = [fact for fact in COMMANDS if fact["gpu"] and fact["verdict"] != "no card"]
     answered = [fact for fact in known if fact["verdict"].startswith("answered")]
     assert len(answered) > 0.94 * len(known)
+
+
+def test_a_refusal_by_a_likely_figure_says_so() -> None:
+    """vLLM's own arithmetic refuses only where no figure of the interval serves the request."""
+    words = {fact["verdict"] for fact in COMMANDS}
+    assert {"refused: not-enough-memory", "refused: not-enough-memory by the likely figure"} <= words
+    for fact in COMMANDS:
+        if fact["verdict"] == "refused: not-enough-memory":
+            result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
+            assert result.budget is not None
+            assert result.per_gpu.kv_bytes_per_request > result.budget.kv_pool_high_bytes, fact
 
 
 def test_the_page_is_what_the_record_says() -> None:
