@@ -8,7 +8,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from tests.engines.sglang_cases import TURNS
 from tests.engines.sglang_compare import differences, ours, recorded
-from tests.recorded import as_published
+from tests.recorded import model_of
 
 REASONS = {
     "moonshotai__Kimi-Linear-48B-A3B-Instruct": "its config class had another default length",
@@ -34,7 +34,7 @@ def unexplained(release: str, answers: dict[str, Any]) -> tuple[int, int, dict[s
         label, _, turn = name.rpartition("|")
         gpu, memory, args = TURNS[int(turn)]
         why = _differences(
-            as_published(label), {"gpu": gpu, "args": args, "rest_memory": memory}, answer, version
+            model_of(label), {"gpu": gpu, "args": args, "rest_memory": memory}, answer, version
         )
         if not why:
             equal += 1
@@ -45,9 +45,7 @@ def unexplained(release: str, answers: dict[str, Any]) -> tuple[int, int, dict[s
     return equal, explained, wrong
 
 
-def _differences(model: Model | None, case: dict[str, Any], answer: dict[str, Any], version: str) -> str:
-    if model is None:
-        return "no config"
+def _differences(model: Model, case: dict[str, Any], answer: dict[str, Any], version: str) -> str:
     try:
         mine = ours(model, case, version)
     except KvplanError as error:
