@@ -145,6 +145,8 @@ def _lacking(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str
     if receipt.engine_run:  # the engine measured: of the whole plan, and what it allocates is its own
         wanted = [("engine_requests", None), ("engine_pool_bytes", None)]
         wanted += [("engine_num_blocks", None)] if "num_blocks" in known else []
+        if "num_blocks" not in known:  # a library keeps a cache of its own, without a pool
+            wanted = [("engine_kv_bytes", None)]
     there = {
         (figure.name, figure.rank)
         for figure in receipt.figures

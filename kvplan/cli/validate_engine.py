@@ -9,20 +9,24 @@ from pathlib import Path
 from kvplan.cli.answer import Answer
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.validate_target import Asked
+from kvplan.engines import ENGINES
 from kvplan.engines.budget import choose
-from kvplan.engines.folders import title_of
+from kvplan.engines.folders import part_of, title_of
 from kvplan.errors import CannotRunHere, KvplanError, did_you_mean
 from kvplan.plans.receipt import Receipt
 from kvplan.results import SCHEMA_VERSION
 from kvplan.validate.guard import INTERRUPTED, TERMINATED, Guard, Terminated
 from kvplan.validate.installed.messages import Hello
+from kvplan.validate.installed.process import TimeUp
 from kvplan.validate.installed.question import asked_settings, plan_of_worker
 from kvplan.validate.installed.run import EngineOptions, EngineOutcome, run_engine, workers
+from kvplan.validate.installed.served import serve
 from kvplan.validate.probe import Hardware
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.validate.target import Target
 
-_LOADED = {"load_format": "dummy", "skip_tokenizer_init": ""}
+_LOADED = ("--load-format", "dummy")
+_WORKER_ONLY = ("--skip-tokenizer-init",)
 
 
 def check_options(given: Given) -> str:
@@ -30,6 +34,15 @@ def check_options(given: Given) -> str:
     name = (text_of(given, "with_engine") or "").lower()
     known = workers()
     if name not in known:
+        if name in ENGINES:
+            raise KvplanError(
+                "bad-usage",
+                f"--with {name}: kvplan does not drive {title_of(name)}'s worker",
+                help=(
+                    "its own server says what it has: kvplan compare MODEL --url URL",
+                    "one of " + ", ".join(known),
+                ),
+            )
         near = did_you_mean(name, known)
         raise KvplanError(
             "bad-usage",
@@ -77,7 +90,39 @@ def run(
                 "stopped; the engine's processes were ended, no receipt was written",
                 exit_code=TERMINATED if ended else INTERRUPTED,
             ) from error
-    return answer_of(found, asked, given)
+        path = keep(found, given)
+        if is_given(given, "serve") and found.outcome.stopped_by is None:
+            found = _served(found, options, given, path, guard.stop, on_stage)
+    return answer_of(found, path, asked, given)
+
+
+def _served(
+    found: EngineOutcome,
+    options: EngineOptions,
+    given: Given,
+    path: Path | None,
+    stop: Callable[[], bool],
+    on_stage: Callable[[str], None] | None,
+) -> EngineOutcome:
+    """The server's figures beside the worker's, whose receipt is there already.
+
+    Raises CannotRunHere(server-ended | server-silent | time-up).
+    """
+    try:
+        if not found.server:
+            raise KvplanError("bad-usage", "--serve: this engine has no server of its own")
+        found = serve(
+            found,
+            lambda target, folder: words_of(target, folder, on_gpu=options.device != "cpu", served=True),
+            options,
+            stop=stop,
+            on_stage=on_stage,
+        )
+    except TimeUp as error:
+        said = "no receipt was written" if path is None else f"what the worker measured is in {path}"
+        raise CannotRunHere("time-up", f"the time was up while the server ran: {said}") from error
+    keep(found, given)
+    return found
 
 
 def asked_of(words: list[str], given: Given, name: str, version: str | None) -> Asked:
@@ -114,16 +159,18 @@ def _target(
     return asked.target(hardware, on_gpu=hello.kind != "cpu")
 
 
-def words_of(target: Target, folder: Path, *, on_gpu: bool) -> list[str]:
-    """The plan's own arguments, with random weights of the model in a folder."""
+def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> list[str]:
+    """The plan's own arguments, with random weights of the model in a folder. served: for the server, which
+    has a tokenizer."""
+    if part_of(target.choice.engine.name, "command") is None:
+        return []  # a library: it takes no arguments
     from kvplan.report.emit.arguments import arguments_of
     from kvplan.report.emit.place import table_of
 
     plan = plan_of_worker(target.plan)
     table, _ = table_of(plan)
     made = arguments_of(plan, asked_settings(target, on_gpu=on_gpu), table, target.choice.version)
-    own = [word for key, value in _LOADED.items() for word in (f"--{key.replace('_', '-')}", value) if word]
-    return ["--model", str(folder), *own, *made.words]
+    return ["--model", str(folder), *_LOADED, *(() if served else _WORKER_ONLY), *made.words]
 
 
 def receipt_made(found: EngineOutcome) -> Receipt:
@@ -134,15 +181,20 @@ def receipt_made(found: EngineOutcome) -> Receipt:
     return replace(receipt_of(found.outcome, created=created), engine_run=found.engine_run)
 
 
-def answer_of(found: EngineOutcome, asked: Asked, given: Given) -> Answer:
-    """Screen or JSON, and the exit code; the receipt is written first."""
-    from kvplan.cli.validate import code_of
-
-    receipt = receipt_made(found)
-    output = text_of(given, "output")
+def keep(found: EngineOutcome, given: Given) -> Path | None:
+    """Write the receipt; where it is, None where nobody said and there is no plan beside which it goes."""
+    receipt, output = receipt_made(found), text_of(given, "output")
     path = Path(output) if output else default_path(found.outcome.target, receipt)
     if path is not None:
         write_receipt(receipt, path)
+    return path
+
+
+def answer_of(found: EngineOutcome, path: Path | None, asked: Asked, given: Given) -> Answer:
+    """Screen or JSON, and the exit code."""
+    from kvplan.cli.validate import code_of
+
+    receipt = receipt_made(found)
     code = code_of(receipt, found.outcome)
     if is_given(given, "json"):
         from kvplan.cli.validate import findings_data

@@ -83,6 +83,8 @@ VALIDATED = (
            "The Python that has the engine. Default: this one.", _RUN),
     Option("layers", ("--layers",), "NUMBER", whole_number,
            "With --with: only so many layers, of a model that the GPU does not hold.", _RUN),
+    Option("serve", ("--serve",), "", switch,
+           "With --with: also start the engine's server, and send it requests of the plan's shape.", _RUN),
     Option("kernels", ("--kernels",), "auto|off", one_of("auto", "off"),
            "auto: vLLM's own kernels write and read the pages too, where it is installed.", _RUN),
     Option("reserve", ("--reserve",), "SIZE", parse_bytes, "Memory to leave free. Default: 1GiB.", _RUN),

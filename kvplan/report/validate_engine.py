@@ -59,6 +59,8 @@ def _held(outcome: Outcome) -> str:
         for name, word in (("engine_num_blocks", "block"), ("engine_requests", "request"))
         if (value := found.get(name)) is not None
     ]
+    if "engine_kv_bytes" in found:
+        return "weights and the tensors of the cache"
     tokens = outcome.target.result.request.tokens
     return " and ".join(words) + (f" of {tokens:,} tokens" if len(words) == 2 else "") if words else "figures"
 

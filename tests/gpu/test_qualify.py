@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from kvplan.plans.receipt import PROOF, Figure, Receipt
 from kvplan.units import GIB, MIB
 from tests.gpu.room import beside_of, pool_of
 from tests.gpu.table import Read, reasons, remarks, row_of
+from tests.validate.fake_engine import interpreter
+from tests.validate.test_engine_run import CONFIG, MEASURED
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "gpu" / "qualify.sh"
@@ -141,6 +145,75 @@ def test_a_plan_is_rehearsed_with_the_models(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 receipts, none refuted" in done.stdout
+
+
+def test_the_engine_measures_the_plans_where_it_is_there(tmp_path: Path) -> None:
+    """Its receipts stand beside kvplan's own, in the same table; an engine that is not there is left out."""
+    model, folder = tmp_path / "model", tmp_path / "receipts"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    plan = tmp_path / "tiny.yaml"
+    plan.write_text(
+        f"kvplan: plan/v1\nname: tiny\nmodel: {model}\nengine: vllm@0.32\ngpu: h200\n"
+        "serve: {max_model_len: 2048, kv_cache_memory_bytes: 16MiB}\nrequire: {requests: 1, tokens: 1000}\n",
+        encoding="utf-8",
+    )
+    how = {
+        "QUALIFY_DEVICE": "cpu",
+        "QUALIFY_MODELS": "",
+        "QUALIFY_PLANS": str(plan),
+        "QUALIFY_ENGINE": "vllm",
+    }
+    done = _qualify(folder, **how, QUALIFY_ENGINE_PYTHON=str(interpreter(tmp_path, MEASURED)))
+    assert "tiny-vllm-cpu.json" in [path.name for path in folder.glob("*.json")], done.stdout
+    receipt = json.loads((folder / "tiny-vllm-cpu.json").read_text())
+    assert receipt["engine_run"]["version"] == "0.32.0"
+    done = _qualify(tmp_path / "none", **how, QUALIFY_ENGINE_PYTHON=str(tmp_path / "no-python"))
+    assert "tiny-vllm: left out, error[no-engine]" in done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_is_measured_is_packed_where_the_script_is_stopped(tmp_path: Path) -> None:
+    """SIGTERM in the second run: the receipt of the first one is in the archive."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    folder = tmp_path / "receipts"
+    process = subprocess.Popen(
+        ["bash", str(SCRIPT), str(folder)],
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "QUALIFY_DEVICE": "cpu",
+             "QUALIFY_MODELS": "falcon-7b llama-2-7b gemma-3-27b llama-3.1-8b", "QUALIFY_POOL": "32MiB"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    first, archive = folder / "falcon-7b-cpu.json", folder.with_suffix(".tgz")
+    for _ in range(1200):
+        if first.exists() or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(60) == 143
+    with tarfile.open(archive) as packed:
+        assert "receipts/falcon-7b-cpu.json" in packed.getnames()
+
+
+BEYOND = "typer rich click transformers huggingface_hub requests httpx psutil hypothesis tqdm".split()
+"""What a rented machine with torch, numpy, PyYAML, pydantic and nvidia-ml-py may lack."""
+
+
+def test_validate_needs_no_package_that_a_bare_machine_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    code = (
+        "import sys\n"
+        f"for name in {BEYOND!r}: sys.modules[name] = None\n"
+        "from kvplan.cli import main\n"
+        "raise SystemExit(main(sys.argv[1:]))"
+    )
+    plan = "examples/plans/rag-llama-3.1-8b-128k-h200.yaml"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "validate", plan, "--device", "cpu", "--kv-cache-memory", "32MiB",
+         "--output", str(tmp_path / "r.json")],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "r.json").exists()
 
 
 def test_a_row_says_by_how_much() -> None:

@@ -29,7 +29,8 @@ from tests.validate.test_receipt_files import _target
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="engines run on Linux")
 MIB = 1 << 20
 POOL = 16 * MIB
-HERE = {"version": "0.32.0", "torch": "2.13.0+cpu", "python": "3.11.7", "device": "cpu", "kind": "cpu"}
+HERE = {"version": "0.32.0", "torch": "2.13.0+cpu", "python": "3.11.7", "device": "cpu", "kind": "cpu",
+        "server": ["-m", "engine.server"]}  # fmt: skip
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
     "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -164,6 +165,8 @@ def test_the_time_limit_leaves_a_stopped_receipt(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--with", "vlm"), "did you mean vllm?"),
+        (("--with", "sglang"), "kvplan does not drive SGLang's worker"),
+        (("--with", "transformers", "--engine", "vllm@0.32"), "is for vLLM, not transformers"),
         (("--with", "vllm", "--find-limit"), "--find-limit and --with cannot both hold"),
         (("--with", "vllm", "--engine", "sglang"), "is for SGLang, not vLLM"),
         ((*WORDS, "--layers", "3"), "--layers 3: the model has 2"),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from kvplan.engines.tensors import Layout
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.receipt import Figure
+from kvplan.questions import ask
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
 from kvplan.validate.installed.messages import Measured
@@ -61,7 +62,7 @@ def judged(target: Target, measured: Measured, *, on_gpu: bool, whole: bool = Tr
     figures += _of_workers(own, measured, on_gpu=on_gpu)
     if on_gpu and whole and target.budget is not None and measured.workers:
         figures += _lines(target.budget, measured)
-    figures += _requests(own, measured)
+    figures += [*_kept(own, measured), *_requests(own, measured)]
     return Judged(tuple(figures), tuple(_findings(target, own, measured, figures)), taken)
 
 
@@ -202,6 +203,19 @@ def measured_lines(worker: Mapping[str, int | None], available: int) -> dict[str
     if requested and consumed:
         activations = requested - available - consumed - (worker.get("graphs_applied_bytes") or 0)
     return {"consumed_bytes": consumed, "activation_bytes": activations, "graphs_bytes": graphs or None}
+
+
+def _kept(own: Target, measured: Measured) -> list[Figure]:
+    """The cache of a library without a pool: every tensor of it, after a real forward pass."""
+    count, tokens = measured.kept.get("requests"), measured.kept.get("tokens")
+    if not count or not tokens:
+        return []
+    settings = replace(own.settings, requests=count, tokens=tokens)
+    predicted = ask(own.model, own.choice, settings).per_gpu.kv_bytes
+    return [
+        _figure("kv_bytes", predicted, measured.kept.get("kv_bytes"), BYTES),
+        _figure("kv_storage_bytes", None, measured.kept.get("storage_bytes"), BYTES, allowed=None),
+    ]
 
 
 def _requests(own: Target, measured: Measured) -> list[Figure]:

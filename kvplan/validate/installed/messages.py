@@ -16,7 +16,8 @@ MAX_LINE = 1 << 23
 
 @record()
 class Hello:
-    """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU."""
+    """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU.
+    server: what starts its server, after the interpreter."""
 
     version: str
     torch: str | None
@@ -24,6 +25,7 @@ class Hello:
     device: str
     kind: str
     nvml_total: int | None = None
+    server: tuple[str, ...] = ()
 
 
 @record()
@@ -56,7 +58,8 @@ class Failure:
 class Measured:
     """All that was measured. settings: as the engine resolved them; available: bytes for the cache on each
     rank; workers: each rank's own figures (None: the platform has none); requests: what its block manager
-    admitted; running: how many its scheduler ran together. What was not reached is None or empty."""
+    admitted; running: how many its scheduler ran together; kept: bytes of the cache that it
+    keeps without a pool, after requests of so many tokens. What was not reached is None or empty."""
 
     hello: Hello
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -66,6 +69,7 @@ class Measured:
     groups: tuple[Group, ...] = ()
     requests: Mapping[str, Any] = field(default_factory=dict, hash=False)
     running: int | None = None
+    kept: Mapping[str, int | None] = field(default_factory=dict, hash=False)
     failure: Failure | None = None
     stages: tuple[str, ...] = ()
 
@@ -96,6 +100,7 @@ def hello_of(event: Mapping[str, Any]) -> Hello:
             str(event["device"]),
             str(event["kind"]),
             None if event.get("nvml_total") is None else int(event["nvml_total"]),
+            tuple(str(word) for word in event.get("server") or ()),
         )
 
 
@@ -121,6 +126,7 @@ def measured_of(hello: Hello, events: list[Mapping[str, Any]]) -> Measured:
             tuple(_group(one) for one in cache.get("groups", ())),
             dict(said.get("requests") or {}),
             None if running is None else int(running["running"]),
+            _counts(said.get("kept") or {}),
             failure_of(failed[0]) if failed else None,
             tuple(str(event.get("name")) for event in events if event["event"] == "stage"),
         )

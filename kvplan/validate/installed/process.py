@@ -145,10 +145,7 @@ class EngineProcess:
 
     def tail(self) -> tuple[str, ...]:
         """The last lines that the engine printed."""
-        with contextlib.suppress(OSError):
-            lines = self.log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
-            return tuple(line[:200] for line in lines if line.strip())[-_SHOWN:]
-        return ()
+        return tail_of(self.log)
 
     def _send(self, question: Mapping[str, Any] | None) -> None:
         process = self._process
@@ -238,6 +235,14 @@ class EngineProcess:
                 "without --with, kvplan allocates the predicted cache itself",
             ),
         )
+
+
+def tail_of(log: Path) -> tuple[str, ...]:
+    """The last lines of a log that say something."""
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
+        return tuple(line[:200] for line in lines if line.strip())[-_SHOWN:]
+    return ()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -42,8 +42,12 @@ class EngineOptions:
     device: str = "cuda"
 
     @property
+    def interpreter(self) -> str:
+        return self.python or sys.executable
+
+    @property
     def command(self) -> tuple[str, ...]:
-        return (self.python or sys.executable, str(START), self.name)
+        return (self.interpreter, str(START), self.name)
 
 
 @record()
@@ -52,6 +56,10 @@ class EngineOutcome:
 
     outcome: Outcome
     engine_run: dict[str, Any] = field(default_factory=dict, hash=False)
+    own: Target | None = None
+    """the plan in the engine's own memory and settings"""
+    server: tuple[str, ...] = ()
+    """what starts the engine's server, after the interpreter"""
 
 
 def workers() -> tuple[str, ...]:
@@ -89,7 +97,11 @@ def run_engine(
             target = make_target(hello, hardware)
             ran = replace(target, **_fewer(target, options.layers))
             write_model(ran.model, folder)
-            question = {"words": list(words_of(ran, folder))}
+            question = {
+                "words": list(words_of(ran, folder)),
+                "folder": str(folder),
+                "dtype": str(ran.result.settings.get("dtype") or "bfloat16"),
+            }
             on_gpu = hello.kind != CPU
             stopped = False
             try:
@@ -132,10 +144,19 @@ def _fewer(target: Target, layers: int | None) -> dict[str, Any]:
 
 
 def _shape(target: Target, measured: Measured, *, on_gpu: bool) -> dict[str, int | None] | None:
+    own = _sized(target, measured, on_gpu=on_gpu)
     try:
-        return shape_of(sized(target, measured, taken_of(target, measured, on_gpu=on_gpu)))
+        return None if own is None else shape_of(own)
     except KvplanError:
-        return None  # the figures will say what differs
+        return None
+
+
+def _sized(target: Target, measured: Measured, *, on_gpu: bool) -> Target | None:
+    """None where the rules refuse what the engine took: the figures say what differs."""
+    try:
+        return sized(target, measured, taken_of(target, measured, on_gpu=on_gpu))
+    except KvplanError:
+        return None
 
 
 def _outcome(
@@ -173,7 +194,8 @@ def _outcome(
         stopped_at,
         stopped_by,
     )
-    return EngineOutcome(outcome, engine_run(target, measured, options, found))
+    own = _sized(target, measured, on_gpu=on_gpu)
+    return EngineOutcome(outcome, engine_run(target, measured, options, found), own, measured.hello.server)
 
 
 def engine_run(target: Target, measured: Measured, options: EngineOptions, found: Judged) -> dict[str, Any]:

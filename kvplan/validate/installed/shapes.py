@@ -12,6 +12,7 @@ from kvplan.validate.target import Target
 
 MOST_STEPS = 1_000_000
 """Tokens of answers that the engine's scheduler is taken through, one at a time."""
+KEPT_REQUESTS = 2
 TAKEN = ("block_size", "max_num_seqs", "max_num_batched_tokens", "async_scheduling", "mamba_ssm_cache_dtype")
 """Settings that another platform than the plan's resolves otherwise."""
 
@@ -41,14 +42,17 @@ def shape_of(own: Target) -> dict[str, int | None] | None:
     """The requests that the engine's block manager and scheduler are asked to serve; None: they cannot be
     driven (what an encoder reads has blocks of its own).
 
-    tokens, most: of requests at their full length, and how many to try; prompt, answer, running: of those
-    that arrive at once, and how many are expected (None: not tried).
+    Without a pool: so many tokens of KEPT_REQUESTS requests in a batch. Else tokens, most: of requests at
+    their full length, and how many to try; prompt, answer, running: of those that arrive at once, and how
+    many are expected (None: not tried).
     """
     request, pool = own.result.request, own.result.pool
     if own.result.refusal is not None or request.encoder_tokens:
         return None
+    if pool is None:
+        return {"tokens": request.tokens, "requests": KEPT_REQUESTS}
     layout = own.layout(own.ranks[0])
-    running = None if pool is None else pool.max_running
+    running: int | None = pool.max_running
     answer = max(1, request.answer_tokens)
     if own.settings.num_speculative_tokens or (running or 0) * answer > MOST_STEPS:
         running = None

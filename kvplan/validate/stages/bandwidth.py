@@ -14,6 +14,7 @@ from typing import Any
 from kvplan.engines.tensors import Layout
 from kvplan.units import GIB, KIB, MIB
 from kvplan.validate.memory import Cache
+from kvplan.validate.stages import peer
 from kvplan.validate.stages.base import SPEED, Bench, Held
 
 BUFFER = {True: GIB, False: 16 * MIB}
@@ -42,6 +43,7 @@ def measure(bench: Bench, cache: Cache, layout: Layout, *, requests: int, room: 
         _blocks(bench, held, cache, layout, one, requests)
         if device.is_gpu:
             _to_host(bench, two, size)
+            peer.measure(bench, one, _speed)
 
 
 def _blocks(bench: Bench, held: Held, cache: Cache, layout: Layout, buffer: Any, requests: int) -> None:

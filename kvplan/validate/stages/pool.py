@@ -43,6 +43,8 @@ def _on_device(bench: Bench, layout: Layout, before: Meters, after: Meters, segm
     if after.reserved is None or before.reserved is None:
         return
     grown = after.reserved - before.reserved
+    # Segments beyond what was asked for: the rests that no tensor of the pool can use.
+    bench.figure("pool_fragmentation_bytes", None, grown - (after.requested - before.requested))
     exact = EXACT if segments is not None else None
     bench.figure("pool_reserved_bytes", segments, grown, allowed_ppm=exact, independent=True)
     taken = layout.predicted_bytes if segments is None else segments

@@ -40,6 +40,7 @@ def hello() -> dict[str, Any]:
         "device": name,
         "kind": kind,
         "nvml_total": total,
+        "server": ["-m", "vllm.entrypoints.openai.api_server"],
     }
 
 

@@ -1,0 +1,64 @@
+"""``validate --with transformers``: the library's own class and the cache that it keeps, to the byte."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvplan.cli import main
+from kvplan.files.plans.receipts import read_receipt
+from kvplan.validate.installed.question import write_model
+from tests.live.tiny import MODELS
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+WORDS = ("--with", "transformers", "--device", "cpu", "--kv-cache-memory", "64MiB")
+
+
+def run(folder: Path, config: dict[str, Any], *more: str) -> tuple[int, dict[str, Any], dict[str, Any]]:
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    output = folder / "r.json"
+    code = main(["validate", str(folder), *WORDS, "--output", str(output), *more])
+    receipt = read_receipt(output).receipt
+    return code, {one.name: one for one in receipt.figures}, receipt.model_dump()
+
+
+@pytest.mark.parametrize("name", ["dense", "mla"])
+def test_the_library_s_own_cache_confirms(name: str, tmp_path: Path) -> None:
+    code, figures, receipt = run(tmp_path, MODELS[name], "--tokens", "700")
+    assert code == 0, receipt
+    assert set(receipt["confirmed_by"]) == {"engine_weights_bytes", "engine_kv_bytes"}
+    assert figures["engine_weights_bytes"].predicted == figures["engine_weights_bytes"].measured
+    # A window's slice keeps what was computed with it alive until it grows once more.
+    assert figures["engine_kv_storage_bytes"].measured >= figures["engine_kv_bytes"].measured
+    assert receipt["engine_run"]["name"] == "transformers"
+
+
+def test_some_layers_are_measured_alone(tmp_path: Path) -> None:
+    code, figures, receipt = run(tmp_path, MODELS["sliding"], "--tokens", "700", "--layers", "4")
+    assert code == 0, receipt
+    one = 2 * 64 * 2 * 2  # K and V of two heads of 64, bfloat16
+    assert figures["engine_kv_bytes"].measured == 2 * one * (3 * 511 + 700)
+    assert receipt["engine_run"]["layers"] == 4
+
+
+def test_a_cache_of_another_size_refutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kvplan is told of one more head than the library builds."""
+
+    def other(model: Any, folder: Path) -> None:
+        write_model(model, folder)
+        config = copy.deepcopy(MODELS["dense"])
+        config["num_key_value_heads"] = 4
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+    monkeypatch.setattr("kvplan.validate.installed.run.write_model", other)
+    code, figures, _ = run(tmp_path, MODELS["dense"], "--tokens", "100")
+    assert code == 1
+    assert figures["engine_kv_bytes"].measured == 2 * figures["engine_kv_bytes"].predicted
+    assert "kv !" in capsys.readouterr().out
