@@ -7,24 +7,20 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.errors import KvplanError
-from kvplan.questions import kv_dtypes_to_compare
-from kvplan.simulate.settings import STATE
 from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated
-from kvplan.simulation.fleet import PREFIX_HASH, ROUND_ROBIN, Dealt
+from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
+from kvplan.simulation.helps import helps_of
 from kvplan.simulation.hits import most_hits
 from kvplan.simulation.load import Load
-from kvplan.simulation.outcome import Outcome, Target, percentile
-from kvplan.simulation.results import Help, ReplicasNeeded, SimulationResult
+from kvplan.simulation.outcome import Outcome, Target
+from kvplan.simulation.results import ReplicasNeeded, SimulationResult
 from kvplan.simulation.search import alone, on_replicas, replicas_needed, sustainable
-from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
+from kvplan.simulation.served import LIKELY, Served
 from kvplan.units import SECOND
 
 AUTO = 0
 """Replicas: as many as the load needs."""
-_HALF = "fp8"
-_OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dynamo")
-"""Routers that are tried besides the one asked for; the best is shown."""
 
 
 def simulate_load(
@@ -82,7 +78,7 @@ def simulate_load(
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
-    return replace(result, helps=tuple(_helps(served, load, result)))
+    return replace(result, helps=tuple(helps_of(served, load, result)))
 
 
 def _rate(run: Outcome, load: Load) -> float:
@@ -101,48 +97,3 @@ def _run(
 def _notes(run: Outcome, length: int) -> Iterator[str]:
     if run.refused:
         yield f"{run.refused:,} requests are refused: prompts of {length:,} tokens or more"
-
-
-def _helps(served: Served, load: Load, result: SimulationResult) -> Iterator[Help]:
-    """Other settings, one at a time, with the likely pool and speed: each simulated."""
-    count, target = result.replicas * served.pools, result.target
-    before = result.likely
-
-    def of(what: str, run: Outcome) -> Help:
-        return Help(what, run.hit_rate, run.goodput, percentile(run.ttft, 0.99) / SECOND)
-
-    if not before.keeps(target) or before.goodput < 1:
-        more = Dealt(load, count + served.pools, result.router)
-        yield of(f"replicas {result.replicas + 1}", _run(more, served, (LIKELY, LIKELY), target))
-    if count > 1 and load.has_identities:
-        others = [
-            (router, _run(Dealt(load, count, router), served, (LIKELY, LIKELY), target))
-            for router in _OTHERS if router != result.router
-        ]  # fmt: skip
-        best, outcome = max(others, key=lambda other: (other[1].goodput, other[1].hit_rate))
-        yield of(f"router {best}", outcome)
-    if before.hit_rate < result.most_hits - 0.01 or before.preempted or not before.keeps(target):
-        run = _with_half(served, Dealt(load, count, result.router), target)
-        if run is not None:
-            yield of(f"kv-cache-dtype {_HALF}", run)
-    engine = served.engine(LIKELY)
-    states = any(group.kind == STATE for group in engine.groups)  # kept for reuse, they have another pool
-    if not engine.caching and not states and load.has_identities:
-        cached = replace(engine, caching=True)
-        dealt = Dealt(load, count, result.router)
-        run = dealt.run(cached, served.speeds.clock(LIKELY), target, served.speeds.frontend(LIKELY))
-        yield of("enable-prefix-caching", run)
-
-
-def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
-    """With a cache of half the width: its own pool, its own step time."""
-    if served.settings.kv_cache_dtype != "auto" or _HALF not in kv_dtypes_to_compare(served.model):
-        return None
-    changed = replace(served.settings, kv_cache_dtype=_HALF)
-    if served.speeds.source != ESTIMATE:  # how long its steps would take is not known
-        return None
-    try:
-        other = serve(served.model, served.choice, changed, pool=LIKELY, pools=served.pools)
-        return _run(dealt, other, (LIKELY, LIKELY), target)
-    except KvplanError:
-        return None

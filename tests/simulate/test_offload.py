@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace, simulate
 from kvplan.simulate.offload import Offload, Tier
-from kvplan.simulate.offload.policies import Arc, Lru, Met, SharedLru
+from kvplan.simulate.offload.policies import WRITING, Arc, Lru, Met, SharedLru
 from scripts.check_scheduler import difference
 from scripts.scheduler_traces import rows_of
 
@@ -127,15 +130,96 @@ def test_orders_of_eviction() -> None:
     for policy in (lru, shared, arc):
         met = Met()
         met.places = {1: 0, 2: 1, 3: 2}
-        for key, place in met.places.items():
-            policy.insert(key, place, met)
-            policy.set(key, 0)
+        policy.insert([1, 2, 3], met)
+        policy.set([1, 2, 3], 0)
     assert lru.evict(1, set()) == [1]  # as they came
     assert shared.evict(1, set()) == [3]  # the last of the prompt first, also while it runs
     assert arc.evict(1, {1}) == [2]
     assert lru.evict(3, set()) is None
-    lru.finished([3, 2], set(), set())
+    lru.finished([3, 2], Met())
     assert lru.evict(2, set()) == [3, 2]
+
+
+class _Plain:
+    """`SharedLru` as vLLM says it: every chunk has (rank, -place), the smallest goes first."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, int] = {}
+        self.ranks: dict[int, tuple[int, int]] = {}
+        self.next = 0
+
+    def own(self, met: Met) -> int:
+        if not met.rank:
+            self.next += 1
+            met.rank = self.next
+        return met.rank
+
+    def insert(self, keys: list[int], met: Met) -> None:
+        for key in keys:
+            self.chunks[key] = WRITING
+            self.ranks[key] = self.own(met), -met.places[key]
+
+    def met(self, keys: list[int], met: Met) -> None:
+        own = self.own(met)
+        for key in keys:
+            if key in self.chunks:
+                self.ranks[key] = max(self.ranks[key], (own, -met.places[key]))
+
+    def finished(self, keys: list[int]) -> None:
+        for key in keys:
+            if key in self.chunks:
+                self.next += 1
+                self.ranks[key] = self.next, 0
+
+    def evict(self, count: int, kept: set[int]) -> list[int] | None:
+        idle = [key for key, busy in self.chunks.items() if not busy and key not in kept]
+        if len(idle) < count:
+            return None
+        found = sorted(idle, key=self.ranks.__getitem__)[:count]
+        for key in found:
+            del self.chunks[key], self.ranks[key]
+        return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_shared_order_is_that_of_ranks(chance: random.Random) -> None:
+    """Requests that come, meet what others stored, store, are evicted while they run, and end."""
+    fast, plain = SharedLru(64), _Plain()
+    running: list[tuple[Met, Met, int]] = []
+    for turn in range(60):
+        what = chance.randrange(5)
+        if what == 0 or not running:
+            running.append((Met(), Met(), chance.choice([0, 0, 100 * turn])))
+        one, other, base = chance.choice(running)
+        if what in (1, 2):
+            start = chance.randrange(12)
+            places = range(start, start + chance.randrange(1, 6))
+            keys = [base + place for place in places]
+            fresh = [key for key in keys if key not in one.places]
+            for met in (one, other):
+                met.places.update({key: key - base for key in fresh})
+            if fresh:
+                fast.met(fresh, one)
+                plain.met(fresh, other)
+            wanted = [key for key in keys if fast.get(key) is None]
+            if wanted:
+                fast.insert(wanted, one)
+                plain.insert(wanted, other)
+        elif what == 3:
+            for key in [key for key, busy in plain.chunks.items() if busy or chance.random() < 0.1]:
+                busy = chance.choice([0, 0, 1])
+                fast.set([key], busy)
+                plain.chunks[key] = busy
+        elif what == 4 and chance.random() < 0.4:
+            running.remove((one, other, base))
+            keys = sorted(one.places, key=one.places.__getitem__, reverse=True)
+            fast.finished(keys, one)
+            plain.finished(keys)
+        count, kept = chance.randrange(1, 9), set(chance.sample(range(16), 3))
+        if chance.random() < 0.5:
+            assert fast.evict(count, kept) == plain.evict(count, kept)
+        assert fast.chunks == plain.chunks
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,28 @@ def test_a_tier_brings_hits_and_a_shorter_wait() -> None:
     assert cheaper.hit_rate.value == pytest.approx(plain.hit_rate.value, abs=0.05)
 
 
+def test_host_memory_is_among_what_would_help() -> None:
+    """As large as the GPU's own, and with the figures that it has where it is asked for."""
+    asked = {**ASKED, "helps": True}
+    found = kvplan.simulate("llama-3.1-8b", replicas=1, **asked)
+    (tier,) = [one for one in found.helps if one.what.startswith("offload ")]
+    assert tier.what == "offload cpu:64GiB"
+    assert tier.hit_rate > found.hit_rate.value + 0.1
+    same = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:64GiB", **ASKED)
+    assert same.hit_rate.value == tier.hit_rate
+    assert same.ttft(0.99).value == tier.ttft_p99_seconds
+    again = kvplan.simulate("llama-3.1-8b", replicas=1, offload="cpu:1GiB", **asked)
+    assert not [one for one in again.helps if one.what.startswith("offload ")]
+
+
+def test_host_memory_is_not_proposed_where_it_cannot_be() -> None:
+    """Of a model with windows, and where the pool has all that can be had."""
+    for model, memory in (("gemma-3-4b", "3GiB"), ("llama-3.1-8b", "40GiB")):
+        asked = {**ASKED, "helps": True, "kv_cache_memory": memory}
+        found = kvplan.simulate(model, replicas=1, **asked)
+        assert not [one for one in found.helps if one.what.startswith("offload ")]
+
+
 def test_lmcache_has_chunks_of_256_and_says_what_it_assumes() -> None:
     found = kvplan.simulate(
         "llama-3.1-8b", replicas=1, offload="cpu:16GiB,nvme:1TiB,backend=lmcache", **ASKED

@@ -6,9 +6,8 @@ is being written, else transfers that read it; only a chunk with none can be evi
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 WRITING = -1
@@ -29,16 +28,15 @@ class Met:
 
 class Policy(Protocol):
     """``get``: a chunk's references, None where it is not there. ``missed``: keys that a request is about to
-    store; ``met``: keys that it meets for the first time; ``finished``: keys that a request met, the last
-    first, with those that it only stored and those that it reused; ``evict``: so many keys, or None where
-    they cannot be had."""
+    store; ``met``: keys that it meets for the first time, in their order; ``finished``: keys that a request
+    met, the last first; ``evict``: so many keys, or None where they cannot be had."""
 
     def get(self, key: int) -> int | None: ...
-    def set(self, key: int, references: int) -> None: ...
-    def insert(self, key: int, place: int, met: Met) -> None: ...
+    def set(self, keys: Sequence[int], references: int) -> None: ...
+    def insert(self, keys: Sequence[int], met: Met) -> None: ...
     def met(self, keys: Sequence[int], met: Met) -> None: ...
     def missed(self, keys: Sequence[int]) -> None: ...
-    def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None: ...
+    def finished(self, keys: Sequence[int], met: Met) -> None: ...
     def evict(self, count: int, kept: Collection[int]) -> list[int] | None: ...
 
 
@@ -49,11 +47,11 @@ class Lru:
         self.chunks: OrderedDict[int, int] = OrderedDict()
         self.get = self.chunks.get
 
-    def set(self, key: int, references: int) -> None:
-        self.chunks[key] = references
+    def set(self, keys: Sequence[int], references: int) -> None:
+        self.chunks.update(dict.fromkeys(keys, references))
 
-    def insert(self, key: int, place: int, met: Met) -> None:
-        self.chunks[key] = WRITING
+    def insert(self, keys: Sequence[int], met: Met) -> None:
+        self.set(keys, WRITING)
 
     def met(self, keys: Sequence[int], met: Met) -> None:
         """Nothing: what a request met counts when it ends."""
@@ -61,7 +59,7 @@ class Lru:
     def missed(self, keys: Sequence[int]) -> None:
         """Nothing: they are not there."""
 
-    def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None:
+    def finished(self, keys: Sequence[int], met: Met) -> None:
         chunks, move = self.chunks, self.chunks.move_to_end
         for key in keys:
             if key in chunks:
@@ -83,72 +81,97 @@ class Lru:
 
 class SharedLru:
     """Since 0.33: what a request meets while it runs has one rank, its last chunk before its first; when it
-    ends each chunk has a rank of its own."""
+    ends each chunk has a rank of its own.
+
+    groups: of each rank, the lowest first, (place, key) with the next to go last; chunks that a request which
+    ended has used are one group, in their order. where: the rank that a key has; other entries are stale.
+    """
 
     def __init__(self, size: int) -> None:
         self.chunks: dict[int, int] = {}
-        self.ranks: dict[int, tuple[int, int]] = {}
-        self.heap: list[tuple[tuple[int, int], int]] = []
+        self.where: dict[int, int] = {}
+        self.groups: dict[int, list[tuple[int, int]]] = {}
         self.next = 0
         self.get = self.chunks.get
 
-    def set(self, key: int, references: int) -> None:
-        self.chunks[key] = references
+    def set(self, keys: Sequence[int], references: int) -> None:
+        self.chunks.update(dict.fromkeys(keys, references))
 
-    def _ranked(self, key: int, rank: tuple[int, int]) -> None:
-        self.ranks[key] = rank
-        heapq.heappush(self.heap, (rank, key))
+    def _join(self, keys: Sequence[int], met: Met) -> None:
+        group, places = self._group_of(met), met.places
+        behind = bool(group) and places[keys[0]] < group[-1][0]
+        group += [(places[key], key) for key in keys]
+        if behind:
+            group.sort()
+        self.where.update(dict.fromkeys(keys, met.rank))
 
-    def _rank_of(self, met: Met) -> int:
+    def _group_of(self, met: Met) -> list[tuple[int, int]]:
         if not met.rank:
             self.next += 1
             met.rank = self.next
-        return met.rank
+        group = self.groups.get(met.rank)
+        if group is None:
+            group = self.groups[met.rank] = []
+            if met.rank != self.next:  # all that it had was evicted
+                self.groups = dict(sorted(self.groups.items()))
+        return group
 
-    def insert(self, key: int, place: int, met: Met) -> None:
-        self.chunks[key] = WRITING
-        self._ranked(key, (self._rank_of(met), -place))
+    def insert(self, keys: Sequence[int], met: Met) -> None:
+        self.set(keys, WRITING)
+        self._join(keys, met)
 
     def met(self, keys: Sequence[int], met: Met) -> None:
-        own = self._rank_of(met)
-        for key in keys:
-            rank = own, -met.places[key]
-            if key in self.chunks and self.ranks[key] < rank:
-                self._ranked(key, rank)
+        self._group_of(met)
+        where, own = self.where, met.rank
+        again = [key for key in keys if key in where and where[key] < own]
+        if again:
+            self._join(again, met)
 
     def missed(self, keys: Sequence[int]) -> None:
         """Nothing: they are not there."""
 
-    def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None:
-        for key in keys:
-            if key in self.chunks:
-                self.next += 1
-                self._ranked(key, (self.next, 0))
-        if len(self.heap) > 4 * len(self.chunks) + 64:
-            self.heap = [(rank, key) for key, rank in self.ranks.items()]
-            heapq.heapify(self.heap)
+    def finished(self, keys: Sequence[int], met: Met) -> None:
+        self.groups.pop(met.rank, None)
+        there = [key for key in keys if key in self.where]
+        if there:
+            self.next += 1
+            there.reverse()
+            self.groups[self.next] = list(enumerate(there))
+            self.where.update(dict.fromkeys(there, self.next))
 
     def evict(self, count: int, kept: Collection[int]) -> list[int] | None:
-        found: list[tuple[tuple[int, int], int]] = []
-        passed: list[tuple[tuple[int, int], int]] = []
-        taken: set[int] = set()
-        while self.heap and len(found) < count:
-            entry = heapq.heappop(self.heap)
-            rank, key = entry
-            if self.ranks.get(key) != rank or key in taken:
-                continue
-            if self.chunks[key] or key in kept:
-                passed.append(entry)
-            else:
-                found.append(entry)
-                taken.add(key)
-        for entry in passed if len(found) == count else (*passed, *found):
-            heapq.heappush(self.heap, entry)
+        chunks, where = self.chunks, self.where
+        found: list[int] = []
+        empty: list[int] = []
+        changed: dict[int, list[tuple[int, int]]] = {}
+        for rank, group in self.groups.items():
+            stay, gone = [], []
+            while group and len(found) < count:
+                entry = group.pop()
+                key = entry[1]
+                if where.get(key) != rank:
+                    continue
+                if chunks[key] or key in kept:
+                    stay.append(entry)
+                else:
+                    found.append(key)
+                    gone.append(entry)
+            group += reversed(stay)
+            changed[rank] = gone
+            if not group:
+                empty.append(rank)
+            if len(found) == count:
+                break
         if len(found) < count:
+            for rank, gone in changed.items():
+                self.groups[rank] += gone
+                self.groups[rank].sort()
             return None
-        for key in taken:
-            del self.chunks[key], self.ranks[key]
-        return [key for _, key in found]
+        for rank in empty:
+            del self.groups[rank]
+        for key in found:
+            del chunks[key], where[key]
+        return found
 
 
 class Arc:
@@ -166,16 +189,18 @@ class Arc:
         found = self.t1.get(key)
         return self.t2.get(key) if found is None else found
 
-    def set(self, key: int, references: int) -> None:
-        (self.t1 if key in self.t1 else self.t2)[key] = references
+    def set(self, keys: Sequence[int], references: int) -> None:
+        for key in keys:
+            (self.t1 if key in self.t1 else self.t2)[key] = references
 
     def met(self, keys: Sequence[int], met: Met) -> None:
         """Nothing: what a request met counts when it ends."""
 
-    def insert(self, key: int, place: int, met: Met) -> None:
-        self.t1[key] = WRITING
-        self.b1.pop(key, None)
-        self.b2.pop(key, None)
+    def insert(self, keys: Sequence[int], met: Met) -> None:
+        for key in keys:
+            self.t1[key] = WRITING
+            self.b1.pop(key, None)
+            self.b2.pop(key, None)
 
     def missed(self, keys: Sequence[int]) -> None:
         for key in reversed(keys):
@@ -186,7 +211,8 @@ class Arc:
                 self.target = max(self.target - max(1, len(self.b1) / len(self.b2)), 0)
                 self.b2.move_to_end(key)
 
-    def finished(self, keys: Iterable[int], stored: Collection[int], reused: Collection[int]) -> None:
+    def finished(self, keys: Sequence[int], met: Met) -> None:
+        stored, reused = met.stored - met.reused, met.reused
         for key in keys:
             if key in stored:
                 if key in self.t1:

@@ -73,18 +73,7 @@ class Store:
 
     def store(self, keys: Sequence[int], places: Sequence[int], met: Met) -> list[int] | None:
         """Make room for the keys that are not there: those, or None where there is none to be had."""
-        get = self.policy.get
-        wanted, fresh = [], []
-        for key, place in zip(keys, places):
-            references = get(key)
-            if references != WRITING:
-                if key not in met.places:
-                    met.places[key] = place
-                    fresh.append(key)
-                if references is None:
-                    wanted.append(key)
-                elif key not in met.stored:
-                    met.reused.add(key)
+        wanted, fresh = self._news(keys, places, met)
         if self.adapts:
             missed = [key for key in wanted if key not in met.wanted]
             self.policy.missed(missed)
@@ -102,17 +91,31 @@ class Store:
             self.idle -= needed
             self.used -= needed
             self.evicted += needed
-        insert = self.policy.insert
-        for key in wanted:
-            insert(key, met.places[key], met)
+        self.policy.insert(wanted, met)
         self.used += len(wanted)
         met.stored.update(wanted)
         return wanted
 
+    def _news(self, keys: Sequence[int], places: Sequence[int], met: Met) -> tuple[list[int], list[int]]:
+        """(keys that are not there, keys that the request meets for the first time); what it meets is
+        written down."""
+        get, known = self.policy.get, met.places
+        wanted, fresh = [], []
+        for key, place in zip(keys, places):
+            references = get(key)
+            if references != WRITING:
+                if key not in known:
+                    known[key] = place
+                    fresh.append(key)
+                if references is None:
+                    wanted.append(key)
+                elif key not in met.stored:
+                    met.reused.add(key)
+        return wanted, fresh
+
     def written(self, keys: Sequence[int]) -> None:
         """They can be read now."""
-        for key in keys:
-            self.policy.set(key, 0)
+        self.policy.set(keys, 0)
         self.idle += len(keys)
 
     def hold(self, keys: Sequence[int]) -> None:
@@ -123,7 +126,7 @@ class Store:
             assert references is not None
             assert references != WRITING
             self.idle -= not references
-            policy.set(key, references + 1)
+            policy.set((key,), references + 1)
 
     def release(self, keys: Sequence[int]) -> None:
         """The transfer is over."""
@@ -131,7 +134,7 @@ class Store:
         for key in keys:
             references = policy.get(key)
             assert references, "a chunk is released that nobody holds"
-            policy.set(key, references - 1)
+            policy.set((key,), references - 1)
             self.idle += references == 1
 
     def load(self, keys: Sequence[int], places: Sequence[int], met: Met) -> None:
@@ -147,6 +150,4 @@ class Store:
     def finish(self, met: Met) -> None:
         """The request has ended: it used all that it met, the first of its prompt last."""
         places = met.places
-        self.policy.finished(
-            sorted(places, key=places.__getitem__, reverse=True), met.stored - met.reused, met.reused
-        )
+        self.policy.finished(sorted(places, key=places.__getitem__, reverse=True), met)
