@@ -72,9 +72,9 @@ def _routers() -> Iterable[str]:
 
 
 def _evictions() -> Iterable[str]:
-    from kvplan.simulate.evict import POLICIES
+    from kvplan.simulate.evict import KNOWN
 
-    return POLICIES
+    return KNOWN
 
 
 def _executors() -> Iterable[str]:

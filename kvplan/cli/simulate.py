@@ -170,11 +170,11 @@ def _asked(name: str, plan: Plan | None, given: Given) -> dict[str, Any]:
 
 def policies_of(text: str) -> tuple[str, ...]:
     """``lru,belady`` as names. Raises KvplanError(bad-eviction)."""
-    from kvplan.simulate.evict import Cache
+    from kvplan.simulate.evict import check_policy
 
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",")))
     for name in names:
-        Cache(name, 1)
+        check_policy(name)
     return names
 
 

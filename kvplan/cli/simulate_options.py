@@ -52,14 +52,14 @@ SIMULATED: tuple[Option, ...] = (
            "What a step takes, where you know: 6ms+25us*tokens+25ns*context.", _TIME),
     Option("calibrate", ("--calibrate",), "FILE", word,
            "Results of a benchmark of this deployment (vllm bench serve, AIPerf, GuideLLM, inference-perf,"
-           " /metrics), by which step times are scaled.", _TIME),
+           " /metrics) or vLLM's log of its steps, by which step times are scaled.", _TIME),
     Option("quick", ("--quick",), "", switch, "Without the sustainable rate and what would help.", _TIME),
     Option("hit_rates", ("--hit-rates",), "BLOCKS", word,
            "Only hit rates, of caches of so many blocks of the trace's width: 1k,10k,50k. No model needed.",
            _TIME),
     Option("evict", ("--evict",), "POLICIES", word,
-           "With --hit-rates: of flat caches that evict by lru, fifo, lfu, slru, s3fifo, ttl, cost or belady."
-           " vLLM itself has only lru.", _TIME, complete="evictions"),
+           "With --hit-rates: of flat caches that evict by lru, fifo, lfu, slru, s3fifo, ttl, cost or belady,"
+           " or radix, SGLang's own tree. vLLM itself has only lru.", _TIME, complete="evictions"),
     Option("sweep", ("--sweep",), "KEY=a,b", word,
            "One run for each combination: 'replicas=2,3 max_num_batched_tokens=2048,8192'.", _TIME),
     Option("executor", ("--executor",), "NAME", word,

@@ -35,6 +35,10 @@ def hits_screen(rates: Sequence[HitRate], *, trace: str, wide: int, requests: in
     ]  # fmt: skip
 
 
+MANY = 9
+"""Columns that need a narrow gap in 80 characters."""
+
+
 def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: int) -> Screen:
     """What caches under several orders of eviction have of a trace."""
     policies = [policy for policy, _ in rates[0].shares]
@@ -50,12 +54,14 @@ def flat_screen(rates: Sequence[FlatRate], *, trace: str, wide: int, requests: i
         meant += f" ttl: lru, and what {max(1, requests // TTL_SHARE):,} requests did not use is gone."
     if "belady" in policies:
         meant += " belady knows what comes."
+    if "radix" in policies:
+        meant += " radix: SGLang's tree, whole runs of it by lru."
     return [
         *wrapped(
             f"A flat cache of {last.blocks:,} blocks has of the identities of {shorten(trace, NAME)}: {said}."
         ),
         BLANK,
-        *table(rows, "r" * (1 + len(policies)), gap="  "),
+        *table(rows, "r" * (1 + len(policies)), gap="  " if len(policies) < MANY else " "),
         BLANK,
         *wrapped(meant, indent=1, style="dim", first="meant:  "),
         *wrapped(

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from kvplan.errors import KvplanError
+from kvplan.simulate import radix
 from kvplan.simulate.orders import GONE, NEW, ORDERS, Block
 from kvplan.simulate.refusals import unknown
 
@@ -24,6 +25,8 @@ Chain = Sequence[Hashable]
 
 NEVER = 1 << 62
 POLICIES = tuple(ORDERS)
+KNOWN = (*POLICIES, radix.RADIX)
+"""With SGLang's own tree, which evicts whole runs."""
 
 
 class Cache:
@@ -111,10 +114,18 @@ def replay(
     policy: str, size: int, chains: Sequence[Chain], *, window: int = NEVER, slope: float = 0.001
 ) -> list[int]:
     """Hits of each request, one after another, in blocks."""
+    if policy == radix.RADIX:
+        return radix.replay(size, chains)
     cache = Cache(policy, size, window=window, slope=slope)
     if policy != "belady":
         return [cache.serve(chain) for chain in chains]
     return [cache.serve(chain, later) for chain, later in zip(chains, _following(chains))]
+
+
+def check_policy(policy: str) -> None:
+    """Raise KvplanError(bad-eviction) for one that `replay` does not know."""
+    if policy not in KNOWN:
+        raise unknown("eviction", policy, KNOWN)
 
 
 def _following(chains: Sequence[Chain]) -> list[list[int]]:

@@ -99,7 +99,10 @@ def serve(
         raise RefusedError(
             "not-simulated",
             f"the scheduler of {title_of(choice.engine.name)} is not known here, step by step",
-            help=f"--engine {known}: the same model, GPU and trace under it",
+            help=(
+                f"--engine {known}: the same model, GPU and trace under it",
+                "--hit-rates 10k --evict lru,radix: what prefix caches have of the trace, untimed",
+            ),
         )
     asked = replace(settings, tokens=None, requests=1)
     notes: list[str] = []

@@ -8,7 +8,7 @@ from kvplan.cli.simulate import run
 from kvplan.errors import KvplanError
 from kvplan.report.hits import flat_screen
 from kvplan.report.layout import plain
-from kvplan.simulate.evict import POLICIES
+from kvplan.simulate.evict import KNOWN
 from kvplan.simulation.generate import Asked, generated
 from kvplan.simulation.hits import flat_rates, hit_rates
 from kvplan.simulation.load import Load
@@ -18,7 +18,7 @@ LOAD = generated(Asked(requests=120, rate=2.0, input=600, output=40, prefix=320,
 
 def test_lru_is_the_list_of_published_rates_and_none_has_more_than_there_is() -> None:
     sizes = (300, 1000, 4000)
-    flat, known = flat_rates(LOAD, sizes, POLICIES), hit_rates(LOAD, (*sizes, None))
+    flat, known = flat_rates(LOAD, sizes, KNOWN), hit_rates(LOAD, (*sizes, None))
     for one, other in zip(flat, known):
         shares = dict(one.shares)
         assert shares["lru"] == pytest.approx(other.ids)
@@ -28,7 +28,7 @@ def test_lru_is_the_list_of_published_rates_and_none_has_more_than_there_is() ->
 
 def test_the_screen_is_narrow_with_all_of_them() -> None:
     rows = plain(
-        flat_screen(flat_rates(LOAD, (300, 1000), POLICIES), trace="t.jsonl", wide=16, requests=120)
+        flat_screen(flat_rates(LOAD, (300, 1000), KNOWN), trace="t.jsonl", wide=16, requests=120)
     ).splitlines()
     assert max(map(len, rows)) <= 80
     assert len(rows) <= 25
