@@ -160,3 +160,63 @@ def test_what_llama_cpp_reserved(
         line = next(line for line in budget.lines if line.name == "compute buffer")
         assert abs(line.bytes - reserved * MIB) <= 0.02 * reserved * MIB + MIB
         assert line.low_bytes <= reserved * MIB <= line.high_bytes
+
+
+# ------------------------------------------------------------------------- a context that nobody gave
+
+
+SHORTENED = [
+    ("llama-3.3-70b", "2xrtx-3090"), ("qwen3-32b", "rtx-3090"), ("qwen3-30b-a3b", "4xl4"),
+    ("gemma-3-27b", "rtx-3090"), ("gpt-oss-20b", "t4"), ("mistral-small-3.2-24b", "a10"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("card", "gpu"), SHORTENED)
+def test_a_context_that_nobody_gave_is_what_fits(card: str, gpu: str) -> None:
+    """--fit: the length that is said starts in the safe pool; the model's own, asked for, is refused."""
+    plain = kvplan.size(card, engine="llamacpp", gpu=gpu, quantization="q4_k_m")
+    assert plain.refusal is None
+    assert plain.pool is not None
+    own = kvplan.load_model(card).max_model_len
+    assert own is not None
+    given = kvplan.size(card, engine="llamacpp", gpu=gpu, quantization="q4_k_m", tokens=own)
+    if plain.request.tokens == own:
+        assert given.refusal is None
+        return
+    assert given.refusal is not None
+    assert 4096 <= plain.request.tokens < own
+    assert plain.request.tokens % 256 == 0
+    assert plain.warnings[0].startswith(f"no length given: --fit leaves {plain.request.tokens:,} of {own:,}")
+    assert plain.budget is not None
+    safe = kvplan.size(
+        card, engine="llamacpp", gpu=gpu, quantization="q4_k_m", tokens=plain.request.tokens,
+        kv_cache_memory=plain.budget.kv_pool_low_bytes,
+    )  # fmt: skip
+    assert safe.refusal is None
+
+
+def test_one_device_takes_all_that_fits_and_two_leave_layers_free() -> None:
+    """One GPU: the next 256 tokens do not fit the safe pool. Two leave a layer and a half in all."""
+    for card, gpus, layers, spare_layers in (("qwen3-32b", 1, 65, 0), ("llama-3.3-70b", 2, 81, 1.5)):
+        found = kvplan.size(card, engine="llamacpp", gpu=f"{gpus}xrtx-3090", quantization="q4_k_m")
+        assert found.budget is not None
+        assert found.weights is not None
+        spare = int(found.weights.total_bytes / layers * spare_layers / gpus)
+        token = found.per_gpu.kv_bytes // found.request.tokens
+        room = found.budget.kv_pool_low_bytes - spare
+        assert found.request.tokens * token <= room < (found.request.tokens + 512) * token
+
+
+@pytest.mark.parametrize("options", [{"ctx_size": 131_072}, {"tokens": 131_072}, {"max_model_len": 131_072}])
+def test_a_context_that_somebody_gave_is_not_shortened(options: dict[str, int]) -> None:
+    found = kvplan.size(
+        "llama-3.3-70b", engine="llamacpp", gpu="2xrtx-3090", quantization="q4_k_m", **options
+    )
+    assert found.refusal is not None
+    assert found.refusal.code == "not-enough-memory"
+
+
+def test_less_than_4096_tokens_is_no_start() -> None:
+    """There --fit would leave layers in host memory: the refusal says how many."""
+    found = kvplan.size("qwen3-32b", engine="llamacpp", gpu="rtx-3090", quantization="q5_k_m")
+    assert found.refusal is not None

@@ -27,6 +27,16 @@ BUDGETS = FOLDERS
 _WAYS = (2, 4, 8, 16)
 
 
+class Shortens(NamedTuple):
+    """Where nobody gives a length and the model's own does not fit, the engine starts with the longest that
+    does, if that is ``least`` tokens or more, and leaves ``spare`` bytes of each GPU beside it. said: the
+    option that does it."""
+
+    least: int
+    spare: int
+    said: str
+
+
 class Fit(NamedTuple):
     """A budget, the weights in it and the settings that decided it; without a budget the warnings say why.
 
@@ -40,6 +50,7 @@ class Fit(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
     help: tuple[str, ...] = ()
     per_device: tuple[int, ...] = ()
+    shortens: Shortens | None = None
 
 
 class _Module(Protocol):
@@ -83,9 +94,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
             result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit))
     else:
         with_pool = changed(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
-        result = engine.size(
-            model, _with_longest(model, choice, with_pool) if longest else with_pool, version
-        )
+        result = _started(model, choice, with_pool, fit.shortens, fit.budget.kv_pool_low_bytes)
         if settings.num_gpu_blocks_override is not None:
             result = _beside(model, choice, with_pool, fit.budget, result)
     return changed(
@@ -104,6 +113,8 @@ def room_for_cache(budget: Budget) -> int:
 
 
 TOO_LARGE = "pool-too-large"
+TOO_LITTLE = "not-enough-memory"
+"""A refusal that a shorter length may lift."""
 
 
 def _beside(
@@ -151,10 +162,10 @@ def in_safe_pool(model: Model, choice: Choice, settings: Settings, likely: SizeR
     if not pool:
         nothing = Refusal("no-memory-for-cache", "the safe figure of the pool is 0 bytes")
         return replace(likely, refusal=likely.refusal or nothing)
-    pooled = replace(settings, kv_cache_memory=pool)
-    if settings.max_model_len == LONGEST:
-        pooled = _with_longest(model, choice, pooled)
-    found = choice.engine.size(model, pooled, choice.version)
+    shortens = None
+    if _is_lengthless(settings) and settings.gpu is not None:
+        shortens = _fit(choice.engine.name, model, choice, settings).shortens
+    found = _started(model, choice, replace(settings, kv_cache_memory=pool), shortens, pool)
     return replace(
         found,
         settings={**likely.settings, **found.settings},
@@ -162,6 +173,38 @@ def in_safe_pool(model: Model, choice: Choice, settings: Settings, likely: SizeR
         weights=likely.weights,
         warnings=likely.warnings,
     )
+
+
+def _is_lengthless(settings: Settings) -> bool:
+    return settings.max_model_len is None and settings.tokens is None
+
+
+def _started(
+    model: Model, choice: Choice, settings: Settings, shortens: Shortens | None, low_bytes: int
+) -> SizeResult:
+    """The engine's answer in the pool of ``settings``, with the length that it takes there by itself: where
+    that is an estimate, the length that ``low_bytes`` hold, the safe figure of the pool."""
+    engine, version = choice.engine, choice.version
+    if settings.max_model_len == LONGEST:
+        return engine.size(model, _with_longest(model, choice, settings), version)
+    result = engine.size(model, settings, version)
+    if shortens is None or result.refusal is None or not _is_lengthless(settings):
+        return result
+    if result.refusal.code != TOO_LITTLE:
+        return result
+    likely, safe = (
+        _with_longest(
+            model, choice, changed(settings, kv_cache_memory=max(pool - shortens.spare, 0))
+        ).max_model_len
+        or 0
+        for pool in (settings.kv_cache_memory or 0, low_bytes)
+    )
+    length = safe if safe >= shortens.least else likely
+    if length < shortens.least:
+        return result
+    found = engine.size(model, changed(settings, max_model_len=length), version)
+    words = f"no length given: {shortens.said} leaves {length:,} of {result.request.tokens:,} tokens"
+    return changed(found, warnings=(f"{words}, likely {likely:,}", *found.warnings))
 
 
 def _fit(module: str, model: Model, choice: Choice, settings: Settings) -> Fit:

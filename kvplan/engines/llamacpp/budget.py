@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import Fit
+from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, no_pool, once_a_start
 from kvplan.engines.llamacpp.converted import converted
@@ -33,6 +33,8 @@ from kvplan.units import GIB, MIB, round_up
 
 KEPT_FREE = GIB
 """``--fit-target`` by default: MiB on each device."""
+LEAST_CONTEXT = 4096
+"""``fit_params_min_ctx`` (common/common.h)."""
 MARGIN = 64 * MIB
 """What the compute buffer of a device has beside the graph's: copies of inputs, the alignment of a
 backend."""
@@ -78,7 +80,23 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     )
     budget = left_over(gpu.slug, total, total, lines, calibrated=False)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
-    return Fit(budget, weights.found, warnings, per_device=weights.places)
+    shortens = _shortens(
+        model, settings, options, weights.found, has_experts=bool(shape and shape.experts_per_token)
+    )
+    return Fit(budget, weights.found, warnings, per_device=weights.places, shortens=shortens)
+
+
+def _shortens(
+    model: Model, settings: Settings, options: Options, weights: ModelWeights, *, has_experts: bool
+) -> Shortens | None:
+    """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least. Over n devices it
+    leaves (n + 1) / 2 layers of the weights free in all, of experts a third of that (common/fit.cpp)."""
+    if options.count("ctx_size") is not None:
+        return None
+    devices, layers = settings.pipeline_parallel_size, model.num_layers + 1
+    part = 6 if has_experts else 2
+    free = (devices + 1) * weights.total_bytes // layers // part if devices > 1 else 0
+    return Shortens(LEAST_CONTEXT, free // devices, "--fit")
 
 
 def _stated(options: Options, settings: Settings) -> Context | None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.base import (
     NOTHING_HELD,
     answer_length,
@@ -113,6 +114,12 @@ class LlamaCpp:
             )
             for word in ("q8_0", "q4_0")
         ]
+        if shape_of(model, 2).experts_per_token and not own.get("cpu_moe"):
+            already = own.get("n_cpu_moe")
+            yield [
+                (f"--n-cpu-moe {count}", replace(settings, engine_options=_with(own, n_cpu_moe=count)))
+                for count in range((already if isinstance(already, int) else 0) + 1, model.num_layers + 1)
+            ]
         given = own.get("n_gpu_layers")
         most = min(given if isinstance(given, int) else model.num_layers + 1, model.num_layers + 1)
         yield [
