@@ -95,6 +95,8 @@ class EngineTable:
     image: Image | None = None
     model: Callable[[Checkpoint, str], list[str]] = _by_place
     """The words that name the checkpoint, which the process sees at a path."""
+    build: Callable[[Checkpoint, str], Checkpoint] | None = None
+    """The file of the build that the setting ``quantization`` names; None: the setting is an argument."""
 
 
 def longest(word: str | None = None, since: str | None = None) -> Callable[[Any, Asked], object]:

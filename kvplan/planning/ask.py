@@ -27,6 +27,8 @@ OBJECTIVES = (FEWEST, COST, REQUESTS, CONTEXT)
 SEQS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 TENSOR_WAYS = (1, 2, 4, 8, 16)
 PIPELINE_WAYS = (1, 2, 4, 8)
+DEALT_WAYS = tuple(range(1, 9))
+"""Of engines that deal whole layers over any number of GPUs, and divide none."""
 DATA_WAYS = (2, 4, 8, 16)
 NODE = 8
 """GPUs that share the fast interconnect where neither fleet nor GPU file says."""
@@ -75,12 +77,14 @@ SpeedOf = Callable[[Model, Gpu, Settings, Running], Speed | Rejection]
 
 @record()
 class Variant:
-    """The model in one weight format. label: ``bfloat16``, ``fp8``. experts: routed ones of a layer, or 0."""
+    """The model in one weight format. label: ``bfloat16``, ``fp8``. experts: routed ones of a layer, or 0.
+    build: the setting ``quantization``, where the engine makes the format of the same model."""
 
     model: Model
     label: str
     quality: Quality
     experts: int = 0
+    build: str | None = None
 
 
 @record()

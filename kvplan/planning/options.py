@@ -20,7 +20,7 @@ from kvplan.planning.found import Found, also_fits, dealt_fits, fitting, most_de
 from kvplan.planning.measured import measured
 from kvplan.planning.results import Option
 from kvplan.planning.search import search
-from kvplan.planning.space import copies_of_heads
+from kvplan.planning.space import axes_of, copies_of_heads
 from kvplan.plans.serve import host_tiers, serve_of
 from kvplan.questions import ask as ask_engine
 from kvplan.results import SizeResult
@@ -231,6 +231,8 @@ def _pinned(engine: str, ask: Ask, result: SizeResult) -> dict[str, Any]:
 
 def _instead_of_stages(ask: Ask, found: Found) -> list[str]:
     """Inside a node tensor parallelism is usual: what it would hold on the GPUs of this engine."""
+    if not axes_of(ask).tensor:
+        return []
     one = found.one
     size = one.layout.gpus
     plain = replace(

@@ -77,6 +77,17 @@ WEIGHTS: dict[int, Quality] = {
     4: Quality(AGGRESSIVE, "4-bit weights rival 8-bit integers", "Kurtic et al., arXiv 2411.02355"),
 }
 """By bits of the matrices of a checkpoint that was quantised after it was published."""
+_GGUF = "Llama-3-8B, ggml-org/llama.cpp tools/quantize/quantize.cpp"
+BUILDS: dict[str, Quality] = {
+    "f16": WEIGHTS[16],
+    "mxfp4_moe": WEIGHTS[16],
+    "q8_0": Quality(SAFE, "perplexity +0.0026", _GGUF),
+    "q6_k": Quality(SAFE, "perplexity +0.0217", _GGUF),
+    "q5_k_m": Quality(AGGRESSIVE, "perplexity +0.0569", _GGUF),
+    "q4_k_m": Quality(AGGRESSIVE, "perplexity +0.1754", _GGUF),
+    "q3_k_m": Quality(NAMED, "perplexity +0.6569", _GGUF),
+}
+"""By name of a GGUF mixture; ``mxfp4_moe`` holds what was published in MXFP4."""
 OTHER_WEIGHTS = Quality(NAMED, _NO_FIGURE)
 _FORMAT_OF = {"auto": NATIVE, "bfloat16": NATIVE, "float16": NATIVE, "f16": NATIVE, "fp8": "fp8_e4m3"}
 

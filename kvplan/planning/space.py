@@ -14,7 +14,7 @@ from kvplan.engines.budget.law import Rejection
 from kvplan.engines.traits import Axes, traits_of
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.planning.ask import DATA_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
+from kvplan.planning.ask import DATA_WAYS, DEALT_WAYS, PIPELINE_WAYS, TENSOR_WAYS, Ask, Variant
 from kvplan.planning.quality import Quality, kv_quality
 from kvplan.settings import Settings
 
@@ -104,6 +104,7 @@ class Class(NamedTuple):
             decode_context_parallel_size=layout.dcp,
             enable_expert_parallel=layout.ep and not self.spread,
             kv_cache_dtype=self.kv,
+            quantization=self.variant.build or base.quantization,
             engine_options=tuple(sorted(own.items())),
         )
 
@@ -166,9 +167,10 @@ def layouts(ask: Ask, variant: Variant) -> list[Layout]:
     axes, model = axes_of(ask), variant.model
     experts = variant.experts if axes.experts else 0
     tensor = (ask.tp or TENSOR_WAYS) if axes.tensor else (1,)
+    stages = ask.pp or (PIPELINE_WAYS if axes.tensor else DEALT_WAYS)
     found: list[Layout] = []
     for tp in tensor:
-        for pp in ask.pp or PIPELINE_WAYS:
+        for pp in stages:
             for ep in _expert_ways(ask, experts):
                 for dp in _data_ways(ask, axes, ep, pp):
                     if (ep and tp * dp == 1) or ask.adp not in (None, (1,)):

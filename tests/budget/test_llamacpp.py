@@ -208,7 +208,7 @@ def test_one_device_takes_all_that_fits_and_two_leave_layers_free() -> None:
 
 
 @pytest.mark.parametrize("options", [{"ctx_size": 131_072}, {"tokens": 131_072}, {"max_model_len": 131_072}])
-def test_a_context_that_somebody_gave_is_not_shortened(options: dict[str, int]) -> None:
+def test_a_context_that_somebody_gave_is_not_shortened(options: dict[str, Any]) -> None:
     found = kvplan.size(
         "llama-3.3-70b", engine="llamacpp", gpu="2xrtx-3090", quantization="q4_k_m", **options
     )

@@ -255,7 +255,7 @@ def receipt() -> Receipt:
     digest = "sha256:" + "0" * 64
     return Receipt(
         digest, "p", "m", digest, "vllm", "0.32.0", "1", "proof", "2026-01-02T03:04:05Z",
-        figures=(Figure("num_blocks", "blocks", 10, 11, 20_000, "start"),),
+        figures=(Figure("num_blocks", "blocks", 10, 11, 20_000, "start", independent=True),),
     )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def test_a_receipt_is_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"kvplan": "receipt/v2"}, {"kind": "guess"}, {"created": "yesterday"}, {"extra": 1}, {"digest": "x"},
+    [{"kvplan": "receipt/v9"}, {"kind": "guess"}, {"created": "yesterday"}, {"extra": 1}, {"digest": "x"},
      {"figures": [{"name": "x"}]}, {"plan_hash": None}],
 )  # fmt: skip
 def test_what_is_no_receipt(change: dict[str, Any], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from kvplan.api.planning.inputs import (
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.laws import compiled_laws
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.planning import from_plan
@@ -187,7 +188,9 @@ def _answer(
                 help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
             )
         return Ask(
-            variants=variants_of(model, own, own_only=extra.own_only),
+            variants=variants_of(
+                model, own, own_only=extra.own_only, builds=traits_of(choice.engine.name).builds
+            ),
             choice=choice,
             offers=offers,
             shapes=load.shapes,

@@ -18,7 +18,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.planning.ask import TENSOR_WAYS, Ask, SpeedOf, Variant
 from kvplan.planning.context import request_of
-from kvplan.planning.quality import weight_quality
+from kvplan.planning.quality import BUILDS, weight_quality
 from kvplan.plans.fleet import Fleet, Offer
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.workload import Workload
@@ -108,14 +108,21 @@ def speed_for(engine: str) -> SpeedOf:
     return speed_of(engine)
 
 
-def variants_of(model: Model, base: Settings, *, own_only: bool = False) -> tuple[Variant, ...]:
+def variants_of(
+    model: Model, base: Settings, *, own_only: bool = False, builds: Sequence[str] = ()
+) -> tuple[Variant, ...]:
     """The weight formats that exist, with what stands behind each; what the user states is the only one.
 
-    own_only: no other checkpoint than the model itself.
+    own_only: no other checkpoint than the model itself. builds: of a model that is no file, those that the
+    engine makes of it, in the place of other checkpoints.
     """
     from kvplan.architectures.config.activation_shape import num_experts
     from kvplan.files.weight_formats import weight_formats
 
+    if builds and not model.is_gguf and base.weights is None and base.quantization is None:
+        whole = ("mxfp4_moe",) if model.quantization == "mxfp4" else builds
+        many = num_experts(model)
+        return tuple(Variant(model, one, BUILDS[one], many, one) for one in whole)
     formats = weight_formats(model)
     if own_only or base.weights is not None or base.quantization is not None:
         formats = formats[:1]

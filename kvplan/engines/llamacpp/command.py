@@ -24,6 +24,13 @@ def _on_off(value: Any, asked: Asked) -> object:
     return "on" if value else "off"
 
 
+def _build(checkpoint: Checkpoint, build: str) -> Checkpoint:
+    """``Llama-3.3-70B-Instruct-Q4_K_M.gguf``: what those who publish builds of a model call the file."""
+    if checkpoint.is_gguf:
+        return checkpoint
+    return Checkpoint(f"{checkpoint.name.rpartition('/')[2]}-{build.upper()}.gguf", True)
+
+
 def _model(checkpoint: Checkpoint, path: str) -> list[str]:
     if checkpoint.is_gguf:
         return ["--model", path]
@@ -71,7 +78,7 @@ TABLE = EngineTable(
         "tensor_parallel_size": "it deals whole layers over its GPUs: use pipeline_parallel_size",
         "data_parallel_size": "start one server for each, with replicas",
         "dtype": "the GGUF file decides it",
-        "quantization": "the GGUF file decides it",
+        "quantization": "the name of the GGUF file says it",
         "trust_remote_code": "a GGUF file has no code",
         "revision": "name the file",
         "tool_call_parser": "the chat template decides it",
@@ -88,4 +95,5 @@ TABLE = EngineTable(
         ("CMD", "curl", "-f", "http://127.0.0.1:{}/health"),
     ),  # ggml-org/llama.cpp docs/docker.md
     model=_model,
+    build=_build,
 )

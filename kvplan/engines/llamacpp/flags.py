@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-NAMES: dict[str, str] = {}
-"""Flag → setting."""
+NAMES: dict[str, str] = {"quantization": "quantization"}
+"""Flag → setting. The build of a model that is named and no file: no flag of the server, but which file."""
 SHORT: dict[str, str] = {
     "c": "ctx_size",
     "np": "parallel",

@@ -46,6 +46,8 @@ def arguments_of(plan: Plan, settings: Settings, table: EngineTable, version: st
     for name, argument in table.settings.items():
         if name in values:
             made.add(name, argument, values.pop(name))
+    if table.build is not None:
+        values.pop("quantization", None)  # the name of the file says it
     for name in values:
         raise _none(table, name, version)
     for flag, value in plan.serve:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from kvplan.engines.checkpoint import FILES, Checkpoint, loaded, path_of
+from kvplan.engines.command import EngineTable
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 
 
-def checkpoint_of(plan: Plan, model: Model | None) -> Checkpoint:
+def checkpoint_of(plan: Plan, model: Model | None, table: EngineTable) -> Checkpoint:
     """What the plan's ``model`` means.
 
     ``hf:org/name@revision`` is a name on the Hub; otherwise as `loaded`, where the model was read (which
     tells a card from a folder of the same name), else a path where it looks like one. Raises
     KvplanError(no-checkpoint)."""
+    named = _named(plan, model)
+    build = plan.settings.quantization
+    return named if table.build is None or build is None else table.build(named, build)
+
+
+def _named(plan: Plan, model: Model | None) -> Checkpoint:
     if plan.model.startswith("hf:"):
         name, _, revision = plan.model.removeprefix("hf:").partition("@")
         return Checkpoint(name, False, revision or None)

@@ -58,7 +58,7 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
             f"the images of {table.engine} for {gpu.name} have no tag that follows from a version",
             help="name one with --image",
         )
-    checkpoint = checkpoint_of(plan, model)
+    checkpoint = checkpoint_of(plan, model, table)
     draft = settings.speculative_model
     if draft is not None and loaded(draft).is_path:
         raise KvplanError(

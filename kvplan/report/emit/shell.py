@@ -29,7 +29,7 @@ _END = "END_OF_OPTIONS"
 def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """A shell script: one command a replica. Raises KvplanError."""
     table, version = table_of(plan)
-    checkpoint = checkpoint_of(plan, model)
+    checkpoint = checkpoint_of(plan, model, table)
     arguments = arguments_of(plan, settings, table, version)
     replicas = replicas_of(plan)
     rows = [f"# {one_line(plan.name)}: {plan.engine}, {_count(plan)}"]
