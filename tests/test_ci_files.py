@@ -153,6 +153,8 @@ with open(os.environ["CALLS"], "a") as calls:
 if "--output" in sys.argv:
     with open(sys.argv[sys.argv.index("--output") + 1], "w") as out:
         json.dump({{"counts": {{"plans": 3, "passed": 1, "failed": 1, "unreadable": 1}}}}, out)
+if "--html" in sys.argv:
+    open(sys.argv[sys.argv.index("--html") + 1], "w").close()
 sys.exit(int(os.environ["CODE"]))
 """
 
@@ -217,6 +219,25 @@ def test_the_actions_script(tmp_path: Path, sarif: str) -> None:
         "exit-code=1",
     ]
     assert (folder / "kvplan.sarif").exists() is (sarif == "true")
+
+
+@pytest.mark.skipif(BASH is None or os.name == "nt", reason="the action's scripts need bash and Unix paths")
+def test_the_action_writes_the_page(tmp_path: Path) -> None:
+    action = loaded(ROOT / "action.yml")
+    step = next(one for one in action["runs"]["steps"] if one.get("id") == "check")
+    inputs = {
+        "paths": "plans\na b.yaml",
+        "env": "prod",
+        "format": "text",
+        "args": "--exit-zero",
+        "report": "true",
+    }
+    assert run_step(step, tmp_path, inputs, code=1)[0] == 1
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    page = str(tmp_path / "kvplan-report.html")
+    words = ["report", "plans", "a b.yaml", "--env", "prod", "--html", page]
+    assert calls[-1] == {"words": words, "github": False}
+    assert f"report={page}" in (tmp_path / "output").read_text().splitlines()
 
 
 @pytest.mark.skipif(BASH is None or os.name == "nt", reason="the action's scripts need bash and Unix paths")

@@ -29,6 +29,8 @@ from kvplan.cli.options import (
 from kvplan.cli.plan_options import EPILOG, PLANNED, SHARED
 from kvplan.cli.quality_options import EPILOG as QUALITY_EPILOG
 from kvplan.cli.quality_options import MEASURED
+from kvplan.cli.report_options import EPILOG as REPORT
+from kvplan.cli.report_options import REPORTED
 from kvplan.cli.simulate_options import EPILOG as SIMULATE
 from kvplan.cli.simulate_options import SIMULATE_OPTIONS
 from kvplan.cli.validate_options import ADD_EVIDENCE, RECEIPTS, VALIDATE, VALIDATED
@@ -238,6 +240,14 @@ COMMANDS: dict[str, Command] = {
             _CHECK,
         ),
         Command(
+            "report",
+            "Plan files as one page to pass on: answer, memory, GPUs side by side, findings, with sources.",
+            "kvplan.cli.report:run",
+            Argument("PATH...", least=1),
+            (*REPORTED, *COMMON),
+            REPORT,
+        ),
+        Command(
             "import",
             "What starts a server (a command, a script, a manifest) as a plan file.",
             "kvplan.cli.importing:run",
@@ -359,8 +369,8 @@ COMMANDS: dict[str, Command] = {
 
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
-    "size explain compare plan simulate fits quality check import emit validate receipts models gpus cards"
-    " doctor schema".split()
+    "size explain compare plan simulate fits quality check report import emit validate receipts models gpus"
+    " cards doctor schema".split()
 )
 
 

@@ -18,6 +18,7 @@ from kvplan.cli.plan import seconds, share
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.simulate_options import SIMULATED
 from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.results import SCHEMA_VERSION
 from kvplan.simulation.results import SimulationResult
@@ -72,21 +73,15 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.report.simulate_html import simulation_page
 
         where = _where(plan or words[0], asked)
-        _write(Path(str(page)), simulation_page(result, where=where, rules=_rules(result)))
+        write_whole(Path(str(page)), simulation_page(result, where=where))
     if is_given(given, "json"):
         return Answer(data=result.model_dump(), code=code)
     from kvplan.report.simulate import simulation_screen
+    from kvplan.report.simulate_html import rules_of
 
     return Answer(
-        simulation_screen(result, where=_where(plan or words[0], asked), rules=_rules(result)), code=code
+        simulation_screen(result, where=_where(plan or words[0], asked), rules=rules_of(result)), code=code
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise KvplanError("unwritable-file", f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _good(result: SimulationResult, plan: Plan | None) -> bool:
@@ -96,10 +91,6 @@ def _good(result: SimulationResult, plan: Plan | None) -> bool:
     if result.needed is not None:
         return (result.needed.safe if safe else result.needed.likely) is not None
     return result.safely if safe else result.keeps
-
-
-def _rules(result: SimulationResult) -> str:
-    return f"vLLM {result.release}'s scheduler, step by step (kvplan/simulate/)"
 
 
 def _where(model: Plan | str, asked: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kvplan.cli import main
+from kvplan.report.html.svg import HIGH, WIDE
 from kvplan.report.simulate_html import simulation_page
 from kvplan.simulate import Arrival, Engine, StepTime
 from kvplan.simulation.fleet import Dealt
@@ -28,8 +29,7 @@ def test_the_page_is_whole_and_asks_for_nothing(tmp_path: Path, capsys: pytest.C
     assert len(text.encode()) < 500_000
     assert not re.search(r"https?://|<script|<link|@import|url\(", text)
     assert "prefers-color-scheme:dark" in text
-    body = text[text.index("<body>") : text.index("</html>")]
-    tree = ElementTree.fromstring(body)
+    tree = ElementTree.fromstring(text)
     assert len(tree.findall(".//svg")) == 3
     assert all(svg.get("aria-label") for svg in tree.findall(".//svg"))
     said = " ".join(tree.itertext())
@@ -38,7 +38,7 @@ def test_the_page_is_whole_and_asks_for_nothing(tmp_path: Path, capsys: pytest.C
         "TTFT p99",
         "TPOT p50",
         "preempted",
-        "Where this comes from",
+        "Where the simulation comes from",
         "vLLM 0.33's scheduler",
     ):
         assert word in said
@@ -53,14 +53,14 @@ def test_points_lie_within_the_picture_and_names_are_escaped() -> None:
         pool_blocks=(("likely", 500),), runs=((("likely", "likely"), run),),
         helps=(Help("a<b", 0.5, 1.0, 2.0),),
     )  # fmt: skip
-    text = simulation_page(result, where="1 × h100", rules="mine")
+    text = simulation_page(result, where="1 × h100")
     assert "<i>" not in text
     assert "<b>" not in text
     for points in re.findall(r'points="([^"]+)"', text):
         for point in points.split():
             x, y = map(float, point.split(","))
-            assert 0 <= x <= 640
-            assert 0 <= y <= 220
+            assert 0 <= x <= WIDE
+            assert 0 <= y <= HIGH
 
 
 def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,15 +54,7 @@ def check_paths(
             "bad-usage", "what is changed follows from a baseline", help="--baseline origin/main"
         )
     loader = Loader()
-    started = [str(path) for path in paths if is_start(str(path))]
-    named = [path for path in paths if str(path) != STDIN and str(path) not in started]
-    found = files_of(named) if named or len(paths) == 0 else []
-    readings = loader.readings(found, environment)
-    for one in started:
-        readings += started_readings(one, gpu)
-    if any(str(path) == STDIN for path in paths):
-        readings += loader.text(stdin or b"", environment)
-    known_environment(readings, environment)
+    named, found, readings = _read(loader, paths, environment=environment, stdin=stdin, gpu=gpu)
     if baseline is None:
         return CheckReport(tuple(checked(readings, loader, today)))
     with TemporaryDirectory(prefix="kvplan-") as folder:
@@ -81,6 +73,31 @@ def check_paths(
             tuple(checked(readings, loader, today)),
             _paired(tuple(checked(earlier, earlier_loader, today)), readings),
         )
+
+
+def readings_of(
+    loader: Loader, paths: Sequence[str | Path], *, environment: str | None = None,
+    stdin: bytes | None = None, gpu: str | None = None,
+) -> list[Reading]:  # fmt: skip
+    """Every plan of the paths as it was read, in their order. Raises KvplanError as `check_paths` does."""
+    return _read(loader, paths, environment=environment, stdin=stdin, gpu=gpu)[2]
+
+
+def _read(
+    loader: Loader, paths: Sequence[str | Path], *, environment: str | None, stdin: bytes | None,
+    gpu: str | None,
+) -> tuple[list[str | Path], list[Found], list[Reading]]:  # fmt: skip
+    """(paths of plans, the files there, what was read of them and of what starts servers)."""
+    started = [str(path) for path in paths if is_start(str(path))]
+    named = [path for path in paths if str(path) != STDIN and str(path) not in started]
+    found = files_of(named) if named or len(paths) == 0 else []
+    readings = loader.readings(found, environment)
+    for one in started:
+        readings += started_readings(one, gpu)
+    if any(str(path) == STDIN for path in paths):
+        readings += loader.text(stdin or b"", environment)
+    known_environment(readings, environment)
+    return named, found, readings
 
 
 class _Before(NamedTuple):

@@ -34,21 +34,30 @@ def levers_of(
     host_memory: int = 0,
 ) -> tuple[Lever, ...]:  # fmt: skip
     """Every lever for one replica of the option. host_memory: bytes of a tier over all GPUs of the plan."""
-    table = speed_assumptions()
     seen = Situation(model, choice, option.settings, workload, option.requests_per_engine)
+    return levers_here(seen, offer, quality, host_memory // option.replicas)
+
+
+def levers_here(
+    seen: Situation, offer: Offer, quality: str, host_memory: int = 0, *, simulated: bool = True
+) -> tuple[Lever, ...]:
+    """Every lever for one replica. host_memory: bytes of a tier for it. simulated: also what only a
+    simulation of the load says, which may take a minute."""
+    table = speed_assumptions()
     host = _host(offer.gpu, table)
     mean = seen.typical
     bound = mean.input_tokens > mean.output_tokens > 0
     return levers(
         seen,
-        tiers=[(host, host_memory // option.replicas)] if host is not None else [],
+        tiers=[(host, host_memory)] if host is not None else [],
         transfers=list(_between(offer, table)),
-        prefill=_prefill(model, choice, option, offer, table),
+        prefill=_prefill(seen, offer, table),
         formats=[
             dtype
-            for dtype in kv_dtypes_to_compare(model)
-            if kv_quality(model, dtype, prefill_bound=bound).allowed(quality)
+            for dtype in kv_dtypes_to_compare(seen.model)
+            if kv_quality(seen.model, dtype, prefill_bound=bound).allowed(quality)
         ],
+        simulated=simulated,
     )
 
 
@@ -83,9 +92,9 @@ def _between(offer: Offer, table: Assumptions) -> Iterator[Link]:
         yield assumed
 
 
-def _prefill(model: Model, choice: Choice, option: Option, offer: Offer, table: Assumptions) -> PrefillTime:
+def _prefill(seen: Situation, offer: Offer, table: Assumptions) -> PrefillTime:
     """Seconds of a prompt alone on one replica, by the roofline; nothing where it is not estimated."""
-    settings, engine = option.settings, choice.engine.name
+    model, settings, engine = seen.model, seen.settings, seen.choice.engine.name
     try:
         inventory, per_token, _ = speed_inputs(model, settings.quantization)
         served = deployment_of(settings, engine, network=offer.node_bytes_per_second)

@@ -25,12 +25,13 @@ def levers(
     transfers: Sequence[Link] = (),
     prefill: PrefillTime = _unknown,
     formats: Sequence[str] | None = None,
+    simulated: bool = True,
 ) -> tuple[Lever, ...]:
     """Every lever, in a fixed order; those that do nothing here say why.
 
     tiers: a link and the bytes behind it (0: not stated) for each tier of the cache. transfers: links between
     a prefill and a decode engine. prefill: how long a prompt takes to compute. formats: the KV formats
-    that the plan's quality allows; None: all.
+    that the plan's quality allows; None: all. simulated: also what only a simulation of the load says.
     """
     stored = tuple(offload(seen, link, size, prefill) for link, size in tiers)
     return (
@@ -40,6 +41,6 @@ def levers(
         decode_context_parallel(seen),
         *(stored or (offload(seen, None, 0, prefill),)),
         disaggregated(seen, transfers, prefill),
-        preemption(seen),
+        *((preemption(seen),) if simulated else ()),
         contiguous(seen),
     )

@@ -1,0 +1,1 @@
+"""The report of plans: what it says (`content`), and its forms: a page, Markdown, JSON."""

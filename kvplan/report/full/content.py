@@ -1,0 +1,158 @@
+"""What the report says of one plan: sections, each figure with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kvplan.api.reporting import PlanReport
+from kvplan.checking.start import MOST
+from kvplan.plans.plan import Plan
+from kvplan.plans.question import tokens_of
+from kvplan.report.check.shown import facts_in_order, figure, issues_of, title_of
+from kvplan.report.full.kinds import kinds_section, levers_section
+from kvplan.report.full.memory import lengths_section, memory_section
+from kvplan.report.full.proof import receipts_section
+from kvplan.report.html.page import FROM
+from kvplan.report.plan_parts import flags_of
+from kvplan.report.sections import Cell, Section, Table
+from kvplan.report.simulate_html import simulation_sections
+from kvplan.report.words import count, engine_title
+
+MANY = 100
+"""Findings that one plan shows."""
+
+
+def sections_of(one: PlanReport) -> Iterator[Section]:
+    """The parts in the order in which they are read; those of which nothing is known are not there."""
+    yield from _present(
+        figures_section(one),
+        findings_section(one),
+        memory_section(one),
+        lengths_section(one),
+        kinds_section(one),
+        levers_section(one),
+        receipts_section(one),
+    )
+    if one.simulation is not None:
+        yield from simulation_sections(one.simulation)
+    yield from _present(flags_section(one), sources_section(one))
+
+
+def summary_of(one: PlanReport) -> Iterator[Section]:
+    """The figures and the findings alone."""
+    yield from _present(figures_section(one), findings_section(one))
+
+
+def _present(*sections: Section | None) -> Iterator[Section]:
+    yield from (one for one in sections if one is not None)
+
+
+def answer_of(one: PlanReport) -> str:
+    """The answer in a sentence: what holds, likely and safely."""
+    checked = one.checked
+    if checked.error is not None:
+        return f"Could not be judged: {checked.error.message}."
+    likely, safe = checked.fact("max_requests"), checked.fact("safe_max_requests")
+    said = checked.summary or f"{checked.name}: nothing was counted"
+    if likely is None or safe is None or "refuse" in said:
+        return f"{said}."
+    if safe == likely:
+        return f"{said}, safely too."
+    return f"{said}; safely {safe:,}." if safe else f"{said}; safely none: it may not start."
+
+
+def figures_section(one: PlanReport) -> Section | None:
+    """The figures of the check."""
+    facts = {fact.name: fact for fact in one.checked.facts}
+    if not facts:
+        return None
+    sources = _sources(one)
+    rows = tuple(
+        (title_of(name), Cell(figure(fact.value, fact.unit), fact.value, name), sources.get(name, ""))
+        for name in (known.name for known in facts_in_order(one.checked))
+        for fact in (facts[name],)
+    )
+    return Section("Figures", tables=(Table(("", "figure", FROM), "lrl", rows),))
+
+
+def _sources(one: PlanReport) -> Mapping[str, str]:
+    """Where each figure of the check comes from."""
+    result, plan = one.result, one.plan
+    if plan is None:
+        return {}
+    rules = f"the rules of {engine_title(result.engine)}" if result is not None else plan.engine
+    weights = result.weights.source if result is not None and result.weights is not None else ""
+    given = plan.settings.kv_cache_memory is not None
+    pool = "the plan's serve" if given else "the memory of one GPU, below"
+    safe = "the same, every estimate at its high end" if not given else pool
+    length = "the plan's require" if plan.require.tokens is not None else "the workload's longest request"
+    return {
+        "max_requests": f"{rules} in the pool that the plan requires ({plan.require.pool})",
+        "safe_max_requests": f"{rules} in the safe pool",
+        "max_requests_in_flight": f"{rules}, the workload's mix",
+        "tokens": length if tokens_of(plan) is not None else "what the engine is started for",
+        "max_model_len": "the plan's serve" if plan.settings.max_model_len else rules,
+        "kv_pool_bytes": pool,
+        "kv_pool_low_bytes": safe,
+        "kv_bytes_per_request": f"{rules}, layer by layer (kvplan explain)",
+        "weights_bytes_per_gpu": weights,
+        "num_blocks": f"pool ÷ bytes of a block, {rules}",
+        "gpus": "the plan",
+        "replicas": "GPUs ÷ GPUs of one engine",
+        "cost_per_hour": "the plan's price_per_gpu_hour × GPUs",
+    }
+
+
+def findings_section(one: PlanReport) -> Section | None:
+    """What is wrong and what is easily got wrong, with what would help."""
+    issues = issues_of(one.checked)
+    if not issues:
+        return Section("Findings", said=("Nothing was found.",))
+    told = tuple(
+        f"{issue.severity.value}[{issue.code}]"
+        f" {':'.join(str(at) for at in (issue.place.path, issue.place.line) if at is not None)}\n{issue.text}"
+        for issue in issues[:MANY]
+    )
+    left = len(issues) - MANY
+    more = (f"{count(left, 'finding')} more: kvplan check",) if left > 0 else ()
+    return Section("Findings", said=more, fenced=told)
+
+
+def flags_section(one: PlanReport) -> Section | None:
+    """What the engines are started with."""
+    plan = one.plan
+    if plan is None:
+        return None
+    flags = " ".join(flags_of(dict(plan.serve)))
+    command = f"{plan.model}, {plan.engine}, {_layout(plan)}"
+    return Section("What is started", said=(command,), fenced=(flags,) if flags else ())
+
+
+def _layout(plan: Plan) -> str:
+    gpu = plan.settings.gpu
+    kind = gpu.slug if gpu is not None else "GPU"
+    engines = "one engine" if plan.replicas == 1 else f"{plan.replicas:,} engines"
+    return f"{engines} on {plan.gpus:,} × {kind}"
+
+
+def sources_section(one: PlanReport) -> Section:
+    """Files and rules behind the report, and what is not in it."""
+    listed: list[str] = []
+    if one.plan is not None:
+        listed.append(f"Plan: {one.checked.path}")
+        others = (Path(name).name for name in one.plan.files)
+        own = Path(one.checked.path).name
+        listed += [f"With it: {name}" for name in dict.fromkeys(others) if name != own]
+    result = one.result
+    if result is not None:
+        listed.append(f"Model: {result.model.id}, {result.model.source}")
+        listed.append(f"Rules: {engine_title(result.engine)} (kvplan/engines/{result.engine.name})")
+        listed += [f"Warning: {text}" for text in dict.fromkeys(result.warnings)]
+    listed += [f"Not in this report: {why}" for why in one.left_out]
+    return Section("Where this comes from", listed=tuple(listed))
+
+
+def counted(requests: int) -> str:
+    """A number of requests; without a limit in words."""
+    return "any number" if requests >= MOST else f"{requests:,}"

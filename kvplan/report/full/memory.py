@@ -1,0 +1,199 @@
+"""The memory of one GPU as bars with intervals, and requests over length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.api.reporting import Held, PlanReport
+from kvplan.checking.start import MOST
+from kvplan.plans.question import tokens_of
+from kvplan.report.budget import share
+from kvplan.report.html.markup import Markup, Part
+from kvplan.report.html.page import FROM
+from kvplan.report.html.svg import (
+    WIDE,
+    Mark,
+    along,
+    curve,
+    frame,
+    label,
+    log_place,
+    picture,
+    rect,
+    round_steps,
+    stroke,
+    up,
+    whisker,
+)  # fmt: skip
+from kvplan.report.layout import shorten
+from kvplan.report.sections import Cell, Section, Table
+from kvplan.results import Budget
+from kvplan.units import KIB, gib
+
+POOL = "KV cache"
+UNUSED = "not used"
+_BARS, _BAR_END, _STEP = 210, 570, 26
+"""Where bars begin and end, and the height of a row."""
+_NAME_WIDTH = 30
+
+
+def memory_section(one: PlanReport) -> Section | None:
+    """Every use of the GPU that decides, with what its estimate may be off by."""
+    budget = None if one.result is None else one.result.budget
+    if budget is None:
+        return None
+    rows = tuple(
+        (name, _bytes(amount), share(amount, budget.total_bytes), _between(low, high), source)
+        for name, amount, low, high, source in _uses(budget)
+    )
+    total = ("total", _bytes(budget.total_bytes), "100.0 %", "", "as the GPU's runtime reports it")
+    table = Table(("", "memory", "share", "interval", FROM), "lrrrl", (*rows, total))
+    return Section(
+        f"Memory of one {budget.gpu}",
+        picture=_bars(budget),
+        tables=(table,),
+    )
+
+
+def _uses(budget: Budget) -> list[tuple[str, int, int, int, str]]:
+    """(name, bytes, least, most, source) of each use, the cache last but what is unused."""
+    found = [(one.name, one.bytes, one.low_bytes, one.high_bytes, one.source) for one in budget.lines]
+    low, likely, high = budget.kv_pool_low_bytes, budget.kv_pool_bytes, budget.kv_pool_high_bytes
+    found.append((POOL, likely, low, high, "what the lines above leave; the safe figure is the least"))
+    if budget.unused_bytes:
+        unused = budget.unused_bytes
+        found.append((UNUSED, unused, unused, unused, "outside the share that the engine may use"))
+    return found
+
+
+def _bytes(amount: int) -> Cell:
+    return Cell(gib(amount), amount)
+
+
+def _between(low: int, high: int) -> str:
+    return "" if low == high else f"{gib(low).removesuffix(' GiB')} … {gib(high)}"
+
+
+def _bars(budget: Budget) -> Markup:
+    """A bar for each use, all to one scale: the GPU's whole memory."""
+
+    def at(amount: int) -> float:
+        return _BARS + (_BAR_END - _BARS) * min(amount, budget.total_bytes) / budget.total_bytes
+
+    drawn: list[Part] = []
+    uses = _uses(budget)
+    for place, (name, amount, low, high, _) in enumerate(uses):
+        top = place * _STEP + 4
+        middle = top + _STEP / 2 - 3
+        kind = "rest" if name == UNUSED else "bar own" if name == POOL else "bar"
+        drawn += [
+            label(_BARS - 10, middle + 4, shorten(name, _NAME_WIDTH), anchor="end"),
+            rect(_BARS, top, at(amount) - _BARS, _STEP - 8, kind),
+            whisker(at(low), at(high), middle) if low != high else None,
+            label(WIDE - 60, middle + 4, gib(amount), anchor="end"),
+            label(WIDE, middle + 4, share(amount, budget.total_bytes), anchor="end"),
+        ]
+    high = len(uses) * _STEP + 4
+    ends = [stroke(x, 0, x, high, "axis") for x in (_BARS, _BAR_END)]
+    said = ", ".join(f"{name} {gib(amount)}" for name, amount, *_ in uses)
+    return picture(
+        *ends,
+        *drawn,
+        what=f"Of {gib(budget.total_bytes)}: {said}. A line with ends is what an estimate may be.",
+        high=high,
+    )
+
+
+def lengths_section(one: PlanReport) -> Section | None:
+    """How many requests of each length the whole plan holds."""
+    if not one.lengths or one.plan is None:
+        return None
+    asked = tokens_of(one.plan)
+    rows = tuple(
+        (Cell(f"{held.tokens:,}", held.tokens), _many(held.likely), _many(held.safe)) for held in one.lengths
+    )
+    own = next((place for place, held in enumerate(one.lengths) if held.tokens == asked), None)
+    caption = "Requests at once over the whole plan, all of one length"
+    caption += "; the row in bold is the plan's length" if own is not None else ""
+    table = Table(("tokens", "likely", "safe"), "rrr", rows, caption=caption, own=own)
+    return Section("Requests over length", picture=_curves(one.lengths, asked), tables=(table,))
+
+
+def _many(requests: int) -> Cell:
+    return Cell("any number" if requests >= MOST else f"{requests:,}", requests)
+
+
+def _curves(lengths: Sequence[Held], asked: int | None) -> Markup | None:
+    """Both counts over the length, on scales where twice is the same step everywhere."""
+    shown = [held for held in lengths if held.likely < MOST]
+    most = max((held.likely for held in shown), default=0)
+    if len(shown) < 2 or not most:
+        return None
+    first, last = shown[0].tokens, shown[-1].tokens
+
+    def x(tokens: int) -> float:
+        return along(0.04 + 0.9 * log_place(tokens, first, last))
+
+    def height(requests: int) -> float:
+        return 0.0 if requests < 1 else 0.1 + 0.75 * (log_place(requests, 1, most) if most > 1 else 1.0)
+
+    likely = [(x(held.tokens), up(height(held.likely))) for held in shown]
+    safe = [(x(held.tokens), up(height(held.safe))) for held in shown]
+    drawn: list[Part] = [curve(safe, "other"), curve(likely, "mark")]
+    drawn += [rect(at - 3.5, level - 3.5, 7, 7, "box") for at, level in safe]
+    drawn += [_dot(at, level) for at, level in likely]
+    if asked is not None and first <= asked <= last:
+        drawn += [
+            stroke(x(asked), up(0), x(asked), up(1), "asked"),
+            _asked(x(asked), f"asked for: {asked:,}"),
+        ]
+    drawn.append(_legend())
+    none = [0] if any(held.safe < 1 for held in shown) else []
+    words = [Mark(height(step), f"{step:,}") for step in (*none, *round_steps(1, most))]
+    places = [Mark(0.04 + 0.9 * log_place(held.tokens, first, last), _length(held.tokens))
+              for held in _spaced(shown)]  # fmt: skip
+    ends = f"{shown[0].likely:,} of {first:,} tokens, {shown[-1].likely:,} of {last:,}"
+    safely = f"{shown[0].safe:,} and {shown[-1].safe:,}"
+    what = f"Requests at once over their length in tokens: likely {ends}; safely {safely}."
+    return frame(*drawn, heights=words, places=places, what=what)
+
+
+def _dot(x: float, y: float) -> Markup:
+    return rect(x - 3, y - 3, 6, 6, "dot")
+
+
+def _asked(x: float, words: str) -> Markup:
+    """At the foot of its line, on the side that has room."""
+    left = x > WIDE * 0.7
+    return label(x - 4 if left else x + 4, up(0.03), words, anchor="end" if left else "start")
+
+
+def _legend() -> Markup:
+    """Above the curves."""
+    left, top = WIDE - 190, 14
+    return Markup(
+        "".join(
+            (
+                stroke(left, top, left + 28, top, "mark"), rect(left + 11, top - 3, 6, 6, "dot"),
+                label(left + 36, top + 4, "likely"),
+                stroke(left + 90, top, left + 118, top, "other"), rect(left + 100.5, top - 3.5, 7, 7, "box"),
+                label(left + 126, top + 4, "safe"),
+            )
+        )
+    )  # fmt: skip
+
+
+def _spaced(lengths: Sequence[Held]) -> list[Held]:
+    """Powers of two and the ends, as far as their words do not touch."""
+    found: list[Held] = []
+    for held in lengths:
+        if held.tokens & (held.tokens - 1) == 0 and (not found or held.tokens >= found[-1].tokens * 2):
+            found.append(held)
+    last = lengths[-1]
+    if not found or last.tokens > found[-1].tokens * 1.6:
+        found.append(last)
+    return found[:: 2 if len(found) > 10 else 1]
+
+
+def _length(tokens: int) -> str:
+    return f"{tokens // KIB:,}k" if tokens % KIB == 0 else f"{tokens:,}"

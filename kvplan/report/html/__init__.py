@@ -1,0 +1,1 @@
+"""Pages without network: markup that is escaped where it is made, pictures drawn here, one style."""
