@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden site browser clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -24,6 +24,8 @@ help:
 	@echo "make engines      ask a release's own planner: RELEASE=vllm@0.34 (the newest without) or sglang@0.5.12"
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
+	@echo "make site         the page: kvplan in the browser, as files to be served (needs npm)"
+	@echo "make browser      the page in node and in the system's Chromium (CHROMIUM=/usr/bin/chromium)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
 	@echo "make bench        ratios against named baselines"
 	@echo "make activations  trace what vLLM's encoders take without a GPU (venv of make vllm)"
@@ -53,7 +55,7 @@ lint: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not sglang and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not vllm and not llamacpp and not sglang and not gpu and not browser" $(PYTEST_ARGS)
 
 test: lint unit
 
@@ -168,8 +170,18 @@ speed: $(VENV)/.test
 data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data
 
+site: $(VENV)/.test
+	$(BIN)/python -m scripts.make_site
+
+# The browser is the system's: apt-get install chromium.
+CHROMIUM ?= /usr/bin/chromium
+
+browser: site
+	$(PIP) install --quiet --editable '.[test-browser]'
+	KVPLAN_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -m browser tests $(PYTEST_ARGS)
+
 golden: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cli --update-golden
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-llamacpp .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build site web/node_modules

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Tests run side by side: torch's threads would wait for one another."""
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
-ELSEWHERE = {"gpu", "vllm", "llamacpp", "sglang"}
+ELSEWHERE = {"gpu", "vllm", "llamacpp", "sglang", "browser"}
 """Markers of tests that need a machine or an engine of their own."""
 UNINSTALLABLE = "torchvision"
 """No release on the index is built for torch without CUDA."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests, uncounted
+from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import Settings
 
@@ -34,8 +34,11 @@ class Fits(NamedTuple):
 _LENGTHS = (4096, 32768, 131072)
 
 
-def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult) -> Fits:
-    """Requests at several lengths up to max_model_len, and the largest max_model_len."""
+def fits_of(
+    model: Model, choice: Choice, settings: Settings, result: SizeResult, *, steps: bool = False
+) -> Fits:
+    """Requests at several lengths up to max_model_len, and the largest max_model_len. steps: at every power
+    of two, as a curve needs them."""
     budget = result.budget
     if budget is None or budget.kv_pool_bytes == 0 or uncounted(result):
         return Fits()
@@ -47,7 +50,8 @@ def fits_of(model: Model, choice: Choice, settings: Settings, result: SizeResult
         return Fits((), largest, surely, is_own)
     started_for = result.settings.get("max_model_len")
     longest = int(started_for or result.request.tokens)
-    lengths = sorted({*(length for length in _LENGTHS if length < longest), result.request.tokens, longest})
+    usual = powers_of_two(min(SHORTEST_RUNG, longest), longest) if steps else _LENGTHS
+    lengths = sorted({*(length for length in usual if length < longest), result.request.tokens, longest})
     if started_for is not None:
         likely, safe = (replace(pool, max_model_len=longest) for pool in (likely, safe))
     rungs = tuple(

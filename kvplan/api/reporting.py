@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from kvplan.api.checking.load import Loader, checked
 from kvplan.api.checking.paths import readings_of
+from kvplan.api.fits import Fitting
 from kvplan.api.planning import plan as plan_anew
 from kvplan.api.planning.levers import levers_here
 from kvplan.checking.case import Case
@@ -38,14 +39,6 @@ FEW = 5
 Found = TypeVar("Found")
 
 
-class Held(NamedTuple):
-    """Requests of one length that the whole plan holds, by the likely figure of the pool and the safe one."""
-
-    tokens: int
-    likely: int
-    safe: int
-
-
 class PlanReport(NamedTuple):
     """One plan. result: the engine's start, as `kvplan size PLAN` shows it; lengths: over the whole plan;
     kinds: as `kvplan plan PLAN --gpu …` answers; left_out: what was not worked out, and why."""
@@ -53,7 +46,7 @@ class PlanReport(NamedTuple):
     checked: CheckedPlan
     plan: Plan | None = None
     result: SizeResult | None = None
-    lengths: tuple[Held, ...] = ()
+    lengths: tuple[Fitting, ...] = ()
     kinds: PlanResult | None = None
     levers: tuple[Lever, ...] = ()
     receipts: tuple[tuple[str, ReadReceipt | KvplanError], ...] = ()
@@ -113,7 +106,7 @@ def _report(
     return found._replace(left_out=tuple(wrong))
 
 
-def _lengths(case: Case) -> tuple[Held, ...]:
+def _lengths(case: Case) -> tuple[Fitting, ...]:
     """Powers of two up to what the engine is started for, and the lengths that the plan names."""
     longest = case.max_model_len
     if longest is None:
@@ -122,7 +115,7 @@ def _lengths(case: Case) -> tuple[Held, ...]:
     lengths = {*powers_of_two(min(SHORTEST_RUNG, longest), longest)}
     lengths |= {tokens for tokens in named if tokens is not None and tokens <= longest}
     return tuple(
-        Held(tokens, *(case.most(tokens, safe=safe, reserve=False) for safe in (False, True)))
+        Fitting(tokens, *(case.most(tokens, safe=safe, reserve=False) for safe in (False, True)))
         for tokens in sorted(lengths)
     )
 

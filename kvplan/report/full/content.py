@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kvplan.api.reporting import PlanReport
-from kvplan.checking.start import MOST
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import tokens_of
+from kvplan.report.charts import budget_section, held_section
 from kvplan.report.check.shown import facts_in_order, figure, issues_of, title_of
 from kvplan.report.full.kinds import kinds_section, levers_section
-from kvplan.report.full.memory import lengths_section, memory_section
 from kvplan.report.full.proof import receipts_section
 from kvplan.report.html.page import FROM
 from kvplan.report.plan_parts import flags_of
@@ -119,6 +118,19 @@ def findings_section(one: PlanReport) -> Section | None:
     return Section("Findings", said=more, fenced=told)
 
 
+def memory_section(one: PlanReport) -> Section | None:
+    """Every use of the GPU that decides, with what its estimate may be off by."""
+    budget = None if one.result is None else one.result.budget
+    return None if budget is None else budget_section(budget)
+
+
+def lengths_section(one: PlanReport) -> Section | None:
+    """How many requests of each length the whole plan holds."""
+    if not one.lengths or one.plan is None:
+        return None
+    return held_section(one.lengths, tokens_of(one.plan), "over the whole plan")
+
+
 def flags_section(one: PlanReport) -> Section | None:
     """What the engines are started with."""
     plan = one.plan
@@ -151,8 +163,3 @@ def sources_section(one: PlanReport) -> Section:
         listed += [f"Warning: {text}" for text in dict.fromkeys(result.warnings)]
     listed += [f"Not in this report: {why}" for why in one.left_out]
     return Section("Where this comes from", listed=tuple(listed))
-
-
-def counted(requests: int) -> str:
-    """A number of requests; without a limit in words."""
-    return "any number" if requests >= MOST else f"{requests:,}"

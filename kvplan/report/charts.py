@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.api.reporting import Held, PlanReport
-from kvplan.checking.start import MOST
-from kvplan.plans.question import tokens_of
+from kvplan.api.fits import Fitting
+from kvplan.questions import MAX_REQUESTS
 from kvplan.report.budget import share
 from kvplan.report.html.markup import Markup, Part
 from kvplan.report.html.page import FROM
@@ -37,11 +36,8 @@ _BARS, _BAR_END, _STEP = 210, 570, 26
 _NAME_WIDTH = 30
 
 
-def memory_section(one: PlanReport) -> Section | None:
-    """Every use of the GPU that decides, with what its estimate may be off by."""
-    budget = None if one.result is None else one.result.budget
-    if budget is None:
-        return None
+def budget_section(budget: Budget) -> Section:
+    """The memory of a GPU: bars, and every line with its source."""
     rows = tuple(
         (name, _bytes(amount), share(amount, budget.total_bytes), _between(low, high), source)
         for name, amount, low, high, source in _uses(budget)
@@ -104,28 +100,25 @@ def _bars(budget: Budget) -> Markup:
     )
 
 
-def lengths_section(one: PlanReport) -> Section | None:
-    """How many requests of each length the whole plan holds."""
-    if not one.lengths or one.plan is None:
-        return None
-    asked = tokens_of(one.plan)
+def held_section(lengths: Sequence[Fitting], asked: int | None, where: str) -> Section:
+    """A curve and a table of requests at once. where: in what they are held."""
     rows = tuple(
-        (Cell(f"{held.tokens:,}", held.tokens), _many(held.likely), _many(held.safe)) for held in one.lengths
+        (Cell(f"{held.tokens:,}", held.tokens), _many(held.likely), _many(held.safe)) for held in lengths
     )
-    own = next((place for place, held in enumerate(one.lengths) if held.tokens == asked), None)
-    caption = "Requests at once over the whole plan, all of one length"
-    caption += "; the row in bold is the plan's length" if own is not None else ""
+    own = next((place for place, held in enumerate(lengths) if held.tokens == asked), None)
+    caption = f"Requests at once {where}, all of one length"
+    caption += "; the row in bold is the length that was asked for" if own is not None else ""
     table = Table(("tokens", "likely", "safe"), "rrr", rows, caption=caption, own=own)
-    return Section("Requests over length", picture=_curves(one.lengths, asked), tables=(table,))
+    return Section("Requests over length", picture=_curves(lengths, asked), tables=(table,))
 
 
 def _many(requests: int) -> Cell:
-    return Cell("any number" if requests >= MOST else f"{requests:,}", requests)
+    return Cell("any number" if requests >= MAX_REQUESTS else f"{requests:,}", requests)
 
 
-def _curves(lengths: Sequence[Held], asked: int | None) -> Markup | None:
+def _curves(lengths: Sequence[Fitting], asked: int | None) -> Markup | None:
     """Both counts over the length, on scales where twice is the same step everywhere."""
-    shown = [held for held in lengths if held.likely < MOST]
+    shown = [held for held in lengths if held.tokens and held.likely < MAX_REQUESTS]
     most = max((held.likely for held in shown), default=0)
     if len(shown) < 2 or not most:
         return None
@@ -183,9 +176,9 @@ def _legend() -> Markup:
     )  # fmt: skip
 
 
-def _spaced(lengths: Sequence[Held]) -> list[Held]:
+def _spaced(lengths: Sequence[Fitting]) -> list[Fitting]:
     """Powers of two and the ends, as far as their words do not touch."""
-    found: list[Held] = []
+    found: list[Fitting] = []
     for held in lengths:
         if held.tokens & (held.tokens - 1) == 0 and (not found or held.tokens >= found[-1].tokens * 2):
             found.append(held)

@@ -1,0 +1,210 @@
+"""The questions of the page (`web/`), as the command line answers them: JSON in, JSON out.
+
+A form is the words of ``kvplan size``, so that the page says what the command would say. `answered` needs the
+standard library alone; `planned_text` and `read_text` need YAML and pydantic, which a browser loads later.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvplan.api.fits import fits_of
+from kvplan.cli.ask import Question, question
+from kvplan.cli.commands import COMMANDS
+from kvplan.cli.quick import parse
+from kvplan.cli.typed import size_command
+from kvplan.engines import ENGINES
+from kvplan.errors import KvplanError, did_you_mean
+from kvplan.plans.plan import Plan, Requirements
+from kvplan.questions import ask, memory_of, suggested_fixes, verdict
+from kvplan.report.charts import budget_section, held_section
+from kvplan.report.html.markup import markup
+from kvplan.report.html.page import section
+from kvplan.report.layout import in_columns, plain
+from kvplan.report.size_sentence import size_sentence
+from kvplan.version import __version__
+
+FIELDS = {
+    "gpu": "--gpu",
+    "tensor_parallel_size": "--tp",
+    "tokens": "--tokens",
+    "requests": "--requests",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "max_model_len": "--max-model-len",
+    "engine": "--engine",
+}
+"""What the form has a field for; every other option stands in ``more`` as it is typed."""
+MODEL, MORE = "model", "more"
+LONGEST = 20_000
+"""Characters of what is pasted or typed."""
+_WIDE = 10_000
+Fields = Mapping[str, str]
+
+
+def words_of(fields: Fields) -> list[str]:
+    """The words after ``kvplan size``. Raises KvplanError(bad-usage) for quotes that do not close."""
+    words = [fields.get(MODEL, "").strip()]
+    if not words[0]:
+        raise KvplanError("bad-usage", "which model?", help="a name, such as qwen3-32b")
+    for name, flag in FIELDS.items():
+        if value := fields.get(name, "").strip():
+            words += [flag, value]
+    try:
+        return words + shlex.split(fields.get(MORE, ""))
+    except ValueError:
+        raise KvplanError("bad-usage", "a quote in the options does not close") from None
+
+
+def asked(fields: Fields) -> Question:
+    """The one question of a form. Raises KvplanError: what the command line would say."""
+    words = words_of(fields)
+    parsed = parse(["size", *words], {})
+    if parsed is None:
+        options = COMMANDS["size"].options
+        known = [flag for option in options for flag in (*option.flags, *option.off_flags)]
+        wrong = next((word for word in words if word.startswith("--") and word not in known), None)
+        near = did_you_mean(wrong, known) if wrong else None
+        raise KvplanError(
+            "bad-usage",
+            f"kvplan size has no option {wrong}" if wrong else f"not understood: {shlex.join(words)}",
+            help=f"did you mean {near}?" if near else "kvplan size --help-all",
+        )
+    _, names, given = parsed
+    found = question(names, given)
+    if len(found.models) * len(found.choices) * len(found.variants) != 1:
+        raise KvplanError("bad-usage", "the page answers one question at a time", help="no comma lists here")
+    return found
+
+
+def answer(fields: Fields) -> dict[str, Any]:
+    """The answer in sentences, whether it is a yes, bars and curve as HTML, warnings, the command."""
+    found = asked(fields)
+    model, choice, settings = found.models[0], found.choices[0], found.variants[0]
+    result = ask(model, choice, settings)
+    judged = verdict(model, choice, settings, result)
+    memory, ways = memory_of(settings, result), None
+    if memory is not None and judged is not None and not judged.fits:
+        ways = suggested_fixes(model, choice, settings, result)
+    fits = None if result.budget is None else fits_of(model, choice, settings, result, steps=True)
+    with in_columns(_WIDE):
+        said = plain(size_sentence(result, judged, memory=memory, ways=ways, fits=fits))
+    parts = []
+    if fits is not None and fits.rungs:
+        parts.append(section(held_section(fits.rungs, result.request.tokens, "on one engine")))
+    if result.budget is not None:
+        parts.append(section(budget_section(result.budget)))
+    return {
+        "command": shlex.join(["kvplan", "size", *words_of(fields)]),
+        "ok": None if judged is None else judged.fits,
+        "answer": said.splitlines(),
+        "html": markup(*parts),
+        "warnings": list(dict.fromkeys(result.warnings)),
+        "figures": {
+            "kv_bytes_per_request": result.per_gpu.kv_bytes_per_request if result.sized else None,
+            "kv_pool_bytes": None if result.budget is None else result.budget.kv_pool_bytes,
+            "kv_pool_low_bytes": None if result.budget is None else result.budget.kv_pool_low_bytes,
+            "num_blocks": None if result.pool is None else result.pool.num_blocks,
+            "max_requests": None if judged is None else judged.max_requests,
+        },
+    }
+
+
+def plan_of(fields: Fields) -> dict[str, Any]:
+    """The plan file of a form's deployment, and what starts it."""
+    found = asked(fields)
+    choice, settings = found.choices[0], found.variants[0]
+    if settings.gpu is None:
+        raise KvplanError("no-gpu", "a plan names its GPUs", help="choose a GPU")
+    from kvplan.report.emit import emit
+    from kvplan.report.plan_file import plan_text
+
+    name = found.models[0].id.rpartition("/")[2].lower()
+    require = Requirements(requests=settings.requests, tokens=settings.tokens)
+    served = replace(settings, tokens=None, answer_tokens=None, requests=1)
+    plan = Plan(name, found.names[0], f"{choice.engine.name}@{choice.version}", 1, served, require=require)
+    plan = replace(plan, gpus=plan.gpus_per_replica)
+    text = plan_text(plan, comments=(f"kvplan check {name}.yaml",))
+    try:
+        start = emit(plan, choice.engine.name, model=found.models[0])
+    except KvplanError as error:
+        start = f"# {error.message}\n"
+    return {"plan": text, "start": start}
+
+
+def read(text: str) -> dict[str, Any]:
+    """What was pasted as fields: a config.json goes into ``config``; a command that starts a server becomes
+    the same question, what is not understood goes into ``notes``. Raises KvplanError."""
+    if len(text) > LONGEST:
+        raise KvplanError("too-long", f"more than {LONGEST:,} characters", help="paste the config.json alone")
+    if text.lstrip().startswith("{"):
+        try:
+            config = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise KvplanError("bad-json", f"no JSON: {error}") from None
+        return {"config": json.dumps(config), "fields": {MODEL: "./config.json"}, "notes": []}
+    from kvplan.api.launching import import_launches, launched_plans
+    from kvplan.plans.question import settings_of
+    from kvplan.plans.serve import remarks
+
+    plan, *others = launched_plans(import_launches("", text=text), shown="what was pasted", needs_gpu=False)
+    words = size_command(plan.model, plan.engine, settings_of(plan))[2:]
+    notes = list(remarks(plan))
+    if others:
+        notes.append(f"{len(others)} more servers are in it: only the first is shown")
+    return {"config": None, "fields": fields_of(words), "notes": notes}
+
+
+def fields_of(words: list[str]) -> dict[str, str]:
+    """The form of the words after ``kvplan size``: the inverse of `words_of`."""
+    parsed = parse(["size", *words], {})
+    assert parsed is not None
+    command, names, given = parsed
+    fields = {MODEL: names[0]}
+    more: list[str] = []
+    for option in command.options:
+        value = given.get(option.name)
+        if isinstance(value, str) and option.name in FIELDS:
+            fields[option.name] = value
+        elif isinstance(value, str):
+            more += [option.flags[0], value]
+        elif value is not None:
+            more.append(option.flags[0] if value else option.off_flags[0])
+    return fields | ({MORE: shlex.join(more)} if more else {})
+
+
+def choices() -> dict[str, Any]:
+    """What the boxes offer while somebody types, and whose answers these are."""
+    from kvplan.dtypes import KV_DTYPES
+    from kvplan.files.cards.find import list_cards
+    from kvplan.files.gpus.find import list_slugs
+
+    return {
+        MODEL: [card.slug for card in list_cards()],
+        "gpu": list_slugs(),
+        "engine": list(ENGINES),
+        "kv_cache_dtype": ["auto", "fp8", *KV_DTYPES],
+        "version": __version__,
+    }
+
+
+_ANSWERS = {"answer": answer, "plan": plan_of, "read": read, "choices": choices}
+
+
+def answered(what: str, given: str) -> str:
+    """The answer to a question of the page: both are JSON. An error is ``{"error": …}``, never raised."""
+    try:
+        found = _ANSWERS[what](*json.loads(given))  # type: ignore[operator]
+    except KvplanError as error:
+        found = {"error": error.as_dict()}
+    except ModuleNotFoundError as error:
+        found = {"error": KvplanError("still-loading", f"{error.name} is not there yet").as_dict()}
+    except RecursionError:
+        found = {"error": KvplanError("too-deep", "nested too deeply to be read").as_dict()}
+    except Exception as error:
+        bug = KvplanError("bug", f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})")
+        found = {"error": bug.as_dict()}
+    return json.dumps(found, ensure_ascii=True, sort_keys=True)
