@@ -66,7 +66,8 @@ def rules_of(release: str, align: bool = False) -> Rules:
     if rules is None:
         raise RefusedError(
             "not-simulated",
-            f"how vLLM {release} schedules is not known here",
+            f"how vLLM {release} schedules is not known here: its own scheduler was not asked, and rules"
+            " differ from release to release (who is held back, when windows give blocks back)",
             help=f"use a release whose scheduler was asked: {', '.join(KNOWN)}",
         )
     if align and not rules.align:
