@@ -81,7 +81,7 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
         return ""
     if settings.gpu is None:
         return shlex.join(["kvplan", "size", *words, "--gpu", "h100"])
-    if settings.gpu.slug.startswith("unlisted-"):
+    if result.budget is None or settings.gpu.slug.startswith("unlisted-"):
         return ""
     return shlex.join(["kvplan", "plan", *words, "--gpu", settings.gpu.slug])
 

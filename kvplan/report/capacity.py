@@ -10,10 +10,12 @@ from kvplan.engines.base import Choice
 from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.questions import MAX_REQUESTS
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
-from kvplan.report.notes import warning_lines
+from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
+from kvplan.report.notes import next_line, short_warnings
 from kvplan.report.words import engine_title, size_words
 from kvplan.results import EngineRef
+
+_MOST_WARNINGS = 3
 
 
 def capacity_screen(
@@ -39,11 +41,11 @@ def capacity_screen(
         screen += wrapped(note, indent=1, hang=2)
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
     if said:
-        screen += [BLANK, *warning_lines(said)]
+        screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
     first = next((one for one in lines if one.why is None), None)
     if first is not None:
         command = f"kvplan size {model.id} --gpu {first.gpus}x{first.gpu.slug} -e {choice.engine.name}"
-        screen += [BLANK, line(Span(f"look:   {command}", "dim"), indent=1)]
+        screen += [BLANK, *next_line(command)]
     return screen
 
 

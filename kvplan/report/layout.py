@@ -147,11 +147,11 @@ def shorten(text: str, width: int) -> str:
 
 class Section(NamedTuple):
     """Lines that belong together. rank: of a screen that is too long the highest goes first; 0 always stays.
-    less: the same in fewer lines, which is tried before it goes. close: without a blank line above."""
+    less: shorter forms of it, which are tried before it goes. close: without a blank line above."""
 
     rows: Screen
     rank: int = 0
-    less: Screen | None = None
+    less: tuple[Screen, ...] = ()
     close: bool = False
 
 
@@ -173,7 +173,7 @@ def within(sections: Sequence[Section], most: int) -> Screen:
             break
         place = max(places, key=lambda at: (kept[at].rank, at))
         one = kept[place]
-        kept[place] = one._replace(rows=[] if one.less is None else one.less, less=None)
+        kept[place] = one._replace(rows=one.less[0] if one.less else [], less=one.less[1:])
     return screen
 
 

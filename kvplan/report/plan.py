@@ -53,7 +53,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
     if result.options:
         shown, rows = result.options, options_table(result.options, result.currency)
         few = options_table(shown[:3], result.currency) + checkpoints(shown[:3])
-        sections.append(Section(rows + beside(result), 3, few))
+        sections.append(Section(rows + beside(result), 3, (few,)))
         if sized is not None and sized.budget is not None:
             sections.append(Section(short_memory(sized, sized.budget), 2))
         sections.append(Section(flag_lines(result)))
@@ -62,7 +62,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 8))
     else:
         few = reason_lines(result, most=_MOST_REASONS, short=True)
-        sections.append(Section(reason_lines(result, most=_MOST_REASONS), 1, few))
+        sections.append(Section(reason_lines(result, most=_MOST_REASONS), 1, (few,)))
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 2))
     sections.append(Section(short_warnings(_warnings(result), _MOST_WARNINGS)))
     return [*sections, Section(_basis(result), 7, close=bool(_warnings(result)))]

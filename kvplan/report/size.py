@@ -87,9 +87,10 @@ def answer_sections(
     sections = [Section(head)]
     if fits is not None and fits.rungs:
         asked = result.request.tokens
-        sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fit_table(fits, asked, 2)))
+        fewer = tuple(fit_table(fits, asked, number) for number in range(_MOST_RUNGS - 1, 1, -1))
+        sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fewer))
     elif result.sized:
-        sections.append(Section(figures(result), 2, [line(_one_request(result), indent=1)]))
+        sections.append(Section(figures(result), 2, ([line(_one_request(result), indent=1)],)))
         sections.append(Section(_kinds(result), 3))
     if fits is not None:
         sections.append(Section(limits(fits), 4, close=True))
@@ -102,7 +103,9 @@ def answer_sections(
     warnings = (*result.warnings, *(remarks(plan) if plan is not None else ()))
     lines = short_warnings(warnings, _MOST_WARNINGS)
     # Where nothing was counted a warning says why, and what would do.
-    said = Section(lines, close=True) if counted else Section(warning_lines(warnings), 9, lines, close=True)
+    said = (
+        Section(lines, close=True) if counted else Section(warning_lines(warnings), 9, (lines,), close=True)
+    )
     return [*sections, said]
 
 

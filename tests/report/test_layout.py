@@ -9,8 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.report.explain_layers import positions
-from kvplan.report.layout import Span, line, plain, shorten, table, to_ascii, wrapped
-from kvplan.report.words import Unit, count, exact_size, of_bytes, settings_words
+from kvplan.report.layout import (
+    NARROWEST,
+    WIDEST,
+    Screen,
+    Section,
+    Span,
+    columns,
+    in_columns,
+    joined,
+    line,
+    one_line,
+    plain,
+    shorten,
+    table,
+    to_ascii,
+    within,
+    wrapped,
+)
+from kvplan.report.notes import short_warnings
+from kvplan.report.words import (
+    Unit,
+    about,
+    between,
+    count,
+    exact_size,
+    of_bytes,
+    settings_words,
+    two_digits,
+)
 from kvplan.units import GIB, MIB, parse_bytes
 
 
@@ -113,3 +140,99 @@ def test_settings_that_say_nothing_are_left_out() -> None:
 )
 def test_positions(places: list[int], text: str) -> None:
     assert positions(places) == text
+
+
+def rows_of(number: int, mark: str = "row") -> Screen:
+    return [line(f"{mark} {at}") for at in range(number)]
+
+
+SECTIONS = st.lists(
+    st.builds(
+        lambda number, rank, shorter, close: Section(
+            rows_of(number), rank, tuple(rows_of(min(one, number), "less") for one in shorter), close
+        ),
+        st.integers(0, 6),
+        st.integers(0, 4),
+        st.lists(st.integers(0, 3), max_size=2),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(SECTIONS, st.integers(0, 30))
+def test_a_screen_is_cut_to_so_many_lines_and_what_must_stay_stays(
+    sections: list[Section], most: int
+) -> None:
+    screen = within(sections, most)
+    kept = [row for section in sections if not section.rank for row in section.rows]
+    least = len(joined([section for section in sections if not section.rank]))
+    assert len(screen) <= max(most, least)
+    assert sum(map(bool, screen)) >= len(kept)
+    assert len(screen) <= len(joined(sections))
+    if len(joined(sections)) <= most:
+        assert screen == joined(sections)
+
+
+def test_the_highest_rank_goes_first_and_shorter_forms_before_nothing() -> None:
+    sections = [
+        Section(rows_of(2, "must")),
+        Section(rows_of(4, "table"), 1, (rows_of(2, "table"),)),
+        Section(rows_of(3, "more"), 2),
+    ]
+    lengths = {most: plain(within(sections, most)) for most in (11, 10, 6, 4)}
+    assert "more 2" in lengths[11]
+    assert "more" not in lengths[10]
+    assert "table 3" in lengths[10]
+    assert "table 1" in lengths[6]
+    assert "table 3" not in lengths[6]
+    assert lengths[4] == "must 0\nmust 1\n"
+
+
+@given(st.integers(-5, 500))
+def test_a_screen_is_as_wide_as_the_terminal_within_bounds(number: int) -> None:
+    with in_columns(number):
+        assert columns() == max(NARROWEST, min(number, WIDEST))
+        assert all(len(row[0].text) < columns() for row in wrapped("word " * 60))
+    assert columns() == 80
+
+
+@given(st.text(alphabet="abc /-:;(.", max_size=300), st.integers(60, 120))
+def test_one_line_is_one_line(text: str, number: int) -> None:
+    with in_columns(number):
+        shown = plain([one_line(text, first="warning: ", style="warn")])
+    assert len(shown.splitlines()) == 1
+    assert len(shown) <= number or " " not in text.strip()
+
+
+def test_one_line_keeps_a_whole_clause_and_drops_owners_first() -> None:
+    text = "the card of RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic is unverified (typed from memory)"
+    assert plain([one_line(text, first="warning: ")]) == (
+        "  warning: the card of Llama-3.3-70B-Instruct-FP8-dynamic is unverified\n"
+    )
+
+
+def test_warnings_are_said_once_and_the_others_counted() -> None:
+    shown = plain(short_warnings(("a", "b", "a", "c", "d"), 3)).splitlines()
+    assert shown == ["  warning: a", "  warning: b", "  warning: 2 more: -v"]
+    assert plain(short_warnings(("a", "a"), 3)) == "  warning: a\n"
+
+
+@given(st.integers(1, 10**9))
+def test_an_estimate_has_two_digits(number: int) -> None:
+    shown = two_digits(number)
+    assert len(str(shown).rstrip("0")) <= 2
+    assert abs(shown - number) * 20 <= number
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0236, "24 ms"), (0.254, "250 ms"), (1.726, "1.7 s"), (20.2, "20 s"), (163, "160 s")],
+)
+def test_times_are_about(seconds: float, text: str) -> None:
+    assert about(seconds) == text
+
+
+def test_an_interval_has_its_unit_once() -> None:
+    assert between(0.049, 0.176) == "49 … 180 ms"
+    assert between(0.363, 5.6) == "360 ms … 5.6 s"
