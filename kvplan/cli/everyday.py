@@ -135,7 +135,7 @@ EVERYDAY: dict[str, Everyday] = {
             ("device", "cpu: a rehearsal in host memory"),
             ("find_limit", "grow the pool until memory runs out"),
             ("dry_run", "say what would be allocated"),
-            ("reserve", "memory to leave free: 1GiB"),
+            ("with_engine", "the installed engine measures it: vllm"),
             ("time_limit", "stop after so long: 90, 5m"),
             ("output", "where the receipt goes"),
             ("kv_cache_memory", "a pool of this size"),
