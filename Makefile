@@ -28,7 +28,7 @@ help:
 	@echo "make browser      the page in node and in the system's Chromium (CHROMIUM=/usr/bin/chromium)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
 	@echo "make bench        ratios against named baselines"
-	@echo "make activations  trace what vLLM's encoders take without a GPU (venv of make vllm)"
+	@echo "make activations  trace what vLLM's encoders and decoders take without a GPU (venv of make vllm)"
 	@echo "make accuracy     fit the memory budget to start-up logs; writes docs/accuracy.md"
 	@echo "make speed        fit the speed estimate to published measurements; writes docs/speed.md"
 	@echo "make data         regenerate schemas, indexes, documentation figures"
@@ -159,9 +159,10 @@ accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write
 	$(BIN)/python -m scripts.accuracy $(REPORTS)
 
-# vLLM's own encoders run without a GPU, their storages followed: writes kvplan/engines/vllm/data/towers.json.
+# vLLM's own encoders and decoders run without a GPU: writes towers.json and decoders.json of kvplan/engines/vllm/data.
 activations: .venv-vllm/.ready
 	.venv-vllm/bin/python -m scripts.trace_activations --write
+	.venv-vllm/bin/python -m scripts.trace_decoders --write
 
 speed: $(VENV)/.test
 	$(BIN)/python -m scripts.speed_fit --write

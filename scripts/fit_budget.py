@@ -57,6 +57,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 "0.8",
                 "gate, up, their product and the hidden states",
                 hidden_copies_milli=early.copies,
+                traced_rest=early.traced_rest,
                 draft_copies_milli=late.draft_copies,
                 workspace_milli=1000,
                 workspace_kept=False,

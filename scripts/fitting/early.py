@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
+from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.memory import Coefficients, Load, activation_peak, non_torch
 from kvplan.engines.vllm.runner import V1
 from kvplan.units import GIB, MIB
+from kvplan.weights.ranks import Parallel
 from scripts.field_rows import Row
 
 # The sampler's path decides the bytes per logit: a sort of the whole vocabulary where FlashInfer is not
@@ -23,6 +25,8 @@ FUSED, SORT = "fused", "sort"
 SAMPLERS = (((0, 8), SORT), ((0, 11), FUSED), ((0, 11, 1), SORT), ((0, 17), FUSED))
 PRIORS = {FUSED: 14_000, SORT: 38_000}
 COPIES, ENCODER = 4_000, 2_000
+TRACED_REST = 64 * MIB
+"""Beyond a traced pass: workspaces of matrix products, what the allocator rounds up."""
 EARLY, LATE = "early", "late"
 """Non-torch memory was first counted without, then with the buffers of NCCL and all-reduce (0.18)."""
 COUNTED = (0, 18)
@@ -40,12 +44,13 @@ class Early(NamedTuple):
 
     logit: dict[str, int]
     copies: int
+    traced_rest: int
     encoder: int
     non_torch: dict[str, dict[int, int]]
     pipeline: int
 
 
-START = Early(PRIORS, COPIES, ENCODER, NON_TORCH, PIPELINE)
+START = Early(PRIORS, COPIES, TRACED_REST, ENCODER, NON_TORCH, PIPELINE)
 
 
 class Question:
@@ -63,6 +68,13 @@ class Question:
             gpu_memory_utilization=Fraction(9, 10),
         )
         self.shape: Shape = shape_of(row.model, 4 if settings["dtype"] == "float32" else 2)
+        self.passes = passes_of(
+            row.model,
+            Parallel(tensor_parallel_size=self.load.tensor_parallel_size),
+            length=int(settings["max_model_len"]),
+            seqs=self.load.max_num_seqs,
+            element=self.shape.element_bytes,
+        )
         release = parts(row.version)
         self.sampler = next(kind for since, kind in reversed(SAMPLERS) if release >= since)
         self.era = EARLY if release < COUNTED else LATE
@@ -111,6 +123,7 @@ def fit_early(questions: Sequence[Question]) -> Early:
         fitted = fitted._replace(copies=_copies(measured, fitted))
         fitted = fitted._replace(logit={kind: _logit(measured, fitted, kind) for kind in PRIORS})
         fitted = fitted._replace(encoder=_encoder(measured, fitted))
+    fitted = fitted._replace(traced_rest=_traced_rest(measured, fitted))
     return fitted._replace(
         non_torch={era: _non_torch(questions, era) for era in NON_TORCH},
         pipeline=_middle(
@@ -136,6 +149,19 @@ def _copies(measured: Measured, fitted: Early) -> int:
             continue
         found.append((amount - rest) * 1000 // question.hidden)
     return _middle(found, fitted.copies)
+
+
+def _traced_rest(measured: Measured, fitted: Early) -> int:
+    """Rows of text models whose forward pass is the peak, and was traced."""
+    found = []
+    for question, amount in measured:
+        tokens = question.load.max_num_batched_tokens
+        traced = max((tokens * each + besides for each, besides in question.passes), default=0)
+        sampler = question.without(fitted, hidden_copies_milli=0)
+        decides = sampler < amount * 97 // 100 and amount * 3 // 4 < traced < amount
+        if decides and not question.shape.is_multimodal:
+            found.append(amount - traced)
+    return _middle(found, fitted.traced_rest)
 
 
 def _logit(measured: Measured, fitted: Early, sampler: str) -> int:

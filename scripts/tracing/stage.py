@@ -140,8 +140,8 @@ def _collectives(ranks: Any) -> None:
     ranks.all_reduce, ranks.all_gather = all_reduce, all_gather
 
 
-def built(config: dict[str, Any], tp: int = 1) -> Any:
-    """(the engine's config, the model on the meta device)."""
+def built(config: dict[str, Any], tp: int = 1, **more: Any) -> Any:
+    """(the engine's config, the model on the meta device). more: arguments of the engine."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
@@ -162,6 +162,7 @@ def built(config: dict[str, Any], tp: int = 1) -> Any:
         tensor_parallel_size=tp,
         distributed_executor_backend="mp" if tp > 1 else None,
         compilation_config={"custom_ops": ["none"]},
+        **more,
     ).create_engine_config()
     engine.compilation_config.static_forward_context.clear()
     with (

@@ -381,6 +381,36 @@ def _llava_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], 
     return {"pixel_values": torch.zeros(tiles, 3, 336, 336, dtype=torch.bfloat16)}, tiles * 576
 
 
+def _internvl(at: Widths) -> dict[str, Any]:
+    return {
+        "architectures": ["InternVLForConditionalGeneration"],
+        "model_type": "internvl",
+        "downsample_ratio": 0.5,
+        "image_seq_length": 256,
+        "projector_hidden_act": "gelu",
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "default",
+        "text_config": text(at.out, "qwen2"),
+        "vision_config": {
+            "model_type": "internvl_vision",
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_hidden_layers": 3,
+            "num_attention_heads": at.heads,
+            "image_size": [448, 448],
+            "patch_size": [14, 14],
+            "num_channels": 3,
+        },
+    }
+
+
+def _internvl_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    tiles = max(1, height * width // 1024)
+    pixels = torch.zeros(tiles, 3, 448, 448, dtype=torch.bfloat16)
+    one = torch.tensor([tiles])
+    return {"pixel_values": pixels, "image_num_patches": one, "image_token_id": torch.tensor(7)}, tiles * 1024
+
+
 TOWERS = (
     Tower(("Qwen2VLForConditionalGeneration",), _qwen2, _grid(1176), Widths(16, 80, 5120, 4096), step=1280),
     Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, _grid(1176), Widths(16, 80, 3456, 4096)),
@@ -415,5 +445,6 @@ TOWERS = (
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, Widths(16, 64, 4096, 5120)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
+    Tower(("InternVLForConditionalGeneration",), _internvl, _internvl_inputs, Widths(16, 64, 4096, 4096)),
     Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, Widths(16, 64, 4096, 4096)),
 )

@@ -34,6 +34,7 @@ KNOWN = Coefficients(
     logit_millibytes=15_000,
     logit_least_millibytes=15_000,
     hidden_copies_milli=4_000,
+    traced_rest=7,
     draft_copies_milli=6_000,
     workspace_milli=1_000,
     workspace_kept=True,

@@ -16,6 +16,7 @@ from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import expert_run
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
@@ -161,6 +162,7 @@ def load_of(
         largest_graph=largest if isinstance(largest, int) else 0,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
+        passes=passes_of(model, _divided(settings), length=length, seqs=seqs, element=shape.element_bytes),
         indexer=reserved(model, length, tokens) if release >= _RESERVES else Reserved(),
         model_type=model.model_type,
         encoder=encoder,
@@ -172,6 +174,15 @@ def load_of(
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
         ),
+    )
+
+
+def _divided(settings: Settings) -> Parallel:
+    """The ranks among which matrices are divided."""
+    return Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
     )
 
 
@@ -325,6 +336,7 @@ def utilization(settings: Settings, version: str) -> Fraction:
 def _shown(settings: Settings, load: Load) -> dict[str, Any]:
     """The settings that decide the budget, beside the engine's own."""
     shown: dict[str, Any] = {"gpu_memory_utilization": float(load.gpu_memory_utilization)}
+    shown["forward_pass"] = "traced" if load.passes else "formula"
     for name in ("enforce_eager", "enable_expert_parallel", "quantization"):
         if getattr(settings, name):
             shown[name] = getattr(settings, name)

@@ -190,8 +190,8 @@ class VllmLaw:
         facts = self._weights(batch.dtype)
         if isinstance(facts, Rejection):
             return facts
-        # Of a model with an indexer the length decides what is reserved, of one with an encoder the items.
-        by_length = has_kind(self._model, Kind.INDEXER, Kind.COMPRESSED)
+        # The length decides what latents and an indexer reserve, and the items of an encoder.
+        by_length = has_kind(self._model, Kind.MLA, Kind.INDEXER, Kind.COMPRESSED)
         by_length = by_length or served_shape(self._model, batch.dtype.bytes).is_multimodal
         key = (seqs, batch.tokens, length if by_length else 0)
         if key not in self._taken:

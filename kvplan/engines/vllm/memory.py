@@ -42,11 +42,11 @@ class Coefficients:
 
     own_copies_milli: (model type, hidden states) of what no line describes.
     logit_millibytes: the sampler's peak for one logit; logit_least_millibytes: of the cheapest kernel that it
-    may be. hidden_copies_milli: hidden states alive at the
-    forward pass's peak. draft_copies_milli: those of a draft that reads hidden states. workspace_milli: of
-    the experts' workspace; workspace_kept: it stays while the sampler runs. multimodal_copies_milli:
-    embeddings of the encoder cache, in hidden states. experts_margin_milli, encoder_margin_milli: of the
-    workspace, of the encoder's outputs.
+    may be. hidden_copies_milli: hidden states alive at the forward pass's peak, by the formula. traced_rest:
+    bytes that start-ups show beyond a traced pass. draft_copies_milli: hidden states of a draft that reads
+    them. workspace_milli: of the experts' workspace; workspace_kept: it stays while the sampler runs.
+    multimodal_copies_milli: embeddings of the encoder cache, in hidden states. experts_margin_milli,
+    encoder_margin_milli: of the workspace, of the encoder's outputs.
     compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
     combined kernels; negative: it does not. compile_encoder: bytes at most where the compiled part takes
     embeddings, not tokens.
@@ -63,6 +63,7 @@ class Coefficients:
     logit_millibytes: int
     logit_least_millibytes: int
     hidden_copies_milli: int
+    traced_rest: int
     draft_copies_milli: int
     workspace_milli: int
     workspace_kept: bool
@@ -97,7 +98,9 @@ class Load:
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
     drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
     largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
-    indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
+    passes: (bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
+    where the formula counts. indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run
+    of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them.
     """
@@ -122,6 +125,7 @@ class Load:
     encoder: EncoderRun | None = None
     encoder_known: bool = False
     experts: ExpertRun = ExpertRun()
+    passes: tuple[tuple[int, int], ...] = ()
 
 
 def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -135,7 +139,10 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     hidden = tokens * shape.hidden_size * element
     rows = min(load.max_num_seqs, tokens) if load.samples else 0
     sampler = ceil_div(rows * shape.vocab_size * known.logit_millibytes, 1000) + hidden
-    forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
+    if load.passes:
+        forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
+    else:
+        forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
     workspace = _workspace(shape, load) * known.workspace_milli // 1000
     beside = _encoder(shape, load, known) + _draft(shape, load, known)
     if known.workspace_kept:
@@ -171,6 +178,7 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
     margin += _draft(shape, load, known) // 2
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
+    seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
     line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
     least = activation_peak(shape, load, replace(known, logit_millibytes=known.logit_least_millibytes))
     return line if least == peak else replace(line, low_bytes=max(0, least - margin))
