@@ -59,17 +59,31 @@ def test_a_model_of_70b_starts_on_one_mi300x() -> None:
     assert result.refusal is None
 
 
-def test_experts_over_data_parallel_ranks_of_an_h20_are_refused_at_full_length() -> None:
-    result = kvplan.size(
+@pytest.mark.parametrize("gpu", ["h20-96gb", "h20-141gb"])
+@pytest.mark.parametrize("share", ["0.90", "0.95"])
+def test_experts_over_data_parallel_ranks_of_an_h20_are_refused_at_full_length(gpu: str, share: str) -> None:
+    result = of_the_coder(gpu, share)
+    assert result.refusal is not None
+    assert result.refusal.code == "not-enough-memory"
+
+
+def test_what_an_h20_leaves_beside_all_ranks_tokens() -> None:
+    """vllm-project/recipes#12: 55.65 GiB on a card of 141 GB at 0.95."""
+    budget = of_the_coder("h20-141gb", "0.95").budget
+    assert budget is not None
+    assert abs(budget.kv_pool_bytes - 55.65 * GIB) <= 0.02 * 55.65 * GIB
+
+
+def of_the_coder(gpu: str, share: str) -> SizeResult:
+    return kvplan.size(
         "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8",
-        gpu="h20",
+        gpu=gpu,
         data_parallel_size=8,
         enable_expert_parallel=True,
-        gpu_memory_utilization="0.95",
+        gpu_memory_utilization=share,
         max_model_len=262_144,
         engine="vllm@0.10",
     )
-    assert result.refusal is not None
 
 
 def test_a_card_that_tells_no_memory_has_the_small_batch() -> None:
