@@ -411,6 +411,45 @@ def _internvl_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any
     return {"pixel_values": pixels, "image_num_patches": one, "image_token_id": torch.tensor(7)}, tiles * 1024
 
 
+def _lfm2(at: Widths) -> dict[str, Any]:
+    body = text(at.out, "lfm2", layer_types=["full_attention"], conv_L_cache=3, conv_bias=False)
+    tied = {"block_dim": at.out, "conv_dim": at.out, "block_multiple_of": 256, "norm_eps": 1e-5}
+    body |= {**tied, "block_auto_adjust_ff_dim": True, "block_ffn_dim_multiplier": 1.0}
+    return {
+        "architectures": ["Lfm2VlForConditionalGeneration"],
+        "model_type": "lfm2_vl",
+        "downsample_factor": 2,
+        "encoder_patch_size": 16,
+        "projector_bias": True,
+        "projector_hidden_act": "gelu",
+        "projector_hidden_size": 2048,
+        "projector_use_layernorm": False,
+        "text_config": body,
+        "vision_config": {
+            "model_type": "siglip2_vision_model",
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_hidden_layers": 3,
+            "num_attention_heads": at.heads,
+            "num_channels": 3,
+            "num_patches": 256,
+            "patch_size": 16,
+            "vision_use_head": False,
+        },
+    }
+
+
+def _lfm2_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    tiles = max(1, height * width // 1024)
+    pixels = torch.zeros(tiles, 1024, 768, dtype=torch.bfloat16)
+    shapes = torch.tensor([[32, 32]] * tiles)
+    return {
+        "pixel_values": pixels,
+        "spatial_shapes": shapes,
+        "num_patches": torch.tensor([tiles]),
+    }, tiles * 1024
+
+
 TOWERS = (
     Tower(("Qwen2VLForConditionalGeneration",), _qwen2, _grid(1176), Widths(16, 80, 5120, 4096), step=1280),
     Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, _grid(1176), Widths(16, 80, 3456, 4096)),
@@ -446,5 +485,6 @@ TOWERS = (
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
     Tower(("InternVLForConditionalGeneration",), _internvl, _internvl_inputs, Widths(16, 64, 4096, 4096)),
+    Tower(("Lfm2VlForConditionalGeneration",), _lfm2, _lfm2_inputs, Widths(16, 72, 4304, 2048)),
     Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, Widths(16, 64, 4096, 4096)),
 )

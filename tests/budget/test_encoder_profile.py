@@ -178,6 +178,27 @@ def test_an_encoder_without_a_rule_is_said_once() -> None:
     assert line(budget(config, "vllm@0.33", weights="10GiB", language_model_only=True)) is None
 
 
+def test_a_tiled_processor_is_profiled_with_one_square() -> None:
+    """lfm2_vl.py, get_image_size_with_most_features: 512 x 512 pixels, 32 of them in a batch of 8,192."""
+    found = line(budget("lfm2.5-vl-1.6b", engine="vllm@0.33", gpu="h100"))
+    assert found is None or "not known" not in found.source
+    asked = Asked(
+        config={"max_image_tokens": 256, "downsample_factor": 2},
+        vision={},
+        rule=rule_of({}),
+        release=(0, 33),
+        length=8192,
+        longest=8192,
+        processor={},
+        frames=None,
+        has_image=True,
+    )
+    assert RULES["Lfm2VlForConditionalGeneration"](asked)["image"] == (256, 1024)
+    assert RULES["Lfm2VlForConditionalGeneration"](
+        asked._replace(processor={"max_image_tokens": 64, "downsample_factor": 4})
+    )["image"] == (64, 1024)
+
+
 def test_a_text_model_has_no_such_line() -> None:
     assert line(budget("qwen3-8b", "vllm@0.33")) is None
 

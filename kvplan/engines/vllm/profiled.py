@@ -207,6 +207,17 @@ def _llava(asked: Asked) -> dict[str, Item]:
     return {"image": Item(side * side, side * side + 1)}
 
 
+def _lfm2(asked: Asked) -> dict[str, Item]:
+    """One square of max_image_tokens (Lfm2VLProcessingInfo.get_image_size_with_most_features): no tiles."""
+
+    def number(key: str, default: int) -> int:
+        value = asked.processor.get(key, asked.config.get(key))
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+    side = isqrt(number("max_image_tokens", 256))
+    return {"image": Item(side * side, (side * number("downsample_factor", 2)) ** 2)}
+
+
 RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Qwen2VLForConditionalGeneration": _qwen2,
     "Qwen2_5_VLForConditionalGeneration": _qwen2,
@@ -225,10 +236,11 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "InternVLForConditionalGeneration": _internvl,
     "KimiK25ForConditionalGeneration": _kimi_k25,
     "KimiVLForConditionalGeneration": _kimi_vl,
+    "Lfm2VlForConditionalGeneration": _lfm2,
     "LlavaForConditionalGeneration": _llava,
 }
 """Class → modality → its largest item."""
-_IMAGE_ONLY = ("Gemma3", "Llama4", "Mistral3", "Pixtral", "Llava", "KimiVL")
+_IMAGE_ONLY = ("Gemma3", "Llama4", "Mistral3", "Pixtral", "Llava", "KimiVL", "Lfm2Vl")
 KINDS: dict[str, tuple[str, ...]] = {
     name: ("vision_chunk",)
     if name.startswith("KimiK")
