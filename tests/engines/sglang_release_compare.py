@@ -21,7 +21,8 @@ REASONS = {
     "gemma-4-26B": "its backend on Blackwell was another",
     "zai-org__GLM-5.1-FP8": "the sparse backend was called nsa",
     "LFM2.5-VL": "transformers' class was used before the own one",
-    "DeepSeek-V4": "its pools before 0.5.23 are not known here",
+    "DeepSeek-V4": "its pools before 0.5.22 are not known here",
+    "recurrentgemma": "run through transformers without its recurrent state: refused here",
 }
 """A part of a model's name → why an older release may differ."""
 

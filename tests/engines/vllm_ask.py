@@ -288,7 +288,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         args.setdefault("swap_space", 0)
     engine = EngineArgs(
         model=str(folder),
-        skip_tokenizer_init=True,
+        skip_tokenizer_init="tokenizer.json" not in case.get("files", {}),
         load_format="dummy",
         enforce_eager=True,
         distributed_executor_backend="mp" if tp * pp > 1 else None,

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engines.vllm_processors import FILES
+
 GIB = 2**30
 Config = dict[str, Any]
 Options = dict[str, Any]
@@ -375,9 +377,11 @@ def engine_args(options: Options) -> dict[str, Any]:
 
 def question(case: Case) -> dict[str, Any]:
     """The line that `vllm_ask` reads."""
+    files = next((FILES[name] for name in case.config.get("architectures", ()) if name in FILES), {})
     return {
         "gpu": case.gpu,
         "config": case.config,
+        "files": files,
         "memory": case.memory,
         "args": engine_args(case.options),
         "usage": case.options.get("usage", "server"),

@@ -1,8 +1,8 @@
 """What changed between SGLang's releases, as one table of rules.
 
 sgl-project/sglang 0.5.9 and 0.5.12.post1 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
-server_args.py and models/*.py (EntryClass), asked of their own ModelRunner (scripts/sglang_releases.py);
-0.5.23 as the other modules say.
+server_args.py and models/*.py (EntryClass), asked of their own ModelRunner; 0.5.22 of its own
+KVCacheConfigurator (scripts/sglang_releases.py); 0.5.23 as the other modules say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from kvplan.engines.base import parse_version
 from kvplan.record import KeptHash, record
 
-VERSIONS = ("0.5.9", "0.5.12", "0.5.23")
+VERSIONS = ("0.5.9", "0.5.12", "0.5.22", "0.5.23")
 _TABLE = Path(__file__).parent / "data" / "later_classes.tsv"
 
 
@@ -52,7 +52,7 @@ class Rules(KeptHash):
 _CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
     ("0.5.12", {"state_pages": True, "requests_capped": True, "split_first": True}),
     (
-        "0.5.23",
+        "0.5.22",
         {
             **dict.fromkeys("extra_buffer padding_slot drafts request_cap graphs_bounded".split(), True),
             **dict.fromkeys("hopper_vl kimi_radix compressed exaone_backend".split(), True),

@@ -205,7 +205,6 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "merged_kinds": True,
             "promoted_blocks": True,
             "latent_blocks": "largest",
-            "image_layers_full": False,
             "own_kimi_length": True,
             "small_index_keys": True,
             "runners": "0.27",
