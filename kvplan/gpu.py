@@ -28,6 +28,8 @@ class Gpu:
     `compute_capability` is (major, minor) for NVIDIA and None elsewhere; `device_target` is the other
     vendors' name for the same idea (``gfx942``). `provenance` and `notes` map a figure's name, such as
     ``dense_tflops.bf16``, to its source and to remarks; a source of ``unverified`` means nobody checked it.
+
+    `row`: the GPUs of a server that has several kinds, in order; such a value has the figures of its first.
     """
 
     slug: str
@@ -53,6 +55,7 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     nvml_names: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()
+    row: tuple[Gpu, ...] = ()
     note: str | None = None
     memory_totals_seen: tuple[int, ...] = ()
     provenance: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -297,7 +297,7 @@ def suggested_fixes(model: Model, choice: Choice, settings: Settings, result: Si
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
         return SuggestedFixes(others=others)  # the refusal has the rest
     if result.budget is None:
-        needed = _needed_memory(model, choice, asked)
+        needed = needed_memory(model, choice, asked)
         memory = needed if needed and _fits(model, choice, replace(asked, kv_cache_memory=needed)) else None
     else:
         wider = (ways for ways in (2, 4, 8, 16) if ways > settings.tensor_parallel_size)
@@ -348,7 +348,7 @@ def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tupl
         yield kind[high]
 
 
-def _needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:
+def needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:
     """What the requests and the engine's start take, in whole MiB; None where memory is not the reason.
 
     A pool holds the blocks of all requests, at least those of one request of max_model_len, and block 0,

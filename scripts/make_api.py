@@ -33,6 +33,7 @@ _OF_KIND = {
     "ratio": "Fraction | float | str",
     "counts": "str | Sequence[int]",
     "shares": "str | Sequence[float]",
+    "ratios": "str | Sequence[float]",
     "words": "str | Sequence[str]",
     "map": "str | Mapping[str, Any]",
 }

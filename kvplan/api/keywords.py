@@ -207,6 +207,8 @@ class SizeOptions(TypedDict, total=False):
     """Flash attention; a quantised V needs it."""
     n_gpu_layers: int | str | None
     """Layers on the GPUs, the last ones (default: all)."""
+    tensor_split: str | Sequence[float] | None
+    """Layers of each GPU in proportion, such as 2,1 (default: by their memory)."""
     n_cpu_moe: int | str | None
     """Layers, the first ones, whose experts stay in host memory."""
     cpu_moe: bool | None
@@ -409,6 +411,8 @@ class PlanOptions(TypedDict, total=False):
     """Flash attention; a quantised V needs it."""
     n_gpu_layers: int | str | None
     """Layers on the GPUs, the last ones (default: all)."""
+    tensor_split: str | Sequence[float] | None
+    """Layers of each GPU in proportion, such as 2,1 (default: by their memory)."""
     n_cpu_moe: int | str | None
     """Layers, the first ones, whose experts stay in host memory."""
     cpu_moe: bool | None

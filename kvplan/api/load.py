@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,28 @@ def load_gpu(gpu: Gpu | str) -> Gpu:
 
 @takes(gpu=(Gpu, str))
 def gpus_of(gpu: Gpu | str) -> tuple[Gpu, int]:
-    """The GPU that a text names and how many: ``h100x8``, ``8xh100``."""
+    """The GPU that a text names and how many: ``h100x8``, ``8xh100``; of several kinds in one server:
+    ``rtx-3090+rtx-3060``."""
     if isinstance(gpu, Gpu):
-        return gpu, 1
-    from kvplan.files.gpus.find import gpu_of_size, parse_gpu_count
+        return gpu, max(len(gpu.row), 1)
+    from kvplan.files.gpus.find import find_slugs, gpu_of_size, parse_gpu_count
     from kvplan.files.gpus.find import load_gpu as find
 
+    if "+" in gpu and not find_slugs(gpu):
+        return _row([gpus_of(part) for part in gpu.split("+")])
     name, count = parse_gpu_count(gpu)
     if name.strip().lower() == "auto":
         from kvplan.files.gpus.this import first_gpu
 
         return first_gpu(), count
     return gpu_of_size(name) or find(name), count
+
+
+def _row(kinds: list[tuple[Gpu, int]]) -> tuple[Gpu, int]:
+    """GPUs of several kinds as one value: the first one's figures, and all of them in order."""
+    row = tuple(gpu for gpu, count in kinds for _ in range(count))
+    if len({gpu.slug for gpu in row}) == 1:
+        return row[0], len(row)
+    slug = "+".join(gpu.slug if count == 1 else f"{count}x{gpu.slug}" for gpu, count in kinds)
+    name = ", ".join(gpu.name if count == 1 else f"{count} {gpu.name}" for gpu, count in kinds)
+    return replace(row[0], slug=slug, name=name, row=row), len(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kvplan.api.runs_on import runs_on
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
@@ -91,7 +92,7 @@ def gpus(words: list[str], given: Given) -> Answer:
         return (
             Answer(data={"schema_version": SCHEMA_VERSION, "gpu": data_of(gpu)})
             if json
-            else Answer(gpu_screen(gpu))
+            else Answer(gpu_screen(gpu, runs_on(gpu)))
         )
     everything = list_gpus()
     found = everything
@@ -99,7 +100,7 @@ def gpus(words: list[str], given: Given) -> Answer:
         wanted = words[0].casefold()
         found = [gpu for gpu in everything if any(wanted in text.casefold() for text in _gpu_words(gpu))]
         if not found:
-            load_gpu(words[0])  # the reader's own error names the nearest GPU
+            found = [load_gpu(words[0])]  # a Mac of another memory; the reader's own error names the nearest
     if json:
         return Answer(data={"schema_version": SCHEMA_VERSION, "gpus": [data_of(gpu) for gpu in found]})
     whole = [gpu for gpu in found if not gpu.is_mig_slice]

@@ -126,6 +126,7 @@ _METAVARS = {
     "word": "WORD",
     "counts": "NUMBERS",
     "shares": "SHARES",
+    "ratios": "RATIOS",
     "words": "NAMES",
     "map": "JSON",
 }
@@ -254,6 +255,9 @@ COMPARISONS = (
     Option("compare_dtypes", ("--compare-dtypes",), "", switch, "One line for each KV dtype.", QUESTION),
     Option("ladder", ("--ladder",), "", switch,
            "With --kv-cache-memory: how many requests fit at each length, and how long they may be.",
+           QUESTION),
+    Option("least", ("--least",), "", switch,
+           "With -n and -t: the least cache memory, share of the GPU and number of GPUs that hold them.",
            QUESTION),
 )  # fmt: skip
 

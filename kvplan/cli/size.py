@@ -22,10 +22,18 @@ def run(words: list[str], given: Given) -> Answer:
         from kvplan.cli.capacity import run as run_table
 
         return run_table(words, given)
+    if ":" in (text_of(given, "tokens") or ""):
+        from kvplan.cli.mixed import run as run_mix
+
+        return run_mix(words, given)
     asked = question(words, given, compare_dtypes=is_given(given, "compare_dtypes"))
     json = is_given(given, "json")
     if is_given(given, "ladder"):
         return _ladder(asked, json, is_given(given, "verbose"))
+    if is_given(given, "least"):
+        from kvplan.cli.least import run as run_least
+
+        return run_least(asked, json=json)
     if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
         return _one(asked, given, json)
     return _several(asked, json, _asks(asked, given), is_given(given, "verbose"))

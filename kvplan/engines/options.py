@@ -18,7 +18,8 @@ class EngineOption:
     """An option of one engine.
 
     kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
-    (bytes, ``16GiB``), map (JSON, kept as such a text); counts, shares and words are lists with commas.
+    (bytes, ``16GiB``), map (JSON, kept as such a text); counts, shares,
+    ratios and words are lists with commas.
     flags: short forms beside ``--name-with-hyphens``. served: False where it says what there is, and is no
     flag of the server. planned: a plan may say it all the same, under ``serve``. example:
     of a map.
@@ -57,11 +58,11 @@ class EngineOption:
         if self.kind == "words":
             listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
             return tuple(_name(piece) for piece in listed)
-        if self.kind in ("counts", "shares"):
+        if self.kind in ("counts", "shares", "ratios"):
             pieces = value if isinstance(value, (tuple, list)) else str(value).split(",")
             if self.kind == "counts":
                 return tuple(self._count(piece) for piece in pieces)
-            return tuple(_share(piece, most=1) for piece in pieces)
+            return tuple(_share(piece, most=1 if self.kind == "shares" else None) for piece in pieces)
         if isinstance(value, bool):
             raise TypeError
         if self.kind == "count":
@@ -89,6 +90,7 @@ class EngineOption:
             "ratio": f"{self.name} is 0 or more",
             "counts": f"{self.name} is a list of whole numbers, such as 512,32768",
             "shares": f"{self.name} is a list of parts of 1, such as 0.4,0.6",
+            "ratios": f"{self.name} is a list of numbers of 0 or more, such as 3,1",
             "words": f"{self.name} is a list of names, such as q_proj,v_proj",
             "map": f"{self.name} is a JSON object, such as {self.example}",
         }[self.kind]
@@ -157,6 +159,12 @@ class Options:
 
     def numbers(self, name: str) -> tuple[Fraction, ...]:
         """The entries of a list, whole or not; none where it was not given."""
+        value = self.values[name]
+        assert value is None or isinstance(value, tuple)
+        return tuple(Fraction(entry) for entry in value or ())
+
+    def ratios(self, name: str) -> tuple[Fraction, ...]:
+        """The numbers of a list; none where it was not given."""
         value = self.values[name]
         assert value is None or isinstance(value, tuple)
         return tuple(Fraction(entry) for entry in value or ())

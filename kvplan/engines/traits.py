@@ -49,6 +49,8 @@ class Traits:
     """Settings that it does not have, with the way."""
     spread: str | None = None
     """The setting that says over how many GPUs it deals its layers, where it takes all that it sees."""
+    unequal: bool = False
+    """It deals a model over GPUs of several kinds, each by its memory."""
     auto_length: bool = False
     """max_model_len may be ``auto``."""
     auto_word: bool = False

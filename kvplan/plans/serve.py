@@ -27,7 +27,8 @@ _KIND_OF = {
     "speculative": "speculative",
 }
 _OWN_KINDS = {"count": "count", "flag": "switch", "word": "word", "share": "number", "ratio": "number",
-              "counts": "list", "shares": "list", "words": "list", "map": "map"}  # fmt: skip
+              "counts": "list", "shares": "list", "ratios": "list", "words": "list",
+              "map": "map"}  # fmt: skip
 _SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",

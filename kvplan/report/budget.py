@@ -31,10 +31,15 @@ def share(amount: int, whole: int) -> str:
     return f"{tenths // 10:,}.{tenths % 10} %"
 
 
+def _all_alike(result: SizeResult) -> bool:
+    """Whether the memory is that of each of several GPUs."""
+    return gpus_in_replica(result) > 1 and "unequal_gpus" not in result.settings
+
+
 def memory_lines(result: SizeResult, budget: Budget) -> Screen:
     """One line for each use of the memory; what is estimated has its interval beside it."""
     whole = budget.total_bytes
-    several = gpus_in_replica(result) > 1
+    several = _all_alike(result)
     title = f"memory of {'each' if several else 'one'} {budget.gpu}"
     rows: list[list[Piece]] = []
 
@@ -98,7 +103,7 @@ def limits(fits: Fits) -> Screen:
 
 def short_memory(result: SizeResult, budget: Budget) -> Screen:
     """The largest uses of the memory, all others in one line, the cache and what stays unused."""
-    whole, several = budget.total_bytes, gpus_in_replica(result) > 1
+    whole, several = budget.total_bytes, _all_alike(result)
     named = sorted(budget.lines, key=lambda one: -one.bytes)[:_NAMED]
     named = [one for one in budget.lines if one in named and one.bytes * _LEAST_SHARE >= whole]
     others = [one for one in budget.lines if one not in named]

@@ -44,13 +44,14 @@ def capacity_screen(
         screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
     first = next((one for one in lines if one.why is None), None)
     if first is not None:
-        command = f"kvplan size {model.id} --gpu {first.gpus}x{first.gpu.slug} -e {choice.engine.name}"
+        gpus = first.gpu.slug if first.gpu.row else f"{first.gpus}x{first.gpu.slug}"
+        command = f"kvplan size {model.id} --gpu {gpus} -e {choice.engine.name}"
         screen += [BLANK, *next_line(command)]
     return screen
 
 
 def _name(one: Held) -> str:
-    return f"{one.gpus} × {one.gpu.slug}"
+    return one.gpu.slug if one.gpu.row else f"{one.gpus} × {one.gpu.slug}"
 
 
 def _machine(one: Held, *, ranks: bool) -> list[Piece]:

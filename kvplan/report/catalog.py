@@ -7,13 +7,16 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from kvplan.api.runs_on import RunsOn
+from kvplan.engines.budget.parts import memory_of
 from kvplan.files.cards.card import Weights
 from kvplan.files.cards.index import CardSummary
 from kvplan.gpu import UNVERIFIED, Gpu
 from kvplan.model import Model
 from kvplan.report.layout import BLANK, Piece, Screen, Span, columns, line, shorten, table, wrapped
 from kvplan.report.notes import warning_lines
-from kvplan.report.words import count, of_bytes, size_words
+from kvplan.report.words import count, engine_title, of_bytes, size_words
+from kvplan.results import EngineRef
 from kvplan.units import GB
 
 _NAME_WIDTH = 32
@@ -112,7 +115,7 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
         [
             shorten(gpu.slug, _NAME_WIDTH),
             gpu.memory_marketing,
-            size_words(gpu.memory_total_bytes) if gpu.memory_total_bytes else Span("unknown", "dim"),
+            _total(gpu),
             f"{gpu.bandwidth_bytes_per_second // GB:,}" if gpu.bandwidth_bytes_per_second else "",
             _capability(gpu),
         ]
@@ -131,14 +134,24 @@ def gpus_screen(gpus: Sequence[Gpu], total: int, hidden: int) -> Screen:
     ]
 
 
+def _total(gpu: Gpu) -> Piece:
+    """What the runtime reports; by the law of its class where nobody published it."""
+    if gpu.memory_total_bytes:
+        return size_words(gpu.memory_total_bytes)
+    total, lines, _ = memory_of(gpu)
+    if total is None:
+        return Span("unknown", "dim")
+    return Span(f"about {size_words(total - sum(one.bytes for one in lines))}", "dim")
+
+
 def _capability(gpu: Gpu) -> str:
     if gpu.compute_capability is not None:
         return ".".join(str(number) for number in gpu.compute_capability)
     return gpu.device_target or ""
 
 
-def gpu_screen(gpu: Gpu) -> Screen:
-    """One GPU: every figure, then its source or that nobody checked it."""
+def gpu_screen(gpu: Gpu, engines: Sequence[RunsOn] = ()) -> Screen:
+    """One GPU: every figure, then its source or that nobody checked it; what each engine serves there."""
     screen: Screen = [line(Span(gpu.name, "bold"), Span(f"   {gpu.slug}", "dim"))]
     if gpu.note:
         screen += wrapped(gpu.note, indent=1)
@@ -153,7 +166,23 @@ def gpu_screen(gpu: Gpu) -> Screen:
     names = [name for name in (*gpu.aliases, *gpu.nvml_names) if name != gpu.slug]
     if names:
         screen += [BLANK, *wrapped(", ".join(names), indent=1, first="also called: ", hang=4)]
+    if engines:
+        screen.append(BLANK)
+    for one in engines:
+        title = engine_title(EngineRef(one.engine, one.version))
+        screen += wrapped(_serves(one), indent=1, first=f"{title}: ", hang=4)
     return screen
+
+
+def _serves(one: RunsOn) -> str:
+    if one.why_not is not None:
+        return f"no: {one.why_not}"
+    parts = [
+        f"computes in {one.dtype}" if one.dtype else "",
+        f"cache {', '.join(one.kv_dtypes)}" if one.kv_dtypes else "",
+        f"weights {', '.join(one.weights)}" if one.weights else "",
+    ]
+    return "; ".join(part for part in parts if part) or "yes"
 
 
 def _gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:

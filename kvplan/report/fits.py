@@ -29,7 +29,7 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     every = number + sum(times for _, times in result.unfit)
     engine, _, version = result.engine.partition("@")
     what = f"{count(result.asked_requests, 'request')} of {result.tokens:,} tokens"
-    where = f"{result.gpus} × {result.gpu}"
+    where = result.gpu if "+" in result.gpu else f"{result.gpus} × {result.gpu}"
     head = f"{number} of {every} models hold {what} on {where}, safely, with {title_of(engine)} {version}."
     screen: Screen = wrapped(head, style="bold")
     if result.rows:

@@ -132,7 +132,7 @@ def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, safe: in
     if each and verdict.max_requests:
         each += f", {verdict.max_requests * ranks:,} together"
     sure, safely = _safely(verdict.max_requests, safe, apart=bool(each))
-    name = f"{result.model.id} on {gpus} × {budget.gpu}"
+    name = f"{result.model.id} on {result.settings.get('unequal_gpus') or f'{gpus} × {budget.gpu}'}"
     text = f"{name} {sure}holds{only} {holds} of {_length(result)}{each}{safely}."
     if ranks > 1 and not verdict.fits and result.request.count > 1:
         text += f" {result.request.count:,} were asked of one rank."

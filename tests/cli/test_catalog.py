@@ -130,3 +130,31 @@ def test_the_shell_gets_its_words(run: Run) -> None:
     assert "h100-sxm-80gb" in run(environment=environment).out.split()
     environment = {"_KVPLAN_COMPLETE": "complete_bash", "COMP_WORDS": "kvplan siz", "COMP_CWORD": "1"}
     assert run(environment=environment).out.split() == ["size"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "part"),
+    [
+        ("rtx-2080-ti", "vLLM", "computes in float16"),
+        ("rtx-2080-ti", "SGLang", "computes in float16"),
+        ("rtx-2080-ti", "TensorRT-LLM", "no: TensorRT-LLM does not run on"),
+        ("rtx-3060", "vLLM", "computes in bfloat16"),
+        ("rtx-3060", "TensorRT-LLM", "cache auto"),
+        ("5070ti", "TensorRT-LLM", "cache auto, fp8_e4m3, nvfp4"),
+        ("mi210", "SGLang", "no: SGLang's kernels are built for gfx942 and gfx950"),
+        ("mi300x", "SGLang", "computes in bfloat16"),
+        ("p100", "vLLM", "no: vLLM's kernels need compute capability 7.0"),
+        ("m4-max", "llama.cpp", "yes"),
+        ("gaudi2", "vLLM", "no: the cache rules of vLLM on Intel Gaudi 2"),
+    ],
+)
+def test_engines_say_what_they_serve_on_a_gpu(run: Run, gpu: str, engine: str, part: str) -> None:
+    lines = run("gpus", gpu).out.split("\n")
+    first = next(at for at, one in enumerate(lines) if one.startswith(f"  {engine} "))
+    rest = next((at for at in range(first + 1, len(lines)) if not lines[at].startswith("      ")), len(lines))
+    assert part in " ".join(" ".join(lines[first:rest]).split())
+
+
+def test_a_mac_of_any_memory_and_estimates_are_listed(run: Run) -> None:
+    assert "m4-max-64gb" in run("gpus", "m4-max-64gb").out
+    assert "about 7.6" in run("gpus", "rtx-3060-ti").out or "about 7.6" in run("gpus", "geforce").out

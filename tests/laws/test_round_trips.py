@@ -54,6 +54,7 @@ OWN: dict[str, tuple[dict[str, Any], ...]] = {
         {"flash_attn": False}, {"swa_full": True}, {"kv_unified": True}, {"ubatch_size": 256},
         {"cache_type_k": "q8_0"}, {"cache_type_v": "q4_0"}, {"n_gpu_layers": 20}, {"n_cpu_moe": 3},
         {"cpu_moe": True}, {"kv_offload": False, "host_memory": "900GiB"}, {"pp": 2},
+        {"pp": 2, "tensor_split": "3,1"},
     ),
 }  # fmt: skip
 ENGINES = ("vllm", "vllm", "vllm@0.19", "sglang", "trtllm", "llamacpp")

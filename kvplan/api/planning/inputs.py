@@ -171,6 +171,12 @@ def offers_of(gpu: GpuLike | None, fleet: Fleet | None) -> tuple[Offer, ...]:
         gpu = listed(gpu)
     named = [gpu] if isinstance(gpu, Gpu) else check_each("gpu", gpu or (), (Gpu, str))
     asked = [gpus_of(one) for one in named]
+    if any(found.row for found, _ in asked):
+        raise KvplanError(
+            "unequal-gpus",
+            "a plan has GPUs of one kind",
+            help="several kinds are sized: kvplan size MODEL --engine llamacpp --gpu rtx-3090+rtx-3060",
+        )
     if fleet is not None:
         slugs = {one.slug for one, _ in asked}
         offers = tuple(offer for offer in fleet.offers if not slugs or offer.gpu.slug in slugs)

@@ -74,6 +74,12 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     longest = settings.max_model_len == LONGEST
     if longest and not traits_of(engine.name).auto_length:
         raise KvplanError("bad-setting", f"{engine.name} has no --max-model-len auto", help="give a length")
+    if settings.gpu is not None and settings.gpu.row and not traits_of(engine.name).unequal:
+        raise KvplanError(
+            "unequal-gpus",
+            f"{engine.name} takes as much of every GPU: {settings.gpu.slug} are of several kinds",
+            help=("--engine llamacpp deals layers by what each has", "name the smallest of them as often"),
+        )
     if module is None or settings.gpu is None or settings.kv_cache_memory is not None:
         asked = _with_longest(model, choice, settings) if longest else settings
         result = engine.size(model, asked, version)

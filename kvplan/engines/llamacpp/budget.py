@@ -16,16 +16,17 @@ from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
-from kvplan.engines.budget.parts import Start, context_line, no_pool, once_a_start
+from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
 from kvplan.engines.llamacpp.converted import converted
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import PAD, Context, place
 from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS
-from kvplan.engines.llamacpp.pool import context_for
+from kvplan.engines.llamacpp.pool import context_for, split_of
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights
 from kvplan.settings import Settings
@@ -53,6 +54,10 @@ class Weights(NamedTuple):
     source: str
     places: tuple[int, ...] = ()
 
+    def on(self, gpu: int) -> int:
+        """Bytes on a GPU, by its number."""
+        return self.places[gpu] if self.places else self.found.bytes_per_gpu
+
 
 @once_a_start
 def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
@@ -70,20 +75,27 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         weights = _weights(model, settings, options)
     except KvplanError as error:
         return Fit(None, None, (no_pool(error),))
-    shape = shape_of(model, 2)
+    shape, name, amount = shape_of(model, 2), gpu.slug, weights.found.bytes_per_gpu
+    if gpu.row:
+        left = left_on(gpu, weights)
+        least = left.index(min(left))
+        name, amount = gpu.row[least].slug, weights.on(least)
+        total, reserved, warnings = memory_in_row(gpu.row[least])
+        warnings += (_dealt_words(gpu, settings, options),)
     lines = (
-        exact("weights", weights.found.bytes_per_gpu, weights.source),
+        exact("weights", amount, weights.source),
         _compute(model, shape, options, settings),
         context_line(1),
         *reserved,
         exact("kept free", KEPT_FREE, "--fit keeps 1,024 MiB of each device free"),
     )
-    budget = left_over(gpu.slug, total, total, lines, calibrated=False)
+    budget = left_over(name, total, total, lines, calibrated=False)
     warnings += ("llama.cpp's memory beside the cache is an estimate: mind the interval of the pool",)
     shortens = _shortens(
         model, settings, options, weights.found, has_experts=bool(shape and shape.experts_per_token)
     )
-    return Fit(budget, weights.found, warnings, per_device=weights.places, shortens=shortens)
+    shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
+    return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
 
 
 def _shortens(
@@ -97,6 +109,46 @@ def _shortens(
     part = 6 if has_experts else 2
     free = (devices + 1) * weights.total_bytes // layers // part if devices > 1 else 0
     return Shortens(LEAST_CONTEXT, free // devices, "--fit")
+
+
+def memory_in_row(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:
+    """What of a GPU among others there is. Raises KvplanError(no-memory) where nobody knows."""
+    total, reserved, warnings = memory_of(gpu)
+    if total is None:
+        raise KvplanError(
+            "no-memory", f"the memory of {gpu.slug} is not known", help="--kv-cache-memory 16GiB"
+        )
+    return total, reserved, warnings
+
+
+def left_on(gpu: Gpu, weights: Weights) -> list[int]:
+    """Bytes of each GPU of a row beside its weights; what else is taken is as much on each."""
+    left = []
+    for number, one in enumerate(gpu.row):
+        total, reserved, _ = memory_in_row(one)
+        left.append(total - sum(line.bytes for line in reserved) - weights.on(number))
+    return left
+
+
+def extra_rooms(model: Model, settings: Settings, options: Options) -> tuple[int, ...]:
+    """Bytes that each GPU of a row has for its cache beyond the one that has the least; none where all GPUs
+    are of one kind, or the weights are not known."""
+    gpu = settings.gpu
+    if gpu is None or not gpu.row:
+        return ()
+    try:
+        left = left_on(gpu, _weights(model, settings, options))
+    except KvplanError:
+        return ()
+    return tuple(amount - min(left) for amount in left)
+
+
+def _dealt_words(gpu: Gpu, settings: Settings, options: Options) -> str:
+    split = ",".join(map(str, split_of(settings, options)))
+    how = "as stated" if options.ratios("tensor_split") else "by their memory"
+    return (
+        f"layers are dealt {how} (--tensor-split {split}); the memory is that of the GPU with the least left"
+    )
 
 
 def _stated(options: Options, settings: Settings) -> Context | None:
@@ -154,7 +206,7 @@ def _weights(model: Model, settings: Settings, options: Options) -> Weights:
         return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
     tensors, source = _tensors(model, settings)
     places = [0] * (devices + 1)
-    for device, amount in _dealt(tensors, devices, options):
+    for device, amount in _dealt(tensors, devices, options, split_of(settings, options)):
         places[devices if device is None else device] += amount
     found = ModelWeights(max(places[:-1]), sum(tensors.values()), "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places))
@@ -185,14 +237,18 @@ def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
     return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"
 
 
-def _dealt(tensors: Mapping[str, int], devices: int, options: Options) -> list[tuple[int | None, int]]:
+def _dealt(
+    tensors: Mapping[str, int], devices: int, options: Options, split: tuple[int, ...]
+) -> list[tuple[int | None, int]]:
     """The device (None: host) and bytes of each tensor; a tied embedding lies with the output once more."""
     n_gpu_layers = options.count("n_gpu_layers")
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(numbered.values(), default=-1) + 1
-    places = place(layers, devices, n_gpu_layers)
+    places = place(layers, devices, n_gpu_layers, split)
     hosted = layers if options.flag("cpu_moe") else options.count("n_cpu_moe") or 0
-    output = devices - 1 if n_gpu_layers is None or n_gpu_layers > 0 else None
+    shares = split or (1,) * devices
+    last = max(at for at, share in enumerate(shares) if share)
+    output = last if n_gpu_layers is None or n_gpu_layers > 0 else None
     dealt: list[tuple[int | None, int]] = []
     for name, amount in tensors.items():
         if name in numbered:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.checkpoint import Checkpoint
-from kvplan.engines.command import Argument, Asked, EngineTable, Image
+from kvplan.engines.command import Argument, Asked, EngineTable, Image, word_of
 from kvplan.engines.llamacpp.options import CACHE_TYPES
 from kvplan.errors import KvplanError
 
@@ -18,6 +18,10 @@ def _both_caches(value: Any, asked: Asked) -> object:
             "bad-argument", f"llamacpp has no cache type {value!r}", help="one of " + ", ".join(CACHE_TYPES)
         )
     return (word, "--cache-type-v", word)
+
+
+def _proportions(value: Any, asked: Asked) -> object:
+    return ",".join(word_of(one) for one in value)
 
 
 def _on_off(value: Any, asked: Asked) -> object:
@@ -53,6 +57,7 @@ TABLE = EngineTable(
         "kv_unified": Argument("--kv-unified", off="--no-kv-unified"),
         "n_gpu_layers": Argument("--n-gpu-layers"),
         "n_cpu_moe": Argument("--n-cpu-moe"),
+        "tensor_split": Argument("--tensor-split", write=_proportions),
         "cpu_moe": Argument("--cpu-moe"),
         "kv_cache_dtype": Argument("--cache-type-k", write=_both_caches),
         "cache_type_k": Argument("--cache-type-k"),

@@ -2,8 +2,9 @@
 
 Rules: `kvplan.engines.llamacpp.memory` and `kvplan.engines.llamacpp.models`. Devices are those of
 ``--split-mode layer``: pipeline_parallel_size says how many, and each gets an equal share, as the default
-split by free memory gives equal GPUs that nothing else uses. The default of ``-c`` here is max_model_len, or
-else the request's length, times the requests; llama-server's own default is the model's length.
+split by free memory gives equal GPUs that nothing else uses; unequal ones (``rtx-3090+rtx-3060``) get theirs.
+The default of ``-c`` here is max_model_len, or else the request's length, times the requests; llama-server's
+own default is the model's length.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class LlamaCpp:
             for count in range(most - 1, 1, -1)  # with 1 only the output lies there
         ]
         size, gpu = settings.pipeline_parallel_size, settings.gpu
-        if gpu is not None:
+        if gpu is not None and not gpu.row:
             yield [
                 (f"--gpu {count}x{gpu.slug}", replace(settings, pipeline_parallel_size=count))
                 for count in _CARDS
@@ -163,6 +164,10 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     _check(settings)
     store = store_for(model, settings, options)
     machine = machine_of(model, store, settings, options)
+    if settings.gpu is not None and settings.gpu.row:
+        from kvplan.engines.llamacpp.budget import extra_rooms
+
+        machine = changed(machine, extra=extra_rooms(model, settings, options))
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(LlamaCpp.name, version),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import accumulate
 from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
@@ -206,12 +207,20 @@ def _state(width: int, rate: int, times: int) -> int:
     return 2 * times * rate * times * width * FLOAT32.bytes
 
 
-def place(layers: int, devices: int, n_gpu_layers: int | None) -> list[int | None]:
-    """The device of each of ``layers`` repeating layers (None: host) when all devices get an equal share.
+def place(
+    layers: int, devices: int, n_gpu_layers: int | None, split: tuple[int, ...] = ()
+) -> list[int | None]:
+    """The device of each of ``layers`` repeating layers (None: host).
 
+    split: the proportions of --tensor-split; none: each device has an equal share.
     src/llama-model.cpp (load_tensors): the last n_gpu_layers of layers + 1 (the output layer counts) are
     dealt to the first device whose share of the split lies beyond (i - first) / n_gpu_layers.
     """
     on_gpu = layers + 1 if n_gpu_layers is None else min(n_gpu_layers, layers + 1)
     first = layers + 1 - on_gpu
-    return [None if index < first else (index - first) * devices // on_gpu for index in range(layers)]
+    ends = list(accumulate(split or (1,) * devices))
+
+    def device(number: int) -> int:
+        return next(at for at, end in enumerate(ends) if end * on_gpu > number * ends[-1])
+
+    return [None if index < first else device(index - first) for index in range(layers)]

@@ -33,6 +33,12 @@ OPTIONS = (
         flags=("-ngl",),
     ),
     EngineOption(
+        "tensor_split",
+        "ratios",
+        "Layers of each GPU in proportion, such as 2,1 (default: by their memory).",
+        flags=("-ts",),
+    ),
+    EngineOption(
         "n_cpu_moe",
         "count",
         "Layers, the first ones, whose experts stay in host memory.",

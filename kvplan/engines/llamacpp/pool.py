@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
+from math import lcm
 from typing import NamedTuple
 
+from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
 from kvplan.engines.options import Options
+from kvplan.errors import KvplanError
 from kvplan.families import Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Settings
-from kvplan.units import round_up
+from kvplan.units import MIB, round_up
 
 _FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
@@ -39,12 +42,16 @@ def context_for(options: Options, length: int, requests: int) -> Context:
 
 @record(eq=False)
 class Machine:
-    """Which caches lie where: on each GPU, and in host memory. layers: of each GPU; on_host: of the host."""
+    """Which caches lie where: on each GPU, and in host memory. layers: of each GPU; on_host: of the host.
+
+    extra: where GPUs are unequal, bytes that each has left beyond the one that has the least.
+    """
 
     stages: tuple[tuple[Cache, ...], ...]
     host: tuple[Cache, ...]
     layers: tuple[int, ...]
     on_host: int
+    extra: tuple[int, ...] = ()
 
     @property
     def on_gpu(self) -> int:
@@ -54,7 +61,20 @@ class Machine:
         return _per_gpu(self, context)
 
     def most(self, context: Context) -> int:
-        return max(_per_gpu(self, context))
+        """What the fullest GPU needs, as bytes of the one that has the least left."""
+        return max(self._beyond(context))
+
+    def limit(self, context: Context) -> int:
+        """The GPU that is full first."""
+        beyond = self._beyond(context)
+        return beyond.index(max(beyond))
+
+    def beside(self, gpu: int) -> int:
+        return self.extra[gpu] if self.extra else 0
+
+    def _beyond(self, context: Context) -> tuple[int, ...]:
+        gpus = _per_gpu(self, context)
+        return tuple(amount - self.beside(gpu) for gpu, amount in enumerate(gpus))
 
     def fullest(self, context: Context) -> tuple[Cache, ...]:
         gpus = _per_gpu(self, context)
@@ -87,7 +107,27 @@ def devices_of(model: Model, settings: Settings, options: Options) -> list[int |
     if not options.flag("kv_offload"):
         return [None] * model.num_layers
     given = options.count("n_gpu_layers")
-    return place(model.num_layers + behind, settings.pipeline_parallel_size, given)
+    split = split_of(settings, options)
+    return place(model.num_layers + behind, settings.pipeline_parallel_size, given, split)
+
+
+def split_of(settings: Settings, options: Options) -> tuple[int, ...]:
+    """The proportions in which layers are dealt: --tensor-split, or what is free on unequal GPUs
+    (src/llama-model.cpp: ggml_backend_dev_memory of each). Raises KvplanError(bad-setting)."""
+    ratios = options.ratios("tensor_split")
+    times = lcm(*(one.denominator for one in ratios))
+    stated = tuple(int(one * times) for one in ratios)
+    devices, gpu = settings.pipeline_parallel_size, settings.gpu
+    if stated and (len(stated) != devices or not any(stated)):
+        raise KvplanError(
+            "bad-setting",
+            f"--tensor-split has {len(stated)} proportions for {devices} GPUs",
+            help=f"--tensor-split {','.join(['1'] * devices)}",
+        )
+    if stated or gpu is None or not gpu.row:
+        return stated
+    totals = [memory_of(one)[0] for one in gpu.row]
+    return tuple((total or 0) // MIB for total in totals) if all(totals) else ()
 
 
 def machine_of(model: Model, store: Storage, settings: Settings, options: Options) -> Machine:
@@ -142,6 +182,8 @@ def answer(
     if memory is None:
         return None, None
     block = _block_bytes(machine, context)
+    if not inside:
+        memory += machine.beside(machine.limit(context))
     longest = memory // block * PAD if block else max(model.max_model_len or 0, tokens)
     cells = _most_cells(machine, context, room, longest)
     one = context if given else context_for(options, settings.max_model_len or tokens, 1)
@@ -169,7 +211,9 @@ def _too_small(
 ) -> Refusal:
     """given: -c is the user's, and has to change too."""
     largest = _most_cells(machine, one, room, one.cells)
-    needs, there, where = machine.most(one), room.on_gpu, "on a GPU"
+    gpu = machine.limit(one)
+    needs, there, where = machine.per_gpu(one)[gpu], room.on_gpu, "on a GPU"
+    there = None if there is None else there + machine.beside(gpu)
     if there is None or needs <= there:
         needs, there, where = machine.host_bytes(one), room.in_host, "of host memory"
     words = [f"--ctx-size {largest * one.streams}"] if given else []
@@ -236,9 +280,9 @@ def _most_requests(
 
 
 def _block_bytes(machine: Machine, context: Context) -> int:
-    """256 cells of every layer that keeps the whole context, on the fullest GPU (in host memory where no
-    GPU has any)."""
-    caches = machine.fullest(context) if machine.on_gpu else machine.host
+    """256 cells of every layer that keeps the whole context, on the GPU that is full first (in host memory
+    where no GPU has any)."""
+    caches = machine.stages[machine.limit(context)] if machine.on_gpu else machine.host
     return PAD * sum(
         cache.tensor.entry_bytes
         for cache in caches
@@ -248,7 +292,7 @@ def _block_bytes(machine: Machine, context: Context) -> int:
 
 def _groups(machine: Machine, context: Context) -> tuple[PoolGroup, ...]:
     found = []
-    for cache in machine.fullest(context) if machine.on_gpu else machine.host:
+    for cache in machine.stages[machine.limit(context)] if machine.on_gpu else machine.host:
         one, state = cache.tensor, cache.tensor.group == "state"
         found.append(
             PoolGroup(

@@ -21,6 +21,7 @@ TRAITS = Traits(
         "mamba_ssm_cache_dtype": "llama.cpp keeps states in f32",
     },
     spread="pipeline_parallel_size",  # --split-mode layer, its default
+    unequal=True,
     auto_length=True,
     axes=Axes(tensor=False, experts=False, seqs=False),
     usual_block=256,  # what a context is padded to

@@ -40,6 +40,9 @@ from kvplan.model import Model
 from kvplan.record import KeptHash, record
 from kvplan.settings import Settings
 
+_BFLOAT16 = (8, 0)
+"""Older GPUs compute in float16 (sgl-project/sglang model_executor/model_runner.py, load_model)."""
+
 SPECULATIVE_REQUESTS = 48
 """max_running_requests under speculative decoding where it is not given (arg_groups/speculative_hook.py)."""
 COMPRESSED_REQUESTS = 256
@@ -119,6 +122,8 @@ def resolve_arguments(
         )
     ep, backend_of_experts = _experts(settings, options)
     dtype = model_dtype(model, settings)
+    if device.nvidia and device.capability < _BFLOAT16 and dtype.name == "bfloat16":
+        dtype = scalar("float16")
     draft_tokens, draft_layers = _speculation(model, settings, options)
     capacity = capacity_for(device.memory_mib, small=rules.small_chunks)
     chunk = options.count("chunked_prefill_size")

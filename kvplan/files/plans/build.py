@@ -9,7 +9,7 @@ from typing import Any
 
 from kvplan.architectures.config.drafts import method_of
 from kvplan.errors import KvplanError, Mark
-from kvplan.files.gpus.find import gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
+from kvplan.files.gpus.find import find_slugs, gpu_of_size, load_gpu, load_gpu_file, parse_gpu_count
 from kvplan.files.plans.schema import (
     EvidenceEntry,
     FleetEntry,
@@ -97,6 +97,11 @@ class Builder(WorkloadParts):
             path = self.beside(text, ("gpu",))
             self.used.append(str(path))
             return load_gpu_file(path)
+        if "+" in text and not find_slugs(text):
+            raise KvplanError(
+                "bad-gpu", f"`{text}` are of several kinds, and a plan has one",
+                help=f"kvplan size MODEL --engine llamacpp --gpu {text}",
+            )  # fmt: skip
         name, count = parse_gpu_count(text)
         if count != 1:
             raise KvplanError("bad-gpu", f"`{text}` has a number in it", help=f"gpu: {name}\ngpus: {count}")

@@ -118,6 +118,6 @@ def _llamacpp() -> Plan:
         options={
             "ctx_size": 65536, "parallel": 4, "kv_unified": False, "n_gpu_layers": 99, "cache_type_k": "q8_0",
             "cache_type_v": "q8_0", "ubatch_size": 512, "swa_full": True, "flash_attn": True,
-            "kv_offload": False, "n_cpu_moe": 12, "cpu_moe": True,
+            "kv_offload": False, "n_cpu_moe": 12, "cpu_moe": True, "tensor_split": (Fraction(2), Fraction(1)),
         },
     )  # fmt: skip

@@ -7,6 +7,7 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --no-kv-unified \
   --n-gpu-layers 99 \
   --n-cpu-moe 12 \
+  --tensor-split 2,1 \
   --cpu-moe \
   --cache-type-k q8_0 \
   --cache-type-v q8_0 \

@@ -1,0 +1,117 @@
+"""What so many requests need at least: memory for the cache, the share of a GPU, GPUs, max_num_seqs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from kvplan.engines.base import Choice
+from kvplan.engines.budget import room_for_cache
+from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.questions import ask, max_requests, needed_memory
+from kvplan.settings import Settings
+
+WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_HUNDREDTHS = range(1, 100)
+
+
+class Both(NamedTuple):
+    """With the likely pool and with the safe one; None where none is enough."""
+
+    likely: Fraction | int | None
+    safe: Fraction | int | None
+
+
+class Least(NamedTuple):
+    """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
+    share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
+    that was named. seqs: max_num_seqs, where the engine takes it."""
+
+    tokens: int
+    requests: int
+    memory: int | None
+    room: int | None = None
+    flag: str | None = None
+    share: Both | None = None
+    gpus: Both | None = None
+    seqs: int | None = None
+
+
+def least(model: Model, choice: Choice, settings: Settings) -> Least:
+    """The least of each, everything else as it was asked for; the engine is started for the requests'
+    length, or max_model_len."""
+    tokens = settings.tokens or ask(model, choice, settings).request.tokens
+    asked = replace(settings, tokens=tokens, max_model_len=settings.max_model_len or tokens)
+    asked = replace(asked, kv_cache_memory=None)
+    memory = needed_memory(model, replace(choice, pool=None), asked)  # whatever the GPU has
+    traits = traits_of(choice.engine.name)
+    seqs = None if "max_num_seqs" in traits.foreign else settings.requests
+    found = Least(tokens, settings.requests, memory, seqs=seqs)
+    if settings.gpu is None:
+        return found
+    budget = ask(model, choice, replace(asked, requests=1)).budget
+    if budget is not None and memory is not None:
+        found = found._replace(room=room_for_cache(budget))
+    if traits.memory_share is not None:
+        flag, name = traits.memory_share.flag, traits.memory_share.setting
+        share = _both(model, choice, (_set(asked, name, Fraction(step, 100)) for step in _HUNDREDTHS), asked)
+        found = found._replace(flag=flag, share=Both(*(_hundredth(step) for step in share)))
+    if not settings.gpu.row:
+        spread = traits.spread or "tensor_parallel_size"
+        ways = _both(model, choice, (_set(asked, spread, number) for number in WAYS), asked)
+        found = found._replace(gpus=Both(*(None if one is None else WAYS[one] for one in ways)))
+    return found
+
+
+def _set(settings: Settings, name: str, value: Fraction | int) -> Settings:
+    if hasattr(settings, name):
+        changes: dict[str, Any] = {name: value}
+        return replace(settings, **changes)
+    own = {**dict(settings.engine_options), name: value}
+    return replace(settings, engine_options=tuple(sorted(own.items())))
+
+
+def _hundredth(step: int | None) -> Fraction | None:
+    return None if step is None else Fraction(_HUNDREDTHS[step], 100)
+
+
+def _both(
+    model: Model, choice: Choice, variants: Iterator[Settings], asked: Settings
+) -> tuple[int | None, int | None]:
+    """The first of the variants, from little to much, whose likely pool holds the requests, and whose safe
+    one does."""
+    kept = list(variants)
+    pools: dict[int, tuple[int, int]] = {}
+
+    def holds(step: int, safe: bool) -> bool:
+        try:
+            if step not in pools:
+                budget = ask(model, choice, replace(kept[step], requests=1)).budget
+                pools[step] = (0, 0) if budget is None else (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
+            pool = pools[step][safe]
+            pooled = replace(kept[step], kv_cache_memory=pool, requests=1)
+            return pool > 0 and max_requests(model, choice, pooled) >= asked.requests
+        except KvplanError:
+            return False
+
+    likely, safe = (_first(len(kept), lambda step, safe=safe: holds(step, safe)) for safe in (False, True))  # type: ignore[misc]
+    return likely, safe
+
+
+def _first(steps: int, holds: Callable[[int], bool]) -> int | None:
+    """The first step from which on all hold; those that cannot be (a model that does not divide by 3) are
+    passed by."""
+    found = None
+    low, high = 0, steps - 1
+    while low <= high:
+        middle = (low + high) // 2
+        at = next((step for step in range(middle, high + 1) if holds(step)), None)
+        if at is None:
+            high = middle - 1
+            continue
+        found, high = at, middle - 1
+    return found

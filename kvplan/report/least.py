@@ -1,0 +1,47 @@
+"""The screen of what so many requests need at least."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from kvplan.api.least import Both, Least
+from kvplan.engines.base import Choice
+from kvplan.model import Model
+from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
+from kvplan.report.words import count, engine_title, size_words
+from kvplan.results import EngineRef
+from kvplan.settings import Settings
+from kvplan.units import MIB
+
+
+def least_screen(found: Least, model: Model, choice: Choice, settings: Settings) -> Screen:
+    """One line for each thing that may be lowered; each by itself, everything else as asked."""
+    title = engine_title(EngineRef(choice.engine.name, choice.version))
+    gpu = settings.gpu
+    where = "" if gpu is None else f" on {gpu.slug}"
+    requests = f"{count(found.requests, 'request')} of {found.tokens:,} tokens"
+    screen = wrapped(f"The least with which {title} holds {requests} to {model.id}{where}; each by itself.")
+    rows: list[list[Piece]] = [["", Span("likely", "dim"), Span("safe", "dim")]]
+    if found.memory is not None:
+        rows.append([f"--kv-cache-memory {found.memory // MIB}MiB", *[size_words(found.memory)] * 2])
+    if found.share is not None:
+        rows.append([found.flag or "", *_both(found.share)])
+    if found.gpus is not None and gpu is not None:
+        rows.append([f"GPUs ({gpu.slug})", *_both(found.gpus)])
+    if found.seqs is not None:
+        rows.append(["--max-num-seqs", f"{found.seqs:,}", f"{found.seqs:,}"])
+    screen += [BLANK, *table(rows, "lrr")]
+    if found.memory is not None and found.room is not None and found.memory > found.room:
+        text = f"beside the rest a GPU has {size_words(found.room)} for the cache: less than that memory"
+        screen += [BLANK, *wrapped(text, indent=1)]
+    return screen
+
+
+def _both(found: Both) -> list[Piece]:
+    return [_shown(one) for one in found]
+
+
+def _shown(one: Fraction | int | None) -> Piece:
+    if one is None:
+        return Span("none", "bad")
+    return f"{float(one):.2f}" if isinstance(one, Fraction) else f"{one:,}"

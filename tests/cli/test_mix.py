@@ -1,0 +1,167 @@
+"""Requests of several lengths at once, and the least of what so many requests need."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.api import load_model, make_settings
+from kvplan.api.least import Least, least
+from kvplan.api.mix import Mix, Part, mixed
+from kvplan.cli.mixed import parts_of
+from kvplan.engines.budget import choose
+from kvplan.errors import KvplanError
+from tests.cli.conftest import Run
+
+
+def asked(model: str, engine: str, parts: list[Part], **options: Any) -> Mix:
+    return mixed(load_model(model), choose(engine), make_settings(**options), parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "requests", "found"),
+    [
+        ("2k,8k:5,32k:1", 20, [(2048, 14), (8192, 5), (32768, 1)]),
+        ("2k,8k:5,32k:1", None, [(2048, 1), (8192, 5), (32768, 1)]),
+        ("2k:3,8k:5", None, [(2048, 3), (8192, 5)]),
+        ("2k:3,8k:5", 8, [(2048, 3), (8192, 5)]),
+        ("1k,2k,8k:2", 12, [(1024, 5), (2048, 5), (8192, 2)]),
+    ],
+)
+def test_a_mix_is_read(text: str, requests: int | None, found: list[tuple[int, int]]) -> None:
+    assert [tuple(part) for part in parts_of(text, requests)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "requests"), [("2k,8k:5", 5), ("2k:3,8k:5", 9), ("2k:0,8k:5", None), ("1k,2k,8k:2", 13)]
+)
+def test_a_mix_that_does_not_add_up_is_refused(text: str, requests: int | None) -> None:
+    with pytest.raises(KvplanError) as caught:
+        parts_of(text, requests)
+    assert caught.value.code == "bad-mix"
+    assert parts_of("2k,8k:5,32k:1", 20), "what help suggests works"
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "gpu"),
+    [
+        ("llama-3.1-8b", "vllm", "h100"),
+        ("gpt-oss-20b", "vllm", "h100"),
+        ("deepseek-v3", "sglang", "8xh200"),
+        ("llama-3.1-8b", "trtllm", "h100"),
+    ],
+)
+def test_one_length_is_what_size_says_or_a_little_less(model: str, engine: str, gpu: str) -> None:
+    """A sum of shares never says more than the engine's own count."""
+    found = asked(model, engine, [Part(8192, 10)], gpu=gpu)
+    alone = kvplan.size(model, engine=engine, gpu=gpu, tokens=8192, max_model_len=8192).pool
+    assert alone is not None
+    assert alone.max_running * 9 // 10 <= found.likely.most <= alone.max_running
+
+
+LENGTHS = st.sampled_from([512, 2048, 5000, 8192, 30000])
+PARTS = st.lists(st.builds(Part, LENGTHS, st.integers(1, 40)), min_size=1, max_size=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(parts=PARTS, more=st.builds(Part, LENGTHS, st.integers(1, 5)))
+def test_more_requests_take_more_and_their_order_nothing(parts: list[Part], more: Part) -> None:
+    options = {"gpu": "h100", "max_model_len": 32768}
+    found = asked("llama-3.1-8b", "vllm", parts, **options)
+    assert asked("llama-3.1-8b", "vllm", parts[::-1], **options).likely == found.likely
+    larger = asked("llama-3.1-8b", "vllm", [*parts, more], **options)
+    assert found.likely.share is not None
+    assert larger.likely.share is not None
+    assert larger.likely.share > found.likely.share
+    assert found.safe.share is not None
+    assert found.safe.share >= found.likely.share
+    assert found.held_in(found.likely) == (
+        found.likely.share <= 1 and found.requests <= (found.limit or 10**9)
+    )
+
+
+def test_two_parts_of_one_length_are_one() -> None:
+    one = asked("llama-3.1-8b", "vllm", [Part(4096, 7)], gpu="h100")
+    two = asked("llama-3.1-8b", "vllm", [Part(4096, 3), Part(4096, 4)], gpu="h100")
+    assert one.likely == two.likely
+
+
+def test_a_slot_of_llamacpp_is_as_long_as_the_longest() -> None:
+    options = {"gpu": "rtx-3090", "quantization": "q4_k_m"}
+    mix = asked("llama-3.1-8b", "llamacpp", [Part(2048, 5), Part(16384, 1)], **options)
+    long = asked("llama-3.1-8b", "llamacpp", [Part(16384, 6)], **options)
+    assert mix.likely == long.likely
+
+
+def test_the_screen_and_the_code(run: Run) -> None:
+    ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "20", "-t", "2k,8k:5,32k:1")
+    assert ran.code == 0
+    assert "20 requests" in ran.out
+    assert "likely and safely fit" in " ".join(ran.out.split())
+    ran = run("size", "llama-3.1-8b", "--gpu", "rtx-4090", "-n", "20", "-t", "2k,8k:5,32k:1", "--json")
+    assert ran.code == 1
+    found = json.loads(ran.out)
+    assert found["mix"][0] == {"tokens": 2048, "requests": 14}
+    assert found["likely"]["fits"] is False
+    assert run("size", "llama-3.1-8b", "-n", "20", "-t", "2k,8k:5").code == 2
+    assert run("size", "llama-3.1-8b", "qwen3-8b", "--gpu", "h100", "-t", "2k,8k:5").code == 2
+
+
+def needs(model: str, engine: str, **options: Any) -> Least:
+    return least(load_model(model), choose(engine), make_settings(**options))
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "gpu", "requests", "tokens"),
+    [
+        ("llama-3.1-8b", "vllm", "h100", 50, 8192),
+        ("gpt-oss-20b", "vllm", "rtx-4090", 4, 16384),
+        ("qwen3-8b", "sglang", "rtx-4090", 5, 8192),
+        ("llama-3.1-8b", "trtllm", "l40s", 10, 8192),
+    ],
+)
+def test_the_least_is_enough_and_less_is_not(
+    model: str, engine: str, gpu: str, requests: int, tokens: int
+) -> None:
+    found = needs(model, engine, gpu=gpu, requests=requests, tokens=tokens)
+
+    def holds(**options: Any) -> bool:
+        try:
+            pool = kvplan.size(
+                model, engine=engine, tokens=tokens, max_model_len=tokens, **{"gpu": gpu, **options}
+            ).pool
+        except KvplanError:
+            return False
+        return pool is not None and pool.max_running >= requests
+
+    assert found.memory is not None
+    assert holds(kv_cache_memory=found.memory)
+    assert not holds(kv_cache_memory=found.memory * 9 // 10)
+    setting = (found.flag or "").removeprefix("--").replace("-", "_")
+    assert found.share is not None
+    assert found.share.likely is not None
+    assert found.share.safe is None or found.share.safe >= found.share.likely
+    assert holds(**{setting: str(float(found.share.likely))})
+    assert not holds(**{setting: str(float(found.share.likely) - 0.01)})
+    assert found.gpus is not None
+    assert found.gpus.likely is not None
+    assert holds(gpu=f"{found.gpus.likely}x{gpu}")
+
+
+def test_the_least_on_the_screen(run: Run) -> None:
+    ran = run("size", "llama-3.1-8b", "--gpu", "h100", "-n", "50", "-t", "8k", "--least")
+    assert ran.code == 0
+    for word in ("--kv-cache-memory", "--gpu-memory-utilization", "GPUs", "--max-num-seqs"):
+        assert word in ran.out
+    ran = run("size", "llama-3.3-70b", "--gpu", "h100", "-n", "20", "-t", "32k", "--least", "--json")
+    assert ran.code == 1
+    found = json.loads(ran.out)
+    assert found["gpus"] == {"likely": 8, "safe": 8}
+    assert found["share"] == {"likely": None, "safe": None}
+    assert run("size", "llama-3.1-8b", "-n", "1,2", "--least").code == 2
+    assert run("size", "llama-3.1-8b", "-e", "llamacpp", "-n", "2", "-t", "8k", "--least").code == 0
