@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,17 @@ def test_a_plan_that_is_off_by_one_block_is_refuted_by_the_engine(
     assert main([*words, "--kv-cache-memory", "8MiB", "--engine-python", vllm_python(), "-v"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "engine_blocks_in_its_pool: 128 measured, 129 predicted" in out
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two ranks need two cores")
+def test_every_rank_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks in processes of the engine's own, which know nothing of kvplan."""
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "0|1")
+    write_model(tmp_path, MODELS["dense"])
+    output = tmp_path / "r.json"
+    words = ["validate", str(tmp_path), "--with", "vllm", "--device", "cpu", "--tokens", "300", "--tp", "2"]
+    words += ["--kv-cache-memory", "8MiB", "--engine-python", vllm_python(), "--output", str(output)]
+    assert main(words) == 0
+    figures = read_receipt(output).receipt.figures
+    assert [one.rank for one in figures if one.name == "engine_cache_bytes"] == [0, 1]
+    assert next(one.measured for one in figures if one.name == "engine_num_blocks") == 256
