@@ -204,7 +204,8 @@ def settings(fact: Fact) -> dict[str, Any]:
 
 
 def verdict(fact: Fact) -> str:
-    """``answered``, ``answered without a budget``, ``refused: code``, ``no card`` or ``other hardware``."""
+    """``answered``, ``answered without a budget``, ``refused: code``, ``no rule`` (of the engine's for the
+    layers), ``no card`` or ``other hardware``."""
     if not fact["gpu"]:
         return "other hardware"
     try:
@@ -216,7 +217,7 @@ def verdict(fact: Fact) -> str:
     try:
         result = kvplan.size(model, engine=ENGINE, gpu=fact["gpu"], **settings(fact))
     except KvplanError as error:
-        return f"error: {error.code}"
+        return "no rule" if error.code == "unknown-rule" else f"error: {error.code}"
     if result.refusal is not None:
         likely = " by the likely figure" if _would_fit(result) else ""
         return f"refused: {result.refusal.code}{likely}"
@@ -235,7 +236,7 @@ def page(facts: list[Fact], revision: str) -> str:
     counts = Counter(fact["verdict"].split(":")[0] for fact in facts)
     covered = [fact for fact in facts if fact["gpu"]]
     known = [fact for fact in covered if fact["verdict"] != "no card"]
-    refused = [fact for fact in known if not fact["verdict"].startswith("answered")]
+    refused = [fact for fact in known if not fact["verdict"].startswith(("answered", "no rule"))]
     missing = sorted({fact["model"] for fact in covered if fact["verdict"] == "no card"}, key=str.casefold)
     derived = sorted({fact["model"] for fact in known if not is_name(fact["model"])}, key=str.casefold)
     lines = [
@@ -252,8 +253,9 @@ def page(facts: list[Fact], revision: str) -> str:
         "|---|--:|",
         *(f"| {word} | {counts[word]} |" for word in sorted(counts)),
         "",
-        "`no card`: the model's config.json is not public to us (below). `without a budget`: blocks and bytes"
-        " are answered; the checkpoint's weights, or the GPU's memory, are not known, so no pool is given.",
+        "`no card`: the model's config.json is not public to us (below). `no rule`: kvplan has the layers and"
+        " no rule of vLLM's for them. `without a budget`: blocks and bytes are answered; the checkpoint's"
+        " weights, or the GPU's memory, are not known, so no pool is given.",
         "",
         "## Refused, and why that stands",
         "",

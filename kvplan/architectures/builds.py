@@ -19,7 +19,7 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.weights import NO_INVENTORY, unquantised
+from kvplan.architectures.weights import GGUF_MIXTURE, NO_INVENTORY, unquantised
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
@@ -184,6 +184,11 @@ def as_trained(model: Model, name: str) -> Model:
     config = None if model.config is None else unquantised(split_quant(model.config)[0])
     made = replace(model, id=name, quantization=None, kv_cache_scheme=None, facts=facts, config=config)
     return replace(made, counted=None, weights=None)
+
+
+def as_gguf(model: Model, mixture: str, name: str) -> Model:
+    """The model as a GGUF file of that mixture of types: llama.cpp's rules say what its tensors take."""
+    return replace(model, id=name, facts={**model.facts, GGUF_MIXTURE: mixture})
 
 
 def build_config(config: Mapping[str, Any], form: str) -> Config:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.errors import KvplanError
+from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.weights.by_name import Shape
 from kvplan.weights.facts import Index, WeightSources, no_source
@@ -26,6 +26,10 @@ _WHILE_LOADING = {
 NO_INVENTORY = frozenset(
     "no-weights unknown-model-type missing-key bad-config unknown-quantization unknown-layer-type".split()
 )
+
+
+GGUF_MIXTURE = "gguf_mixture"
+"""The fact of a model that is known to be a GGUF file of that mixture, by its name."""
 
 
 @lru_cache(maxsize=512)
@@ -97,10 +101,13 @@ def _shape(raw: Mapping[str, Any], model: Model) -> Shape:
 
 @lru_cache(maxsize=512)
 def served_sources(model: Model, quantization: str | None) -> WeightSources:
-    """The weights under ``--quantization``: as stored, or quantised while they load.
+    """The weights under ``--quantization``: as stored, quantised while they load, or as a build of the named
+    format holds them.
 
     Raises KvplanError(bad-setting) where the engine would refuse the method.
     """
+    if GGUF_MIXTURE in model.facts:
+        return WeightSources(problem=_only_llamacpp(model))
     found = sources_of(model)
     own = model.quantization or (found.inventory.quantisation if found.inventory else "")
     if quantization is None or (own and _same(own, quantization)):
@@ -113,15 +120,33 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
         )
     method = _WHILE_LOADING.get(quantization)
     if method is None:
-        raise KvplanError(
-            "bad-setting",
-            f"{model.id} is not quantised, and {quantization!r} is no method that quantises while loading",
-            help="--quantization fp8 or bitsandbytes, or give the quantised checkpoint",
-        )
+        return _as_build(model, quantization)
     if found.inventory is None:
         return WeightSources(problem=found.problem or no_source(model.id))
     return WeightSources(
         inventory=quantised(found.inventory, method), inventory_source=found.inventory_source
+    )
+
+
+def _as_build(model: Model, form: str) -> WeightSources:
+    """The weights of a build of that format. Raises KvplanError(bad-setting) for a word that names none."""
+    from kvplan.architectures.builds import FORMS, as_build  # it asks this module for the tensors
+
+    if form not in FORMS:
+        raise KvplanError(
+            "bad-setting",
+            f"{model.id} is not quantised, and {form!r} is no method that quantises while loading"
+            " and no format of builds",
+            help=("--quantization fp8 or bitsandbytes: while loading", "of builds: " + ", ".join(FORMS)),
+        )
+    return sources_of(as_build(model, form, model.id))
+
+
+def _only_llamacpp(model: Model) -> KvplanError:
+    return RefusedError(
+        "no-weights",
+        f"{model.id} is a GGUF file, whose tensors llama.cpp's rules describe",
+        help=("--engine llamacpp", "name the checkpoint itself", "--weights 15GiB"),
     )
 
 

@@ -12,7 +12,7 @@ from enum import Enum
 from kvplan.weights.inventory import Role
 
 TOWER_NAME = re.compile(
-    r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_vision)\."
+    r"^(?:model\.)?encoder\.|(?:^|\.)(?:visual|vision\w*|audio\w*|mm_projector|multi_modal_projector|embed_(?:vision|audio))\."
 )
 _SHARED = re.compile(r"shared?_experts?(?:\.|_|$)|shared_mlp")
 _FORWARD = re.compile(

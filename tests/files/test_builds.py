@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from kvplan.dtypes import BFLOAT16
 from kvplan.errors import KvplanError
 from kvplan.files.cards.builds import _MAKERS, _OWN_RULES
 from kvplan.files.cards.formats import is_format, readings
-from kvplan.files.cards.index import packaged_index, read_cards
+from kvplan.files.cards.index import key_of, packaged_index, read_cards
 from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
 from kvplan.weights.facts import weights_per_rank
@@ -157,3 +158,38 @@ def test_gptq_spares_what_its_table_says() -> None:
     assert bits["model.layers.0.self_attn.q_proj"] is None
     assert bits["model.layers.0.mlp.experts.up_proj"] == 8
     assert bits["model.layers.1.mlp.experts.up_proj"] == 4
+
+
+def hub_ids() -> list[str]:
+    text = (Path(__file__).parents[1] / "data" / "hub_ids.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_ids_of_recipes_and_cookbooks_resolve_offline() -> None:
+    """Each to its very id, or to the card that has it as an alias: never to another by a prefix."""
+    names = packaged_index()["names"]
+    assert len(hub_ids()) > 300
+    for name in hub_ids():
+        model = kvplan.load_model(name)
+        assert model.id.lower() == name.lower() or key_of(name) in names, name
+
+
+@pytest.mark.parametrize(("form", "ending"), [("awq", "AWQ"), ("gptq", "GPTQ-Int4"), ("w4a16", "W4A16")])
+def test_a_format_asked_for_has_the_weights_of_a_build_named_so(form: str, ending: str) -> None:
+    """``-q awq`` of a checkpoint that is not quantised, under each engine that loads such builds."""
+    for engine in ("vllm", "sglang"):
+        asked = kvplan.size(
+            "llama-3.3-70b", engine=engine, gpu="h200-sxm-141gb", quantization=form, tokens=4096
+        )
+        named = kvplan.size(
+            f"someone/Llama-3.3-70B-Instruct-{ending}", engine=engine, gpu="h200-sxm-141gb", tokens=4096
+        )
+        assert asked.budget is not None
+        assert named.budget is not None
+        assert asked.budget.lines[0].bytes == named.budget.lines[0].bytes
+
+
+def test_a_word_that_is_no_format_names_those_that_are() -> None:
+    with pytest.raises(KvplanError, match="no format of builds") as caught:
+        kvplan.size("llama-3.3-70b", engine="vllm", gpu="h200-sxm-141gb", quantization="q9", tokens=4096)
+    assert any("awq" in line for line in caught.value.help)

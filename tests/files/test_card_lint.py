@@ -90,6 +90,8 @@ SHAPES = {
 }
 
 
+AS_NOTED = ("top_model_type",)
+"""What a card states against its copy of the config, with a note in its source."""
 READ_AGAIN = ("runs", "draft_layers", "encoder", "kv_cache_scheme", "quantization", "no_cache_reason")
 # Left out of a card where a partial copy of the config does not state them.
 MAY_BE_ABSENT = {"intermediate_size", "moe_intermediate_size", "num_experts"}
@@ -181,13 +183,16 @@ def test_cards_say_what_their_configs_say() -> None:
             if name not in config_names():
                 continue
             now = model_of(name)
-            whole = at is not None or card.source.how != "assembled"
-            if model.quantization and (not now.quantization or not whole):
+            if at is None and card.source.how == "assembled":
+                continue  # the card says more than the copy at hand
+            if model.quantization and not now.quantization:
                 continue  # the copy at hand leaves out what the card has from the published file
             compared += 1
             pairs = [(getattr(model, name), getattr(now, name)) for name in READ_AGAIN]
             if at is None:
-                pairs.append((checked_facts(model), checked_facts(now)))
+                mine, theirs = checked_facts(model), checked_facts(now)
+                noted = AS_NOTED if "its class is" in (card.source.note or "") else ()
+                pairs.append((mine, {**theirs, **{key: mine[key] for key in noted}}))
             if any(mine != theirs for mine, theirs in pairs):
                 stale.append(model.id)
     assert stale == [], "run python -m scripts.make_cards with the folder of configs"

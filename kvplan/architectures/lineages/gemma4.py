@@ -12,6 +12,7 @@ from functools import lru_cache
 from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_heads, num_kv_heads, with_window
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import (
+    LAYER,
     Heads,
     Tensors,
     attention,
@@ -19,6 +20,7 @@ from kvplan.architectures.blocks.parts import (
     keyed,
     linear,
     mlp,
+    norm,
     norms,
     router,
     vector,
@@ -35,13 +37,12 @@ from kvplan.architectures.blocks.recipe import (
     layer_settings,
 )
 from kvplan.architectures.blocks.tower import Raw, placed, repeated, tower_layers, vision_view
-from kvplan.architectures.config.view import ConfigView
+from kvplan.architectures.config.view import ConfigView, check_integer
 from kvplan.architectures.lineages.gemma import halved_sliding
 from kvplan.architectures.lineages.gemma3n import by_layer_ends, by_layer_tensors, last_layers_share
 from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import Decoder, lineage
-from kvplan.errors import KvplanError
-from kvplan.weights.inventory import Placed
+from kvplan.weights.inventory import Dim, Placed
 
 
 def _global_layers(view: ConfigView, kinds: list[str]) -> Mapping[int, Mapping[str, object]]:
@@ -152,11 +153,7 @@ def _of_full_layers(view: ConfigView) -> ConfigView | None:
 
 
 def _gemma4(raw: Raw, view: ConfigView) -> list[Placed]:
-    """Gemma 4's tower is the transformers class itself: whole on every rank."""
-    if isinstance(raw.get("audio_config"), Mapping):
-        raise KvplanError(
-            "no-weights", "the weights of gemma4's audio tower cannot be derived from its config"
-        )
+    """Gemma 4's towers are the transformers classes themselves: whole on every rank."""
     vision = vision_view(raw)
     hidden, heads = int(vision.integer("hidden_size")), int(vision.integer("num_attention_heads"))
     kv, width = int(vision.integer("num_key_value_heads")), int(vision.integer("head_dim"))
@@ -182,7 +179,70 @@ def _gemma4(raw: Raw, view: ConfigView) -> list[Placed]:
     made += linear(f"{path}.patch_embedder.input_proj", model, whole("channels × patch_size²", 3 * patch**2))
     made += repeated(f"{path}.encoder.layers", layer, tower_layers(vision))
     text = whole("hidden_size", hidden_size(view))
-    return placed(made + linear("embed_vision.embedding_projection", text, model))
+    made += linear("embed_vision.embedding_projection", text, model)
+    return placed(made + (_audio(raw, text) if isinstance(raw.get("audio_config"), Mapping) else ()))
+
+
+_MEL_BANDS = 128
+"""Of the sound's spectrum; two convolutions of stride 2 leave a quarter of them."""
+
+
+def _audio(raw: Raw, text: Dim) -> Tensors:
+    """The conformer of sound (transformers 5.23 modeling_gemma4.py, Gemma4AudioModel)."""
+    audio, path = vision_view(raw, "audio_config"), "audio_tower"
+    width, kernel = int(audio.integer("hidden_size")), int(audio.integer("conv_kernel_size"))
+    heads = int(audio.integer("num_attention_heads"))
+    model, inner = whole("audio hidden_size", width), whole("4 × audio hidden_size", 4 * width)
+    layer: Tensors = ()
+    for name in ("feed_forward1", "feed_forward2"):
+        layer += linear(f"{name}.ffw_layer_1.linear", inner, model)
+        layer += linear(f"{name}.ffw_layer_2.linear", model, inner)
+        layer += norms((f"{name}.pre_layer_norm", f"{name}.post_layer_norm"), model)
+    for name in ("q_proj.linear", "k_proj.linear", "v_proj.linear", "post.linear", "relative_k_proj"):
+        layer += linear(f"self_attn.{name}", model, model)
+    layer += vector("self_attn.per_dim_scale", whole("head_dim", width // heads))
+    layer += linear("lconv1d.linear_start.linear", whole("2 × audio hidden_size", 2 * width), model)
+    layer += linear("lconv1d.linear_end.linear", model, model)
+    layer += vector("lconv1d.depthwise_conv1d", model, whole("conv_kernel_size", kernel))
+    layer += norms(("lconv1d.pre_layer_norm", "lconv1d.conv_norm"), model)
+    layer += norms(("norm_pre_attn", "norm_post_attn", "norm_out"), model)
+    channels = audio.sequence("subsampling_conv_channels") or []
+    if len(channels) != 2:
+        raise audio.refuse("subsampling_conv_channels", "two convolutions are known")
+    first, last = (
+        whole("channels", check_integer(one, "audio_config.subsampling_conv_channels")) for one in channels
+    )
+    nine, before = whole("3 × 3", 9), f"{path}.subsample_conv_projection"
+    made = vector(f"{before}.layer0.conv", first, nine) + vector(f"{before}.layer0.norm", first)
+    made += vector(f"{before}.layer1.conv", last, first, nine) + vector(f"{before}.layer1.norm", last)
+    made += linear(
+        f"{before}.input_proj_linear", model, whole("channels × bands", last.value * _MEL_BANDS // 4)
+    )
+    made += repeated(f"{path}.layers", layer, tower_layers(audio))
+    out = keyed(audio, "output_proj_dims")
+    made += linear(f"{path}.output_proj", out, model, bias=True)
+    return made + linear("embed_audio.embedding_projection", text, out)
+
+
+def _unified(raw: Raw, view: ConfigView) -> list[Placed]:
+    """Patches and frames of sound are projected by one matrix each, without an encoder
+    (vllm-project/vllm 0.32 vllm/model_executor/models/gemma4_unified.py)."""
+    text = whole("hidden_size", hidden_size(view))
+    made: Tensors = ()
+    if isinstance(raw.get("vision_config"), Mapping):
+        vision, path = vision_view(raw), "vision_embedder"
+        width = keyed(vision, "mm_embed_dim")
+        side = int(vision.integer("patch_size")) * int(vision.integer("pooling_kernel_size"))
+        patch = whole("3 × model_patch_size²", 3 * side**2)
+        made = linear(f"{path}.patch_dense", width, patch, bias=True)
+        made += vector(f"{path}.pos_embedding", keyed(vision, "mm_posemb_size"), whole("two axes", 2), width)
+        made += norm(f"{path}.patch_ln1", patch, kind=LAYER) + norm(f"{path}.patch_ln2", width, kind=LAYER)
+        made += norm(f"{path}.pos_norm", width, kind=LAYER)
+        made += linear("embed_vision.embedding_projection", text, width)
+    if isinstance(raw.get("audio_config"), Mapping):
+        frames = keyed(vision_view(raw, "audio_config"), "audio_embed_dim")
+        made += linear("embed_audio.embedding_projection", text, frames)
+    return placed(made)
 
 
 lineage(
@@ -196,6 +256,7 @@ lineage(
         source="max_soft_tokens is vision_soft_tokens_per_image",
     ),
 )
+lineage("gemma4_unified", tower=_unified)
 lineage("gemma4_text", "gemma4_unified_text", layers=_GEMMA4, tensors=gemma4_tensors)
 lineage("diffusion_gemma_text", layers=_GEMMA4)
 lineage(

@@ -10,6 +10,7 @@ from kvplan.architectures.blocks.custom import every_layer, width_per_head
 from kvplan.architectures.blocks.decoder import ATTENTION
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import (
+    LAYER,
     Heads,
     Tensors,
     attention,
@@ -17,12 +18,22 @@ from kvplan.architectures.blocks.parts import (
     experts,
     linear,
     mlp,
+    norm,
     norms,
     router,
+    vector,
     whole,
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, Recipe, all_of
+from kvplan.architectures.blocks.tower import (
+    Raw,
+    encoder_layer,
+    placed,
+    repeated,
+    tower_layers,
+    vision_view,
+)
 from kvplan.architectures.config.custom_types import (
     VLLM_CONFIGS,
     VLLM_MODELS,
@@ -36,6 +47,7 @@ from kvplan.architectures.prediction import Forward, Prediction
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention
 from kvplan.model import Layer
+from kvplan.weights.inventory import Placed
 
 
 def step3_text_layers(view: ConfigView) -> list[Layer]:
@@ -140,6 +152,39 @@ lineage(
     tensors=step3p5_tensors,
     prediction=Prediction(types=("layer_types",), forward=Forward.DENSE, own_head=True),
 )
+
+
+def _perception(raw: Raw, view: ConfigView) -> list[Placed]:
+    """The perception encoder of Step 3.7, two convolutions that halve its grid, and a projection."""
+    vision, path = vision_view(raw), "vision_model"
+    width = int(vision.integer("hidden_size"))
+    model, double, wide = (
+        whole("vision hidden_size", width),
+        whole("2 × vision hidden_size", 2 * width),
+        whole("4 × vision hidden_size", 4 * width),
+    )
+    layer = encoder_layer(
+        width,
+        int(vision.integer("num_attention_heads")),
+        int(vision.integer("intermediate_size")),
+        norm_names=("layernorm_before", "layernorm_after"),
+    )
+    layer += vector("lambda_1", model) + vector("lambda_2", model)
+    patch, nine = int(vision.integer("patch_size")), whole("3 × 3", 9)
+    positions = (int(vision.integer("image_size")) // patch) ** 2
+    made = vector(f"{path}.embeddings.patch_embedding", model, whole("3 × patch_size²", 3 * patch**2))
+    made += vector(f"{path}.embeddings.position_embedding", whole("positions", positions), model)
+    made += norm(f"{path}.pre_layernorm", model, kind=LAYER)
+    made += repeated(f"{path}.layers", layer, tower_layers(vision))
+    made += vector(f"{path}.downsampler1", double, model, nine) + vector(f"{path}.downsampler1.bias", double)
+    made += vector(f"{path}.downsampler2", wide, double, nine) + vector(f"{path}.downsampler2.bias", wide)
+    bias = bool(raw.get("projector_bias"))
+    return placed(
+        made + linear("multi_modal_projector", whole("hidden_size", hidden_size(view)), wide, bias=bias)
+    )
+
+
+lineage("step3p7", tower=_perception)
 lineage("step3p7_text", tensors=step3p5_tensors)
 lineage(
     "step1", reads=own_keys_grouped(VLLM_MODELS + "step1.py", {"num_attention_groups": "num_key_value_heads"})

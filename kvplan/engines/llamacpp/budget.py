@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.architectures.weights import sources_of
+from kvplan.architectures.weights import GGUF_MIXTURE, sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
@@ -186,6 +186,10 @@ def _check_mixture(model: Model, settings: Settings) -> None:
     of a mixture that is none."""
     if settings.quantization is None:
         return
+    if model.facts.get(GGUF_MIXTURE, settings.quantization) != settings.quantization:
+        raise KvplanError(
+            "bad-setting", f"{model.id} says its mixture itself", help="leave --quantization out"
+        )
     if model.is_gguf:
         raise KvplanError(
             "bad-setting", f"{model.id} is a GGUF file, which has its types already", help="leave it out"
@@ -216,7 +220,7 @@ def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    mixture = settings.quantization
+    mixture = settings.quantization or model.facts.get(GGUF_MIXTURE)
     if model.is_gguf:
         named = sources_of(model).named
         assert named is not None
@@ -231,7 +235,7 @@ def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
     if sources.inventory is None:
         problem = sources.problem.message if sources.problem is not None else "its tensors are not known"
         raise RefusedError("no-weights", problem, help=("--weights 15GiB",))
-    name = known_mixture(mixture)
+    name = known_mixture(str(mixture))
     found = converted(model, sources.inventory, name)
     rest = f"; {found.prediction:,} B of prediction layers stay in the file" if found.prediction else ""
     return found.bytes_by_name, f"a {name} build, each type as llama-quantize chooses it{rest}"

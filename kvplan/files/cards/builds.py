@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvplan.architectures.builds import FORMS, as_build, as_trained, attention_saving
+from kvplan.architectures.builds import FORMS, as_build, as_gguf, as_trained, attention_saving
 from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import is_format, readings
+from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
 from kvplan.model import Model
 from kvplan.record import record
@@ -38,7 +39,8 @@ _OWN_RULES = frozenset(("deepseek_v4",))
 
 @record()
 class NamedBuild:
-    """What a build's name says: the card's target, and the format (``whole``: as it was trained)."""
+    """What a build's name says: the card's target, and the format (``whole``: as it was trained,
+    ``gguf:q4_k_m``: a GGUF file of that mixture)."""
 
     target: Target
     form: str
@@ -47,6 +49,11 @@ class NamedBuild:
 def named_build(name: str) -> NamedBuild | None:
     """What a name says of a build, None where it is not a build's name."""
     key = key_of(name)
+    gguf = gguf_name(key)
+    if gguf is not None:
+        base, mixture = gguf
+        target = _target(base.rpartition("/")[2], base.rpartition("/")[0])
+        return None if target is None else NamedBuild(target, f"gguf:{mixture}")
     maker, _, rest = key.rpartition("/")
     for base, form in readings(rest):
         target = _target(base, maker) or _target(f"{base}-bf16", maker) or _quantised(f"{maker}/{base}")
@@ -58,10 +65,13 @@ def named_build(name: str) -> NamedBuild | None:
 
 
 def _target(base: str, maker: str) -> Target | None:
-    """The card, or its variant, of exactly this name; ``meta-`` and an organisation before ``_`` aside."""
+    """The card, or its variant, of exactly this name; ``meta-`` and an organisation before it aside."""
     names: Mapping[str, str] = packaged_index()["names"]
-    ways = [f"{maker}/{base}", base, base.removeprefix("meta-"), f"meta-{base}", base.partition("_")[2]]
-    return next((Target.parse(names[way]) for way in ways if way and way in names), None)
+    ways = [f"{maker}/{base}", base, base.removeprefix("meta-"), f"meta-{base}"]
+    found = next((way for way in ways if way in names), None)
+    if found is None:  # bartowski writes the organisation before the name: meta-llama_Llama-3.3-70B-Instruct
+        found = next((known for known in names if "/" in known and known.replace("/", "-") == base), None)
+    return None if found is None else Target.parse(names[found])
 
 
 def _quantised(key: str) -> Target | None:
@@ -82,7 +92,10 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
             f"`{name}` is no card's name, and builds of {base.id} follow rules of their own",
             help=f"hf:{name} reads its config.json from the Hugging Face hub",
         )
-    if build.form == "whole":
+    if build.form.startswith("gguf:"):
+        mixture = build.form.removeprefix("gguf:")
+        made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
+    elif build.form == "whole":
         made = as_trained(base, name)
         words = f"weights as {base.dtype or 'trained'}" if base.quantization else "the same weights"
     else:

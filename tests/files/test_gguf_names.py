@@ -1,0 +1,76 @@
+"""Names of GGUF builds are doors to llama.cpp's rules: Hugging Face, LM Studio, ollama."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.architectures.weights import GGUF_MIXTURE
+from kvplan.errors import KvplanError
+from kvplan.files.cards.gguf_names import OLLAMA
+from kvplan.files.cards.index import packaged_index
+
+NAMES = {
+    "bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M": ("meta-llama/Llama-3.3-70B-Instruct", "q4_k_m"),
+    "bartowski/meta-llama_Llama-3.3-70B-Instruct-GGUF:IQ4_XS": (
+        "meta-llama/Llama-3.3-70B-Instruct",
+        "iq4_xs",
+    ),
+    "lmstudio-community/Qwen3-32B-GGUF@q8_0": ("Qwen/Qwen3-32B", "q8_0"),
+    "unsloth/gpt-oss-20b-GGUF:F16": ("openai/gpt-oss-20b", "f16"),
+    "mradermacher/Qwen3-32B-i1-GGUF": ("Qwen/Qwen3-32B", "q4_k_m"),
+    "ollama:llama3.3:70b-instruct-q4_K_M": ("meta-llama/Llama-3.3-70B-Instruct", "q4_k_m"),
+    "ollama:llama3.3": ("meta-llama/Llama-3.3-70B-Instruct", "q4_k_m"),
+    "ollama:qwen3:30b-a3b-q8_0": ("Qwen/Qwen3-30B-A3B", "q8_0"),
+    "ollama:gpt-oss": ("openai/gpt-oss-20b", "mxfp4"),
+    "ollama:gemma3:27b-it-qat": None,
+}
+
+
+@pytest.mark.parametrize(("name", "said"), NAMES.items())
+def test_a_name_says_a_card_and_a_mixture(name: str, said: tuple[str, str] | None) -> None:
+    if said is None:
+        with pytest.raises(KvplanError):
+            kvplan.load_model(name)
+        return
+    model, base = kvplan.load_model(name), kvplan.load_model(said[0])
+    assert (model.facts[GGUF_MIXTURE], model.runs) == (said[1], base.runs)
+    assert f"the layers of {base.id}" in model.warnings[0]
+
+
+@pytest.mark.parametrize("family", OLLAMA)
+def test_the_library_names_cards(family: str) -> None:
+    usual, sizes = OLLAMA[family]
+    assert usual in sizes
+    assert set(sizes.values()) <= set(packaged_index()["names"])
+
+
+def test_the_answer_is_that_of_the_mixture_by_name() -> None:
+    """The same bytes as ``-q q4_k_m`` of the card, and no other engine takes them for its own."""
+    gpu: dict[str, Any] = {
+        "gpu": "rtx-3090-24gb",
+        "pipeline_parallel_size": 2,
+        "tokens": 8192,
+        "engine": "llamacpp",
+    }
+    named = kvplan.size("ollama:llama3.3:70b-instruct-q4_K_M", **gpu)
+    asked = kvplan.size("llama-3.3-70b", quantization="q4_k_m", **gpu)
+    assert named.budget is not None
+    assert asked.budget is not None
+    assert named.budget.lines[0] == asked.budget.lines[0]
+    other = kvplan.size("ollama:llama3.3", engine="vllm", gpu="h200-sxm-141gb", tokens=8192)
+    assert other.pool is None
+    assert any("is a GGUF file" in line for line in other.warnings)
+
+
+def test_a_mixture_is_not_said_twice() -> None:
+    with pytest.raises(KvplanError, match="says its mixture itself"):
+        kvplan.size(
+            "bartowski/Qwen3-32B-GGUF:Q4_K_M",
+            engine="llamacpp",
+            gpu="rtx-3090-24gb",
+            quantization="q8_0",
+            tokens=4096,
+        )
