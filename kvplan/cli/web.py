@@ -100,7 +100,7 @@ def answer(fields: Fields) -> dict[str, Any]:
     return {
         "command": shlex.join(["kvplan", "size", *words_of(fields)]),
         "ok": None if judged is None else judged.fits,
-        "answer": said.splitlines(),
+        "answer": _sentences(said),
         "html": markup(*parts),
         "warnings": list(dict.fromkeys(result.warnings)),
         "figures": {
@@ -111,6 +111,17 @@ def answer(fields: Fields) -> dict[str, Any]:
             "max_requests": None if judged is None else judged.max_requests,
         },
     }
+
+
+def _sentences(screen: str) -> list[str]:
+    """The lines of a screen that belong together as one: the browser breaks them where its window ends."""
+    found: list[str] = []
+    for row in screen.splitlines():
+        if not found or row.startswith("help:"):
+            found.append(row)
+        else:
+            found[-1] += " " + row.strip()
+    return found
 
 
 def plan_of(fields: Fields) -> dict[str, Any]:

@@ -48,6 +48,13 @@ def test_the_command_gives_the_same_answer(run: Run) -> None:
     assert (ran.code == 0) is found["ok"]
 
 
+def test_an_answer_is_broken_where_the_window_ends() -> None:
+    said = answer({"model": "gpt-oss-120b", "gpu": "h100", "tokens": "64k", "requests": "40"})["answer"]
+    assert len(said) > 1
+    assert all(line.startswith("help: ") for line in said[1:])
+    assert len(said[0]) > 120
+
+
 def test_the_plan_is_one_that_check_takes(run: Run, tmp_path: Path) -> None:
     made = json.loads(answered("plan", json.dumps([CHAT])))
     file = tmp_path / "plan.yaml"
