@@ -323,10 +323,10 @@ def test_a_plan_of_a_gguf_file_can_be_looked_at(tmp_path: Path, screen: Any) -> 
     path = large(tmp_path / "big.gguf")
     plan = tmp_path / "p.yaml"
     code, text = screen(
-        "plan", path, "-g", "rtx-4090", "-n", "1", "-t", "24k", "--pool", "likely", "--write", plan
+        "plan", path, "-g", "rtx-4090", "-n", "1", "-t", "24k", "--pool", "likely", "--write", plan, "-v"
     )
     assert code == 0
-    rows = text[text.index("look:") + 5 : text.index("keep:")]
+    rows = text[text.index("look:") + 5 : text.index("next:")]
     words = shlex.split(rows)
     assert words[:2] == ["kvplan", "size"]
     code, said = screen(*words[1:])
