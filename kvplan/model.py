@@ -51,6 +51,8 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
 
 
 GGUF_HEADER = "gguf header"
+GGUF_MIXTURE = "gguf_mixture"
+"""The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
 """`Provenance.how` of a model that a GGUF file describes."""
 
 
@@ -125,6 +127,12 @@ class Model:
     config: Mapping[str, Any] | None = field(default=None)
     counted: Checkpoint | None = None
     weights: Weights | None = None
+
+    @property
+    def gguf_mixture(self) -> str | None:
+        """The mixture of a GGUF build that was named, and not read; None where none was."""
+        named = self.facts.get(GGUF_MIXTURE)
+        return named if isinstance(named, str) else None
 
     @property
     def is_gguf(self) -> bool:

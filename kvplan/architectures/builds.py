@@ -19,9 +19,9 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.architectures.inventory import inventory_of
-from kvplan.architectures.weights import GGUF_MIXTURE, NO_INVENTORY, unquantised
+from kvplan.architectures.weights import NO_INVENTORY, unquantised
 from kvplan.errors import KvplanError
-from kvplan.model import Model
+from kvplan.model import GGUF_MIXTURE, Model
 from kvplan.record import record
 from kvplan.units import ceil_div
 from kvplan.weights.inventory import Inventory, Role

@@ -28,10 +28,6 @@ NO_INVENTORY = frozenset(
 )
 
 
-GGUF_MIXTURE = "gguf_mixture"
-"""The fact of a model that is known to be a GGUF file of that mixture, by its name."""
-
-
 @lru_cache(maxsize=512)
 def sources_of(model: Model) -> WeightSources:
     """Everything known, gathered once: counted tensors, what the model's door has a handle on, its config.
@@ -106,7 +102,7 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
 
     Raises KvplanError(bad-setting) where the engine would refuse the method.
     """
-    if GGUF_MIXTURE in model.facts:
+    if model.gguf_mixture:
         return WeightSources(problem=_only_llamacpp(model))
     found = sources_of(model)
     own = model.quantization or (found.inventory.quantisation if found.inventory else "")

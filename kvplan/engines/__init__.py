@@ -81,8 +81,10 @@ def own_settings(engine: Engine, settings: Settings) -> Settings:
 
 
 def default_engine(models: Iterable[Model]) -> str:
-    """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file."""
-    return GGUF_ENGINE if any(model.is_gguf for model in models) else DEFAULT_ENGINE
+    """The engine whose rules count where none is named: llama.cpp where a model is a GGUF file, or the name
+    of one."""
+    named = any(model.is_gguf or model.gguf_mixture for model in models)
+    return GGUF_ENGINE if named else DEFAULT_ENGINE
 
 
 def check_options(engines: Iterable[Engine], settings: Settings) -> None:

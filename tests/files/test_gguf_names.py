@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import kvplan
-from kvplan.architectures.weights import GGUF_MIXTURE
 from kvplan.errors import KvplanError
 from kvplan.files.cards.gguf_names import OLLAMA
 from kvplan.files.cards.index import packaged_index
+from kvplan.model import GGUF_MIXTURE
 
 NAMES = {
     "bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M": ("meta-llama/Llama-3.3-70B-Instruct", "q4_k_m"),

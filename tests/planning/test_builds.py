@@ -12,6 +12,7 @@ from kvplan.planning.quality import BUILDS
 from kvplan.planning.results import Option
 
 ENGINE = "llamacpp"
+NAMED = "bartowski/Llama-3.3-70B-Instruct-GGUF:Q5_K_M"
 
 
 def builds(quality: str, gpu: str = "rtx-3090", card: str = "llama-3.3-70b") -> tuple[Option, ...]:
@@ -74,3 +75,33 @@ def test_the_plan_is_checked_and_starts_the_file_of_its_build(
     capsys.readouterr()
     assert main(["emit", str(path)]) == 0
     assert "--model Llama-3.3-70B-Instruct-Q6_K.gguf" in capsys.readouterr().out
+
+
+def test_the_name_of_a_build_is_a_model_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ollama's and Hugging Face's names: llama.cpp without -e, that mixture and no other."""
+    for name, build in (
+        ("ollama:llama3.3:70b", "q4_k_m"),
+        ("bartowski/Llama-3.3-70B-Instruct-GGUF:Q5_K_M", "q5_k_m"),
+    ):
+        assert kvplan.size(name, gpu="2xrtx-3090").engine.name == ENGINE
+        found = kvplan.plan(name, tokens="8k", gpu="rtx-3090")
+        assert {one.weights for one in found.options} == {build}
+        assert found.options[0].quality == "lossless"
+    path = tmp_path / "plan.yaml"
+    words = [
+        "plan",
+        "bartowski/Llama-3.3-70B-Instruct-GGUF:Q5_K_M",
+        "-t",
+        "8k",
+        "-g",
+        "3090",
+        "--write",
+        str(path),
+    ]
+    assert main(words) == 0
+    assert main(["check", str(path)]) == 0
+    capsys.readouterr()
+    assert main(["emit", str(path)]) == 0
+    assert f"--hf-repo {NAMED}" in capsys.readouterr().out

@@ -120,8 +120,10 @@ def variants_of(
     from kvplan.files.weight_formats import weight_formats
 
     if builds and not model.is_gguf and base.weights is None and base.quantization is None:
+        many, named = num_experts(model), model.gguf_mixture
+        if named is not None:
+            return (Variant(model, named, weight_quality(16, published=True), many, named),)
         whole = ("mxfp4_moe",) if model.quantization == "mxfp4" else builds
-        many = num_experts(model)
         return tuple(Variant(model, one, BUILDS[one], many, one) for one in whole)
     formats = weight_formats(model)
     if own_only or base.weights is not None or base.quantization is not None:

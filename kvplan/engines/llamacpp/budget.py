@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
-from kvplan.architectures.weights import GGUF_MIXTURE, sources_of
+from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
@@ -186,7 +186,7 @@ def _check_mixture(model: Model, settings: Settings) -> None:
     of a mixture that is none."""
     if settings.quantization is None:
         return
-    if model.facts.get(GGUF_MIXTURE, settings.quantization) != settings.quantization:
+    if model.gguf_mixture not in (None, settings.quantization):
         raise KvplanError(
             "bad-setting", f"{model.id} says its mixture itself", help="leave --quantization out"
         )
@@ -220,7 +220,7 @@ def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""
-    mixture = settings.quantization or model.facts.get(GGUF_MIXTURE)
+    mixture = settings.quantization or model.gguf_mixture
     if model.is_gguf:
         named = sources_of(model).named
         assert named is not None

@@ -17,7 +17,9 @@ def checkpoint_of(plan: Plan, model: Model | None, table: EngineTable) -> Checkp
     KvplanError(no-checkpoint)."""
     named = _named(plan, model)
     build = plan.settings.quantization
-    return named if table.build is None or build is None else table.build(named, build)
+    if table.build is None or build is None or (model is not None and model.gguf_mixture):
+        return named
+    return table.build(named, build)
 
 
 def _named(plan: Plan, model: Model | None) -> Checkpoint:
