@@ -23,7 +23,8 @@ RECORD = DATA / "sglang.json.gz"
 PROGRAM = DATA.parent / "engines" / "sglang_ask.py"
 CAPABILITIES = (("h100", "h200"), ("a100",), ("l40s", "l4"), ("b200",))
 NOT_THE_PLANNER = (
-    "AttributeError", "KeyError", "custom code", "OSError", "StrictDataclass", "unsupported operand",
+    "AttributeError", "KeyError", "custom code", "OSError", "FileNotFoundError", "StrictDataclass",
+    "unsupported operand",
     "does not recognize this architecture", "ImportError", "Cannot find 'quant_algo'", "UnboundLocalError",
     "NVFP4 quantization requires", "NotImplementedError", "is not supported for the current GPU",
     "the process died", "Cannot find any of", "object is not iterable", "must have at least one SWA layer",

@@ -111,8 +111,13 @@ def budget_of(
         if off > SAME_WEIGHTS:
             other = _asked(model, recognised, card, weights.value)
             if isinstance(other, SizeResult) and other.budget is not None:
-                why = "no tensors of the model in this format are known: the budget takes the printed ones"
-                told = {"weights_bytes": why} if budget is None or other_format else {}
+                why = "no tensors of the model in this format are known"
+                if budget is not None and not other_format:
+                    counted = sum(
+                        line.bytes for line in budget.lines if line.name.lower().startswith(WEIGHT_LINES)
+                    )
+                    why = f"the tensors that are known come to {gib(counted)}"
+                told = {"weights_bytes": f"{why}: the budget takes the printed ones"}
                 return Measure(other.budget, (*filled, *other.warnings), None, bool(filled), told)
     if isinstance(result, KvplanError):
         return Measure(why=f"no memory budget: {result.message}")

@@ -177,6 +177,18 @@ def test_weights_in_another_format_are_those_of_the_log() -> None:
     assert found.row("kv_pool_bytes").agrees
 
 
+@pytest.mark.parametrize("printed", ["6.10", "12.00", "30.00"])
+def test_weights_that_were_taken_from_the_log_are_held_against_nothing(printed: str) -> None:
+    """The same format, other weights: what the budget took is no prediction; the row says what is known."""
+    lines = tuple(line.replace("17.22", printed) for line in (*GEMMA, SUMMARY))
+    text = vllm_log(
+        version="0.19.0", model="google/gemma-2-9b-it", length=8192, pools=("50.00",), lines=lines
+    )
+    weights = compare(observation=observed(text)).row("weights_bytes")
+    assert weights.predicted is None
+    assert str(weights.explanation).startswith("the tensors that are known come to 17.2")
+
+
 def test_an_uncalibrated_release_says_so() -> None:
     found = compare(observation=_gemma(SUMMARY), engine="vllm@0.9")
     assert any("mind the pool's interval" in note for note in found.notes)

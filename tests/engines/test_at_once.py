@@ -51,6 +51,6 @@ def test_tensorrt_llm_charges_whole_answers_in_blocks(answer: int) -> None:
 def test_explain_names_the_rule(
     engine: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["explain", "llama-3.1-8b", "--engine", engine, "--gpu", "h100", "--kv-cache-memory", "4GiB"])
+    main(["explain", "llama-3.1-8b", "--engine", engine, "--gpu", "h100", "--kv-cache-memory", "4GiB", "-v"])
     shown = " ".join(capsys.readouterr().out.split())
     assert all(word in shown for word in words)

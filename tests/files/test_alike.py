@@ -42,7 +42,7 @@ def test_names_of_checkpoints(name: str, architecture: str | None, slug: str) ->
     ("name", "architecture"),
     [
         ("someone/Qwen3.9-27B-INT4", "Qwen3_5ForConditionalGeneration"),  # another generation
-        ("someone/NVIDIA-Nemotron-3-Nano-4B-BF16", "NemotronHForCausalLM"),  # another size
+        ("someone/NVIDIA-Nemotron-3-Nano-6B-BF16", "NemotronHForCausalLM"),  # another size
         ("someone/llama-3.1-8b-law-sft-v3", None),  # a fine-tune needs the class
         ("someone/llama-3.1-8b-law-sft-v3", "Qwen2ForCausalLM"),  # … the card's own
         ("/models/qwen", "Qwen2ForCausalLM"),

@@ -38,7 +38,7 @@ def test_ranks_agree_and_write_one_receipt(ranks: int, words: tuple[str, ...], t
     done = _torchrun(ranks, *words, "--kv-cache-memory", "32MiB", "--output", str(output))
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
-    assert (data["verdict"], data["kind"]) == ("confirmed", "rehearsal")
+    assert (data["verdict"], data["kind"]) == ("self-consistent", "rehearsal")
     figures: list[dict[str, Any]] = data["receipt"]["figures"]
     assert {one["rank"] for one in figures} == {None, *range(ranks)}
     alike = next(one for one in figures if one["name"] == "ranks_alike")
