@@ -223,9 +223,10 @@ def _positional(argument: Argument) -> inspect.Parameter:
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    pair = (option.flags[0], *option.off_flags)
+    # A switch and its opposite are one word of the declaration; its short forms stand beside it.
+    pair = "/".join((option.flags[0], *option.off_flags))
     info = typer.Option(
-        *(("/".join(pair),) if option.is_switch else option.flags),
+        *((pair, *option.flags[1:]) if option.is_switch else option.flags),
         help=option.help,
         metavar=option.metavar or None,
         rich_help_panel=option.panel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvplan.cli import quick
@@ -68,6 +68,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
 
 
 @given(arguments=command_lines())
+@example(arguments=["simulate", "-cmoe"])
 @settings(max_examples=600, deadline=None)
 def test_the_two_parsers_agree(arguments: list[str]) -> None:
     parsed = quick.parse(arguments, {})
@@ -76,6 +77,21 @@ def test_the_two_parsers_agree(arguments: list[str]) -> None:
     command, words, values = parsed
     with pytest.MonkeyPatch.context() as monkeypatch:
         assert _by_typer(arguments, monkeypatch) == (command.name, words, values)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda command: str(command.name))
+def test_every_spelling_of_every_option_is_read_alike(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short forms of switches too, which stand in no pair of yes and no."""
+    words = ["model"] * command.argument.least if command.argument else []
+    for option in command.options:
+        for flag, state in [*((f, True) for f in option.flags), *((f, False) for f in option.off_flags)]:
+            line = [*command.name.split(), flag, *(() if option.is_switch else ("7",)), *words]
+            value: object = state if option.is_switch else "7"
+            assert _by_typer(line, monkeypatch) == (command.name, words, {option.name: value}), flag
+            taken = quick.parse(line, {})
+            assert taken is None or (taken[0].name, *taken[1:]) == (command.name, words, {option.name: value})
 
 
 @pytest.mark.parametrize(
