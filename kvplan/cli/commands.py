@@ -257,7 +257,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "emit",
-            "A plan file as a command line, a Compose file or a Kubernetes manifest.",
+            "A plan file as a command line, a manifest, alerts or a board.",
             "kvplan.cli.emit:run",
             Argument("PLAN", least=1, most=1),
             (*EMITTED, *COMMON),

@@ -1,4 +1,4 @@
-"""``kvplan emit``: a plan file as what starts its engines."""
+"""``kvplan emit``: a plan file as what starts its engines, or watches them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kvplan.plans.question import start_of
 from kvplan.plans.serve import remarks
 from kvplan.questions import ask
 from kvplan.report.check.shown import one_line
-from kvplan.report.emit import emit
+from kvplan.report.emit import DATA, emit
 from kvplan.report.layout import line
 from kvplan.results import SCHEMA_VERSION
 
@@ -31,7 +31,9 @@ def run(words: list[str], given: Given) -> Answer:
     target = text_of(given, "to") or plan.engine.partition("@")[0]
     model = load_model(plan.model)
     _starts(plan, model)
-    text = _remarks(plan) + emit(plan, target, model=model, image=text_of(given, "image"))
+    text = emit(plan, target, model=model, image=text_of(given, "image"))
+    if target not in DATA:
+        text = _remarks(plan) + text
     output = text_of(given, "output")
     if output is not None:
         write_whole(Path(output), text)

@@ -11,7 +11,8 @@ IMAGE = Option("image", ("--image",), "IMAGE", word,
 EMITTED = (
     Option("to", ("--to",), "TARGET", word,
            "vllm, sglang, trtllm, llamacpp (a command line of the plan's own engine; the default),"
-           " docker-compose or kubernetes.", QUESTION, complete="targets"),
+           " docker-compose or kubernetes; prometheus (rules) or grafana (a board), to watch them.",
+           QUESTION, complete="targets"),
     *PLAN_CHOICE,
     STARTED_ON,
     IMAGE,
@@ -24,6 +25,8 @@ Examples:
   kvplan emit plan.yaml --to docker-compose
   kvplan emit plan.yaml --env prod --to kubernetes -o deploy/serve.yaml
   kvplan emit plan.yaml --to kubernetes | kubectl apply -f -
+  kvplan emit plan.yaml --to prometheus -o rules/chat.yaml
+  kvplan emit plan.yaml --to grafana -o boards/chat.json
 
 \b
 Every value is the plan's; a flag that the engine of that release does not

@@ -79,7 +79,8 @@ PLANNED: tuple[Option, ...] = (
     Option("write", ("--write",), "FILE", word, "Write the best as a plan file.", OUTPUT),
     Option("overwrite", ("--overwrite",), "", switch, "With --write: also over a file that exists.", OUTPUT),
     Option("emit", ("--emit",), "TARGET", word,
-           "Print what starts the best plan: vllm, sglang, trtllm, llamacpp, docker-compose, kubernetes.",
+           "Print what starts the best plan: vllm, sglang, trtllm, llamacpp, docker-compose, kubernetes; or"
+           " what watches it: prometheus, grafana.",
            OUTPUT, complete="targets"),
     IMAGE,
     Option("markdown", ("--markdown",), "", switch, "Markdown, for a pull request.", OUTPUT),

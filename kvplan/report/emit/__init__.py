@@ -1,5 +1,5 @@
-"""A plan as something that can be started: an engine's command line, a Compose file, a Kubernetes
-manifest."""
+"""A plan as something that can be started (an engine's command line, a Compose file, a Kubernetes manifest)
+or watched (Prometheus rules, a Grafana board)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ TARGETS = {
     **dict.fromkeys(FOLDERS, "kvplan.report.emit.shell:emit"),
     "docker-compose": "kvplan.report.emit.compose:emit",
     "kubernetes": "kvplan.report.emit.kubernetes:emit",
+    "prometheus": "kvplan.report.emit.prometheus:emit",
+    "grafana": "kvplan.report.emit.grafana:emit",
 }
 """Target → ``module:function``. Engines: the target must be the plan's own."""
-_DEPLOYMENTS = ("docker-compose", "kubernetes")
+DATA = ("grafana",)
+"""Targets whose text takes no comments."""
 
 
 def emit(
@@ -44,11 +47,12 @@ def emit(
             help=f"did you mean {near}?" if near else "one of " + ", ".join(TARGETS),
         )
     engine = plan.engine.partition("@")[0]
-    if target not in _DEPLOYMENTS and target != engine:
+    if target in FOLDERS and target != engine:
         raise KvplanError(
             "wrong-engine",
             f"the plan is for {engine}, whose settings mean nothing to {target}",
-            help=f"it can be written for {engine}, docker-compose or kubernetes",
+            help=f"it can be written for {engine}, "
+            + ", ".join(one for one in TARGETS if one not in FOLDERS),
         )
     module, _, function = TARGETS[target].partition(":")
     write: Callable[[Plan, Settings, Model | None, str | None], str] = getattr(
