@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from operator import attrgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.gpu import Gpu
@@ -13,23 +13,17 @@ from kvplan.record import KeptHash, field_names, record
 
 
 @record()
-class Settings(KeptHash):
-    """Options under the engines' long names. None = the engine's default. Sizes are bytes."""
+class Layout(KeptHash):
+    """The settings that decide how an engine lays its cache out: parallelism, formats, batch, speculation.
 
-    tokens: int | None = None
-    """decoder positions of one request"""
-    encoder_tokens: int | None = None
-    """positions that cross attention reads"""
-    answer_tokens: int | None = None
-    """of `tokens`, those that are generated; None: an eighth"""
-    requests: int = 1
-    """requests at once"""
+    A plan of the cache reads these alone, so that a plan is kept under them. Options have the engines' long
+    names. None = the engine's default.
+    """
+
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     data_parallel_size: int = 1
     decode_context_parallel_size: int = 1
-    spread: bool = False
-    """the tensor-parallel size stands for the GPUs that were named; nobody wrote it"""
     dtype: str = "auto"
     """the model's element type"""
     kv_cache_dtype: str = "auto"
@@ -47,28 +41,50 @@ class Settings(KeptHash):
     speculative_model: Model | None = None
     """a draft model of its own beside the target"""
     disable_hybrid_kv_cache_manager: bool = False
-    num_gpu_blocks_override: int | None = None
-    kv_cache_memory: int | None = None
-    """bytes of one GPU's cache"""
     gpu: Gpu | None = None
     """one GPU of the replica"""
     attention_backend: str | None = None
     async_scheduling: bool | None = None
     usage: str = "server"
-    cache_implementation: str = "dynamic"
-    """of the transformers library"""
+    quantization: str | None = None
+    enable_expert_parallel: bool = False
+    engine_options: tuple[tuple[str, object], ...] = ()
+    """options that one engine alone has, sorted"""
+
+
+@record()
+class Serving(Layout):
+    """With what a server is started: also what leaves more or less of a GPU to the cache. Sizes are bytes."""
+
+    num_gpu_blocks_override: int | None = None
     gpu_memory_utilization: Fraction | None = None
     weights: int | None = None
     """bytes on one GPU, where the user knows them better"""
-    quantization: str | None = None
     enforce_eager: bool = False
-    enable_expert_parallel: bool = False
     cpu_offload_gb: Fraction = Fraction(0)
     """GiB of weights in host memory, as the engine counts them"""
-    engine_options: tuple[tuple[str, object], ...] = ()
-    """options that one engine alone has, sorted"""
+
+
+@record()
+class Settings(Serving):
+    """All that a user may set: also the cache's memory, and what is asked of a server that has started."""
+
+    kv_cache_memory: int | None = None
+    """bytes of one GPU's cache"""
+    tokens: int | None = None
+    """decoder positions of one request"""
+    encoder_tokens: int | None = None
+    """positions that cross attention reads"""
+    answer_tokens: int | None = None
+    """of `tokens`, those that are generated; None: an eighth"""
+    requests: int = 1
+    """requests at once"""
     media: tuple[tuple[str, object], ...] = ()
     """what images, video and audio add, for the answer's settings; `tokens` has them already"""
+    spread: bool = False
+    """the tensor-parallel size stands for the GPUs that were named; nobody wrote it"""
+    cache_implementation: str = "dynamic"
+    """of the transformers library"""
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
@@ -113,30 +129,37 @@ def expert_width_ways(settings: Settings) -> int:
     return 1 if settings.enable_expert_parallel else tensor
 
 
-REQUEST = ("tokens", "encoder_tokens", "answer_tokens", "requests", "media", "cache_implementation", "spread")
-"""Settings that say what is asked of an engine that has started: they change no plan of its cache."""
-BUDGET = (
-    *("kv_cache_memory", "num_gpu_blocks_override", "gpu_memory_utilization", "weights"),
-    *("enforce_eager", "cpu_offload_gb"),
+REQUEST = tuple(
+    name for name in field_names(Settings) if name not in (*field_names(Serving), "kv_cache_memory")
 )
-"""Settings that say how much memory there is for the cache, not how it is laid out."""
+"""Settings that say what is asked of an engine that has started."""
 NO_FLAG = (
     *REQUEST,
     *("gpu", "usage", "weights", "engine_options", "num_speculative_tokens", "speculative_model"),
 )
 """Settings that no flag of a server says: what is asked, where it runs, and what comes with another one."""
 
+L = TypeVar("L", bound=Layout)
 
-class Part:
-    """The settings but for those left out, as a key for a cache, and back again."""
 
-    def __init__(self, *left_out: str) -> None:
-        self.names = tuple(name for name in field_names(Settings) if name not in left_out)
-        self.values = attrgetter(*self.names)
+class Key(Generic[L]):
+    """The part of the settings that a type names, as a key for a cache, and back again."""
 
-    def settings(self, values: tuple[Any, ...]) -> Settings:
-        """The settings of a key, what was left out at its default."""
-        return Settings(**dict(zip(self.names, values, strict=True)))
+    def __init__(self, kind: type[L]) -> None:
+        self._kind, self._names = kind, field_names(kind)
+        self.values = attrgetter(*self._names)
+
+    def settings(self, values: tuple[Any, ...]) -> L:
+        """The settings of a key. They were checked when they were set."""
+        return self._kind(*values)
+
+
+_SERVING = Key(Serving)
+
+
+def asked_of(serving: Serving, **request: Any) -> Settings:
+    """The settings of a server with what is asked of it."""
+    return Settings(*_SERVING.values(serving), **request)
 
 
 MEDIA = ("images", "image_size", "video_frames", "audio_seconds", "min_pixels", "max_pixels")

@@ -25,8 +25,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import REQUEST, Settings
-from kvplan.settings import Part as SettingsPart
+from kvplan.settings import Key, Layout, Serving, Settings
 from kvplan.terms import Grows, Term
 
 Version = tuple[int, ...]
@@ -193,7 +192,7 @@ def named_or_float32(part: Part) -> Packing:
     return scalar(word) if word else FLOAT32
 
 
-def served_dtype(model: Model, settings: Settings) -> Packing:
+def served_dtype(model: Model, settings: Serving) -> Packing:
     """The model's element type when served: as asked; else the checkpoint's 16-bit type; else bfloat16.
 
     float32 and unstated checkpoints are served in bfloat16, as vLLM does on GPUs that have it
@@ -213,7 +212,7 @@ def has_kind(model: Model, *kinds: Kind) -> bool:
     return any(part.kind in kinds for run in model.runs for part in run.layer.parts)
 
 
-def too_many_stages(model: Model, settings: Settings) -> Refusal | None:
+def too_many_stages(model: Model, settings: Layout) -> Refusal | None:
     """A stage without a layer: no engine starts one (vLLM's get_pp_indices and its like)."""
     stages = settings.pipeline_parallel_size
     if stages <= model.num_layers:
@@ -269,6 +268,6 @@ NOTHING_HELD = (PerGpu(0, 0, 0, Fraction(0), 0), Total(0, 0))
 """Of a model that the engine refuses."""
 
 
-_PLANNED = SettingsPart(*REQUEST, "kv_cache_memory")
+_PLANNED = Key(Serving)
 planned_values, planned_settings = _PLANNED.values, _PLANNED.settings
 """The settings that decide an engine's plan, as a key for its cache; the settings of such a key."""

@@ -17,7 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import BudgetLine
-from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Settings
+from kvplan.settings import HEAD_METHODS, LOOKUP_METHODS, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_per_rank
 from kvplan.weights.inventory import Role
@@ -84,7 +84,7 @@ class Sizes:
 
 def draft_lines(
     model: Model,
-    settings: Settings,
+    settings: Serving,
     facts: WeightFacts,
     sources: WeightSources,
     parallel: Parallel,
@@ -173,7 +173,7 @@ def _guessed(name: str, guess: Guess, count: int, sizes: Sizes) -> BudgetLine:
     return BudgetLine(name, likely, 0, highest, how)
 
 
-def draft_line(model: Model, settings: Settings, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
+def draft_line(model: Model, settings: Serving, parallel: Parallel, dtype: Packing) -> BudgetLine | None:
     """The draft's weights on one rank; None without a draft.
 
     Raises KvplanError(no-weights | cannot-shard).

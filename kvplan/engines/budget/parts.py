@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings, asked_of
 from kvplan.units import GIB, MIB, ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.formats import Kernel
@@ -44,7 +43,7 @@ class Start(NamedTuple):
 
 
 def once_a_start(
-    compute: Callable[[Model, Choice, Settings, Start], Fit],
+    compute: Callable[[Model, Choice, Serving, Start], Fit],
 ) -> Callable[[Model, Choice, Settings], Fit]:
     """A budget is remembered by what decides it: a request's shape does not.
 
@@ -56,7 +55,7 @@ def once_a_start(
         engine, version, asked = rules
         choice, settings = Choice(engine, version, asked=asked), planned_settings(values)
         assert settings.gpu is not None
-        result = choice.engine.size(model, replace(settings, tokens=1), choice.version)
+        result = choice.engine.size(model, asked_of(settings, tokens=1), choice.version)
         if result.refusal is not None:
             return Fit(None, None)
         total, reserved, warnings = memory_of(settings.gpu)
@@ -164,14 +163,14 @@ def context_line(ranks: int) -> BudgetLine:
     return about("context, buffers", amount, margin, f"{what}; {UNCALIBRATED}")
 
 
-def sources_for(model: Model, settings: Settings) -> WeightSources:
+def sources_for(model: Model, settings: Serving) -> WeightSources:
     """What is known of the weights, as stated or as read. Raises KvplanError(no-weights | bad-setting …)."""
     if settings.weights is not None:
         return WeightSources(stated_bytes=settings.weights)
     return served_sources(model, settings.quantization)
 
 
-def kernels_of(choice: Choice, model: Model, settings: Settings) -> tuple[Kernel, ...]:
+def kernels_of(choice: Choice, model: Model, settings: Serving) -> tuple[Kernel, ...]:
     """The kernels that may keep experts in blocks, as the engine's ``expert_kernels`` names them."""
     look = getattr(part_of(choice.engine.name, "engine"), "expert_kernels", None)
     return look(model, settings, choice.asked or choice.version) if look else ()
@@ -198,7 +197,7 @@ def parallel_for(model: Model, choice: Choice, settings: Settings, started: Size
 def weight_lines(
     sources: WeightSources,
     model: Model,
-    settings: Settings,
+    settings: Serving,
     parallel: Parallel,
     dtype: Packing,
     kernels: tuple[Kernel, ...] = (),

@@ -29,7 +29,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.units import GIB, MIB, round_up
 
 KEPT_FREE = GIB
@@ -60,7 +60,7 @@ class Weights(NamedTuple):
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
+def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
     gpu, _, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
@@ -99,7 +99,7 @@ def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
 
 
 def _shortens(
-    model: Model, settings: Settings, options: Options, weights: ModelWeights, *, has_experts: bool
+    model: Model, settings: Serving, options: Options, weights: ModelWeights, *, has_experts: bool
 ) -> Shortens | None:
     """``--fit``, on by default: without -c the context shrinks, 4,096 tokens at the least. Over n devices it
     leaves (n + 1) / 2 layers of the weights free in all, of experts a third of that (common/fit.cpp)."""
@@ -130,7 +130,7 @@ def left_on(gpu: Gpu, weights: Weights) -> list[int]:
     return left
 
 
-def extra_rooms(model: Model, settings: Settings, options: Options) -> tuple[int, ...]:
+def extra_rooms(model: Model, settings: Serving, options: Options) -> tuple[int, ...]:
     """Bytes that each GPU of a row has for its cache beyond the one that has the least; none where all GPUs
     are of one kind, or the weights are not known."""
     gpu = settings.gpu
@@ -143,7 +143,7 @@ def extra_rooms(model: Model, settings: Settings, options: Options) -> tuple[int
     return tuple(amount - min(left) for amount in left)
 
 
-def _dealt_words(gpu: Gpu, settings: Settings, options: Options) -> str:
+def _dealt_words(gpu: Gpu, settings: Serving, options: Options) -> str:
     split = ",".join(map(str, split_of(settings, options)))
     how = "as stated" if options.ratios("tensor_split") else "by their memory"
     return (
@@ -151,14 +151,14 @@ def _dealt_words(gpu: Gpu, settings: Settings, options: Options) -> str:
     )
 
 
-def _stated(options: Options, settings: Settings) -> Context | None:
+def _stated(options: Options, settings: Serving) -> Context | None:
     """The context where somebody gave it: the masks have a cell for each of its cells."""
     if options.count("ctx_size") is None and settings.max_model_len is None:
         return None
     return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
 
 
-def _compute(model: Model, shape: Shape, options: Options, settings: Settings) -> BudgetLine:
+def _compute(model: Model, shape: Shape, options: Options, settings: Serving) -> BudgetLine:
     """The graph's reserve; between a context of one micro-batch and the model's own length where none was
     given."""
     stated = _stated(options, settings)
@@ -181,7 +181,7 @@ def graph_interval(
     return BudgetLine("compute buffer", likely, low, high, how)
 
 
-def _check_mixture(model: Model, settings: Settings) -> None:
+def _check_mixture(model: Model, settings: Serving) -> None:
     """Raises KvplanError(bad-setting): a build by name of what is a file already, beside stated weights, or
     of a mixture that is none."""
     if settings.quantization is None:
@@ -201,7 +201,7 @@ def _check_mixture(model: Model, settings: Settings) -> None:
     known_mixture(settings.quantization)
 
 
-def _weights(model: Model, settings: Settings, options: Options) -> Weights:
+def _weights(model: Model, settings: Serving, options: Options) -> Weights:
     """Of the fullest device, as stated or from the GGUF's list of tensors. Raises RefusedError."""
     devices = settings.pipeline_parallel_size
     if settings.weights is not None:
@@ -216,7 +216,7 @@ def _weights(model: Model, settings: Settings, options: Options) -> Weights:
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places))
 
 
-def _tensors(model: Model, settings: Settings) -> tuple[Mapping[str, int], str]:
+def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
     """Name → bytes, and where they are known from: the file, or the build of a mixture of types by its name.
 
     Raises RefusedError(no-weights)."""

@@ -38,7 +38,7 @@ from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model
 from kvplan.record import changed, record
 from kvplan.results import EngineRef, LayerTerms, ModelRef, PerGpu, Refusal, Request, SizeResult, Total
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.units import MIB
 
 
@@ -230,7 +230,7 @@ def _in_host(machine: Machine, host: int, options: Options) -> str:
     return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: Serving) -> None:
     for name in ("tensor_parallel_size", "decode_context_parallel_size"):
         count = getattr(settings, name)
         if count > 1:
@@ -257,7 +257,7 @@ def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tup
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 
 
-def _shown(store: Storage, options: Options, machine: Machine, settings: Settings) -> dict[str, Any]:
+def _shown(store: Storage, options: Options, machine: Machine, settings: Serving) -> dict[str, Any]:
     key, _, value = store.kv.name.partition("/")
     return {
         "cache_type_k": ggml_word(key),

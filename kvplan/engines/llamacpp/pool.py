@@ -18,7 +18,7 @@ from kvplan.families import Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.units import MIB, round_up
 
 _FAR = 2**32
@@ -100,7 +100,7 @@ def _per_gpu(machine: Machine, context: Context) -> tuple[int, ...]:
     return tuple(sum(cache.tensor.bytes(context) for cache in stage) for stage in machine.stages)
 
 
-def devices_of(model: Model, settings: Settings, options: Options) -> list[int | None]:
+def devices_of(model: Model, settings: Serving, options: Options) -> list[int | None]:
     """The GPU of each layer's cache (None: host memory); a draft's layers may follow."""
     # A GGUF file counts its prediction layers; their cache belongs to the draft's own context.
     behind = len(model.draft_layers) if model.architecture is None else 0
@@ -111,7 +111,7 @@ def devices_of(model: Model, settings: Settings, options: Options) -> list[int |
     return place(model.num_layers + behind, settings.pipeline_parallel_size, given, split)
 
 
-def split_of(settings: Settings, options: Options) -> tuple[int, ...]:
+def split_of(settings: Serving, options: Options) -> tuple[int, ...]:
     """The proportions in which layers are dealt: --tensor-split, or what is free on unequal GPUs
     (src/llama-model.cpp: ggml_backend_dev_memory of each). Raises KvplanError(bad-setting)."""
     ratios = options.ratios("tensor_split")
@@ -130,7 +130,7 @@ def split_of(settings: Settings, options: Options) -> tuple[int, ...]:
     return tuple((total or 0) // MIB for total in totals) if all(totals) else ()
 
 
-def machine_of(model: Model, store: Storage, settings: Settings, options: Options) -> Machine:
+def machine_of(model: Model, store: Storage, settings: Serving, options: Options) -> Machine:
     layers, devices = model.layers(), devices_of(model, settings, options)
     stages: list[Counter[Layer]] = [Counter() for _ in range(settings.pipeline_parallel_size)]
     host: Counter[Layer] = Counter()

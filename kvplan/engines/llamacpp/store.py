@@ -13,7 +13,7 @@ from kvplan.engines.options import Options
 from kvplan.errors import KvplanError
 from kvplan.families import CompressedAttention, Kind, Storage
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.terms import Grows
 
 _GGML_WORDS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -25,7 +25,7 @@ def ggml_word(word: str) -> str:
     return _GGML_WORDS.get(name, name)
 
 
-def store_for(model: Model, settings: Settings, options: Options) -> Storage:
+def store_for(model: Model, settings: Serving, options: Options) -> Storage:
     """f16 unless --cache-type-k/v (or --kv-cache-dtype for both) say otherwise; states are always f32."""
     both = "f16" if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
     key, value = options.word("cache_type_k") or both, options.word("cache_type_v") or both

@@ -38,7 +38,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import KeptHash, record
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 
 _BFLOAT16 = (8, 0)
 """Older GPUs compute in float16 (sgl-project/sglang model_executor/model_runner.py, load_model)."""
@@ -109,7 +109,7 @@ class Arguments(KeptHash):
 
 
 def resolve_arguments(
-    model: Model, settings: Settings, options: Options, context_len: int, version: str = VERSIONS[-1]
+    model: Model, settings: Serving, options: Options, context_len: int, version: str = VERSIONS[-1]
 ) -> Arguments:
     """Every argument with its value. Raises KvplanError(unsupported-dtype | unsupported-setting)."""
     rules = rules_of(version)
@@ -196,7 +196,7 @@ def resolve_arguments(
     )
 
 
-def _attention_groups(settings: Settings, options: Options) -> int:
+def _attention_groups(settings: Serving, options: Options) -> int:
     """attn_dp_size, or data_parallel_size under the older --enable-dp-attention.
 
     Source: arg_groups/parallel_hook.py (handle_deprecated_dp_attention, handle_data_parallelism). Raises
@@ -219,7 +219,7 @@ def _attention_groups(settings: Settings, options: Options) -> int:
     return groups
 
 
-def _experts(settings: Settings, options: Options) -> tuple[int, str]:
+def _experts(settings: Serving, options: Options) -> tuple[int, str]:
     """(ep_size, moe_a2a_backend): a backend spans all ranks (arg_groups/overrides.py, _a2a_ep_size).
 
     --enable-expert-parallel, which SGLang has not, stands for --ep-size of all ranks. Raises
@@ -250,7 +250,7 @@ def _fraction(options: Options) -> Fraction | None:
     return given
 
 
-def _speculation(model: Model, settings: Settings, options: Options) -> tuple[int, int]:
+def _speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
     """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
     if settings.speculative_method is None:
         return 0, 0
@@ -268,7 +268,7 @@ def _speculation(model: Model, settings: Settings, options: Options) -> tuple[in
     return settings.num_speculative_tokens + 1, layers
 
 
-def _draft_windows(model: Model, settings: Settings, options: Options) -> int:
+def _draft_windows(model: Model, settings: Serving, options: Options) -> int:
     """Window layers of the config that is read for the draft: the draft's, without one the target's."""
     if options.count("draft_layers") is not None:
         return 0
@@ -277,7 +277,7 @@ def _draft_windows(model: Model, settings: Settings, options: Options) -> int:
 
 
 def _strategy(
-    model: Model, settings: Settings, options: Options, *, radix: bool, paged: bool
+    model: Model, settings: Serving, options: Options, *, radix: bool, paged: bool
 ) -> tuple[str, bool]:
     """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
     overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
@@ -302,7 +302,7 @@ def _slots_per_request(strategy: str, *, radix: bool, overlap: bool) -> int:
     return 3
 
 
-def _graph_batch(model: Model, settings: Settings, device: Device, rules: Rules) -> int:
+def _graph_batch(model: Model, settings: Serving, device: Device, rules: Rules) -> int:
     """The largest decode graph; Qwen3-VL on Hopper follows --max-running-requests up to 512
     (expand_multimodal_decode_graph_to_running_limit)."""
     given = settings.max_num_seqs if rules.graphs_bounded else None

@@ -17,7 +17,7 @@ from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multim
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 
 FROM_GIB = 60
 """Qwen3-VL on Hopper has defaults of its own from this memory on (model_overrides/qwen3_vl.py)."""
@@ -50,7 +50,7 @@ _ACCEPTED: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
 
 
 def backend_of(
-    model: Model, settings: Settings, device: Device, kv: KvDtype, *, strategy: str, options: Options
+    model: Model, settings: Serving, device: Device, kv: KvDtype, *, strategy: str, options: Options
 ) -> str:
     """As given, else the model's own override, else the default by architecture and GPU.
 
@@ -66,7 +66,7 @@ def backend_of(
     return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
 
 
-def decode_backend_of(model: Model, settings: Settings, device: Device, backend: str) -> str:
+def decode_backend_of(model: Model, settings: Serving, device: Device, backend: str) -> str:
     """The backend of decoding, where it is not that of prefill."""
     if settings.attention_backend is None:
         if is_large_hopper_vl(model, device):
@@ -89,7 +89,7 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
 
 
 def _own(
-    model: Model, settings: Settings, device: Device, kv: KvDtype, strategy: str, options: Options
+    model: Model, settings: Serving, device: Device, kv: KvDtype, strategy: str, options: Options
 ) -> str | None:
     """What the class's own override says (arg_groups/model_overrides); None: nothing."""
     name = class_of(model)
@@ -129,7 +129,7 @@ def _windowed_exaone(model: Model) -> bool:
     return class_of(model) in _EXAONE and facts_of(model).windowed
 
 
-def _own_sm100(model: Model, settings: Settings, strategy: str, options: Options) -> str | None:
+def _own_sm100(model: Model, settings: Serving, strategy: str, options: Options) -> str | None:
     """The overrides on SM100 and SM103."""
     name = class_of(model)
     if is_deepseek(model) or _named(model, "kimi_k3"):
@@ -155,7 +155,7 @@ def _own_sm100(model: Model, settings: Settings, strategy: str, options: Options
     )
 
 
-def _default(model: Model, settings: Settings, device: Device, kv: KvDtype) -> str:
+def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> str:
     """get_default_attn_backend, for chains of drafts (top-k 1)."""
     if kv.name == "mxfp8":
         return "fa4"
@@ -223,7 +223,7 @@ def _named(model: Model, *stems: str) -> bool:
     return any(own[0].startswith(stem) or own[1].startswith(stem.replace("_", "")) for stem in stems)
 
 
-def overridden_page(model: Model, settings: Settings, device: Device, backend: str) -> int | None:
+def overridden_page(model: Model, settings: Serving, device: Device, backend: str) -> int | None:
     """--page-size as the states' strategy sees it: Qwen3.5's hybrids set it on SM100 (qwen3_5.py)."""
     sm100 = device.nvidia and device.major == 10
     if sm100 and settings.attention_backend is None and class_of(model) in _HYBRID_QWEN:
@@ -231,7 +231,7 @@ def overridden_page(model: Model, settings: Settings, device: Device, backend: s
     return settings.block_size
 
 
-def page_size_of(model: Model, settings: Settings, device: Device, backend: str, decode: str) -> int:
+def page_size_of(model: Model, settings: Serving, device: Device, backend: str, decode: str) -> int:
     """--page-size (here block_size), made what the model or the backend needs; 1 by default."""
     asked = settings.block_size
     if has_kind(model, Kind.COMPRESSED):

@@ -38,7 +38,7 @@ from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory, Tensor
@@ -84,7 +84,7 @@ def context_of(gpu: Gpu, ranks: int) -> BudgetLine:
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
+def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
@@ -151,7 +151,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     return parallel_of(model, arguments, settings, options)
 
 
-def _beside(weights: int, settings: Settings) -> tuple[BudgetLine, ...]:
+def _beside(weights: int, settings: Serving) -> tuple[BudgetLine, ...]:
     """What loading takes beside the tensors; weights that were stated have it."""
     if settings.weights is not None:
         return ()
@@ -191,7 +191,7 @@ def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) 
 
 
 def _adapter_lines(
-    model: Model, settings: Settings, options: Options, parallel: Parallel, dtype: Packing
+    model: Model, settings: Serving, options: Options, parallel: Parallel, dtype: Packing
 ) -> tuple[BudgetLine, ...]:
     """The pool of LoRA adapters; none without --enable-lora. Raises KvplanError(bad-setting | lora)."""
     if not options.flag("enable_lora"):

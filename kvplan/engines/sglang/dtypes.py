@@ -16,7 +16,7 @@ from kvplan.engines.sglang.models import class_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 
 VERSION = "0.5.23"
 _FP8_BY_CLASS = frozenset(("MuseSparkForConditionalGeneration",))
@@ -25,7 +25,7 @@ _BF16_BY_CLASS = frozenset(("MistralLarge3ForCausalLM", "PixtralForConditionalGe
 FP4 = ("nvfp4", "fp4_mx_block16")
 
 
-def cache_dtype(model: Model, settings: Settings, device: Device, dtype: Packing) -> KvDtype:
+def cache_dtype(model: Model, settings: Serving, device: Device, dtype: Packing) -> KvDtype:
     """As asked; ``auto`` is the model's dtype, but for checkpoints with FP8 scales and for DeepSeek."""
     word = settings.kv_cache_dtype
     if word == "auto":
@@ -109,7 +109,7 @@ def index_dtype(model: Model, kv: KvDtype, device: Device, backend: str, dtype: 
     return kv if fp8 else kv_dtype(dtype.name)
 
 
-def model_dtype(model: Model, settings: Settings) -> Packing:
+def model_dtype(model: Model, settings: Serving) -> Packing:
     """As asked; else the checkpoint's; float32 and unstated ones in float16, Gemma's in bfloat16."""
     mxfp4 = class_of(model) == "GptOssForCausalLM" and model.quantization == "mxfp4"
     if mxfp4 or class_of(model) in _BF16_BY_CLASS:

@@ -17,7 +17,7 @@ from kvplan.engines.sglang.models import SERVED
 from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.weights.parts import Part
 from kvplan.weights.ranks import Parallel
 
@@ -80,7 +80,7 @@ _TYPES = {
 """The same by model type, for a config that names no class."""
 
 
-def parallel_of(model: Model, arguments: Arguments, settings: Settings, options: Options) -> Parallel:
+def parallel_of(model: Model, arguments: Arguments, settings: Serving, options: Options) -> Parallel:
     """How the weights are divided. Raises RefusedError(no-weights) for a class that is not described."""
     tp, attention = arguments.tp, arguments.attn_tp
     apart = arguments.attn_dp > 1

@@ -18,7 +18,7 @@ from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 
 TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
@@ -34,7 +34,7 @@ def own_context(model: Model) -> int | None:
 
 
 def refusal_of_settings(
-    model: Model, settings: Settings, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: Options, arguments: Arguments
 ) -> Refusal | None:
     """The first reason that speaks against the settings; None where there is none."""
     name, longest = model.architecture or model.model_type, own_context(model)
@@ -96,7 +96,7 @@ def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:
 
 
 def _strategy_refusal(
-    model: Model, settings: Settings, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: Options, arguments: Arguments
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
     if options.flag("disable_radix_cache") or not arguments.rules.extra_buffer:

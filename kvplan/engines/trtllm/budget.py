@@ -36,7 +36,7 @@ from kvplan.engines.vllm.memory import Load, activation_peak
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
 from kvplan.weights.ranks import Parallel
 
@@ -48,7 +48,7 @@ BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
 
 
 @once_a_start
-def fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
+def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the fullest rank. Raises KvplanError(bad-setting)."""
     gpu, started, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)

@@ -61,7 +61,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
 from kvplan.weights.formats import Kernel
 
@@ -267,7 +267,7 @@ def _unsupported(model: Model) -> Refusal | None:
 
 
 def _shown(
-    store: Storage, settings: Settings, options: Options, max_seq_len: int, slots: int | None
+    store: Storage, settings: Serving, options: Options, max_seq_len: int, slots: int | None
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "dtype": store.dtype.name,

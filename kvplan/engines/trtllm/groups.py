@@ -12,7 +12,7 @@ from __future__ import annotations
 from kvplan.engines.options import Options
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.weights.parts import Part
 from kvplan.weights.ranks import Parallel
 
@@ -26,7 +26,7 @@ _TYPES = frozenset(("deepseek_v3", "deepseek_v32", "glm4_moe", "exaone_moe", "qw
 _WHOLE = (Part.ATTENTION, Part.DENSE, Part.SHARED, Part.EMBEDDING, Part.HEAD)
 
 
-def parallel_of(model: Model, settings: Settings, options: Options) -> Parallel:
+def parallel_of(model: Model, settings: Serving, options: Options) -> Parallel:
     """How the weights are divided. Raises KvplanError(no-weights | bad-setting)."""
     tp = settings.tensor_parallel_size
     groups: tuple[tuple[Part, int], ...] = ()

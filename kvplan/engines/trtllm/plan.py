@@ -13,7 +13,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.terms import Grows
 from kvplan.units import ceil_div
 
@@ -71,7 +71,7 @@ class Blocks:
     blocks: int
 
 
-def make_plan(model: Model, store: Storage, settings: Settings, options: Options, max_seq_len: int) -> Plan:
+def make_plan(model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int) -> Plan:
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
     layers = model.layers()
     stages = split_evenly(layers, settings.pipeline_parallel_size)

@@ -11,7 +11,7 @@ from kvplan.engines.kv_support import rows_of, unsupported, words_on
 from kvplan.errors import KvplanError
 from kvplan.families import Part, Storage
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 
 VERSION = "1.2"
 ASSUMED_GPU, ASSUMED_CAPABILITY = "the assumed H100", (9, 0)
@@ -19,7 +19,7 @@ OLDEST = (8, 0)
 """NVIDIA/TensorRT-LLM docs/source/supported-hardware.md: Ampere, Ada, Hopper, Blackwell."""
 
 
-def store_for(model: Model, settings: Settings) -> Storage:
+def store_for(model: Model, settings: Serving) -> Storage:
     element = served_dtype(model, settings)
     return Storage(
         kv=_kv_dtype(model, settings, element),
@@ -39,7 +39,7 @@ def part_store(store: Storage, part: Part, ssm: str = "auto") -> Storage:
     return replace(store, recurrent_state=scalar(word)) if word else store
 
 
-def _kv_dtype(model: Model, settings: Settings, element: Packing) -> KvDtype:
+def _kv_dtype(model: Model, settings: Serving, element: Packing) -> KvDtype:
     """auto: what the checkpoint's quantisation says, else the model's dtype; else fp8 or nvfp4."""
     word = settings.kv_cache_dtype
     if word == "auto":

@@ -23,7 +23,7 @@ from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import PerGpu, Pool, PoolGroup, Refusal, Total
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.terms import Grows
 from kvplan.units import GIB, MIB, ceil_div, round_up
 
@@ -67,7 +67,7 @@ class PlanV2:
         return min(memory, int((self.max_tokens * token + self.util - 1) // self.util))
 
 
-def plan_v2(model: Model, store: Storage, settings: Settings, options: Options, max_seq_len: int) -> PlanV2:
+def plan_v2(model: Model, store: Storage, settings: Serving, options: Options, max_seq_len: int) -> PlanV2:
     """Raises KvplanError(unsupported-setting | unsupported-dtype) for what this manager does not take."""
     _check(model, store, settings, options)
     tp = 1 if options.flag("enable_attention_dp") else settings.tensor_parallel_size
@@ -88,7 +88,7 @@ def plan_v2(model: Model, store: Storage, settings: Settings, options: Options, 
     )
 
 
-def _check(model: Model, store: Storage, settings: Settings, options: Options) -> None:
+def _check(model: Model, store: Storage, settings: Serving, options: Options) -> None:
     without = "leave use_kv_cache_manager_v2 out"
     refused = None
     if has_kind(model, Kind.STATE, Kind.INDEXER):

@@ -14,7 +14,7 @@ from kvplan.engines.vllm.options import OPTIONS
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.model import Model
 from kvplan.results import Refusal
-from kvplan.settings import Settings
+from kvplan.settings import Layout, Serving
 from kvplan.weights.adapters import HEAD, MOST_VOCABULARY, Slots, Wrapped
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -76,7 +76,7 @@ NO_ADAPTERS = frozenset(
 """Classes without ``SupportsLoRA``: vLLM does not start with --enable-lora."""
 
 
-def own_options(settings: Settings) -> Options:
+def own_options(settings: Layout) -> Options:
     """vLLM's own options, checked. Raises KvplanError(bad-setting) for a rank that it does not take."""
     options = resolve(OPTIONS, dict(settings.engine_options), "vllm")
     rank = options.count("max_lora_rank")
@@ -89,7 +89,7 @@ def own_options(settings: Settings) -> Options:
     return options
 
 
-def slots_of(settings: Settings, dtype: Packing) -> Slots | None:
+def slots_of(settings: Serving, dtype: Packing) -> Slots | None:
     """The adapters that the settings make room for; None without --enable-lora."""
     options = own_options(settings)
     if not options.flag("enable_lora"):
@@ -115,7 +115,7 @@ def wrapped_of(model: Model, version: str) -> Wrapped:
     return found
 
 
-def lora_refusal(model: Model, settings: Settings) -> Refusal | None:
+def lora_refusal(model: Model, settings: Layout) -> Refusal | None:
     """Why vLLM would not start with --enable-lora, or None."""
     options = own_options(settings)
     if not options.flag("enable_lora"):
@@ -144,7 +144,7 @@ def lora_refusal(model: Model, settings: Settings) -> Refusal | None:
     return None
 
 
-def shown_options(settings: Settings) -> dict[str, object]:
+def shown_options(settings: Layout) -> dict[str, object]:
     """The adapter options that influence the answer."""
     options = own_options(settings)
     if not options.flag("enable_lora"):

@@ -29,12 +29,12 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine, ModelWeights
-from kvplan.settings import EAGLE_LIKE, REQUEST, Part, Settings
+from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel, tower_bytes
 
-_DECIDES = Part(*REQUEST, "kv_cache_memory", "num_gpu_blocks_override")
+_DECIDES = Key(Serving)
 
 
 @record()
@@ -54,7 +54,8 @@ class Known:
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the stage that decides. Raises KvplanError(bad-setting)."""
-    return _fit(model, replace(choice, pool=None), _DECIDES.values(settings))
+    started = replace(settings, num_gpu_blocks_override=None)
+    return _fit(model, replace(choice, pool=None), _DECIDES.values(started))
 
 
 @lru_cache(maxsize=4096)
@@ -62,7 +63,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     settings = _DECIDES.settings(values)
     gpu = settings.gpu
     assert gpu is not None
-    started = choice.engine.size(model, settings, choice.version)
+    started = choice.engine.size(model, asked_of(settings), choice.version)
     if started.refusal is not None:
         return Fit(None, None)
     memory, reserved, warnings = memory_of(gpu)
@@ -129,7 +130,7 @@ _WORTH_A_WORD = 100
 
 
 def load_of(
-    model: Model, settings: Settings, version: str, shape: Shape, seqs: int, tokens: int, length: int
+    model: Model, settings: Serving, version: str, shape: Shape, seqs: int, tokens: int, length: int
 ) -> Load:
     """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
     gpu, method = settings.gpu, settings.speculative_method
@@ -177,7 +178,7 @@ def load_of(
     )
 
 
-def _divided(settings: Settings) -> Parallel:
+def _divided(settings: Serving) -> Parallel:
     """The ranks among which matrices are divided."""
     return Parallel(
         tensor_parallel_size=settings.tensor_parallel_size,
@@ -196,14 +197,14 @@ _RESERVES = (0, 20)
 """The oldest release of which a start of a sparse model was read."""
 
 
-def coefficients_for(model: Model, settings: Settings, choice: Choice) -> Coefficients:
+def coefficients_for(model: Model, settings: Serving, choice: Choice) -> Coefficients:
     """Those of the release, of the runner that serves the model and of the board that the GPU sits on."""
     gpu, release = settings.gpu, choice.asked or choice.version
     assert gpu is not None
     return vllm_coefficients(parse_version(release), runner_of(model, settings, release), board_of(gpu))
 
 
-def repacked_share(model: Model, settings: Settings) -> int:
+def repacked_share(model: Model, settings: Serving) -> int:
     """What kernels may add to the weights as they load, in thousandths.
 
     Only quantised matrices are laid out anew (Marlin's order, padded scales); of 30 starts none took more
@@ -225,7 +226,7 @@ def repacked_line(weights: BudgetLine, share: int) -> tuple[BudgetLine, ...]:
     return (BudgetLine("repacked weights", 0, 0, most, what),) if most else ()
 
 
-def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage: int) -> Budget:
+def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: int) -> Budget:
     last = stage == known.load.pipeline_parallel_size - 1
     weights = weights_line(known.facts, stage, settings)
     return vllm_budget(
@@ -245,7 +246,7 @@ def _of_stage(choice: Choice, settings: Settings, gpu: Gpu, known: Known, stage:
     )
 
 
-def weights_line(facts: WeightFacts, stage: int, settings: Settings) -> BudgetLine:
+def weights_line(facts: WeightFacts, stage: int, settings: Serving) -> BudgetLine:
     """The weights of one stage, less what lies in the CPU's memory."""
     source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
     low, high = facts.bounds(stage)
@@ -260,7 +261,7 @@ _TEXT_ONLY = "text alone: --language-model-only"
 
 def _without_tower(
     model: Model,
-    settings: Settings,
+    settings: Serving,
     choice: Choice,
     facts: WeightFacts,
     sources: WeightSources,
@@ -284,7 +285,7 @@ def _without_tower(
 
 
 def _adapter_lines(
-    model: Model, settings: Settings, choice: Choice, parallel: Parallel, dtype: Packing
+    model: Model, settings: Serving, choice: Choice, parallel: Parallel, dtype: Packing
 ) -> tuple[BudgetLine, ...]:
     """The buffers of LoRA adapters, one line a stage; none without --enable-lora. Raises RefusedError."""
     if not settings.engine_options:
@@ -312,7 +313,7 @@ def _adapter_lines(
 
 def _drafts(
     model: Model,
-    settings: Settings,
+    settings: Serving,
     facts: WeightFacts,
     sources: WeightSources,
     parallel: Parallel,
@@ -327,13 +328,13 @@ def _drafts(
     return draft_lines(model, settings, facts, sources, parallel, dtype, own=own)
 
 
-def utilization(settings: Settings, version: str) -> Fraction:
+def utilization(settings: Serving, version: str) -> Fraction:
     """gpu_memory_utilization as given, else the release\'s default."""
     given = settings.gpu_memory_utilization
     return Fraction(rules_of(version).default_utilization_percent, 100) if given is None else given
 
 
-def _shown(settings: Settings, load: Load) -> dict[str, Any]:
+def _shown(settings: Serving, load: Load) -> dict[str, Any]:
     """The settings that decide the budget, beside the engine's own."""
     shown: dict[str, Any] = {"gpu_memory_utilization": float(load.gpu_memory_utilization)}
     shown["forward_pass"] = "traced" if load.passes else "formula"

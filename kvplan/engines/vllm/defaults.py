@@ -14,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Layout
 from kvplan.units import GIB, parse_bytes
 
 # Numerically unstable in float16 (vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS).
@@ -81,7 +81,7 @@ def device_of(gpu: Gpu | None) -> Device:
     return Device(gpu.name, memory, capability, gpu.vendor.lower(), target=target)
 
 
-def model_dtype(model: Model, settings: Settings, device: Device, *, pooling: bool) -> Packing:
+def model_dtype(model: Model, settings: Layout, device: Device, *, pooling: bool) -> Packing:
     """As asked; else the checkpoint's; float32 and unstated ones in the GPU's preferred 16-bit type."""
     if settings.dtype != "auto":
         return scalar(settings.dtype)
@@ -103,7 +103,7 @@ class Lengths:
     longest: int | None
 
 
-def lengths_of(model: Model, settings: Settings, rules: Rules) -> Lengths:
+def lengths_of(model: Model, settings: Layout, rules: Rules) -> Lengths:
     """As given; else the length derived from the config.
 
     Facts: serving_model_len (the default: rope scaling applied, the original length for longrope) and
@@ -144,7 +144,7 @@ class Batch:
 
 
 def batch_of(
-    settings: Settings,
+    settings: Layout,
     device: Device,
     rules: Rules,
     max_model_len: int,

@@ -52,12 +52,12 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import BUDGET, HEAD_METHODS, REQUEST, Part, Settings
+from kvplan.settings import HEAD_METHODS, Key, Layout, Settings
 from kvplan.weights.formats import Kernel
 
 # Methods whose drafter is a checkpoint of its own.
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
-_PLANNED = Part(*REQUEST, *BUDGET)
+_PLANNED = Key(Layout)
 planned_values = _PLANNED.values
 
 
@@ -248,7 +248,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     )
 
 
-def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[str, Any]:
+def _shown(resolved: Resolved, built: Built | None, settings: Layout) -> dict[str, Any]:
     """Every resolved setting that influenced the answer."""
     shown: dict[str, Any] = {
         "dtype": resolved.dtype.name,
@@ -289,7 +289,7 @@ def _shown(resolved: Resolved, built: Built | None, settings: Settings) -> dict[
 
 
 def _warnings(
-    model: Model, settings: Settings, resolved: Resolved, built: Built | None, version: str
+    model: Model, settings: Layout, resolved: Resolved, built: Built | None, version: str
 ) -> tuple[str, ...]:
     found = list(model.warnings)
     if ".".join(version.split(".")[:2]) in NOT_ASKED:

@@ -25,7 +25,7 @@ from kvplan.engines.vllm.encoders import encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, Item, Release, rule_of, widths_of
 from kvplan.engines.vllm.towers import patch_bytes, towers
 from kvplan.model import Model
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.units import GIB, ceil_div
 from kvplan.weights.parts import Part
 
@@ -36,7 +36,7 @@ UNKNOWN_MOST = 5 * GIB
 """What the profile run of an encoder without a rule may take: the largest of those known take so much."""
 
 
-def text_only(model: Model, settings: Settings) -> bool:
+def text_only(model: Model, settings: Serving) -> bool:
     """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
     (image and video where its rule is not known)."""
     own = dict(settings.engine_options)
@@ -49,12 +49,12 @@ def text_only(model: Model, settings: Settings) -> bool:
     return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
 
 
-def tower_parts(model: Model, settings: Settings) -> tuple[tuple[Part, int], ...]:
+def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]:
     """`Parallel.groups` of the encoder: one rank has all of it where every rank does."""
     return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
 
 
-def limits_of(settings: Settings) -> Mapping[str, Any]:
+def limits_of(settings: Serving) -> Mapping[str, Any]:
     """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
     return _json(dict(settings.engine_options).get("limit_mm_per_prompt"))
 
@@ -64,7 +64,7 @@ def _json(text: object) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def whole_on_each_rank(model: Model, settings: Settings) -> bool:
+def whole_on_each_rank(model: Model, settings: Serving) -> bool:
     """Whether every tensor-parallel rank has the whole encoder: --mm-encoder-tp-mode data where the class
     heeds it; heads that do not divide in classes that then keep it whole; towers that never divide."""
     tp = settings.tensor_parallel_size
@@ -94,7 +94,7 @@ def _heads(model: Model) -> int:
 
 def encoder_run(
     model: Model,
-    settings: Settings,
+    settings: Serving,
     version: str,
     *,
     seqs: int,

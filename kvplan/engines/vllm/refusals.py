@@ -20,7 +20,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
-from kvplan.settings import Settings
+from kvplan.settings import Layout
 
 # Families that no vLLM class builds.
 NOT_SERVED = {
@@ -40,7 +40,7 @@ NOT_MIRRORED = frozenset(
 )
 
 
-def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
+def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first reason for which the engine would not start, or None.
 
     Raises KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
@@ -62,7 +62,7 @@ def refusal_of(model: Model, settings: Settings, resolved: Resolved, version: st
     )
 
 
-def _adapters(model: Model, settings: Settings) -> Refusal | None:
+def _adapters(model: Model, settings: Layout) -> Refusal | None:
     if not settings.engine_options:
         return None
     from kvplan.engines.vllm.adapters import lora_refusal
@@ -135,7 +135,7 @@ LEAST_CAPABILITY = {
 vllm/model_executor/layers/quantization/, held against the GPU in vllm/config/vllm.py."""
 
 
-def _quantisation(model: Model, settings: Settings, resolved: Resolved) -> Refusal | None:
+def _quantisation(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
     """The method that the weights are stored in, or quantised by while loading, needs newer kernels."""
     method = settings.quantization or model.quantization or ""
     least, device = LEAST_CAPABILITY.get(method), resolved.device
@@ -153,7 +153,7 @@ STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
 """vllm/config/cache.py, MambaDType."""
 
 
-def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
+def _dtypes(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     device = resolved.device
     asked = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
     if (
@@ -200,7 +200,7 @@ def _dtypes(model: Model, settings: Settings, resolved: Resolved, version: str) 
     return None
 
 
-def _length(settings: Settings, resolved: Resolved) -> Refusal | None:
+def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
     longest, asked = resolved.lengths.longest, resolved.lengths.max_model_len
     if settings.max_model_len is not None and longest is not None and asked > longest:
         return Refusal(
@@ -212,12 +212,6 @@ def _length(settings: Settings, resolved: Resolved) -> Refusal | None:
                 "set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 where the model bears it",
             ),
         )
-    if settings.tokens is not None and settings.tokens > asked:
-        return Refusal(
-            "request-too-long",
-            f"a request of {settings.tokens:,} tokens is longer than max_model_len {asked:,}",
-            help=(f"--tokens {asked}",),
-        )
     return None
 
 
@@ -225,7 +219,7 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 """Classes that vLLM runs through transformers, which says nothing of how they are divided."""
 
 
-def _parallel(model: Model, settings: Settings, resolved: Resolved, version: str) -> Refusal | None:
+def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
     alone = resolved.pp if rules_of(version).replicated_unplanned else tp * resolved.pp
     if model.architecture in UNDIVIDED and alone > 1:
@@ -341,7 +335,7 @@ def _index_keys(model: Model, resolved: Resolved) -> Refusal | None:
     )
 
 
-def _drafts(model: Model, settings: Settings, version: str) -> Refusal | None:
+def _drafts(model: Model, settings: Layout, version: str) -> Refusal | None:
     draft = settings.speculative_model
     same = draft is None or settings.speculative_method != "draft_model"
     if not same and draft is not None and draft.vocab_size != model.vocab_size:

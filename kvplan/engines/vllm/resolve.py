@@ -28,7 +28,7 @@ from kvplan.families import (
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
-from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Settings
+from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Layout
 
 # Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
 LATENT_TYPES = frozenset(
@@ -106,7 +106,7 @@ class Resolved:
     index_kv: str = "auto"
 
 
-def resolve(model: Model, settings: Settings, rules: Rules) -> Resolved:
+def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     """Defaults and model rules applied. Raises KvplanError for words that no release knows."""
     device = device_of(settings.gpu)
     pooling = _is_pooling(model)
@@ -195,7 +195,7 @@ def head_layer(model: Model) -> tuple[Layer, ...]:
     return ()
 
 
-def draft_layers_of(model: Model, settings: Settings) -> tuple[Layer, ...]:
+def draft_layers_of(model: Model, settings: Layout) -> tuple[Layer, ...]:
     """Layers that speculation adds to the cache: a separate draft's, or the model's own prediction layers.
 
     vllm/v1/spec_decode/: a draft model's attention layers are registered beside the target's. Raises
@@ -252,7 +252,7 @@ def _mamba_mode(model: Model, rules: Rules, drafts: int) -> str:
     return "align" if rules.state_at_end else "none"
 
 
-def _batches_at_once(model: Model, settings: Settings, rules: Rules, *, asynchronous: bool) -> int:
+def _batches_at_once(model: Model, settings: Layout, rules: Rules, *, asynchronous: bool) -> int:
     """Batches that are scheduled and not settled (vllm/config/vllm.py, max_concurrent_batches): one of every
     pipeline stage, and with asynchronous scheduling one more, under the V1 runner only without a pipeline."""
     if not rules.in_flight_batches:
@@ -264,7 +264,7 @@ def _batches_at_once(model: Model, settings: Settings, rules: Rules, *, asynchro
     return stages + 1 if second or stages == 1 else stages
 
 
-def _hybrid_disabled(model: Model, settings: Settings, rules: Rules, kinds: set[Kind]) -> bool:
+def _hybrid_disabled(model: Model, settings: Layout, rules: Rules, kinds: set[Kind]) -> bool:
     """As asked; also for chunks beside an EAGLE-like draft, and before hybrid groups existed."""
     drafted = settings.speculative_method in EAGLE_LIKE and settings.num_speculative_tokens > 0
     return (
@@ -274,7 +274,7 @@ def _hybrid_disabled(model: Model, settings: Settings, rules: Rules, kinds: set[
     )
 
 
-def _retained(model: Model, settings: Settings) -> int:
+def _retained(model: Model, settings: Layout) -> int:
     """Tokens below a window that a chain of several draft modules still reads: modules in use - 1.
 
     vllm/config/speculative.py, use_multi_module_mtp: min(draft layers, draft tokens) > 1.
@@ -293,7 +293,7 @@ def _mm_prefix(model: Model) -> bool:
     )
 
 
-def cache_dtype(model: Model, settings: Settings, device: Device, rules: Rules | None = None) -> str:
+def cache_dtype(model: Model, settings: Layout, device: Device, rules: Rules | None = None) -> str:
     """The cache dtype in force: as asked, else the checkpoint's scheme, else what the model class sets."""
     kv = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
     if model.model_type in NATIVE_CACHE:
@@ -320,7 +320,7 @@ def cache_dtype(model: Model, settings: Settings, device: Device, rules: Rules |
     return kv
 
 
-def _ssm_dtype(model: Model, settings: Settings) -> Packing | None:
+def _ssm_dtype(model: Model, settings: Layout) -> Packing | None:
     """The recurrent state's element type, or None: the conv state's.
 
     vllm/model_executor/models/config.py: Nemotron-H takes the config's, else fp32; Qwen3.5 takes the

@@ -17,7 +17,7 @@ from kvplan.engines.base import has_kind, parse_version
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Layout
 
 FILE = Path(__file__).parent / "data" / "runners.json"
 V1, V2 = "v1", "v2"
@@ -65,7 +65,7 @@ def row_of(version: str) -> Row:
     return next((row for row in reversed(table) if asked >= parse_version(row.since)), table[0])
 
 
-def runner_of(model: Model, settings: Settings, version: str) -> str:
+def runner_of(model: Model, settings: Layout, version: str) -> str:
     """``v1`` or ``v2``."""
     asked = dict(settings.engine_options).get(OPTION, "auto")
     if asked in (V1, V2):
@@ -83,7 +83,7 @@ def runner_of(model: Model, settings: Settings, version: str) -> str:
     return V2
 
 
-def _by_default(model: Model, settings: Settings, row: Row) -> bool:
+def _by_default(model: Model, settings: Layout, row: Row) -> bool:
     """Whether the class is one that the V2 runner serves unasked."""
     if row.serves in ("none", "all"):
         return row.serves == "all"
