@@ -54,8 +54,9 @@ class Known:
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
     """The budget of the stage that decides. Raises KvplanError(bad-setting)."""
-    started = replace(settings, num_gpu_blocks_override=None)
-    return _fit(model, replace(choice, pool=None), _DECIDES.values(started))
+    if settings.num_gpu_blocks_override is not None:
+        settings = replace(settings, num_gpu_blocks_override=None)
+    return _fit(model, replace(choice, pool=None), _DECIDES.values(settings))
 
 
 @lru_cache(maxsize=4096)
