@@ -93,87 +93,6 @@ def _resolved(kind: Any, folder: Path, args: dict[str, Any]) -> Any:
     return made
 
 
-def _sized(case: dict[str, Any], folder: Path, step: list[str]) -> dict[str, Any]:
-    from sglang.srt.configs.model_config import AttentionArch, ModelConfig
-    from sglang.srt.mem_cache import kv_cache_configurator as sizing
-    from sglang.srt.mem_cache.kv_cache_dtype import configure_kv_cache_dtype
-    from sglang.srt.model_executor.model_runner_components.layer_setup import resolve_layer_indices
-    from sglang.srt.model_executor.model_runner_components.load_model_utils import (
-        resolve_sliding_window_size,
-    )
-    from sglang.srt.model_executor.model_runner_components.spec_aux_hidden_state import (
-        resolve_spec_aux_hidden_state_config,
-    )
-    from sglang.srt.runtime_context import (
-        SpawnRanks,
-        get_exec,
-        get_mm,
-        get_model,
-        get_parallel,
-        get_schedule,
-        get_spec,
-        publish,
-    )
-    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-
-    stage = importlib.import_module("sglang_stage")
-    ranks, prop = stage.Ranks, stage.make_prop
-    args = _arguments(folder, case["args"])
-    publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0))
-    config = ModelConfig.from_server_args(args)
-    step[0] = "model"
-    model = loaded(config)
-    parallel, schedule = get_parallel(), get_schedule()
-    spec = SpeculativeAlgorithm.from_string(get_spec().speculative_algorithm)
-    step[0] = "pools"
-    layers = resolve_layer_indices(model=model, model_config=config, is_draft_worker=False)
-    window = resolve_sliding_window_size(model, config)
-    word, kv = configure_kv_cache_dtype(
-        server_args_kv_cache_dtype=get_model().kv_cache_dtype, model=model, model_dtype=config.dtype,
-        is_draft_worker=False, is_dflash=spec.is_dflash_family(), speculative_draft_attention_backend=None,
-    )  # fmt: skip
-    drafts = resolve_spec_aux_hidden_state_config(
-        server_args=args, model_config=config, spec_algorithm=spec, is_draft_worker=False
-    )
-    pools = sizing.KVCacheConfigurator(
-        device="cuda", gpu_id=0, attn_dp_size=parallel.attn_dp_size, pp_size=1, pp_group=ranks(), model=model,
-        model_config=config, server_args=args, kv_cache_dtype=kv, model_dtype=config.dtype,
-        kv_cache_dtype_str=get_model().kv_cache_dtype if word is None else word,
-        page_size=schedule.page_size,
-        sliding_window_size=None if isinstance(window, int) and window < 0 else window,
-        spec_algorithm=spec, is_draft_worker=False, post_capture_kv_active=False, spec_aux_config=drafts,
-        is_hybrid_swa=config.is_hybrid_swa, is_hybrid_swa_compress=config.is_hybrid_swa_compress,
-        use_mla_backend=config.attention_arch == AttentionArch.MLA, layer_info=layers,
-        forward_stream=prop("Stream")(), req_to_token_pool=None, token_to_kv_pool_allocator=None,
-        memory_pool_config=None,
-    )  # fmt: skip
-    images = sizing.mm_runtime_reservation_gb(
-        is_multimodal=config.is_multimodal, mm_feature_transport=get_mm().mm_feature_transport
-    )
-    free = case["rest_memory"] / (1 << 30) + images
-    sizing.get_available_gpu_memory = lambda *_args, **_kwargs: free
-    with parallel.override(world_group=ranks(parallel.launch_world_size)):
-        found = pools._resolve_memory_pool_config(0)
-    states = pools.mambaish_config is not None
-    backends = [str(backend) for backend in sizing.attention_backends()]
-    return {
-        "tokens": found.max_total_num_tokens,
-        "window": found.swa_max_total_num_tokens or None,
-        "requests": found.max_running_requests,
-        "page": schedule.page_size,
-        "context": config.context_len,
-        "chunk": schedule.chunked_prefill_size,
-        "graph": get_exec().graph.cuda_graph_config.decode.max_bs,
-        "dtype": str(config.dtype).removeprefix("torch."),
-        "kv": str(kv).removeprefix("torch."),
-        "backend": "+".join(dict.fromkeys(backends)),
-        "fraction": schedule.mem_fraction_static,
-        "images": round(images * (1 << 30)),
-        "slots": schedule.max_mamba_cache_size if states else None,
-        "per_request": pools._calculate_mamba_ratio() if states else None,
-    }
-
-
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """SGLang's figures for one case, or its refusal."""
     step = ["arguments"]
@@ -185,20 +104,18 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             (folder / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
             if case.get("quant"):
                 (folder / "hf_quant_config.json").write_text(json.dumps(case["quant"]), encoding="utf-8")
-            if not _has_context():
-                args = _arguments(folder, case["args"])
-                return dict(importlib.import_module("sglang_runner").sized(case, args, loaded, step))
-            return _sized(case, folder, step)
+            args = _arguments(folder, case["args"])
+            return dict(importlib.import_module(_planner()).sized(case, args, loaded, step))
     except ZeroDivisionError:
         return {"refused": "pools: no memory is left for the cache"}  # its message divides by what is 0 here
     except BaseException as error:
         return {"refused": f"{step[0]}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"}
 
 
-def _has_context() -> bool:
-    """Whether the release resolves its arguments once, into a context (0.5.22 and later)."""
-    context = find_spec("sglang.srt.runtime_context")
-    return context is not None and hasattr(importlib.import_module(context.name), "SpawnRanks")
+def _planner() -> str:
+    """The module beside this one that asks the release's planner."""
+    own = find_spec("sglang.srt.mem_cache.kv_cache_configurator")  # 0.5.16 and later
+    return "sglang_runner" if own is None else "sglang_configurator"
 
 
 def _forked(case: dict[str, Any]) -> str:

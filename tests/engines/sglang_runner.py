@@ -58,7 +58,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
             is_embedding=args.is_embedding, dtype=args.dtype, quantization=args.quantization,
         )  # fmt: skip
     step[0] = "model"
-    _device_free(args)
+    device_free(args)
     model = load(config)
     free = case["rest_memory"] / (1 << 30)
     for place in PLACES:
@@ -77,7 +77,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
                 setattr(module, name, type(name, (Pool,), {}))
         if hasattr(module, "get_available_gpu_memory"):
             setattr(module, "get_available_gpu_memory", lambda *_args, **_kwargs: free)  # noqa: B010
-    _device_free(args)  # once more, for what was imported since
+    device_free(args)  # once more, for what was imported since
     kind = runner_module.ModelRunner
 
     class Asked(kind):  # type: ignore[misc, valid-type]
@@ -142,7 +142,7 @@ def _window(runner: Any, model: Any, config: Any) -> Any:
     return None
 
 
-def _device_free(args: Any) -> None:
+def device_free(args: Any) -> None:
     """Ranks of this many, and steps that want a device: put in every module that has taken the real ones."""
     ranks = importlib.import_module("sglang_stage").Ranks
     groups = args.dp_size if args.enable_dp_attention else 1

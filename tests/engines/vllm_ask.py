@@ -127,7 +127,8 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
             drafter = config.speculative_config
             if drafter is not None and drafter.method == "draft_model":
                 kept.append(_draft_model(config))
-            elif drafter is not None:
+            elif drafter is not None and drafter.draft_model_config is not config.model_config:
+                # A lookup (ngram) has the target's own config, and no layers.
                 kept.append(initialize_model(vllm_config=config, model_config=drafter.draft_model_config))
         if hasattr(type(current_platform), "update_block_size_for_backend"):  # 0.18 and later
             current_platform.update_block_size_for_backend(config)

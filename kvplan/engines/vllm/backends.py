@@ -107,6 +107,11 @@ BACKENDS: dict[str, Backend] = {
         Backend("CompressorBackend", (1,)),
     )
 }
+DCP_BACKENDS = frozenset(
+    "FLASH_ATTN FLASH_ATTN_DIFFKV FLASHINFER FLASH_ATTN_MLA FLASHMLA FLASHMLA_SPARSE CUTLASS_MLA FLASHINFER_MLA "
+    "FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
+)
+"""Backends whose kernels divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
 FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
 
 
@@ -147,12 +152,17 @@ class Ask:
     def fp8(self) -> bool:
         return self.kv in ("fp8", "fp8_e4m3")
 
+    def divided(self, name: str) -> bool:
+        """Whether the backend serves decode context parallelism, where that is asked for and checked."""
+        return not self.dcp or not self.rules.dcp_backends or name in DCP_BACKENDS
+
 
 def attention_backend(ask: Ask) -> Backend:
     """The backend of a layer with K and V. Raises NoBackendError."""
     if ask.chosen is not None:
         return _chosen(ask)
     if ask.kv.startswith("turboquant_"):
+        _undivided(ask, "TURBOQUANT")
         if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
             raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
         return BACKENDS["TURBOQUANT"]
@@ -174,16 +184,28 @@ def attention_backend(ask: Ask) -> Backend:
     if flash is not None:
         return flash
     if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
-        if not triton_runs_fp8(ask, "Triton attention") and _flashinfer_serves(ask):
+        alone = ask.divided("TRITON_ATTN") and triton_runs_fp8(ask, "Triton attention")
+        if not alone and _flashinfer_serves(ask):
             return BACKENDS["FLASHINFER"]
+        _undivided(ask, "TRITON_ATTN")
         triton_takes_fp8(ask, "Triton attention")
         if ask.block_size is None or ask.block_size % 16 == 0:
             return BACKENDS["TRITON_ATTN"]
     if not ask.quantized and not ask.sinks and (ask.block_size or 16) % 16 == 0:
+        _undivided(ask, "FLEX_ATTENTION")
         return BACKENDS["FLEX_ATTENTION"]
     raise NoBackendError(
         f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
     )
+
+
+def _undivided(ask: Ask, name: str) -> None:
+    """Raises NoBackendError where the backend would be taken and cannot divide a request's tokens."""
+    if not ask.divided(name):
+        raise NoBackendError(
+            f"no attention backend of {ask.device.name} divides a request's tokens among ranks "
+            f"(decode context parallelism) for a cache in {ask.kv}"
+        )
 
 
 def _nvfp4(ask: Ask) -> Backend:

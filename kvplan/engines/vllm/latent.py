@@ -27,6 +27,8 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
         names = [backend.name]
     for name in names:
         backend = BACKENDS[name]
+        if not ask.divided(name):
+            continue
         if ask.block_size is None or backend.accepts(ask.block_size):
             if name == "TRITON_MLA":
                 triton_takes_fp8(ask, "Triton MLA")

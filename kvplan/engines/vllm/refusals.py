@@ -6,6 +6,7 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
+from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, too_many_stages
 from kvplan.engines.kv_support import minor_of, rows_of, unsupported
@@ -52,9 +53,11 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _families(model, version)
         or _quantisation(model, settings, resolved)
         or _dtypes(model, settings, resolved, version)
+        or _positions(model, version)
         or _length(settings, resolved)
         or _parallel(model, settings, resolved, version)
         or too_many_stages(model, settings)
+        or _experts(model, settings)
         or _context_parallel(model, resolved)
         or _drafts(model, settings, version)
         or _index_keys(model, resolved)
@@ -183,8 +186,9 @@ def _dtypes(model: Model, settings: Layout, resolved: Resolved, version: str) ->
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
     own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
-    # Where no GPU is named, the release alone decides.
-    somewhere = device.assumed and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
+    # Where no GPU is named, and where no layer keeps K and V, the release alone decides.
+    anywhere = device.assumed or resolved.state_only
+    somewhere = anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
     if none is not None and not own and not somewhere:
         return Refusal("kv-cache-dtype", none.message, help=none.help)
     for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
@@ -197,6 +201,14 @@ def _dtypes(model: Model, settings: Layout, resolved: Resolved, version: str) ->
         return Refusal(
             "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
         )
+    return None
+
+
+def _positions(model: Model, version: str) -> Refusal | None:
+    """GPT-J's checkpoint names its own rotation as a scaling, which get_rope does not know: since 0.12 it is
+    handed on (vllm/model_executor/models/gpt_j.py, layers/rotary_embedding)."""
+    if rules_of(version).rotation_handed_on and model.facts.get("rope_type") == "gptj":
+        return Refusal("unsupported-model", f"vLLM {version} knows no rope scaling of type gptj")
     return None
 
 
@@ -221,9 +233,8 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 
 def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
-    alone = resolved.pp if rules_of(version).replicated_unplanned else tp * resolved.pp
-    if model.architecture in UNDIVIDED and alone > 1:
-        what = "tensor" if tp > 1 and alone != resolved.pp else "pipeline"
+    if model.architecture in UNDIVIDED and not rules_of(version).replicated_unplanned and tp * resolved.pp > 1:
+        what = "tensor" if tp > 1 else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
     if not _divides(model, tp, version):
@@ -279,6 +290,18 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
     if model.model_type == "gpt_oss" and isinstance(heads, int) and heads < tp:
         return f"{heads} KV heads, which this class does not replicate,"
     return None
+
+
+def _experts(model: Model, settings: Layout) -> Refusal | None:
+    """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's own
+    keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
+    if not settings.enable_expert_parallel or not model.config or num_experts(model):
+        return None
+    return Refusal(
+        "expert-parallel",
+        f"{model.id} has no experts, and expert parallelism is asked for",
+        help=("leave out --enable-expert-parallel",),
+    )
 
 
 def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:

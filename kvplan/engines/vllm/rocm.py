@@ -84,7 +84,7 @@ def _serves(ask: Ask, name: str) -> bool:
     row = row_of(name, ask.version)
     if row is None:
         return name in ("TRITON_ATTN", "TRITON_MLA") and _release(ask) < (0, 11)
-    if ask.sinks and row.sinks != "yes":
+    if not ask.divided(name) or (ask.sinks and row.sinks != "yes"):
         return False
     if ask.mm_prefix and row.prefix != "yes":
         return False

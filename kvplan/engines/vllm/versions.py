@@ -68,13 +68,14 @@ class Rules:
     sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default;
     one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
     short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
-    mxfp4 take their own room.
+    mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
     latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents; latent_fp8: where
     latents may be fp8 at all ("hopper": Triton's kernel takes 16 bit only); sparse_fp8: any fp8 word gives
-    sparse attention its records. runners: the
+    sparse attention its records; dcp_backends: a backend that cannot divide a request's tokens among ranks is
+    not chosen where decode context parallelism is asked for. runners: the
     release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where batches in flight
     count.
     """
@@ -138,6 +139,8 @@ class Rules:
     sparse_fp8_on_sm100: bool = False
     own_kimi_length: bool = False
     small_index_keys: bool = False
+    rotation_handed_on: bool = False
+    dcp_backends: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -157,7 +160,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "short_longrope": True,
         },
     ),
-    ("0.12", {"group_slack_percent": 25, "pure_states_blocks": True}),
+    ("0.12", {"group_slack_percent": 25, "pure_states_blocks": True, "rotation_handed_on": True}),
     ("0.14", {"first_group_checked": True}),
     ("0.15", {"latent_kernel": "flashinfer", "state_at_end": True, "float_words": True}),
     ("0.17", {"stage_pages": True, "gdn_state_dtype": True}),
@@ -234,7 +237,13 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
     ),
     (
         "0.30",
-        {"window_blocks": "largest", "prefix_triton": True, "scaled_yarn": True, "latent_words": True},
+        {
+            "window_blocks": "largest",
+            "prefix_triton": True,
+            "scaled_yarn": True,
+            "latent_words": True,
+            "dcp_backends": True,
+        },
     ),
     ("0.31", {"common_block": True, "runners": "0.31"}),
     (
