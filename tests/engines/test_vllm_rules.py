@@ -179,3 +179,59 @@ def test_the_backend_decides_the_block_size() -> None:
     assert (flash["block_size"], flash["attention_backend"]) == (64, "FLASHMLA")
     infer = kvplan.size(CONFIGS["deepseek-v3"], attention_backend="FLASHINFER_MLA", gpu=gpu_of("b200"))
     assert infer.settings["block_size"] == 32
+
+
+@pytest.mark.parametrize("version", ["0.8", "0.20", "0.33"])
+def test_expert_parallelism_wants_experts(version: str) -> None:
+    """vllm/config/model.py, _verify_with_expert_parallelism: every release; DBRX counts its own too deep."""
+    asked = {"engine": f"vllm@{version}", "enable_expert_parallel": True, "tensor_parallel_size": 2}
+    for dense in ("llama-3.1-8b", "dbrx"):
+        refusal = kvplan.size(dense, **asked).refusal
+        assert refusal is not None
+        assert refusal.code == "expert-parallel"
+    assert kvplan.size("mixtral-8x7b", **asked).ok
+
+
+def test_llama_3_2_vision_is_copied_to_every_rank_since_0_25() -> None:
+    """Asked of 0.20 to 0.33 with a processor beside the config: stages share its layers, ranks do not."""
+    model = kvplan.load_model("llama-3.2-11b-vision")
+    for ways in ({"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}):
+        old = kvplan.size(model, engine="vllm@0.24", **ways).refusal
+        assert old is not None
+        assert "no " + next(iter(ways)).split("_")[0] + "-parallel plan" in old.message
+        for version in ("0.25", "0.28", "0.33"):
+            assert kvplan.size(model, engine=f"vllm@{version}", **ways).ok
+
+
+def test_gpt_j_names_a_rotation_that_is_taken_for_a_scaling() -> None:
+    refusal = kvplan.size("gpt-j-6b", engine="vllm@0.12").refusal
+    assert refusal is not None
+    assert "gptj" in refusal.message
+    assert kvplan.size("gpt-j-6b", engine="vllm@0.11").ok
+
+
+DIVIDED = {"tensor_parallel_size": 16, "decode_context_parallel_size": 2, "max_model_len": 4096}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options", "served"),
+    [
+        ("h100-sxm-80gb", {}, True),
+        ("h100-sxm-80gb", {"kv_cache_dtype": "fp8_e5m2"}, True),
+        ("h100-sxm-80gb", {"kv_cache_dtype": "turboquant_k8v4"}, False),
+        ("a100-sxm-80gb", {"kv_cache_dtype": "fp8"}, True),
+        ("v100-sxm2-32gb", {}, False),
+        ("t4-16gb", {}, False),
+        ("mi300x-192gb", {}, False),
+    ],
+)
+def test_a_request_is_divided_among_ranks_where_the_backend_can(
+    gpu: str, options: dict[str, Any], served: bool
+) -> None:
+    """`supports_dcp` is asked when the backend is chosen since 0.30: Triton's, AMD's K and V have none."""
+    new = kvplan.size("llama-3.1-8b", engine="vllm@0.33", gpu=gpu, kv_cache_memory=GIB, **DIVIDED, **options)
+    assert (new.refusal is None) is served
+    old = kvplan.size("llama-3.1-8b", engine="vllm@0.29", gpu=gpu, kv_cache_memory=GIB, **DIVIDED)
+    assert old.refusal is None
+    latent = {"engine": "vllm@0.33", "kv_cache_memory": GIB, **DIVIDED}
+    assert kvplan.size("deepseek-v2-lite", gpu=gpu, **latent).ok

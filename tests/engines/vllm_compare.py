@@ -52,7 +52,8 @@ def figures(result: SizeResult) -> dict[str, Any]:
 def without_flashinfer(refused: str, result: SizeResult) -> bool:
     """A refusal of a stage that has no FlashInfer, which every image has and which serves the case."""
     served = "FLASHINFER" in str(result.settings.get("attention_backend", ""))
-    return served and "not supported by the Triton attention backend" in refused
+    alone = ("not supported by the Triton attention backend", "No valid attention backend found for cuda")
+    return served and any(words in refused for words in alone)
 
 
 def check(case: Case, answer: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ NOT_READ = (
     "NoPE-only",
     "HF processor",
     "does not support chunked",
+    "failed to be inspected",
+    "Cannot copy out of meta tensor",
 )
 PLACES = {
     "groups": "kvplan/engines/vllm/grouping.py, states.py",

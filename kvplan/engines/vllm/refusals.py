@@ -233,7 +233,11 @@ UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 
 def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     tp, heads = resolved.tp, model.num_attention_heads
-    if model.architecture in UNDIVIDED and not rules_of(version).replicated_unplanned and tp * resolved.pp > 1:
+    if (
+        model.architecture in UNDIVIDED
+        and not rules_of(version).replicated_unplanned
+        and tp * resolved.pp > 1
+    ):
         what = "tensor" if tp > 1 else "pipeline"
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
