@@ -19,14 +19,11 @@ def _called(function: Any, given: dict[str, Any]) -> Any:
 
 
 class Resolved:
-    """The resolved arguments, wherever the release keeps them: on the arguments, or in a published context."""
+    """The resolved arguments, wherever the release keeps them: on them, or in a published context."""
 
     def __init__(self, args: Any) -> None:
         self.args = args
-        try:
-            self.context = importlib.import_module("sglang.srt.runtime_context")
-        except ImportError:
-            self.context = None
+        self.context: Any = importlib.import_module("sglang.srt.runtime_context")
 
     def __call__(self, bag: str, name: str) -> Any:
         ask = getattr(self.context, f"get_{bag}", None)
@@ -40,10 +37,10 @@ class Resolved:
     def publish(self) -> None:
         """As the scheduler's process does."""
         if hasattr(self.context, "SpawnRanks"):
-            ranks = self.context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)  # type: ignore[union-attr]
-            self.context.publish(self.args, role="scheduler", ranks=ranks)  # type: ignore[union-attr]
+            ranks = self.context.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+            self.context.publish(self.args, role="scheduler", ranks=ranks)
         elif hasattr(self.context, "publish"):
-            self.context.publish(self.args, role="scheduler")  # type: ignore[union-attr]
+            self.context.publish(self.args, role="scheduler")
         else:
             server = importlib.import_module("sglang.srt.server_args")
             server.set_global_server_args_for_scheduler(self.args)
@@ -114,17 +111,11 @@ def _images(sizing: Any, config: Any, resolved: Resolved) -> float:
 def _widths(args: Any, resolved: Resolved) -> AbstractContextManager[Any]:
     """Process groups of as many ranks as the arguments say, of which this process is the first."""
     ranks = importlib.import_module("sglang_stage").Ranks
-    parallel = resolved.context.get_parallel()  # type: ignore[union-attr]
+    parallel = resolved.context.get_parallel()
     if hasattr(resolved.context, "SpawnRanks"):  # it derives them from the arguments
         return parallel.override(world_group=ranks(parallel.launch_world_size))  # type: ignore[no-any-return]
-    stage = importlib.import_module("sglang.srt.mem_cache.kv_cache_configurator")
-    stage.get_world_group = lambda: ranks(args.tp_size * args.pp_size)
-    _group_functions(args)
-    return nullcontext()
-
-
-def _group_functions(args: Any) -> None:
     importlib.import_module("sglang_runner").device_free(args)
+    return nullcontext()
 
 
 def _configurator(args: Any, config: Any, model: Any, resolved: Resolved) -> Any:
@@ -143,9 +134,10 @@ def _configurator(args: Any, config: Any, model: Any, resolved: Resolved) -> Any
     given: dict[str, Any] = {
         "server_args": args, "model_config": config, "model": model, "spec_algorithm": spec,
         "is_draft_worker": False, "model_dtype": config.dtype,
-        "server_args_kv_cache_dtype": resolved("model", "kv_cache_dtype"), "is_dflash": spec.is_dflash_family(),
-        "speculative_draft_attention_backend": None, "device": "cuda", "gpu_id": 0, "attn_dp_size": groups,
-        "pp_size": args.pp_size, "pp_group": stage.Ranks(), "page_size": resolved("schedule", "page_size"),
+        "server_args_kv_cache_dtype": resolved("model", "kv_cache_dtype"),
+        "is_dflash": spec.is_dflash_family(), "speculative_draft_attention_backend": None,
+        "device": "cuda", "gpu_id": 0, "attn_dp_size": groups, "pp_size": args.pp_size,
+        "pp_group": stage.Ranks(), "page_size": resolved("schedule", "page_size"),
         "post_capture_kv_active": False, "is_hybrid_swa": config.is_hybrid_swa,
         "is_hybrid_swa_compress": config.is_hybrid_swa_compress,
         "use_mla_backend": config.attention_arch == AttentionArch.MLA,
@@ -173,5 +165,5 @@ def _configurator(args: Any, config: Any, model: Any, resolved: Resolved) -> Any
 
 def _attention_groups(args: Any, resolved: Resolved) -> int:
     if hasattr(resolved.context, "SpawnRanks"):
-        return int(resolved.context.get_parallel().attn_dp_size)  # type: ignore[union-attr]
+        return int(resolved.context.get_parallel().attn_dp_size)
     return int(args.dp_size) if args.enable_dp_attention else 1

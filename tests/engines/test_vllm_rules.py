@@ -184,7 +184,11 @@ def test_the_backend_decides_the_block_size() -> None:
 @pytest.mark.parametrize("version", ["0.8", "0.20", "0.33"])
 def test_expert_parallelism_wants_experts(version: str) -> None:
     """vllm/config/model.py, _verify_with_expert_parallelism: every release; DBRX counts its own too deep."""
-    asked = {"engine": f"vllm@{version}", "enable_expert_parallel": True, "tensor_parallel_size": 2}
+    asked: dict[str, Any] = {
+        "engine": f"vllm@{version}",
+        "enable_expert_parallel": True,
+        "tensor_parallel_size": 2,
+    }
     for dense in ("llama-3.1-8b", "dbrx"):
         refusal = kvplan.size(dense, **asked).refusal
         assert refusal is not None
@@ -195,7 +199,8 @@ def test_expert_parallelism_wants_experts(version: str) -> None:
 def test_llama_3_2_vision_is_copied_to_every_rank_since_0_25() -> None:
     """Asked of 0.20 to 0.33 with a processor beside the config: stages share its layers, ranks do not."""
     model = kvplan.load_model("llama-3.2-11b-vision")
-    for ways in ({"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}):
+    each: tuple[dict[str, Any], ...] = ({"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2})
+    for ways in each:
         old = kvplan.size(model, engine="vllm@0.24", **ways).refusal
         assert old is not None
         assert "no " + next(iter(ways)).split("_")[0] + "-parallel plan" in old.message
@@ -210,7 +215,11 @@ def test_gpt_j_names_a_rotation_that_is_taken_for_a_scaling() -> None:
     assert kvplan.size("gpt-j-6b", engine="vllm@0.11").ok
 
 
-DIVIDED = {"tensor_parallel_size": 16, "decode_context_parallel_size": 2, "max_model_len": 4096}
+DIVIDED: dict[str, Any] = {
+    "tensor_parallel_size": 16,
+    "decode_context_parallel_size": 2,
+    "max_model_len": 4096,
+}
 
 
 @pytest.mark.parametrize(
@@ -233,5 +242,5 @@ def test_a_request_is_divided_among_ranks_where_the_backend_can(
     assert (new.refusal is None) is served
     old = kvplan.size("llama-3.1-8b", engine="vllm@0.29", gpu=gpu, kv_cache_memory=GIB, **DIVIDED)
     assert old.refusal is None
-    latent = {"engine": "vllm@0.33", "kv_cache_memory": GIB, **DIVIDED}
+    latent: dict[str, Any] = {"engine": "vllm@0.33", "kv_cache_memory": GIB, **DIVIDED}
     assert kvplan.size("deepseek-v2-lite", gpu=gpu, **latent).ok

@@ -108,10 +108,10 @@ BACKENDS: dict[str, Backend] = {
     )
 }
 DCP_BACKENDS = frozenset(
-    "FLASH_ATTN FLASH_ATTN_DIFFKV FLASHINFER FLASH_ATTN_MLA FLASHMLA FLASHMLA_SPARSE CUTLASS_MLA FLASHINFER_MLA "
-    "FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
+    "FLASH_ATTN FLASH_ATTN_DIFFKV FLASHINFER FLASH_ATTN_MLA FLASHMLA FLASHMLA_SPARSE CUTLASS_MLA "
+    "FLASHINFER_MLA FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
 )
-"""Backends whose kernels divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
+"""Backends that divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
 FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
 
 

@@ -297,8 +297,8 @@ def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
 
 
 def _experts(model: Model, settings: Layout) -> Refusal | None:
-    """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's own
-    keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
+    """vllm/config/model.py, _verify_with_expert_parallelism (0.8 and later): it looks at the text config's
+    own keys, so that DBRX, whose experts are counted one level deeper, is refused too."""
     if not settings.enable_expert_parallel or not model.config or num_experts(model):
         return None
     return Refusal(
