@@ -1,4 +1,4 @@
-"""Fill the marked blocks of README.md and docs/*.md with what the commands print today.
+"""Fill the marked blocks of README.md, docs/*.md and the skill with what the commands print today.
 
     python -m scripts.make_docs            rewrite stale blocks
     python -m scripts.make_docs --check    exit 1 and name the stale ones
@@ -28,7 +28,8 @@ from kvplan.units import GB, GIB
 from scripts import plan_tables
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+SKILL = "skills/kvplan/SKILL.md"
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))), SKILL]
 BLOCK = re.compile(
     r"<!-- (?P<kind>run|table): (?P<what>.+?) -->\n(?P<body>.*?)<!-- end(?:: (?P<stamp>[^>]*?))? -->",
     re.DOTALL,

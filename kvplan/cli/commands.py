@@ -124,6 +124,16 @@ Examples:
 Exit code 1: a plan fails, or its engine would refuse to start; 2: a plan
 cannot be read, or asks for what kvplan does not know.
 """
+_MCP = """\
+\b
+Examples:
+  kvplan mcp                        on standard input and output (extra mcp)
+  claude mcp add kvplan -- kvplan mcp
+
+\b
+The same for a client that is configured by a file:
+  {"mcpServers": {"kvplan": {"command": "kvplan", "args": ["mcp"]}}}
+"""
 _DOCTOR = """\
 \b
 Examples:
@@ -349,6 +359,14 @@ COMMANDS: dict[str, Command] = {
             ADD_EVIDENCE,
         ),
         Command(
+            "mcp",
+            "Answer agents over the Model Context Protocol: tools size, plan, check and explain.",
+            "kvplan.cli.mcp:run",
+            None,
+            COMMON,
+            _MCP,
+        ),
+        Command(
             "doctor",
             "Versions, extras, GPUs and settings of this installation, for bug reports.",
             "kvplan.cli.doctor:run",
@@ -370,7 +388,7 @@ COMMANDS: dict[str, Command] = {
 GROUPS = {"cards": "Write model cards from configs, and check them."}
 TOP_LEVEL = tuple(
     "size explain compare plan simulate fits quality check report import emit validate receipts models gpus"
-    " cards doctor schema".split()
+    " cards mcp doctor schema".split()
 )
 
 

@@ -22,6 +22,7 @@ PACKAGES = ("typer", "rich", "pydantic", "PyYAML")
 EXTRAS = {
     "hf": ("transformers",),
     "gpu": ("torch", "nvidia-ml-py"),
+    "mcp": ("mcp",),
 }
 
 

@@ -51,11 +51,7 @@ def parse(arguments: list[str], environment: Mapping[str, str] | None = None) ->
                 if value.startswith("-"):
                     return None
             given[option.name] = value
-    allowed = command.argument
-    if (
-        allowed is None
-        or len(words) < allowed.least
-        or (allowed.most is not None and len(words) > allowed.most)
-    ):
+    least, most = (0, 0) if command.argument is None else (command.argument.least, command.argument.most)
+    if len(words) < least or (most is not None and len(words) > most):
         return None
     return command, words, given

@@ -33,7 +33,7 @@ def test_as_json(run: Run) -> None:
     assert data["data"]["model_cards"]["count"] > 200
     assert len(data["data"]["gpu_specs"]["fingerprint"]) == 12
     assert data["engines"]["vllm"][-1] == "0.33"
-    assert {"hf", "gpu"} == set(data["extras"])
+    assert {"hf", "gpu", "mcp"} == set(data["extras"])
 
 
 def test_settings_in_force_without_secrets(run: Run, tmp_path: Path) -> None:

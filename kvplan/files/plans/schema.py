@@ -208,8 +208,13 @@ class PlanFile(Strict):
     )
 
 
+PLAN_ID = "https://www.schemastore.org/kvplan.json"
+"""The schema's name where editors look for schemas (packaging/schemastore.json)."""
+
+
 def plan_schema() -> dict[str, Any]:
     """The JSON Schema of one plan. A plan that extends another may leave out what the base has."""
     schema = PlanFile.model_json_schema()
     schema["required"] = ["kvplan"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "kvplan plan"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": PLAN_ID}
+    return {**head, **schema, "title": "kvplan plan"}

@@ -1,0 +1,101 @@
+"""``kvplan mcp``: the tools of `kvplan.cli.agents` over the Model Context Protocol, on standard input and
+output (modelcontextprotocol/python-sdk 2.3, ``mcp.server.lowlevel``)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.agents import INSTRUCTIONS, TOOLS, answered, input_schema
+from kvplan.cli.answer import Answer
+from kvplan.cli.ask import check_color
+from kvplan.cli.commands import Given
+from kvplan.errors import EXIT_BUG, CannotRunHere, KvplanError
+from kvplan.results import SCHEMA_VERSION
+from kvplan.version import __version__
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from mcp_types import CallToolResult
+
+_MEANS = {0: "answered", 1: "the answer is no", 2: "could not answer", 3: "could not run here"}
+
+
+def run(words: list[str], given: Given) -> Answer:
+    """Serve until standard input ends. Raises CannotRunHere(missing-extra)."""
+    del words
+    check_color(given)
+    try:
+        import anyio
+        from mcp.server.stdio import stdio_server
+    except ImportError as error:
+        raise CannotRunHere(
+            "missing-extra",
+            "kvplan mcp needs the package mcp, 2.0 or newer",
+            help="pip install 'kvplan[mcp]'",
+        ) from error
+    if sys.stdin.isatty():
+        print("kvplan mcp speaks MCP on standard input and output; Ctrl-D ends it", file=sys.stderr)
+
+    async def serve() -> None:
+        server = made()
+        async with stdio_server() as (reader, writer):
+            await server.run(reader, writer, server.create_initialization_options())
+
+    anyio.run(serve)
+    return Answer(text="")
+
+
+def made() -> Server[Any]:
+    """The server, not yet running."""
+    import anyio
+    import mcp_types as types
+    from mcp.server.lowlevel import Server
+
+    hints = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    tools = [
+        types.Tool(
+            name=tool.name, description=tool.description, input_schema=input_schema(tool), annotations=hints
+        )
+        for tool in TOOLS.values()
+    ]
+
+    async def listed(context: Any, asked: Any) -> types.ListToolsResult:
+        del context, asked
+        return types.ListToolsResult(tools=tools)
+
+    async def called(context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
+        del context
+        return await anyio.to_thread.run_sync(_result, asked.name, asked.arguments or {})
+
+    return Server(
+        "kvplan",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=listed,
+        on_call_tool=called,
+    )
+
+
+def _result(name: str, arguments: dict[str, Any]) -> CallToolResult:
+    """The command's JSON, and its exit code in words; an error is a result too, for the agent to read."""
+    import mcp_types as types
+
+    try:
+        data, code = answered(name, arguments)
+    except KvplanError as error:
+        data, code = _said(error)
+    except RecursionError:
+        data, code = _said(KvplanError("too-deep", "nested too deeply to be read"))
+    except Exception as error:
+        what = f"kvplan itself failed ({type(error).__name__}: {str(error)[:300]})"
+        data, code = _said(KvplanError("bug", what, exit_code=EXIT_BUG))
+    means = f"exit code {code}: {_MEANS.get(code, 'a bug in kvplan')}"
+    content = [types.TextContent(text=json.dumps(data)), types.TextContent(text=means)]
+    return types.CallToolResult(content=content, structured_content=data, is_error="error" in data)
+
+
+def _said(error: KvplanError) -> tuple[dict[str, Any], int]:
+    """As ``--json`` has it."""
+    return {"schema_version": SCHEMA_VERSION, "error": error.as_dict()}, error.exit_code
