@@ -36,6 +36,7 @@ _OF_KIND = {
     "ratios": "str | Sequence[float]",
     "words": "str | Sequence[str]",
     "map": "str | Mapping[str, Any]",
+    "retention": "str",
 }
 _OF_PARSER = {
     **dict.fromkeys((*parsed.LENGTHS, *parsed.SIZES, "max_model_len"), "int | str"),

@@ -64,6 +64,8 @@ class SizeOptions(TypedDict, total=False):
     """transformers: count the weights by building the model's class, for models without tensor rules."""
     quantization: str | None
     """Quantise the weights while loading: fp8, bitsandbytes."""
+    kv_retention: str | None
+    """Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all)."""
     max_model_len: int | str | None
     """Longest request that the engine is started for; auto: the longest that fits."""
     enforce_eager: bool | None
@@ -272,6 +274,8 @@ class PlanOptions(TypedDict, total=False):
     """Weights on each GPU, such as 15GiB, where you know better than the model's source."""
     quantization: str | None
     """Quantise the weights while loading: fp8, bitsandbytes."""
+    kv_retention: str | None
+    """Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all)."""
     enforce_eager: bool | None
     """No CUDA graphs."""
     max_num_batched_tokens: int | str | None

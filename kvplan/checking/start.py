@@ -128,9 +128,11 @@ class Started:
 
     @property
     def max_model_len(self) -> int | None:
-        """The length that the engine is started for."""
+        """The length that the engine is started for; None where a request may outgrow its slot."""
         assert self.result is not None
         shown = self.result.settings
+        if shown.get("context_shift"):
+            return None
         for name in ("max_model_len", "max_seq_len", "context_len", "context_length", "n_ctx_seq"):
             if isinstance(shown.get(name), int):
                 return int(shown[name])

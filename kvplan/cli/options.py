@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kvplan.cli.lists import pieces_of
 from kvplan.engines import OPTIONS_OF
 from kvplan.engines.folders import title_of
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import RETENTION, EngineOption
 from kvplan.engines.speculative import speculative
 from kvplan.errors import KvplanError
 from kvplan.settings import LONGEST, MEDIA
@@ -129,6 +129,7 @@ _METAVARS = {
     "ratios": "RATIOS",
     "words": "NAMES",
     "map": "JSON",
+    "retention": "TOKENS",
 }
 
 
@@ -142,7 +143,7 @@ def _own(engine: str, option: EngineOption) -> Option:
         _METAVARS[option.kind],
         switch if flag else option.parse,
         f"{option.help} One of {', '.join(option.choices)}." if option.choices else option.help,
-        _LORA if "lora" in option.name else title_of(engine),
+        _LORA if "lora" in option.name else _FORMATS if option == RETENTION else title_of(engine),
         off_flags=(name.replace("--", "--no-", 1),) if flag else (),
     )
 

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
 from kvplan.engines.folders import having
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import RETENTION, EngineOption
 from kvplan.engines.shared_options import check_shared
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, did_you_mean
@@ -53,7 +53,8 @@ ENGINES: Mapping[str, Engine] = _Engines(
 
 DEFAULT_ENGINE, GGUF_ENGINE = "vllm", "llamacpp"
 OPTIONS_OF: dict[str, tuple[EngineOption, ...]] = {
-    name: part.OPTIONS for name, part in having("options").items()
+    "generic": (RETENTION,),
+    **{name: part.OPTIONS for name, part in having("options").items()},
 }
 """Engine → the options that it alone has."""
 OWN_OPTIONS: dict[str, EngineOption] = {
@@ -96,9 +97,11 @@ def check_options(engines: Iterable[Engine], settings: Settings) -> None:
             owners = [
                 owner for owner, own in OPTIONS_OF.items() if any(option.name == name for option in own)
             ]
+            why = (traits_of(engine.name).foreign.get(name) for engine in asked)
             raise KvplanError(
                 "unknown-option",
                 f"{' and '.join(engine.name for engine in asked)}: no option {name}",
+                detail=tuple(dict.fromkeys(reason for reason in why if reason)),
                 help=tuple(f"it belongs to --engine {owner}" for owner in owners),
             )
 

@@ -2,7 +2,8 @@
 
 Conventions: a window keeps min(tokens, window); K and V are both stored; a conv state keeps kernel - 1
 columns in the model's dtype; a recurrent state has the dtype that the config names, else fp32; an index
-key of sparse attention is fp8 with one fp32 scale. Layers are dealt evenly over pipeline stages (the
+key of sparse attention is fp8 with one fp32 scale. With ``kv_retention`` every layer keeps so many first and
+newest tokens at most. Layers are dealt evenly over pipeline stages (the
 first stages take the remainder); heads are divided over tensor parallelism, at least one a rank.
 """
 
@@ -19,14 +20,17 @@ from kvplan.engines.base import (
     StoreFor,
     answer_length,
     encoder_length,
-    layer_answers,
+    layers_with,
     named_or_float32,
+    part_terms,
     rank_terms,
     request_tokens,
     served_dtype,
     too_many_stages,
 )
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import RETENTION, EngineOption, resolve
+from kvplan.engines.retention import Retention, accuracy, retained, retention_of
+from kvplan.errors import KvplanError
 from kvplan.families import Part, Storage
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -52,7 +56,7 @@ class Generic:
 
     name: str = "generic"
     versions: tuple[str, ...] = ("1",)
-    options: tuple[EngineOption, ...] = ()
+    options: tuple[EngineOption, ...] = (RETENTION,)
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of the terms of all layers; per GPU the fullest pipeline stage's share."""
@@ -60,7 +64,14 @@ class Generic:
         refusal = too_many_stages(model, settings)
         stages = min(pp, max(model.num_layers, 1))
         states = (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype)
-        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, states, tp, stages)
+        retention = retention_of(resolve(self.options, dict(settings.engine_options), self.name))
+        if retention is not None and settings.decode_context_parallel_size > 1:
+            raise KvplanError(
+                "unsupported-setting",
+                "which rank keeps which of the tokens that stay is a rule of an engine, not of a model",
+                help="leave decode_context_parallel_size at 1",
+            )
+        plan = _plan(model, settings.dtype, settings.kv_cache_dtype, states, tp, stages, retention)
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         own_tokens = ceil_div(tokens, settings.decode_context_parallel_size)
@@ -78,6 +89,7 @@ class Generic:
                 "dtype": plan.base.dtype.name,
                 "kv_cache_dtype": plan.base.kv.name,
                 **{name: word for name, word in zip(_STATE_SETTINGS, states, strict=True) if word != "auto"},
+                **({} if retention is None else dict(settings.engine_options)),
                 "tensor_parallel_size": tp,
                 "pipeline_parallel_size": pp,
                 "decode_context_parallel_size": settings.decode_context_parallel_size,
@@ -89,12 +101,24 @@ class Generic:
             total=Total(replica, replica * count),
             layers=plan.layers,
             refusal=refusal,
-            warnings=(*model.warnings, warning) if warning else model.warnings,
+            warnings=(
+                *model.warnings,
+                *([warning] if warning else []),
+                *([accuracy(retention)] if retention is not None and tokens > retention.kept else []),
+            ),
         )
 
 
 @lru_cache(maxsize=256)
-def _plan(model: Model, dtype: str, kv_cache_dtype: str, states: tuple[str, str], tp: int, pp: int) -> _Plan:
+def _plan(
+    model: Model,
+    dtype: str,
+    kv_cache_dtype: str,
+    states: tuple[str, str],
+    tp: int,
+    pp: int,
+    retention: Retention | None,
+) -> _Plan:
     element = served_dtype(model, Settings(dtype=dtype))
     conv, recurrent = (None if word == "auto" else scalar(word) for word in states)
     base = Storage(
@@ -106,14 +130,21 @@ def _plan(model: Model, dtype: str, kv_cache_dtype: str, states: tuple[str, str]
     def store_for(part: Part) -> Storage:
         return replace(base, recurrent_state=recurrent or named_or_float32(part))
 
-    stages = tuple(_stage_terms(layers, store_for, tp) for layers in split_evenly(model.layers(), pp))
-    return _Plan(base, layer_answers(model, store_for), stages)
+    def terms_of(part: Part) -> tuple[Term, ...]:
+        return tuple(retained(term, retention) for term in part_terms(part, store_for(part)))
+
+    stages = tuple(
+        _stage_terms(layers, store_for, tp, retention) for layers in split_evenly(model.layers(), pp)
+    )
+    return _Plan(base, layers_with(model, terms_of), stages)
 
 
-def _stage_terms(layers: list[Layer], store_for: StoreFor, tp: int) -> tuple[tuple[Term, int], ...]:
+def _stage_terms(
+    layers: list[Layer], store_for: StoreFor, tp: int, retention: Retention | None
+) -> tuple[tuple[Term, int], ...]:
     """Each different term of one stage's rank and how often it occurs."""
     return tuple(
-        (term, count)
+        (retained(term, retention), count)
         for layer, count in Counter(layers).items()
         for part in layer.parts
         for term in rank_terms(part, store_for(part), tp)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.record import record
-from kvplan.units import parse_bytes
+from kvplan.units import parse_bytes, parse_tokens
 
 Value = int | bool | str | Fraction | tuple[int, ...] | tuple[Fraction, ...] | tuple[str, ...]
 
@@ -18,8 +18,8 @@ class EngineOption:
     """An option of one engine.
 
     kind: count (whole number), flag, word (one of ``choices``), share (a part of 1), ratio (0 or more), size
-    (bytes, ``16GiB``), map (JSON, kept as such a text); counts, shares,
-    ratios and words are lists with commas.
+    (bytes, ``16GiB``), map (JSON, kept as such a text), retention (``sinks:4,window:4096``, kept as such a
+    text); counts, shares, ratios and words are lists with commas.
     flags: short forms beside ``--name-with-hyphens``. served: False where it says what there is, and is no
     flag of the server. planned: a plan may say it all the same, under ``serve``. example:
     of a map.
@@ -55,6 +55,8 @@ class EngineOption:
             return _known(str(value).lower(), self.choices)
         if self.kind == "map":
             return _map(value)
+        if self.kind == "retention":
+            return _retention(value)
         if self.kind == "words":
             listed = value if isinstance(value, (tuple, list)) else str(value).split(",")
             return tuple(_name(piece) for piece in listed)
@@ -93,6 +95,8 @@ class EngineOption:
             "ratios": f"{self.name} is a list of numbers of 0 or more, such as 3,1",
             "words": f"{self.name} is a list of names, such as q_proj,v_proj",
             "map": f"{self.name} is a JSON object, such as {self.example}",
+            "retention": f"{self.name} is the newest tokens that stay, and the first ones if any:"
+            " window:4096 or sinks:4,window:4096",
         }[self.kind]
 
 
@@ -125,6 +129,18 @@ def _map(value: object) -> str:
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         raise TypeError
     return json.dumps(found, sort_keys=True, allow_nan=False)
+
+
+def _retention(value: object) -> str:
+    """``window:4k`` or ``sinks:4,window:4096`` with every number written out, sinks first."""
+    pairs = [piece.split(":") for piece in str(value).lower().replace(" ", "").split(",")]
+    found = {name: parse_tokens(count) for name, count in pairs}
+    if len(found) != len(pairs) or not {"window"} <= found.keys() <= {"sinks", "window"}:
+        raise ValueError
+    sinks, window = found.get("sinks", 0), found["window"]
+    if not window:
+        raise ValueError
+    return f"sinks:{sinks},window:{window}"
 
 
 def _known(word: str, choices: Iterable[str]) -> str:
@@ -205,3 +221,9 @@ LORA = (
     ),
 )
 """Options of the engines that serve LoRA adapters."""
+RETENTION = EngineOption(
+    "kv_retention",
+    "retention",
+    "Tokens of a request that stay: first and newest ones, sinks:4,window:4096 (default: all).",
+)
+"""Option of the engines that can drop tokens which the model itself would keep."""

@@ -50,6 +50,8 @@ def idle_settings(engine: str, model: Model, settings: Settings) -> tuple[str, .
     found: list[str] = []
     if settings.encoder_tokens and model.encoder is None:
         found.append(f"encoder_tokens has no effect: {model.id} reads no encoder")
+    foreign = traits_of(engine).foreign
+    found += [f"{name} does not count here: {foreign[name]}" for name in own if name in foreign]
     if settings.gpu is not None and engine not in FOLDERS:
         found.append(f"{engine} divides no GPU's memory: --gpu has no effect, --kv-cache-memory 16GiB has")
     if (

@@ -41,6 +41,13 @@ class MemoryShare(NamedTuple):
     tried: tuple[str, ...]
 
 
+class Tried(NamedTuple):
+    """A retention of tokens worth trying, and the options that would hold the pool as it is."""
+
+    retention: str
+    without: tuple[str, ...] = ()
+
+
 @record(kw_only=True)
 class Traits:
     """One engine, as the rooms ask for it that know none."""
@@ -79,6 +86,8 @@ class Traits:
     """Settings that a plan pins, and their names among the resolved ones."""
     weight_capabilities: Mapping[str, tuple[Capability, Capability | None, str]] = field(default_factory=dict)
     """Weights → the least compute capability, the first without a kernel, and where the engine says so."""
+    retention: Tried | None = None
+    """What of a request it may keep (``kv_retention``), where it can drop what the model would keep."""
     windows_off: Mapping[str, object] | None = None
     """What turns its window pools off."""
     never_preempts: str | None = None
@@ -106,7 +115,11 @@ _WITHOUT_FOLDER = {
         foreign={**dict.fromkeys((*_SERVING, *_BATCH, "speculative_method"), _NO_ALLOCATOR), **CACHE_CLASS},
     ),
     "transformers": Traits(
-        foreign=dict.fromkeys(_SERVING, _NO_ALLOCATOR),
+        foreign={
+            **dict.fromkeys(_SERVING, _NO_ALLOCATOR),
+            "kv_retention": "transformers 5 has no cache with sinks; windows are the model's own"
+            " (cache_utils.py)",
+        },
         at_once="as many rows as the memory holds at full length; there is no scheduler",
     ),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from fractions import Fraction
 from typing import Any
 
@@ -46,7 +47,7 @@ class EngineFlags:
     """The flags of an engine. spec: ``name@version`` with the version written out. note: what was filled in.
 
     short: other spellings, which are refused with the long name. spread: the setting that takes all GPUs
-    of a replica by itself, where the engine has no flag for it.
+    of a replica by itself, where the engine has no flag for it. foreign: other engines' flags → why not here.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineFlags:
     short: Mapping[str, str]
     note: str | None = None
     spread: str | None = None
+    foreign: Mapping[str, str] = field(default_factory=dict)
 
     def flag(self, name: str) -> Flag:
         """The flag of that name. Raises KvplanError(short-flag | unknown-flag)."""
@@ -66,6 +68,8 @@ class EngineFlags:
             raise KvplanError("unknown-flag", f"`{name}` is not how a plan writes it", help=f"write {plain}")
         if plain in self.short:
             raise KvplanError("short-flag", f"`{name}` is a short form", help=f"write {self.short[plain]}")
+        if plain in self.foreign:
+            raise KvplanError("unknown-flag", f"{self.engine} has no `{name}`", help=self.foreign[plain])
         near = did_you_mean(plain, self.flags)
         known = ", ".join(sorted(self.flags))
         raise KvplanError(

@@ -28,7 +28,7 @@ _KIND_OF = {
 }
 _OWN_KINDS = {"count": "count", "flag": "switch", "word": "word", "share": "number", "ratio": "number",
               "counts": "list", "shares": "list", "ratios": "list", "words": "list",
-              "map": "map"}  # fmt: skip
+              "map": "map", "retention": "word"}  # fmt: skip
 _SHORT = {
     "tp": "tensor_parallel_size",
     "pp": "pipeline_parallel_size",
@@ -76,6 +76,7 @@ def flags_of(spec: str) -> EngineFlags:
         {word: long for word, long in short.items() if long in flags and word not in flags},
         None if choice.asked else f"{NO_VERSION} {name} is named: the rules of {choice.version} were taken",
         traits_of(name).spread,
+        traits_of(name).foreign,
     )
 
 

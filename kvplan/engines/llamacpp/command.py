@@ -8,6 +8,7 @@ from kvplan.dtypes import kv_dtype
 from kvplan.engines.checkpoint import Checkpoint
 from kvplan.engines.command import Argument, Asked, EngineTable, Image, word_of
 from kvplan.engines.llamacpp.options import CACHE_TYPES
+from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 
 
@@ -26,6 +27,11 @@ def _proportions(value: Any, asked: Asked) -> object:
 
 def _on_off(value: Any, asked: Asked) -> object:
     return "on" if value else "off"
+
+
+def _keep(value: Any, asked: Asked) -> object:
+    kept = parsed(value)
+    return () if kept is None else (kept.sinks, "--context-shift")
 
 
 def _build(checkpoint: Checkpoint, build: str) -> Checkpoint:
@@ -67,6 +73,7 @@ TABLE = EngineTable(
         "flash_attn": Argument("--flash-attn", write=_on_off),
         "kv_offload": Argument("--kv-offload", off="--no-kv-offload"),
         "enable_prefix_caching": Argument("--cache-prompt", off="--no-cache-prompt"),
+        "kv_retention": Argument("--keep", write=_keep),
         # Layers go over every GPU that the process sees: no argument says how many.
         "pipeline_parallel_size": Argument("--split-mode", write=lambda value, asked: "layer"),
     },

@@ -31,8 +31,10 @@ from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layou
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
+from kvplan.engines.llamacpp.shift import check_retention, shifted
 from kvplan.engines.llamacpp.store import ggml_word, store_for
-from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.options import RETENTION, EngineOption, Options, resolve
+from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 from kvplan.families import SlidingWindow, Storage
 from kvplan.model import Model
@@ -61,7 +63,8 @@ class LlamaCpp:
             refusal, pool = answer(machine, context, options, model, settings, tokens)
         held = NOTHING_HELD
         if compiled.refusal is None:
-            held = _held(machine, context, settings.requests, tokens)
+            full = bool(options.word(RETENTION.name)) and tokens >= context.cells
+            held = _held(machine, context, settings.requests, tokens, full=full)
         host = machine.host_bytes(context)
         sized = answer_of(
             compiled,
@@ -75,8 +78,13 @@ class LlamaCpp:
                 "n_ctx_seq": context.cells,
                 "n_seq_max": context.slots,
                 "host_kv_bytes": host,
+                **({"context_shift": True} if options.word(RETENTION.name) else {}),
             },
-            warnings=(warning, _in_host(machine, host, options) if host else None),
+            warnings=(
+                warning,
+                _in_host(machine, host, options) if host else None,
+                *shifted(options, context, tokens),
+            ),
         )
         return changed(sized, devices=machine.devices(context))
 
@@ -96,6 +104,8 @@ class LlamaCpp:
         if settings.kv_cache_dtype != "auto":
             word = ggml_word(settings.kv_cache_dtype)
             own = {"cache_type_k": word, "cache_type_v": word, **own}
+        retention = parsed(own.get("kv_retention"))
+        length = length if retention is None else min(length, retention.kept)
         own = {**own, "parallel": slots, "ctx_size": slots * length}
         return replace(
             settings,
@@ -162,6 +172,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), LlamaCpp.name)
     _check(settings)
+    check_retention(model, options)
     store = store_for(model, settings, options)
     machine = machine_of(model, store, settings, options)
     if settings.gpu is not None and settings.gpu.row:
@@ -247,12 +258,19 @@ def _check(settings: Serving) -> None:
         )
 
 
-def _held(machine: Machine, context: Context, requests: int, tokens: int) -> tuple[PerGpu, Total]:
-    """A request's share of what was allocated: its slot, or its part of the one buffer."""
+def _held(
+    machine: Machine, context: Context, requests: int, tokens: int, *, full: bool = False
+) -> tuple[PerGpu, Total]:
+    """A request's share of what was allocated: its slot, or its part of the one buffer.
+
+    full: its slot is, and what is generated takes the place of what is dropped.
+    """
     gpus, fullest = machine.per_gpu(context), machine.fullest(context)
     share = requests if context.streams == 1 else context.slots
     most, together = max(gpus), sum(gpus)
-    growth = sum((cache.tensor.growth(tokens, context) for cache in fullest), start=Fraction(0))
+    growth = Fraction(0)
+    if not full:
+        growth = sum((cache.tensor.growth(tokens, context) for cache in fullest), start=Fraction(0))
     fixed = sum(cache.tensor.entry_bytes for cache in fullest if cache.tensor.group == "state")
     return PerGpu(most // share, most, most, growth, fixed), Total(together // share, together)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import RETENTION, EngineOption
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 MAX_SLOTS = 256
@@ -53,4 +53,5 @@ OPTIONS = (
         "Host memory that the cache may take, where it lies there: 64GiB.",
         served=False,
     ),
+    RETENTION,
 )

@@ -12,7 +12,9 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of, place
 from kvplan.engines.llamacpp.models import uses_flash
 from kvplan.engines.llamacpp.options import MAX_SLOTS, SERVER_SLOTS
+from kvplan.engines.llamacpp.shift import never_admitted
 from kvplan.engines.options import Options
+from kvplan.engines.retention import retention_of
 from kvplan.errors import KvplanError
 from kvplan.families import Storage
 from kvplan.model import Layer, Model
@@ -28,8 +30,12 @@ _FAR = 2**32
 def context_for(options: Options, length: int, requests: int) -> Context:
     """src/llama-context.cpp: n_ctx = pad256(-c); a slot of its own gets pad256(n_ctx // slots) cells.
 
-    length: of a slot, where -c is not given: max_model_len, else the request's.
+    length: of a slot, where -c is not given: max_model_len, else the request's; with --context-shift what
+    stays of it at most.
     """
+    retention = retention_of(options)
+    if retention is not None:
+        length = min(length, retention.kept)
     unified = options.flag("kv_unified")
     asked = options.count("parallel")
     slots = asked if asked is not None else max(requests, SERVER_SLOTS if unified else 1)
@@ -166,6 +172,12 @@ def answer(
     """
     room = Room(settings.kv_cache_memory, options.count("host_memory"))
     given = options.count("ctx_size") is not None
+    if retention_of(options) is not None:
+        # Without a length only the start is asked about, which no request decides.
+        refusal = None if settings.tokens is None else never_admitted(context, settings, tokens)
+        if refusal is not None:
+            return refusal, None
+        tokens = min(tokens, context.cells)
     if (given or settings.max_model_len is not None) and tokens > context.cells:
         longer = f"--ctx-size {tokens * context.streams}" if given else f"--max-model-len {tokens}"
         return (

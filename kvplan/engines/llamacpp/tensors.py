@@ -19,7 +19,7 @@ from kvplan.engines.llamacpp.memory import Layout as Rules
 from kvplan.engines.llamacpp.options import OPTIONS
 from kvplan.engines.llamacpp.pool import context_for, devices_of, machine_of
 from kvplan.engines.llamacpp.store import store_for
-from kvplan.engines.options import resolve
+from kvplan.engines.options import RETENTION, resolve
 from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import PACKED, Stored, element_bytes, stored
@@ -52,11 +52,13 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
     ):
         if device == rank.stage:
             one.layer(rules, layer, index)
+    # Where the context is shifted a request never has more than its slot's cells at a time.
+    longest = context.cells if options.word(RETENTION.name) else tokens
     return build.layout(
         "llamacpp",
         version,
         rank,
-        result.request,
+        replace(result.request, tokens=min(tokens, longest)),
         predicted_bytes=machine.per_gpu(context)[rank.stage],
         requests=requests,
         max_model_len=model.max_model_len or tokens,

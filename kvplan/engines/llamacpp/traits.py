@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Traits
+from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, Traits, Tried
 
 TRAITS = Traits(
     foreign={
@@ -28,6 +28,7 @@ TRAITS = Traits(
     kv_formats=("auto", "q8_0", "q5_1", "q4_0"),
     on_macs=True,
     builds=("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m"),
+    retention=Tried("sinks:4,window:4096", without=("ctx_size", "parallel")),
     windows_off={"engine_options": (("swa_full", True),)},
     never_preempts="every slot has its own room",
     at_once="a slot a request, as long as the longest (tools/server/server.cpp)",

@@ -14,6 +14,8 @@ TRAITS = Traits(
         "disable_hybrid_kv_cache_manager": "SGLang's is --disable-hybrid-swa-memory",
         "async_scheduling": "SGLang's is --disable-overlap-schedule",
         "enable_prefix_caching": "SGLang's is --disable-radix-cache",
+        "kv_retention": "SGLang drops tokens only where a layer of the model has a window"
+        " (mem_cache/swa_memory_pool.py): no flag gives it one",
     },
     axes=Axes(context=True, groups="attn_dp_size", spread="ep_size"),
     usual_block=64,

@@ -17,6 +17,7 @@ from kvplan.engines.command import (
     longest,
     words,
 )
+from kvplan.engines.retention import parsed
 from kvplan.errors import KvplanError
 
 
@@ -27,6 +28,11 @@ def _speculation(value: Any, asked: Asked) -> object:
             "no-such-argument", "kvplan does not know how trtllm is given a draft model", help="mtp"
         )
     return {"decoding_type": "MTP", "num_nextn_predict_layers": tokens}
+
+
+def _window(value: Any, asked: Asked) -> object:
+    kept = parsed(value)
+    return () if kept is None else [kept.window]
 
 
 _KV_WORDS = words("auto", "fp8", "nvfp4", fp8_e4m3="fp8")
@@ -51,6 +57,8 @@ TABLE = EngineTable(
         "free_gpu_memory_fraction": Argument(f"{_KV}.free_gpu_memory_fraction"),
         "kv_cache_memory": Argument(f"{_KV}.max_gpu_total_bytes"),
         "max_tokens": Argument(f"{_KV}.max_tokens"),
+        # Before the option whose key it writes: a file that is read has that one.
+        "kv_retention": Argument(f"{_KV}.max_attention_window", write=_window),
         "max_attention_window": Argument(f"{_KV}.max_attention_window"),
         "enable_prefix_caching": Argument(f"{_KV}.enable_block_reuse"),
         "use_kv_cache_manager_v2": Argument(f"{_KV}.use_kv_cache_manager_v2"),

@@ -35,18 +35,20 @@ from kvplan.engines.trtllm.plan import (
     MAX_BATCH_SIZE,
     MAX_NUM_TOKENS,
     TOKENS_PER_BLOCK,
+    Blocks,
     Plan,
+    blocks_charged,
     blocks_held,
     make_plan,
     pool_blocks,
     rank_bytes,
     state_slots,
-    windows_of,
 )
 from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.engines.trtllm.v2 import PlanV2, plan_v2
+from kvplan.engines.trtllm.windows import check_retention, warnings_of, windows_of
 from kvplan.errors import KvplanError
-from kvplan.families import ChunkedAttention, Kind, SlidingWindow, Storage
+from kvplan.families import Kind, Storage
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import (
@@ -107,7 +109,9 @@ class TrtLlm:
                 if memory is not None and refusal is None:
                     refusal, pool = _answer(plan, tokens, memory)
         request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
-        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
+        return answer_of(
+            compiled, request, held, pool, refusal, warnings=(warning, _admission(plan, tokens, pool))
+        )
 
 
 @record()
@@ -128,6 +132,7 @@ class Compiled:
 def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
     options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
+    check_retention(model, options)
     store = store_for(model, settings)
     refusal = _unsupported(model) or too_many_stages(model, settings)
     make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
@@ -143,7 +148,7 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
         max_seq_len,
         MappingProxyType(_shown(store, settings, options, max_seq_len, slots)),
         layer_answers(model, lambda part: part_store(store, part, settings.mamba_ssm_cache_dtype)),
-        (*model.warnings, *_warnings(model, options)),
+        (*model.warnings, *warnings_of(model, options)),
     )
 
 
@@ -202,11 +207,11 @@ def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool 
         )
     if any(pool.blocks < 1 for pool in found):
         return Refusal("not-enough-memory", f"{memory:,} bytes hold no block of {plan.block} tokens"), None
-    longest = max((min(pool.window, pool.blocks * plan.block) for pool in found), default=plan.max_seq_len)
+    longest = _longest(plan, found)
     if tokens > longest:
         return _too_long(tokens, longest), None
     fitting = min(
-        (pool.blocks // max(blocks_held(plan, pool.window, tokens), 1) for pool in found),
+        (pool.blocks // max(blocks_charged(plan, pool.window, tokens), 1) for pool in found),
         default=plan.max_batch_size,
     )
     largest = max(found, key=lambda pool: pool.window, default=None)
@@ -235,6 +240,28 @@ def _answer(plan: Plan, tokens: int, memory: int) -> tuple[Refusal | None, Pool 
         max_num_seqs=plan.max_batch_size,
         max_running=min(fitting, plan.max_batch_size),
     )
+
+
+def _longest(plan: Plan, found: tuple[Blocks, ...]) -> int:
+    """max_seq_len; the longest window where the pools cut one (_validate_and_adjust_attention_windows)."""
+    asked = {window for rank in plan.ranks for window, _, _ in rank.windows}
+    if all(pool.window in asked and pool.window <= pool.blocks * plan.block for pool in found):
+        return plan.max_seq_len
+    return max(min(pool.window, pool.blocks * plan.block) for pool in found)
+
+
+def _admission(plan: Plan | PlanV2 | None, tokens: int, pool: Pool | None) -> str | None:
+    """What a request is admitted with, where that is more than it holds once its prompt is read."""
+    if pool is None or not isinstance(plan, Plan):
+        return None
+    for window, _, _ in plan.fullest.windows:
+        held, charged = (count(plan, window, tokens) for count in (blocks_held, blocks_charged))
+        if charged > held:
+            return (
+                f"a request is admitted with {charged:,} blocks of the window of {window:,} tokens, as its"
+                f" prompt is read in chunks (--max-num-batched-tokens), and holds {held:,} of them afterwards"
+            )
+    return None
 
 
 def _too_long(tokens: int, longest: int) -> Refusal:
@@ -288,29 +315,3 @@ def _shown(
         shown["mamba_ssm_cache_dtype"] = settings.mamba_ssm_cache_dtype
         shown["state_slots"] = slots
     return shown
-
-
-def _warnings(model: Model, options: Options) -> list[str]:
-    windows = [
-        part.sliding_window if isinstance(part, SlidingWindow) else 0
-        for layer in model.layers()
-        for part in layer.parts
-        if part.kind in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED)
-    ]
-    chunked = any(isinstance(part, ChunkedAttention) for run in model.runs for part in run.layer.parts)
-    found = []
-    if any(windows) and not windows_of(options):
-        longest = model.max_model_len or 0
-        pattern = ",".join(str(size or longest) for size in windows[: _period(windows)])
-        found.append(f"every layer keeps all tokens unless --max-attention-window says otherwise: {pattern}")
-    if chunked:
-        found.append("TensorRT-LLM keeps all tokens of chunked layers")
-    return found
-
-
-def _period(windows: list[int]) -> int:
-    """The length of the shortest pattern that repeats over all layers."""
-    for period in range(1, len(windows)):
-        if all(size == windows[index % period] for index, size in enumerate(windows)):
-            return period
-    return len(windows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import RETENTION, EngineOption
 
 OPTIONS = (
     EngineOption(
@@ -45,4 +45,5 @@ OPTIONS = (
     EngineOption(
         "moe_expert_parallel_size", "count", "Ranks among which whole experts are divided (default: 1)."
     ),
+    RETENTION,
 )

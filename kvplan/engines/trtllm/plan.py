@@ -9,6 +9,7 @@ from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
 from kvplan.engines.options import Options
 from kvplan.engines.trtllm.store import part_store
+from kvplan.engines.trtllm.windows import windows_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model
@@ -50,6 +51,7 @@ class Plan:
     interval: int | None
     shares: tuple[Fraction, ...]
     max_tokens: int | None
+    max_num_tokens: int = MAX_NUM_TOKENS
 
     @property
     def fullest(self) -> Rank:
@@ -96,6 +98,7 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
         options.count("mamba_state_cache_interval"),
         options.numbers("window_size_shares"),
         options.count("max_tokens"),
+        settings.max_num_batched_tokens or MAX_NUM_TOKENS,
     )
     if plan.block & (plan.block - 1):
         raise KvplanError(
@@ -108,10 +111,6 @@ def make_plan(model: Model, store: Storage, settings: Serving, options: Options,
             help="leave it out",
         )
     return plan
-
-
-def windows_of(options: Options) -> tuple[int, ...]:
-    return tuple(int(entry) for entry in options.numbers("max_attention_window"))
 
 
 def _rank(layers: Iterable[Layer], store: Storage, ssm: str, tp: int, pattern: tuple[int, ...]) -> Rank:
@@ -156,6 +155,22 @@ def rank_bytes(plan: Plan, rank: Rank, tokens: int) -> int:
 def blocks_held(plan: Plan, window: int, tokens: int) -> int:
     whole = ceil_div(tokens, plan.block)
     return whole if window >= plan.max_seq_len else min(whole, ceil_div(window, plan.block) + 1)
+
+
+def room_of(plan: Plan, window: int) -> int:
+    """Tokens of one request that a window's pool has room for: beside the window the chunk in prefill.
+
+    cpp/tensorrt_llm/batch_manager/kvCacheManager.cpp: getRemainingBlocksToCompletion counts min(prompt + new,
+    window + temporaryAttentionWindow), and that is min(max_num_tokens, max_input_len - window), with
+    max_input_len = max_seq_len - 1 (resource_manager.py, _set_temp_attention_window_inputs).
+    """
+    return window + max(0, min(plan.max_num_tokens, plan.max_seq_len - 1 - window))
+
+
+def blocks_charged(plan: Plan, window: int, tokens: int) -> int:
+    """Blocks that a request is admitted with."""
+    whole = window >= plan.max_seq_len
+    return ceil_div(tokens if whole else min(tokens, room_of(plan, window)), plan.block)
 
 
 def pool_blocks(plan: Plan, memory: int) -> tuple[Blocks, ...]:

@@ -17,14 +17,13 @@ from kvplan.engines.tensors.base import BlockPool, Group, GroupKind, Layout, Ran
 from kvplan.engines.tensors.building import Building, data_and_scales
 from kvplan.engines.tensors.parts import Stored, element_bytes, pooled, stored
 from kvplan.engines.trtllm.engine import TrtLlm, plan_of
-from kvplan.engines.trtllm.plan import Blocks, Plan, pool_blocks, state_slots
+from kvplan.engines.trtllm.plan import Blocks, Plan, pool_blocks, room_of, state_slots
 from kvplan.engines.trtllm.store import part_store, store_for
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Layer, Model
 from kvplan.settings import Settings
 from kvplan.terms import Grows
-from kvplan.units import round_up
 
 
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:
@@ -67,7 +66,7 @@ def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout
 
 
 def _group(build: Building, plan: Plan, blocks: Blocks) -> None:
-    """A request holds the blocks of its window and one more (blocks_held), or all of them."""
+    """A request is admitted with the blocks of its window and of the chunk in prefill, or with all."""
     whole = blocks.window >= plan.max_seq_len
     build.group(
         Group(
@@ -77,7 +76,7 @@ def _group(build: Building, plan: Plan, blocks: Blocks) -> None:
             blocks.layers,
             plan.block,
             window=None if whole else blocks.window,
-            limit=None if whole else round_up(blocks.window, plan.block) + plan.block,
+            limit=None if whole else room_of(plan, blocks.window),
         ),
         BlockPool(f"window {blocks.window}", blocks.blocks),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, MemoryShare, Traits
+from kvplan.engines.traits import CACHE_CLASS, NO_STEPS, VLLM_ONLY, Axes, MemoryShare, Traits, Tried
 
 TRAITS = Traits(
     foreign={
@@ -16,6 +16,7 @@ TRAITS = Traits(
     usual_block=32,
     kv_formats=("auto", "fp8", "nvfp4"),
     memory_share=MemoryShare("free_gpu_memory_fraction", "--free-gpu-memory-fraction", ("0.93", "0.95")),
+    retention=Tried("window:4096"),
     pinned={"max_num_batched_tokens": "max_num_tokens"},
     never_preempts="GUARANTEED_NO_EVICT keeps room for the whole output",
     at_once="the whole answer is charged when a request is admitted (GUARANTEED_NO_EVICT, the default of"

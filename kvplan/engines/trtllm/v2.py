@@ -16,8 +16,9 @@ from fractions import Fraction
 from kvplan.engines.base import has_kind, part_terms
 from kvplan.engines.generic import split_evenly
 from kvplan.engines.options import Options
-from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE, TOKENS_PER_BLOCK, windows_of
+from kvplan.engines.trtllm.plan import MAX_BATCH_SIZE, TOKENS_PER_BLOCK
 from kvplan.engines.trtllm.store import part_store
+from kvplan.engines.trtllm.windows import windows_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Storage
 from kvplan.model import Layer, Model

@@ -5,7 +5,11 @@ from __future__ import annotations
 from kvplan.engines.traits import CACHE_CLASS, Axes, MemoryShare, Traits
 
 TRAITS = Traits(
-    foreign=CACHE_CLASS,
+    foreign={
+        **CACHE_CLASS,
+        "kv_retention": "vLLM drops tokens only where a layer of the model has a window"
+        " (v1/kv_cache_interface.py): no flag gives it one",
+    },
     auto_length=True,
     auto_word=True,
     in_flight=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.planning.levers.asked import decode_context_parallel, kv_formats, windows
+from kvplan.planning.levers.asked import decode_context_parallel, kv_formats, retention, windows
 from kvplan.planning.levers.preemption import preemption
 from kvplan.planning.levers.results import Effect, Lever
 from kvplan.planning.levers.sharing import contiguous, prefix_sharing
@@ -38,6 +38,7 @@ def levers(
         prefix_sharing(seen),
         kv_formats(seen, formats),
         windows(seen),
+        retention(seen),
         decode_context_parallel(seen),
         *(stored or (offload(seen, None, 0, prefill),)),
         disaggregated(seen, transfers, prefill),

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kvplan.engines.base import has_kind
+from kvplan.engines.budget.sharing import runs_of
+from kvplan.engines.options import RETENTION
+from kvplan.engines.retention import SINKS, accuracy, parsed
 from kvplan.engines.traits import traits_of
+from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.planning.levers.results import Effect, Lever, exactly
 from kvplan.planning.levers.situation import Situation
 from kvplan.questions import kv_dtypes_to_compare
+from kvplan.results import SizeResult
 
 
 def kv_formats(seen: Situation, allowed: Sequence[str] | None = None) -> Lever:
@@ -51,6 +56,42 @@ def windows(seen: Situation) -> Lever:
     effects = (exactly("with windows", held, "bytes"), exactly("without", full, "bytes"))
     summary = f"a request of {tokens:,} tokens holds {held / full:.0%} of what it would without windows"
     return Lever("windows", summary, effects, applies=held < full)
+
+
+def retention(seen: Situation) -> Lever:
+    """Only some of a request's tokens kept, where the engine can drop what the model itself would keep."""
+    name, engine = "token retention", seen.choice.engine.name
+    tried, shape = traits_of(engine).retention, seen.typical
+    if tried is None:
+        why = traits_of(engine).foreign.get(RETENTION.name, "the engine keeps every token that a layer sees")
+        return Lever(name, why, applies=False)
+    given = dict(seen.settings.engine_options)
+    kept = parsed(given.get(RETENTION.name) or tried.retention)
+    assert kept is not None
+    if RETENTION.name in given:
+        return Lever(name, f"{given[RETENTION.name]} is asked for already", (), (accuracy(kept),), False)
+    if shape.tokens <= kept.kept:
+        why = f"requests of {shape.tokens:,} tokens are no longer than what {tried.retention} keeps"
+        return Lever(name, why, applies=False)
+    plain = {one: value for one, value in given.items() if one not in tried.without}
+    asked: list[SizeResult] = []
+    for more in ({}, {RETENTION.name: tried.retention}):
+        options = tuple(sorted({**plain, **more}.items()))
+        try:
+            result = seen.ask(shape.tokens, answer_tokens=max(1, shape.output_tokens), engine_options=options)
+        except KvplanError as error:
+            return Lever(name, error.message, applies=False)
+        if result.refusal is not None or result.pool is None:
+            why = "the engine answered without a pool" if result.refusal is None else result.refusal.message
+            return Lever(name, why, applies=False)
+        asked.append(result)
+    before, after = (runs_of(result) for result in asked)
+    effects = (exactly("every token", before, "requests"), exactly(tried.retention, after, "requests"))
+    summary = f"{tried.retention} holds {after:,} requests of {shape.tokens:,} tokens, not {before:,}"
+    # Models without windows of their own break down without their first tokens: no advice to do that.
+    sound = kept.sinks >= SINKS
+    summary += "; what it drops is forgotten" if sound else "; without first tokens answers break down"
+    return Lever(name, summary, effects, (accuracy(kept), _SEQS), after > before and sound, RETENTION.name)
 
 
 def _options(changes: Mapping[str, object]) -> tuple[tuple[str, object], ...]:

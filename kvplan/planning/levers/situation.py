@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 
 from kvplan.engines.base import Choice, request_tokens
 from kvplan.engines.budget.sharing import runs_of, usable_blocks
@@ -50,7 +51,8 @@ class Situation:
     ) -> None:
         self.model, self.choice, self.settings = model, choice, settings
         self.workload, self.requests = workload, requests
-        self.result = self.ask(workload.longest)
+        longest = max(workload.shapes, key=attrgetter("tokens"))
+        self.result = self.ask(workload.longest, answer_tokens=max(1, longest.output_tokens))
         if self.result.refusal is not None or self.result.pool is None:
             said = (
                 self.result.refusal.message if self.result.refusal else "the engine answered without a pool"
