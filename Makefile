@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 endif
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden site browser clean
+.PHONY: help demo test quick coverage mutants lint unit laws fuzz conformance engines vllm sglang live live-llamacpp qualify bench accuracy activations speed data golden site docs-site browser clean
 
 help:
 	@echo "make demo         install kvplan into .venv; size, explain and plan a real model"
@@ -25,6 +25,7 @@ help:
 	@echo "make live         start vLLM 0.32 servers on the CPU and compare (same venv, about 3 minutes)"
 	@echo "make live-llamacpp  build llama-cpp-python 0.3.36 and compare (own venv, about 6 minutes on 2 cores)"
 	@echo "make site         the page: kvplan in the browser, as files to be served (needs npm)"
+	@echo "make docs-site    the documentation as a site, with the page (needs npm); links are checked"
 	@echo "make browser      the page in node and in the system's Chromium (CHROMIUM=/usr/bin/chromium)"
 	@echo "make qualify      validate nine caches on the GPU of this machine (under 8 minutes)"
 	@echo "make bench        ratios against named baselines"
@@ -172,6 +173,12 @@ data: $(VENV)/.test
 	$(BIN)/python -m scripts.make_data
 
 site: $(VENV)/.test
+	$(BIN)/python -m scripts.make_site
+
+# The documentation beside the page, site/docs; a link that leads nowhere fails.
+docs-site: $(BIN)/kvplan
+	$(PIP) install --quiet --editable '.[docs]'
+	$(BIN)/python -m mkdocs build --quiet
 	$(BIN)/python -m scripts.make_site
 
 # The browser is the system's: apt-get install chromium.

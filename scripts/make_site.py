@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
+DOCS = "docs"
+LINK_HERE = "<!-- documentation -->"
 STATIC = ("index.html", "app.js", "worker.js", "icon.svg")
 PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PLATFORM, PYTHON = "pyemscripten_2026_0_wasm32", "3.14"
@@ -32,25 +34,30 @@ def main() -> None:
 
 
 def make(site: Path) -> None:
-    """Write the whole site anew."""
+    """Write the whole page anew. The documentation that lies in it (make docs-site) stays, and is linked."""
     with TemporaryDirectory(prefix="kvplan-site-") as folder:
         made = Path(folder) / "site"
         made.mkdir()
-        _pages(made)
+        _pages(made, documented=(site / DOCS).is_dir())
         _pyodide(made / "pyodide")
         _python(made, Path(folder))
         _service_worker(made)
+        if (site / DOCS).is_dir():  # after the worker's list: it is not kept for a time without a network
+            shutil.move(site / DOCS, made / DOCS)
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(made, site)
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
     print(f"{site}: {size / 1e6:.1f} MB")
 
 
-def _pages(site: Path) -> None:
+def _pages(site: Path, *, documented: bool) -> None:
     from kvplan.report.html.style import STYLE
 
     for name in STATIC:
         shutil.copy(WEB / name, site / name)
+    index = (WEB / "index.html").read_text(encoding="utf-8")
+    index = index.replace(LINK_HERE, f' <a href="{DOCS}/">Documentation</a>' if documented else "")
+    (site / "index.html").write_text(index, encoding="utf-8", newline="\n")
     own = (WEB / "page.css").read_text(encoding="utf-8")
     (site / "style.css").write_text(STYLE + own, encoding="utf-8", newline="\n")
 

@@ -18,6 +18,7 @@ def judged() -> list[Judged]:
 
 
 def test_the_page_is_what_the_script_writes(judged: list[Judged]) -> None:
+    assert speed_accuracy.ROWS.read_text(encoding="utf-8") == speed_accuracy.rows_document(judged)
     assert speed_accuracy.OUT.read_text(encoding="utf-8") == speed_accuracy.document(judged), (
         "docs/speed.md is stale: python -m scripts.speed_accuracy --write"
     )
