@@ -129,6 +129,13 @@ def expert_width_ways(settings: Settings) -> int:
     return 1 if settings.enable_expert_parallel else tensor
 
 
+def further_ranks(settings: Any) -> int:
+    """GPUs for each tensor-parallel rank that divide prompts and hold the same cache (vLLM's
+    prefill_context_parallel_size)."""
+    size = dict(settings.engine_options).get("prefill_context_parallel_size")
+    return size if isinstance(size, int) else 1
+
+
 REQUEST = tuple(
     name for name in field_names(Settings) if name not in (*field_names(Serving), "kv_cache_memory")
 )

@@ -108,6 +108,8 @@ class SizeOptions(TypedDict, total=False):
     """Schedule a step while another runs: window layers keep the tokens of both."""
     usage: str | None
     """Defaults of `vllm serve` or of the LLM class."""
+    prefill_context_parallel_size: int | str | None
+    """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
     limit_mm_per_prompt: str | Mapping[str, Any] | None
     """Images, videos … of one prompt, or the size of those that the start is measured with."""
     mm_processor_kwargs: str | Mapping[str, Any] | None
@@ -314,6 +316,8 @@ class PlanOptions(TypedDict, total=False):
     """Schedule a step while another runs: window layers keep the tokens of both."""
     usage: str | None
     """Defaults of `vllm serve` or of the LLM class."""
+    prefill_context_parallel_size: int | str | None
+    """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
     limit_mm_per_prompt: str | Mapping[str, Any] | None
     """Images, videos … of one prompt, or the size of those that the start is measured with."""
     mm_processor_kwargs: str | Mapping[str, Any] | None

@@ -110,7 +110,9 @@ def make_settings(**options: Any) -> Settings:
             value = known_method(value)
         values[name] = value
     if count > 1:
-        _spread_over(count, values, dp_inside=own.get("enable_dp_attention") is True)
+        beside = own.get("prefill_context_parallel_size")
+        inside = own.get("enable_dp_attention") is True
+        _spread_over(count, values, dp_inside=inside, beside=beside if isinstance(beside, int) else 1)
     if own:
         values["engine_options"] = tuple(sorted(own.items()))
     return Settings(**values)
@@ -152,12 +154,13 @@ def changed_settings(base: Settings, options: Mapping[str, Any]) -> Settings:
     return replace(base, **changes)
 
 
-def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool) -> None:
+def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside: int = 1) -> None:
     """``h100x8`` without --tp: tensor parallelism over what pipeline and data parallelism leave.
 
     dp_inside: SGLang's attention groups, which lie inside tensor parallelism and take no GPUs of their own.
+    beside: prefill-context-parallel ranks.
     """
-    others = int(values.get("pipeline_parallel_size", 1))
+    others = int(values.get("pipeline_parallel_size", 1)) * beside
     others *= 1 if dp_inside else int(values.get("data_parallel_size", 1))
     tensor = values.get("tensor_parallel_size")
     if tensor is None and others and count % others == 0:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Settings, further_ranks
 
 PLAN_FORMAT = "plan/v1"
 QUALITIES = ("lossless", "safe", "aggressive")
@@ -113,10 +113,10 @@ class Plan:
 
     @property
     def gpus_per_replica(self) -> int:
-        """GPUs of one engine: tensor × pipeline × data parallel; SGLang's attention groups lie inside
-        tensor parallelism."""
+        """GPUs of one engine: tensor × pipeline × data × prefill context parallel; SGLang's attention groups
+        lie inside tensor parallelism."""
         settings = self.settings
-        ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+        ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings)
         return ranks if self._has("enable_dp_attention") else ranks * settings.data_parallel_size
 
     @property

@@ -22,6 +22,7 @@ from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
+from kvplan.engines.vllm.prefill_context import UNCOUNTED
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
@@ -29,7 +30,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine, ModelWeights
-from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of
+from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of, further_ranks
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
 from kvplan.weights.ranks import Parallel, tower_bytes
@@ -67,6 +68,8 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     started = choice.engine.size(model, asked_of(settings), choice.version)
     if started.refusal is not None:
         return Fit(None, None)
+    if further_ranks(settings) > 1:
+        return Fit(None, None, (UNCOUNTED,))
     memory, reserved, warnings = memory_of(gpu)
     if memory is None:
         return Fit(None, None, warnings)

@@ -34,6 +34,7 @@ TABLE = EngineTable(
         "pipeline_parallel_size": Argument("--pipeline-parallel-size"),
         "data_parallel_size": Argument("--data-parallel-size"),
         "decode_context_parallel_size": Argument("--decode-context-parallel-size", since="0.10.2"),
+        "prefill_context_parallel_size": Argument("--prefill-context-parallel-size", since="0.32"),
         "enable_expert_parallel": Argument("--enable-expert-parallel"),
         "dtype": Argument("--dtype"),
         "quantization": Argument("--quantization"),

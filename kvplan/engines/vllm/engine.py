@@ -31,6 +31,7 @@ from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan
+from kvplan.engines.vllm.prefill_context import wants_eager
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.rocm import AITER_TARGETS
@@ -52,7 +53,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import HEAD_METHODS, Key, Layout, Settings
+from kvplan.settings import HEAD_METHODS, Key, Layout, Settings, further_ranks
 from kvplan.weights.formats import Kernel
 
 # Methods whose drafter is a checkpoint of its own.
@@ -128,7 +129,7 @@ def _asked(
     tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
     encoder_tokens, warning = encoder_length(model, settings, tokens)
     request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
-    refusal = compiled.refusal
+    refusal = compiled.refusal or wants_eager(model, settings)
     if refusal is None and tokens > compiled.max_model_len:
         refusal = Refusal(
             "request-too-long",
@@ -244,7 +245,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         ),
         _warnings(model, settings, resolved, built, version),
         resolved.lengths.max_model_len,
-        resolved.tp,
+        resolved.tp * further_ranks(settings),
     )
 
 

@@ -33,6 +33,13 @@ MULTIMODAL = (
 )
 """vllm-project/vllm vllm/config/multimodal.py: the encoder beside a language model."""
 OPTIONS = (
+    EngineOption(
+        "prefill_context_parallel_size",
+        "count",
+        "Further GPUs over which prompts are divided; they hold the same cache (default: 1).",
+        highest=65_536,
+        flags=("--pcp",),
+    ),
     *LORA,
     *MULTIMODAL,
     EngineOption("max_loras", "count", "Adapters in one batch: slots on the GPU (default: 1)."),

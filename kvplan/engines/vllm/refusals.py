@@ -21,7 +21,7 @@ from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model
 from kvplan.results import Refusal
-from kvplan.settings import Layout
+from kvplan.settings import Layout, further_ranks
 
 # Families that no vLLM class builds.
 NOT_SERVED = {
@@ -58,7 +58,8 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _parallel(model, settings, resolved, version)
         or too_many_stages(model, settings)
         or _experts(model, settings)
-        or _context_parallel(model, resolved)
+        or _prefill_context(model, settings, version)
+        or _context_parallel(model, settings, resolved)
         or _drafts(model, settings, version)
         or _index_keys(model, resolved)
         or _adapters(model, settings)
@@ -308,10 +309,21 @@ def _experts(model: Model, settings: Layout) -> Refusal | None:
     )
 
 
-def _context_parallel(model: Model, resolved: Resolved) -> Refusal | None:
-    """Decode context parallelism splits the tensor-parallel ranks that would hold the same KV heads."""
+def _prefill_context(model: Model, settings: Layout, version: str) -> Refusal | None:
+    if not settings.engine_options:
+        return None
+    from kvplan.engines.vllm import prefill_context
+
+    return prefill_context.refusal_of(model, settings, version)
+
+
+def _context_parallel(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
+    """Decode context parallelism splits the tensor-parallel ranks that would hold the same KV heads; with
+    prefill context parallelism its ranks (`kvplan.engines.vllm.prefill_context`)."""
     dcp, tp = resolved.dcp, resolved.tp
     if dcp == 1:
+        return None
+    if further_ranks(settings) > 1:
         return None
     if tp % dcp:
         return Refusal("context-parallel", f"{tp} tensor-parallel ranks cannot be split into groups of {dcp}")
