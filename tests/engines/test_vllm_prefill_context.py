@@ -13,7 +13,7 @@ from kvplan.api.launching import started_readings
 from kvplan.errors import KvplanError
 
 SPARSE, DENSE_MLA, PLAIN = "deepseek-v3.2", "deepseek-v2-lite", "qwen3-8b"
-EAGER = {"enforce_eager": True}
+EAGER: dict[str, Any] = {"enforce_eager": True}
 
 
 def ask(model: str = SPARSE, **options: Any) -> Any:
