@@ -48,8 +48,8 @@ from kvplan.comparison.predict import (
 from kvplan.comparison.recognise import Recognised, recognise, without
 from kvplan.comparison.results import ComparedRow, Comparison, Verdict
 from kvplan.engines import ENGINES
-from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation
+from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -240,9 +240,7 @@ class _Run:
             *pool_row(budget, observation, lambda pool: sum(allocated(predictor, pool).values()), tolerance),
         ]
         tokens = observation.count("kv_tokens")
-        why = getattr(part_of(observation.engine, "printed"), "uncounted", lambda *_: None)(
-            self.recognised.settings, observation
-        )
+        why = reading_of(observation.engine).uncounted(self.recognised.settings, observation)
         if why is not None:
             return more, [_unpredicted(row, why) if row.name in _OF_A_POOL else row for row in rows]
         estimated = [
@@ -262,7 +260,7 @@ class _Run:
 
     def _unsaid(self, names: list[str]) -> Iterator[ComparedRow]:
         """The rows of memory that nothing is predicted of, and why not."""
-        own: Mapping[str, str] = getattr(part_of(self.observation.engine, "printed"), "NOT_BUDGETED", {})
+        own = reading_of(self.observation.engine).not_budgeted
         for row in unpredicted(self.observation, tuple(names)):
             why = self.no_budget
             if why is None and self.budget is not None:
@@ -321,8 +319,7 @@ class _Run:
         rows = pool_rows(self.predictor, axis, self.observation)
         if all(row.agrees or row.predicted is None for row in rows):
             return axis, self._reasoned(rows, axis)
-        unseen = getattr(part_of(self.observation.engine, "printed"), "uncounted", lambda *_: None)
-        why = unseen(self.recognised.settings, self.observation)
+        why = reading_of(self.observation.engine).uncounted(self.recognised.settings, self.observation)
         if why is not None:
             return axis, [_unpredicted(row, why) for row in rows]
         found = explained(self.model, self.recognised, axis, self.observation)

@@ -14,9 +14,9 @@ from kvplan.comparison.predict import BLOCKS, BUDGET, BYTES, PICKS, Axis, Predic
 from kvplan.comparison.recognise import Recognised, choose
 from kvplan.comparison.results import ComparedRow
 from kvplan.engines.base import has_kind
-from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.guess import Guessing, Hypothesis
+from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -32,9 +32,8 @@ def why(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observa
 
 
 def _reasons(row: ComparedRow, predictor: Predictor, axis: Axis, observation: Observation) -> Iterator[str]:
-    tokens_line = getattr(part_of(observation.engine, "printed"), "tokens_line", None)
-    if row.name == "kv_tokens" and tokens_line is not None:
-        yield from tokens_line(predictor, axis)
+    if row.name == "kv_tokens":
+        yield from reading_of(observation.engine).tokens_line(predictor, axis)
     if row.name in ("num_blocks", "kv_tokens"):
         yield from _override(row, predictor, axis)
     yield from _smallest_rank(row, predictor, axis, observation)
@@ -121,9 +120,10 @@ def hypotheses(model: Model, recognised: Recognised, observation: Observation) -
         yield from one("kv_cache_dtype", name, f"a cache in {_dtype(name)}")
     for size in (1, 2, 4, 8, 16):
         yield from one("tensor_parallel_size", size)
-    own = getattr(part_of(observation.engine, "printed"), "guesses", None)
-    if own is not None:
-        yield from own(choice, choose(observation, None)[0], settings, recognised.shown, observation)
+    printed = choose(observation, None)[0]
+    yield from reading_of(observation.engine).guesses(
+        choice, printed, settings, recognised.shown, observation
+    )
 
 
 def _dtype(name: str) -> str:

@@ -16,8 +16,8 @@ from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
 from kvplan.comparison.results import ComparedRow, row_of
 from kvplan.engines.budget import BUDGETS, fitted
-from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation, total
+from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -245,7 +245,7 @@ def budget_rows(
             row = row_of(name, "bytes", reported, likely, low, high)
             yield _judged(row, budget, tolerance)
     peak = observation.count("peak_bytes")
-    if peak is not None and getattr(part_of(observation.engine, "printed"), "PEAK", False):
+    if peak is not None and reading_of(observation.engine).prints_peak:
         likely, low, high = (
             sum(getattr(line, end) for line in budget.lines) for end in ("bytes", "low_bytes", "high_bytes")
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 from kvplan.engines import ENGINES, choose_engine
 from kvplan.engines.base import Choice, parse_version
-from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation, SettingValue, placed
+from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
 from kvplan.record import record
@@ -73,11 +73,10 @@ def recognise(
     own: dict[str, Any] = {}
     shown: dict[str, str] = {}
     options = {option.name: option for option in getattr(choice.engine, "options", ())}
-    part = part_of(observation.engine, "printed")
-    names = getattr(part, "NAMES", {})
-    unchosen = part.no_settings(observation) if hasattr(part, "no_settings") else ()
+    reading = reading_of(observation.engine)
+    unchosen = reading.unchosen(observation)
     for printed, setting in observation.settings.items():
-        name = names.get(printed, printed)
+        name = reading.names.get(printed, printed)
         if name in unchosen:
             continue
         value: Any = None
@@ -93,7 +92,7 @@ def recognise(
             where = setting.source or observation.source
             text = f"{float(value):g}" if isinstance(value, Fraction) else str(value)
             shown[name] = f"{text} ({where}, line {setting.line})" if setting.line else f"{text} ({where})"
-    for name, value in (part.own_options(observation) if hasattr(part, "own_options") else {}).items():
+    for name, value in reading.own_options(observation).items():
         if name in options:
             own[name], shown[name] = options[name].parse(value), f"{value} ({observation.source})"
     if not values.get("speculative_method") or not values.get("num_speculative_tokens"):
@@ -106,13 +105,13 @@ def recognise(
     if refused is not None:
         values["max_num_seqs"] = refused.value
         shown["max_num_seqs"] = f"{refused.value} ({placed(refused, observation.source)})"
-    for name, value, where in part.told(observation, values) if hasattr(part, "told") else ():
+    for name, value, seen in reading.told(observation, values):
         if value is not None and name in _SETTINGS:
             values[name] = value
         elif value is not None and name in options:
             own[name] = options[name].parse(value)
-        if where is not None:
-            shown[name] = where
+        if seen is not None:
+            shown[name] = seen
     if gpu is not None:
         values["gpu"] = gpu
         shown["gpu"] = gpu_words or f"{gpu.slug} (its memory)"
@@ -147,8 +146,8 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
         # V0's pool is that of the oldest rules here: every layer keeps all tokens, blocks of 16.
         oldest = Choice(newest.engine, newest.engine.versions[0])
         return oldest, True, [f"vLLM's V0 engine: the rules of {oldest.version} without groups were applied"]
-    part = part_of(name, "printed")
-    build = part.build_of(observation) if hasattr(part, "build_of") else None
+    reading = reading_of(name)
+    build = reading.build(observation)
     if build is not None:
         like, memory = choose_engine(f"{name}@{build.rules}"), choose_engine(f"{name}@{build.memory}")
         text = f"{name} {version[:40] + ' ' if version is not None else ''}{build.text}"
@@ -156,9 +155,9 @@ def choose(observation: Observation, asked: str | None) -> tuple[Choice, bool, l
     if version is None:
         return newest, False, [f"the version is not said: the rules of {name} {newest.version} were applied"]
     release, first = _release(version), _release(newest.engine.versions[0])
-    if first is None or getattr(part, "BUILD_NUMBERS", False):
+    if first is None or reading.build_numbers:
         return newest, True, []
-    if release is None or release <= getattr(part, "NO_RELEASE", (0,)):
+    if release is None or release <= reading.no_release:
         text = f"{name} {version[:40]}: the release is not known; the rules of {newest.version} were applied"
         return newest, False, [text]
     if release < first:

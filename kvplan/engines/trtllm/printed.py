@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-NAMES = {"tokens_per_block": "block_size"}
-"""Setting as printed → setting, or own option."""
-PEAK = True
-"""The log prints the peak of the whole start: the sum of the budget's lines."""
+from collections.abc import Mapping
+from typing import ClassVar
+
+from kvplan.engines.observed.reading import Reading
+
+
+class _Trtllm(Reading):
+    names: ClassVar[Mapping[str, str]] = {"tokens_per_block": "block_size"}
+    prints_peak = True
+
+
+READING = _Trtllm()

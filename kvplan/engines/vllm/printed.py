@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Count, Observation, Ratio, placed
 from kvplan.engines.observed.guess import Build, Guessing, Hypothesis
+from kvplan.engines.observed.reading import Reading
 from kvplan.engines.vllm.source_lines import nearest_release
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -18,12 +19,6 @@ from kvplan.settings import Settings
 
 TOKENS_CHANGED = "0.20"
 """Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
-NOT_BUDGETED = {
-    "cuda_graph_bytes": "these graphs are captured after the pool is taken, and nothing is kept back for them"
-    " (before 0.20; by the V2 runner before 0.29)",
-    "available_kv_bytes": "the pool was asked for, so no budget decides it",
-}
-"""Figures of a log that are no line of the budget, and why."""
 _DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
 """Methods whose draft has a cache that nothing but its own config tells."""
 _SEEN = {
@@ -33,102 +28,12 @@ _SEEN = {
 }
 """What is to be told → the settings that tell it: one graph that was compiled is enough for a cold cache."""
 RULES_CHANGED = ("0.19", "0.20", "0.22", "0.26", "0.28", "0.29", "0.33", "0.10", "0.8")
-NO_RELEASE = (0, 1)
-"""Builds from a checkout say 0.1: they are no release."""
 _WORKER = "gpu_worker.py"
 _SHOWN = ("kv_cache_utils.py", _WORKER)
 _FOURTH = Fraction(1, 10**9)
 _TOO_OPEN = 6
 """A memory that is open by more than a sixth of itself tells no GPU."""
 _DEVELOPED = re.compile(r"v?0\.(\d{1,4})\.\d{1,4}\S{0,12}\.dev\d", re.ASCII)
-
-
-def no_settings(observation: Observation) -> tuple[str, ...]:
-    """Printed settings that nobody chose: metrics show the block size in force, and only where the user
-    named it is it a setting."""
-    setting = observation.settings.get("block_size")
-    if (
-        setting is None
-        or setting.source == "args"
-        or observation.setting("user_specified_block_size") is True
-    ):
-        return ()
-    return ("block_size",)
-
-
-def told(observation: Observation, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str | None]]:
-    """(setting, value, where it is seen) that follow from other lines; where: None = not to be shown. values:
-    those that were printed."""
-    length = _length(observation)
-    if length is not None:
-        yield "max_model_len", length.value, f"{length.value} ({placed(length, observation.source)})"
-    if observation.setting("device") == "cpu":
-        ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
-        for name, value in cpu_defaults(ranks).items():
-            if name not in values:
-                yield name, value, None
-        yield "device", None, "cpu (config)"
-    for name, settings in _SEEN.items():
-        found = next((kept for kept in map(observation.settings.get, settings) if kept is not None), None)
-        if found is not None:
-            value = str(found.value).lower() if isinstance(found.value, str) else found.value
-            yield name, value, f"{value} ({found.source}, line {found.line})"
-
-
-def told_total(observation: Observation) -> tuple[int, int, str] | None:
-    """The GPU's memory of which the estimated graphs are the difference between two utilisations
-    (v1/worker/gpu_worker.py): estimate / (utilisation − equivalent), as far as their digits tell."""
-    estimate, equivalent = (
-        observation.count("cuda_graph_estimated_bytes"),
-        observation.get("equivalent_utilization"),
-    )
-    asked = observation.setting("gpu_memory_utilization")
-    if estimate is None or not isinstance(equivalent, Ratio) or not isinstance(asked, Fraction):
-        return None
-    least, most = asked - equivalent.high - _FOURTH, asked - equivalent.low + _FOURTH
-    if least <= 0 or estimate.low <= 0:
-        return None
-    low, high = int(estimate.low / most), int(estimate.high / least)
-    if high - low > low // _TOO_OPEN:
-        return None
-    return low, high, "memory, by the share that the estimated graphs take"
-
-
-def uncounted(settings: Settings, observation: Observation) -> str | None:
-    """Why the cache of these settings is larger than the one that is predicted; None where it is not."""
-    del observation
-    method = settings.speculative_method
-    if settings.speculative_model is not None or method not in _DRAFTS_UNSEEN:
-        return None
-    return f"the {method} draft keeps a cache of its own in this pool, which is not counted: name it"
-
-
-def build_of(observation: Observation) -> Build | None:
-    """The releases that a build without a release number of its own is like; None for a release.
-
-    The planner's lines tell whose cache rules it has, the worker's whose memory rules: a build between two
-    releases may have one of each. Without lines, ``0.19.2rc1.dev134`` is on its way from 0.19 to 0.20: the
-    branch of a release is cut before its number is given, and main goes on.
-    """
-    version = observation.engine_version
-    number = None if version is None else _DEVELOPED.match(version)
-    if version is not None and number is None and not version.startswith("0.1.dev"):
-        return None
-    places = observation.places
-    own = {place: line for place, line in places.items() if place[0] != _WORKER}
-    worker = {place: line for place, line in places.items() if place[0] == _WORKER}
-    rules = nearest_release(own) or nearest_release(worker)
-    memory = nearest_release(worker) or rules
-    if rules is not None and memory is not None:
-        shown = [place for place in places if place[0] in _SHOWN] or list(places)
-        where = " and ".join({place[0]: f"{place[0]}:{places[place]}" for place in shown}.values())
-        how = "has the source lines of" if rules[1] and memory[1] else "has source lines nearest to those of"
-        both = rules[0] if rules[0] == memory[0] else f"{rules[0]} (cache) and {memory[0]} (memory)"
-        return Build(rules[0], memory[0], f"{how} {both} ({where})")
-    if number is None:
-        return None
-    following = f"0.{int(number[1]) + 1}"
-    return Build(following, following, f"is a build on the way to {following}")
 
 
 def _length(observation: Observation) -> Count | None:
@@ -153,63 +58,169 @@ def cpu_defaults(ranks: int, *, block_size: int = 128, usage: str = "server") ->
     }
 
 
-def guesses(
-    choice: Choice, printed: Choice, settings: Settings, shown: Mapping[str, str], observation: Observation
-) -> Iterator[Hypothesis]:
-    """Further hypotheses, most likely first. printed: the rules of the log's own release."""
-    one = Guessing(choice, settings).one
-    for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
-        if rules_of(other.version) != rules_of(choice.version):
-            yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
-    ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
-    for size in (128, 16):
-        fresh = {
-            name: value
-            for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
-            if name not in shown
-        }
-        yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
-    reported = observation.count("block_size")
-    for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
-        yield from one("block_size", size)
-    yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
-    for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
-        yield from one("max_num_batched_tokens", tokens)
-    for flag in (True, False):
-        yield from one("async_scheduling", flag)
-        yield from one("enable_prefix_caching", flag)
-        yield from one("disable_hybrid_kv_cache_manager", flag)
-    for size in (1, 2, 4, 8):
-        yield from one("decode_context_parallel_size", size)
-    for number in range(1, 5):
-        drafts = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
-        names = ("speculative_method", "num_speculative_tokens")
-        yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
+class _Vllm(Reading):
+    not_budgeted: ClassVar[Mapping[str, str]] = {
+        "cuda_graph_bytes": "these graphs are captured after the pool is taken, and nothing is kept back for"
+        " them (before 0.20; by the V2 runner before 0.29)",
+        "available_kv_bytes": "the pool was asked for, so no budget decides it",
+    }
+    no_release = (0, 1)
+    """Builds from a checkout say 0.1."""
 
+    def unchosen(self, observation: Observation) -> tuple[str, ...]:
+        """Printed settings that nobody chose: metrics show the block size in force, and only where the user
+        named it is it a setting."""
+        setting = observation.settings.get("block_size")
+        if (
+            setting is None
+            or setting.source == "args"
+            or observation.setting("user_specified_block_size") is True
+        ):
+            return ()
+        return ("block_size",)
 
-def tokens_line(predictor: Any, axis: Any) -> Iterator[str]:
-    """The line's two meanings, where they are two numbers here. predictor, axis: those of a comparison."""
-    rules = rules_of(predictor.choice.version)
-    figures = predictor.at(axis.kind, axis.value)
-    dcp = predictor.settings.decode_context_parallel_size
-    if rules.tokens_times_dcp and dcp > 1:
-        own = figures.tokens // dcp
-        yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
-        return
-    # The same blocks and the same settings, with the line of a release on the other side of the change.
-    other = Choice(predictor.choice.engine, "0.19" if rules.tokens_from_concurrency else TOKENS_CHANGED)
-    try:
-        alike = (
-            type(predictor)(predictor.model, other, predictor.settings).at("blocks", figures.blocks).tokens
+    def told(
+        self, observation: Observation, values: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any, str | None]]:
+        """The length in force, what a CPU build does otherwise, the compile cache and the runner."""
+        length = _length(observation)
+        if length is not None:
+            yield "max_model_len", length.value, f"{length.value} ({placed(length, observation.source)})"
+        if observation.setting("device") == "cpu":
+            ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
+            for name, value in cpu_defaults(ranks).items():
+                if name not in values:
+                    yield name, value, None
+            yield "device", None, "cpu (config)"
+        for name, settings in _SEEN.items():
+            found = next((kept for kept in map(observation.settings.get, settings) if kept is not None), None)
+            if found is not None:
+                value = str(found.value).lower() if isinstance(found.value, str) else found.value
+                yield name, value, f"{value} ({found.source}, line {found.line})"
+
+    def told_total(self, observation: Observation) -> tuple[int, int, str] | None:
+        """The GPU's memory of which the estimated graphs are the difference between two utilisations
+        (v1/worker/gpu_worker.py): estimate / (utilisation − equivalent), as far as their digits tell."""
+        estimate, equivalent = (
+            observation.count("cuda_graph_estimated_bytes"),
+            observation.get("equivalent_utilization"),
         )
-    except KvplanError:
-        return
-    if alike in (0, figures.tokens):
-        return
-    pool = predictor.sized("blocks", figures.blocks).pool
-    groups = len(pool.groups) if pool is not None else 0
-    if rules.tokens_from_concurrency:
-        length = predictor.result.settings.get("max_model_len")
-        yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
-    elif groups > 1:
-        yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
+        asked = observation.setting("gpu_memory_utilization")
+        if estimate is None or not isinstance(equivalent, Ratio) or not isinstance(asked, Fraction):
+            return None
+        least, most = asked - equivalent.high - _FOURTH, asked - equivalent.low + _FOURTH
+        if least <= 0 or estimate.low <= 0:
+            return None
+        low, high = int(estimate.low / most), int(estimate.high / least)
+        if high - low > low // _TOO_OPEN:
+            return None
+        return low, high, "memory, by the share that the estimated graphs take"
+
+    def uncounted(self, settings: Settings, observation: Observation) -> str | None:
+        """Why the cache of these settings is larger than the one that is predicted; None where it is not."""
+        del observation
+        method = settings.speculative_method
+        if settings.speculative_model is not None or method not in _DRAFTS_UNSEEN:
+            return None
+        return f"the {method} draft keeps a cache of its own in this pool, which is not counted: name it"
+
+    def build(self, observation: Observation) -> Build | None:
+        """The releases that a build without a release number of its own is like; None for a release.
+
+        The planner's lines tell whose cache rules it has, the worker's whose memory rules: a build between
+        two releases may have one of each. Without lines, ``0.19.2rc1.dev134`` is on its way from 0.19 to
+        0.20: the branch of a release is cut before its number is given, and main goes on.
+        """
+        version = observation.engine_version
+        number = None if version is None else _DEVELOPED.match(version)
+        if version is not None and number is None and not version.startswith("0.1.dev"):
+            return None
+        places = observation.places
+        own = {place: line for place, line in places.items() if place[0] != _WORKER}
+        worker = {place: line for place, line in places.items() if place[0] == _WORKER}
+        rules = nearest_release(own) or nearest_release(worker)
+        memory = nearest_release(worker) or rules
+        if rules is not None and memory is not None:
+            shown = [place for place in places if place[0] in _SHOWN] or list(places)
+            where = " and ".join({place[0]: f"{place[0]}:{places[place]}" for place in shown}.values())
+            how = (
+                "has the source lines of"
+                if rules[1] and memory[1]
+                else "has source lines nearest to those of"
+            )
+            both = rules[0] if rules[0] == memory[0] else f"{rules[0]} (cache) and {memory[0]} (memory)"
+            return Build(rules[0], memory[0], f"{how} {both} ({where})")
+        if number is None:
+            return None
+        following = f"0.{int(number[1]) + 1}"
+        return Build(following, following, f"is a build on the way to {following}")
+
+    def guesses(
+        self,
+        choice: Choice,
+        printed: Choice,
+        settings: Settings,
+        shown: Mapping[str, str],
+        observation: Observation,
+    ) -> Iterator[Hypothesis]:
+        """Further hypotheses, most likely first. printed: the rules of the log's own release."""
+        one = Guessing(choice, settings).one
+        for other in (printed, *(choose_engine(f"vllm@{version}") for version in RULES_CHANGED)):
+            if rules_of(other.version) != rules_of(choice.version):
+                yield Hypothesis(("version",), f"the rules of vLLM {other.version}", other)
+        ranks = settings.tensor_parallel_size * settings.pipeline_parallel_size
+        for size in (128, 16):
+            fresh = {
+                name: value
+                for name, value in cpu_defaults(ranks, block_size=size, usage=settings.usage).items()
+                if name not in shown
+            }
+            yield Hypothesis(tuple(fresh), "the defaults of vLLM's CPU build", choice, tuple(fresh.items()))
+        reported = observation.count("block_size")
+        for size in dict.fromkeys([*([reported.value] if reported else []), 16, 32, 64, 128, 256]):
+            yield from one("block_size", size)
+        yield from one("mamba_ssm_cache_dtype", "float32", "recurrent states in float32")
+        for tokens in (2048, 4096, 8192, 16384, 32768, 65536):
+            yield from one("max_num_batched_tokens", tokens)
+        for flag in (True, False):
+            yield from one("async_scheduling", flag)
+            yield from one("enable_prefix_caching", flag)
+            yield from one("disable_hybrid_kv_cache_manager", flag)
+        for size in (1, 2, 4, 8):
+            yield from one("decode_context_parallel_size", size)
+        for number in range(1, 5):
+            drafts = (("speculative_method", "mtp"), ("num_speculative_tokens", number))
+            names = ("speculative_method", "num_speculative_tokens")
+            yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
+
+    def tokens_line(self, predictor: Any, axis: Any) -> Iterator[str]:
+        """The line's two meanings, where they are two numbers here."""
+        rules = rules_of(predictor.choice.version)
+        figures = predictor.at(axis.kind, axis.value)
+        dcp = predictor.settings.decode_context_parallel_size
+        if rules.tokens_times_dcp and dcp > 1:
+            own = figures.tokens // dcp
+            yield f"the line is multiplied by decode_context_parallel_size {dcp}: {own:,} × {dcp}"
+            return
+        # The same blocks and the same settings, with the line of a release on the other side of the change.
+        other = Choice(predictor.choice.engine, "0.19" if rules.tokens_from_concurrency else TOKENS_CHANGED)
+        try:
+            alike = (
+                type(predictor)(predictor.model, other, predictor.settings)
+                .at("blocks", figures.blocks)
+                .tokens
+            )
+        except KvplanError:
+            return
+        if alike in (0, figures.tokens):
+            return
+        pool = predictor.sized("blocks", figures.blocks).pool
+        groups = len(pool.groups) if pool is not None else 0
+        if rules.tokens_from_concurrency:
+            length = predictor.result.settings.get("max_model_len")
+            yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
+        elif groups > 1:
+            yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
+
+
+READING = _Vllm()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from kvplan.engines.budget.parts import kept_by_driver
-from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Observation
+from kvplan.engines.observed.reading import reading_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import load_card
 from kvplan.files.cards.index import find_targets
@@ -135,9 +135,7 @@ def gpus_seen(observation: Observation) -> list[Gpu]:
 def told_total(observation: Observation) -> tuple[int, int, str] | None:
     """Between which bytes the GPU's memory lies, and how that is told; None where the engine's lines do
     not."""
-    part = part_of(observation.engine, "printed")
-    found: tuple[int, int, str] | None = part.told_total(observation) if hasattr(part, "told_total") else None
-    return found
+    return reading_of(observation.engine).told_total(observation)
 
 
 def _lies(gpu: Gpu, low: int, high: int) -> bool:
