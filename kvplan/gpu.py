@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kvplan.shown import Shown
+
 UNVERIFIED = "unverified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # handed to users: guarded at run time too
-class Gpu:
+class Gpu(Shown):
     """One device as the engine sees it.
 
     Memory has several figures, which differ by up to several GiB. Only the first is the base of an engine's

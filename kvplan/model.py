@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.families import Part
 from kvplan.record import KeptHash, record
+from kvplan.shown import Shown
 
 if TYPE_CHECKING:
     from kvplan.weights.facts import WeightSources
@@ -93,7 +94,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # handed to users: guarded at run time too
-class Model:
+class Model(Shown):
     """Everything that decides a cache's size. Compared and hashed by identity: load once, size often.
 
     dtype: the element type that the checkpoint states, or None. kv_cache_scheme: the KV dtype that the

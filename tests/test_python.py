@@ -191,3 +191,53 @@ def test_comma_lists_are_those_of_the_command_line() -> None:
     with pytest.raises(KvplanError) as caught:
         kvplan.size("qwen3-8b", tokens="8k,32k")
     assert "for one in ['8k', '32k']" in caught.value.help[0]
+
+
+def results() -> dict[str, Any]:
+    """One of every result and value of the library that the tests above do not show."""
+    plan = kvplan.load_plans(ROOT / "examples" / "plans" / "chat-llama-3.1-8b-trace-h100.yaml")[0]
+    seen = kvplan.observe(log=ROOT / "examples" / "logs" / "vllm-gemma-3-27b.log")
+    return {
+        "Plan": plan,
+        "Observation": seen,
+        "Comparison": kvplan.compare(observation=seen),
+        "SimulationResult": kvplan.simulate(plan, search=False, helps=False),
+        "Model": kvplan.load_model("gemma-3-27b"),
+        "Gpu": kvplan.load_gpu("h100"),
+    }
+
+
+BEGINS = {
+    "Plan": "chat-llama-3.1-8b-trace-h100: llama-3.1-8b under vllm@0.32",
+    "Observation": "vLLM 0.19.0, from its log of 5 lines",
+    "Comparison": "vLLM 0.19 agrees on 3 figures of google/gemma-3-27b-it",
+    "SimulationResult": "meta-llama/Llama-3.1-8B: 1 replica keeps 95 % of requests",
+    "Model": "google/gemma-3-27b-it: 62 layers",
+    "Gpu": "NVIDIA H100 80GB HBM3   h100-sxm-80gb",
+}
+
+
+def test_every_result_has_a_text_a_picture_and_rows() -> None:
+    for name, found in results().items():
+        assert type(found).__name__ == name
+        assert " ".join(str(found).split()).startswith(" ".join(BEGINS[name].split()))
+        assert len(str(found).splitlines()) <= 25
+        assert found._repr_html_().startswith("<pre")
+        if hasattr(found, "to_rows"):
+            rows = found.to_rows()
+            assert rows
+            assert all(set(row) == set(rows[0]) for row in rows)
+            json.dumps(rows)
+
+
+def test_answers_have_rows() -> None:
+    """What a function of the library answers with can be made a table of."""
+    for name in (
+        "SizeResult",
+        "PlanResult",
+        "CheckReport",
+        "QualityResult",
+        "Comparison",
+        "SimulationResult",
+    ):
+        assert callable(getattr(getattr(kvplan, name), "to_rows", None)), name

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from kvplan.engines.observed import Figure
 from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION, EngineRef, ModelRef
+from kvplan.shown import Shown
 
 Number = int | Fraction
 JsonNumber = bool | int | float
@@ -149,7 +150,7 @@ def row_of(
 
 
 @record()
-class Comparison:
+class Comparison(Shown):
     """The answer of `kvplan compare --json` and of `kvplan.compare(...).model_dump()`."""
 
     model: ModelRef | None
@@ -186,6 +187,13 @@ class Comparison:
             if row.name == name:
                 return row
         raise KeyError(name)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each figure: ``pandas.DataFrame(found.to_rows())``."""
+        names = ("name", "unit", "predicted", "reported", "difference", "agrees", "explanation")
+        return [
+            {name: getattr(row, f"json_{name}", getattr(row, name)) for name in names} for row in self.rows
+        ]
 
     def model_dump(self) -> dict[str, Any]:
         """The JSON of ``kvplan compare --json``."""

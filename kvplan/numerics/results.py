@@ -96,6 +96,10 @@ class QualityResult(Shown):
         "device", "versions", "formats", "inputs", "notes",
     )  # fmt: skip
 
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each format: what a request takes, and what is saved."""
+        return [dumped(one) for one in self.formats]
+
     def model_dump(self) -> dict[str, Any]:
         """The documented JSON."""
         found: dict[str, Any] = dumped(self)

@@ -10,6 +10,7 @@ from kvplan.errors import Mark
 from kvplan.plans.workload import Workload
 from kvplan.record import record
 from kvplan.settings import Settings, further_ranks
+from kvplan.shown import Shown
 
 PLAN_FORMAT = "plan/v1"
 QUALITIES = ("lossless", "safe", "aggressive")
@@ -79,7 +80,7 @@ class Evidence:
 
 
 @record()
-class Plan:
+class Plan(Shown):
     """A plan as it stands after ``extends`` and the environment's overlay.
 
     model: as written, a path already resolved against the file. engine: ``name@version``. gpus: all GPUs of

@@ -68,10 +68,38 @@ def _fits(answer: Any) -> Screen:
     return answer_screen(answer, _SHOWN_ROWS)
 
 
+def _comparison(answer: Any) -> Screen:
+    from kvplan.report.comparison import answer_screen
+
+    return answer_screen(answer)
+
+
+def _simulation(answer: Any) -> Screen:
+    from kvplan.report.simulate import answer_screen
+
+    return answer_screen(answer)
+
+
+def _value(name: str) -> Callable[[Any], Screen]:
+    def screen(value: Any) -> Screen:
+        from kvplan.report import values
+
+        shown: Screen = getattr(values, name)(value)
+        return shown
+
+    return screen
+
+
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "SizeResult": _size,
     "PlanResult": _plan,
     "CheckReport": _check,
     "QualityResult": _quality,
     "FitResult": _fits,
+    "Comparison": _comparison,
+    "SimulationResult": _simulation,
+    "Model": _value("model_lines"),
+    "Gpu": _value("gpu_lines"),
+    "Plan": _value("plan_lines"),
+    "Observation": _value("observation_lines"),
 }

@@ -156,7 +156,7 @@ def gpu_screen(gpu: Gpu, engines: Sequence[RunsOn] = ()) -> Screen:
     if gpu.note:
         screen += wrapped(gpu.note, indent=1)
     screen.append(BLANK)
-    for name, shown in _gpu_figures(gpu):
+    for name, shown in gpu_figures(gpu):
         screen.append(line(f"{name:<27}  {shown}", indent=1))
         source = gpu.provenance.get(name, UNVERIFIED)
         style = "warn" if source == UNVERIFIED else "dim"
@@ -185,7 +185,7 @@ def _serves(one: RunsOn) -> str:
     return "; ".join(part for part in parts if part) or "yes"
 
 
-def _gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
+def gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
     figures: list[tuple[str, str]] = []
     always = ("memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second")
     figures += [(name, _figure(name, getattr(gpu, name))) for name in always]

@@ -22,7 +22,7 @@ def comparison_screen(
 ) -> Screen:
     """The answer. other_model: the card that the log names, where it is not the one compared; whole: also
     every note and setting."""
-    screen = _sentence(found, observation)
+    screen = _sentence(found, _where(observation))
     if other_model is not None:
         screen += wrapped(
             f"the {observation.source} names {other_model}, not the model compared", first="note: "
@@ -48,11 +48,27 @@ def comparison_screen(
     ]
 
 
-def _sentence(found: Comparison, observation: Observation) -> Screen:
+def answer_screen(found: Comparison) -> Screen:
+    """The answer without what it was read from: sentence, figures, why."""
+    screen = _sentence(found, "the report")
+    if found.rows:
+        screen += [BLANK, *_table(found)]
+    for texts, names in _by_text([(row, row.explanation) for row in found.rows if row.explanation]):
+        screen += wrapped(texts, indent=1, first=f"{names}: ", hang=2)
+    for note in found.notes[:_NOTES_IN_SHORT]:
+        screen += wrapped(note, style="dim", indent=1, first="note:   ")
+    return screen
+
+
+def _where(observation: Observation) -> str:
+    lines = f" ({observation.lines:,} lines)" if observation.lines else ""
+    return f"the {observation.source}{lines}"
+
+
+def _sentence(found: Comparison, where: str) -> Screen:
     name = found.model.id if found.model is not None else "the model"
     engine = engine_title(found.engine) if found.engine.version else found.engine.name
     compared = [row for row in found.rows if row.predicted is not None]
-    where = f"the {observation.source}" + (f" ({observation.lines:,} lines)" if observation.lines else "")
     if found.verdict is Verdict.CANNOT_COMPARE:
         mark, text = "Cannot compare", f"Cannot compare {name} under {engine} with {where}: {found.reason}."
     elif found.verdict is Verdict.AGREES:

@@ -29,9 +29,14 @@ def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Sc
     return screen
 
 
+def answer_screen(result: SimulationResult) -> Screen:
+    """The answer without where it was asked: sentence and figures."""
+    return [*_answer(result, ""), BLANK, *_figures(result)]
+
+
 def _answer(result: SimulationResult, where: str) -> Screen:
     target, needed = result.target, result.needed
-    head = f"{shorten(result.model, NAME)} on {where} a replica: "
+    head = f"{shorten(result.model, NAME)}{f' on {where} a replica' if where else ''}: "
     if needed is not None:
         said = _needed(result)
         good = needed.likely is not None

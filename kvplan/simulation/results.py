@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from kvplan.record import dumped, record
 from kvplan.results import SCHEMA_VERSION
+from kvplan.shown import Shown
 from kvplan.simulation.disaggregated import Split
 from kvplan.simulation.outcome import Outcome, Target, means, percentile
 from kvplan.units import SECOND
@@ -59,7 +60,7 @@ class ReplicasNeeded:
 
 
 @record(eq=False)
-class SimulationResult:
+class SimulationResult(Shown):
     """runs: one for each pool and speed, the likely one first, with their names. needed: where replicas were
     asked for. sustainable: requests/s of one replica. most_hits: the share of prompt tokens that a cache
     without limit would have had. split: replicas that prefill and that decode. concurrency: requests always
@@ -143,6 +144,25 @@ class SimulationResult:
     def latency(self, share: float) -> Interval:
         """Seconds until the last token."""
         return self.figure(lambda run: percentile(run.latency, share) / SECOND)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """A flat row for each run, the likely one first; times in seconds."""
+        return [
+            {
+                "pool": pool,
+                "speed": speed,
+                "goodput": run.goodput,
+                "hit_rate": run.hit_rate,
+                "preempted": run.preempted_share,
+                "tokens_per_second": run.tokens_per_second,
+                **{
+                    f"{name}_p{share}": percentile(values, share / 100) / SECOND
+                    for name, values in (("ttft", run.ttft), ("tpot", run.tpot), ("latency", run.latency))
+                    for share in (50, 99)
+                },
+            }
+            for (pool, speed), run in self.runs
+        ]
 
     def kv_in_use(self, bins: int = BINS) -> list[float]:
         """Shares of the pools' blocks in use, over the likely run's time."""

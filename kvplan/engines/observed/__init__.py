@@ -17,6 +17,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from kvplan.record import record
+from kvplan.shown import Shown
 
 SettingValue = str | int | bool | Fraction | None
 """A setting as the engine names it; decimals are exact fractions (0.9 is 9/10)."""
@@ -229,7 +230,7 @@ class Note:
 
 
 @record()
-class Observation:
+class Observation(Shown):
     """Everything one start of an engine said.
 
     engine: "vllm", "sglang", "trtllm" or "llamacpp". generation: "V0" or "V1" (vLLM). starts: how many
@@ -253,6 +254,21 @@ class Observation:
         """The value of a setting, None where the engine did not say."""
         found = self.settings.get(name)
         return None if found is None else found.value
+
+    def to_rows(self) -> list[dict[str, str | int | float]]:
+        """A flat row for each figure of each rank: ``pandas.DataFrame(seen.to_rows())``."""
+        return [
+            {
+                "rank": row.rank.label,
+                "figure": name,
+                "value": found.value if isinstance(found, Count) else float(found.value),
+                "printed": found.printed,
+                "line": found.line,
+            }
+            for row in self.rows
+            for name in ROW_FIGURES
+            if (found := row.get(name)) is not None
+        ]
 
     def figures(self, name: str) -> list[tuple[Rank, Figure]]:
         """The figure called `name` of every row that has it."""
