@@ -370,14 +370,14 @@ def needed_memory(model: Model, choice: Choice, settings: Settings) -> int | Non
     longest = sum(group.blocks_per_request for group in pool.groups)
     blocks = max(held, longest)
     if pool.running_blocks is not None and held > longest:
-        found = _least(holds, longest, held)
+        found = least_from(holds, longest, held)
         if found is None:
             return None
         blocks = found
     return round_up((blocks + 1) * pool.bytes_per_block, MIB)
 
 
-def _least(holds: Callable[[int], bool], low: int, likely: int) -> int | None:
+def least_from(holds: Callable[[int], bool], low: int, likely: int) -> int | None:
     """The least number from ``low`` on that holds, by bisection; None where twice ``likely`` does not."""
     high, step = likely, 1
     while not holds(high):

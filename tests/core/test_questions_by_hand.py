@@ -24,6 +24,7 @@ from kvplan.questions import (
     compare,
     ladder,
     largest_tokens,
+    least_from,
     least_trials,
     max_requests,
     memory_of,
@@ -310,6 +311,22 @@ def test_the_least_change_of_each_kind() -> None:
         "memory 6400", "enough alone", "all", "last 6400",
     )  # fmt: skip
     assert not list(least_trials(model(FULL), GENERIC, asked))
+
+
+@pytest.mark.parametrize("likely", range(1, 14))
+@pytest.mark.parametrize("threshold", range(28))
+def test_the_least_number_that_holds(likely: int, threshold: int) -> None:
+    for low in range(likely + 1):
+        asked: list[int] = []
+
+        def holds(number: int, asked: list[int] = asked) -> bool:
+            asked.append(number)
+            assert len(asked) < 20
+            return number >= threshold
+
+        wanted = max(low, threshold)
+        assert least_from(holds, low, likely) == (wanted if wanted <= 2 * likely else None)
+        assert max(asked, default=0) <= 2 * likely
 
 
 # ------------------------------------------------------------------------------- comparisons and warnings
