@@ -154,7 +154,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m bench
 
 # Start-ups that people published (scripts/record_published.py); another collection: make accuracy REPORTS=...
-REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz
+REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz tests/data/more_start_ups.yaml
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write

@@ -28,6 +28,7 @@ CARDS = {
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
     "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
     "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
+    "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
 _FLAGS = (
@@ -87,6 +88,10 @@ class Row:
             name, _, value = word.partition("=")
             if name == "max_cudagraph_capture_size":
                 asked[name] = int(value)
+            elif name == "attention_backend":
+                asked[name] = value
+            elif name == "language-model-only":
+                asked["language_model_only"] = True
         if self.weights is not None:
             asked["weights"] = self.weights
         if self.raw.get("model_runner") in ("V1", "V2"):

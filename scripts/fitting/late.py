@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
-from kvplan.engines.vllm.boards import BLACKWELL, NVSWITCH, OTHER, PCIE, RACK, UNIFIED, board_of
+from kvplan.engines.vllm.boards import BLACKWELL, GEFORCE, NVSWITCH, OTHER, PCIE, RACK, UNIFIED, board_of
 from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
-from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import (
     activation_peak,
     compile_line,
@@ -42,14 +42,17 @@ SINCE, CONSUMED, MEASURED = (0, 20), (0, 27), (0, 29)
 COMPILE_COPIES = 3_300
 """Hidden states beside the embedding while kernels are benchmarked: cold and warm starts of one server."""
 FOUR_RANKS = 4
+BLACKWELLS = (BLACKWELL, RACK)
 
 
 class Class(NamedTuple):
-    """since: of its range of releases. board: "any" for one GPU. several: more than one rank."""
+    """since: of its range of releases. board: "any" for one GPU. several: more than one rank. runner: of both
+    where the rows do not tell them apart."""
 
     since: str
     board: str
     several: bool
+    runner: str = ""
 
 
 class Prior(NamedTuple):
@@ -61,24 +64,29 @@ class Prior(NamedTuple):
 
 
 ONE, ONE_CONSUMED = Class("0.20", "any", several=False), Class("0.27", "any", several=False)
+ONE_V2 = Class("0.20", "any", several=False, runner=V2)
 ONE_CARD = Class("0.20", PCIE, several=False)
 PRIORS: Mapping[Class, Prior] = {
     ONE: Prior(120 * MIB, 80 * MIB, 128 * MIB),
+    ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
     ONE_CONSUMED: Prior(280 * MIB, 160 * MIB, 160 * MIB),
     ONE_CARD: Prior(256 * MIB, 176 * MIB, 352 * MIB),
     Class("0.20", NVSWITCH, several=True): Prior(700 * MIB, 320 * MIB, 1300 * MIB),
     Class("0.20", BLACKWELL, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
     Class("0.20", RACK, several=True): Prior(1500 * MIB, 600 * MIB, 600 * MIB),
     Class("0.20", PCIE, several=True): Prior(700 * MIB, 450 * MIB, 500 * MIB),
+    Class("0.20", GEFORCE, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
     Class("0.20", UNIFIED, several=True): Prior(700 * MIB, 500 * MIB, 1500 * MIB),
     Class("0.20", OTHER, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
 }
 """Several ranks: NCCL, custom and symmetric-memory all-reduce (vllm/distributed/device_communicators); the
-high side of NVSwitch boards is what 0.19 printed on H100. A card in a slot: no start prints the line; the
-sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a context without
-more."""
-READ = {NVSWITCH, RACK, PCIE}
+high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 GiB printed on two RTX 4090
+(vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
+prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
+context without more."""
+READ = {NVSWITCH, RACK, PCIE, GEFORCE}
 """Boards of several GPUs of which somebody's start-up was read."""
+SLOTS = (PCIE, GEFORCE)
 GRAPH_V1, GRAPH_V2, GRAPH_RANKS, DRAFT_COPIES = 184 * 1024, 157 * 1024, 1_400, 5_000
 
 
@@ -104,15 +112,16 @@ class Late(NamedTuple):
     def non_torch_rows(self) -> list[dict[str, Any]]:
         """Rows of the coefficient file: one GPU first, then several by board."""
         found: list[dict[str, Any]] = []
-        for release in (ONE, ONE_CONSUMED):
+        for release, runner in ((ONE, V1), (ONE_V2, V2), (ONE_CONSUMED, "")):
             one = self.classes[release]
             for entry in (entry for entry in PRIORS if entry.several):
-                board = self.classes[entry]
-                alone = self.classes[ONE_CARD] if entry.board == PCIE else self.classes[ONE]
-                later = one.amount - self.classes[ONE].amount
+                board, slot = self.classes[entry], entry.board in SLOTS
+                later = one.amount - self.classes[ONE].amount if release == ONE_CONSUMED else 0
+                alone = self.classes[ONE_CARD] if slot else self.classes[ONE if later else release]
                 found.append(
                     {
                         "since": release.since,
+                        **({"runner": runner} if runner else {}),
                         "board": entry.board,
                         "calibrated": entry.board in READ or entry.board == UNIFIED,
                         "non_torch_by_ranks": [
@@ -139,16 +148,23 @@ class Late(NamedTuple):
                 "since": "0.20",
                 "runner": V1,
                 "graph_layer_bytes": self.graph_v1,
-                "graph_ranks_milli": self.graph_ranks,
                 **wide,
                 "source": "estimated and taken off: the first of each kind, and the second for every other",
             },
+            *(
+                {
+                    "since": "0.20",
+                    "board": board,
+                    "graph_ranks_milli": self.graph_ranks,
+                    "source": "estimates of four ranks of one rack; eight of an NVSwitch board had none more",
+                }
+                for board in BLACKWELLS
+            ),
             {"since": "0.28", "graphs_wide": True, "source": "1,024 tokens on data-centre Blackwell"},
             {
                 "since": "0.29",
                 "runner": V2,
                 "graph_layer_bytes": self.graph_v2,
-                "graph_ranks_milli": self.graph_ranks,
                 **wide,
                 "source": "measured piecewise graphs, extrapolated full ones",
             },
@@ -201,8 +217,19 @@ class LateRow:
     @property
     def captured(self) -> int:
         """Graphs times layers."""
-        batch = self.load.max_num_seqs, self.load.max_num_batched_tokens, self.load.drafts
-        return sum(captured(*batch, largest=self.load.largest_graph)) * self.shape.num_layers
+        return sum(self.sizes) * self.shape.num_layers
+
+    @property
+    def sizes(self) -> Captured:
+        """Piecewise and full graphs."""
+        load = self.load
+        batch = load.max_num_seqs, load.max_num_batched_tokens, load.drafts
+        return captured(*batch, largest=load.largest_graph, uniform=load.flashinfer.uniform)
+
+    @property
+    def buffers(self) -> int:
+        """What FlashInfer made while graphs were profiled."""
+        return self.load.flashinfer.kept(self.load.max_num_batched_tokens, self.sizes.full)
 
     @property
     def compiled(self) -> int:
@@ -219,10 +246,12 @@ class LateRow:
     @property
     def group(self) -> Class:
         """The class that the rest is a constant of."""
-        if not self.several and self.board == PCIE:
+        if not self.several and self.board in SLOTS:
             return ONE_CARD
+        if not self.several and self.release >= CONSUMED:
+            return ONE_CONSUMED
         if not self.several:
-            return ONE if self.release < CONSUMED else ONE_CONSUMED
+            return ONE_V2 if self.runner == V2 else ONE
         return Class("0.20", self.board, several=True)
 
 
@@ -246,12 +275,15 @@ def _settings(row: Row, shown: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": row.gpu,
         "tensor_parallel_size": options["tensor_parallel_size"],
         "pipeline_parallel_size": options["pipeline_parallel_size"],
+        "kv_cache_dtype": options.get("kv_cache_dtype", "auto"),
+        "attention_backend": options.get("attention_backend"),
         "enforce_eager": bool(options.get("enforce_eager")),
         "enable_expert_parallel": bool(options.get("enable_expert_parallel")),
         "speculative_method": options.get("speculative_method"),
         "num_speculative_tokens": options.get("num_speculative_tokens", 0),
         "engine_options": (
             ("compile_cache", state),
+            ("language_model_only", bool(options.get("language_model_only"))),
             ("max_cudagraph_capture_size", options.get("max_cudagraph_capture_size", 0)),
         ),
     }
@@ -285,8 +317,9 @@ def _plain(row: LateRow) -> bool:
 
 _ODD = ("deepseek_v4",)
 """Model types with buffers of their own that no line has."""
-_CHANGED = ("vllm50159-",)
-"""Rows whose report switches the sampler's kernel off and does not state the batch."""
+_CHANGED = ("vllm50159-", "exact-")
+"""Rows whose report switches the sampler's kernel off and does not state the batch; and one of two T4, which
+share less than the cards that the class is for (its interval has it)."""
 
 
 def by_family(rows: Iterable[LateRow], value: Callable[[LateRow], int]) -> dict[str, int]:
@@ -317,8 +350,14 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
                 errors.append(row.rest - _middle(rests, prior.amount, unseen))
         classes[entry] = Prior(constant, max(prior.low, -min(errors)), max(prior.high, *errors))
     printed = [row for row in rows if _estimated(row)]
-    small = by_family([row for row in printed if row.load.tensor_parallel_size < FOUR_RANKS], _one_graph)
-    large = by_family([row for row in printed if row.load.tensor_parallel_size >= FOUR_RANKS], _one_graph)
+    small = by_family(
+        [row for row in printed if row.load.tensor_parallel_size < FOUR_RANKS or row.board not in BLACKWELLS],
+        _one_graph,
+    )
+    large = by_family(
+        [row for row in printed if row.load.tensor_parallel_size >= FOUR_RANKS and row.board in BLACKWELLS],
+        _one_graph,
+    )
     graph = _middle(small, GRAPH_V1, without)
     return Late(
         classes=classes,
@@ -355,7 +394,7 @@ def _estimated(row: LateRow) -> bool:
 
 
 def _one_graph(row: LateRow) -> int:
-    return (row.row.printed("cudagraph_estimated_gib") or 0) // row.captured
+    return max(0, (row.row.printed("cudagraph_estimated_gib") or 0) - row.buffers) // row.captured
 
 
 def _measured(row: LateRow) -> bool:

@@ -11,7 +11,7 @@ from scripts import accuracy
 from scripts.field_rows import read_rows
 from tests.recorded import DATA
 
-REPORTS = DATA / "field_reports.json.gz", DATA / "start_ups.json.gz"
+REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,11 @@ def test_later_releases(answers: list[accuracy.Judged]) -> None:
     assert accuracy.share(late, lambda entry: abs(entry.error) <= accuracy.NEAR) >= 0.75
     assert accuracy.share(late, lambda entry: abs(entry.error) <= accuracy.CLOSE) >= 0.92
     assert accuracy.share(late, lambda entry: entry.inside) >= 0.92
-    assert median(entry.half_width for entry in late) <= 1.5
+    separate = [entry for entry in late if "unified" not in entry.place]
+    assert median(entry.half_width for entry in separate) <= 1.2  # memory shared with the CPU is noisy
+    dense = [entry for entry in separate if entry.kind.startswith("dense") and entry.place.startswith("one")]
+    assert len(dense) >= 25
+    assert median(entry.half_width for entry in dense) <= 0.5
 
 
 def test_the_safe_figure_is_safe(answers: list[accuracy.Judged]) -> None:

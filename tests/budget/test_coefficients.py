@@ -16,7 +16,7 @@ from scripts.fit_budget import file_text, fit, report
 from scripts.fitting.early import errors, fit_early, halves, usable
 from tests.recorded import DATA
 
-REPORTS = DATA / "field_reports.json.gz", DATA / "start_ups.json.gz"
+REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
 BOARDS = (
     *(boards.NVSWITCH, boards.BLACKWELL, boards.RACK),
     *(boards.PCIE, boards.UNIFIED, boards.OTHER),

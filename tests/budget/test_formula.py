@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.flashinfer import WORKSPACE, WRAPPER, FlashInfer
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import (
@@ -179,11 +180,35 @@ def test_a_cold_cache_takes_the_embedding_beyond_the_warm_peak() -> None:
 
 
 def test_a_part_that_takes_embeddings_has_an_interval_of_its_own() -> None:
-    seen = replace(SMALL, is_multimodal=True)
-    line = compile_line(seen, LOAD, replace(KNOWN, compile_encoder=100))
+    load = replace(LOAD, takes_tokens=False)
+    line = compile_line(SMALL, load, replace(KNOWN, compile_encoder=100))
     assert line is not None
     assert (line.low_bytes, line.bytes, line.high_bytes) == (0, 50, 100)
-    assert compile_line(seen, LOAD, KNOWN) is None
+    assert compile_line(SMALL, load, KNOWN) is None
+
+
+def test_the_tables_of_every_layer_are_benchmarked_too() -> None:
+    """Gemma 3n and 4 E: one more row of every layer for each token of the vocabulary."""
+    shape = replace(SMALL, vocab_size=1_000_000)
+    plain, tables = compile_line(shape, LOAD, KNOWN), replace(shape, layer_embedding=30)
+    wide = compile_line(tables, LOAD, KNOWN)
+    assert plain is not None
+    assert wide is not None
+    assert wide.bytes - plain.bytes == 1_000_000 * 30 * shape.element_bytes
+
+
+def test_flashinfer_counts_with_the_graphs() -> None:
+    """Its workspaces and one wrapper of each captured decode batch, exact beside the estimate."""
+    known = replace(KNOWN, graph_layer_bytes=10)
+    load = replace(LOAD, max_num_seqs=4, max_num_batched_tokens=64)
+    plain = graph_line(SMALL, load, known, "")
+    own = graph_line(SMALL, replace(load, flashinfer=FlashInfer(groups=2, wrappers=2)), known, "")
+    assert plain is not None
+    assert own is not None
+    full = captured(4, 64, 0).full
+    assert own.bytes - plain.bytes == 2 * WORKSPACE + 2 * full * WRAPPER
+    assert own.high_bytes - own.bytes == plain.high_bytes - plain.bytes
+    assert "FlashInfer" in own.source
 
 
 def test_a_type_with_buffers_of_its_own_says_so() -> None:

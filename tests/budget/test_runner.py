@@ -78,7 +78,7 @@ def test_the_rows_rise() -> None:
         ("h100-nvl", boards.PCIE),
         ("a100-pcie-80gb", boards.PCIE),
         ("l40s", boards.PCIE),
-        ("rtx-3090", boards.PCIE),
+        ("rtx-3090", boards.GEFORCE),
         ("rtx-pro-6000", boards.PCIE),
         ("b200", boards.BLACKWELL),
         ("gb200", boards.RACK),

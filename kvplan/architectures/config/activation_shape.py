@@ -31,7 +31,7 @@ class Shape:
     """What of a model decides its activations. Widths are per token, before tensor parallelism.
 
     rotary_bytes: the tables of rotary angles, which every rank has. attention_width: q and k of one token,
-    where an engine looks for it.
+    where an engine looks for it. layer_embedding: elements of a token in an embedding of every layer.
     """
 
     hidden_size: int
@@ -44,6 +44,7 @@ class Shape:
     rotary_bytes: int = 0
     num_layers: int = 0
     attention_width: int = 0
+    layer_embedding: int = 0
 
 
 def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:
@@ -66,6 +67,8 @@ def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -
         ),
         rotary_bytes=rotary_table_bytes(raw, element_bytes),
         num_layers=model.num_layers,
+        layer_embedding=model.num_layers
+        * (view.optional_integer("hidden_size_per_layer_input", default=0, lowest=0) or 0),
     )
 
 

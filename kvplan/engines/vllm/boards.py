@@ -2,16 +2,17 @@
 
 Told from a GPU's spec, never from the number of GPUs: NVSwitch boards (SXM), those of Blackwell (B200), racks
 in which 72 GPUs share one NVLink domain (GB200, GB300), cards in PCIe slots (with or without a bridge),
-memory shared with the CPU (GB10, Jetson), and other vendors.
+GeForce cards (whose driver lets them reach each other over the CPU's memory alone), memory shared with the
+CPU (GB10, Jetson), and other vendors.
 """
 
 from __future__ import annotations
 
 from kvplan.gpu import Gpu
 
-NVSWITCH, BLACKWELL, RACK, PCIE, UNIFIED, OTHER = (
+NVSWITCH, BLACKWELL, RACK, PCIE, GEFORCE, UNIFIED, OTHER = (
     *("nvswitch", "blackwell", "rack"),
-    *("pcie", "unified", "other"),
+    *("pcie", "geforce", "unified", "other"),
 )
 _SWITCHED = 300 * 10**9
 """Bytes a second of NVLink, both directions, from which on boards are sold whole (V100 SXM2)."""
@@ -27,6 +28,8 @@ def board_of(gpu: Gpu) -> str:
         return UNIFIED
     if gpu.vendor.lower() != "nvidia":
         return OTHER
+    if "GeForce" in gpu.name:
+        return GEFORCE
     link = gpu.nvlink_bytes_per_second or 0
     if link < _SWITCHED or any(word in gpu.slug for word in _SLOTS):
         return PCIE

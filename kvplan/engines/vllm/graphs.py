@@ -27,13 +27,20 @@ class Captured(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def captured(
-    seqs: int, tokens: int, drafts: int, *, largest: int = 0, wide: bool = False, by_request: bool = False
+    seqs: int,
+    tokens: int,
+    drafts: int,
+    *,
+    largest: int = 0,
+    wide: bool = False,
+    by_request: bool = False,
+    uniform: bool = True,
 ) -> Captured:
     """Sizes 1, 2, 4, 8, 16 … 248, 256, 272 … up to twice the decode batch, at most ``LARGEST`` and the batch.
 
     drafts: tokens proposed for each request; sizes are whole requests' then. largest: as asked for; 0: the
-    default. by_request: since 0.29 the grid
-    counts requests too.
+    default. by_request: since 0.29 the grid counts requests too. uniform: the attention kernels take several
+    tokens a request in a full graph; where they do not, drafts leave piecewise graphs alone.
     """
     query = 1 + drafts
     by_request = by_request and not largest
@@ -45,6 +52,8 @@ def captured(
         sizes |= {count * query for count in (*_grid(seqs), seqs) if count * query <= largest}
     elif by_request and seqs <= largest:
         sizes.add(seqs)
+    if query > 1 and not uniform:
+        return Captured(len(sizes), 0)
     if query > 1:
         whole = {ceil_div(size, query) * query for size in sizes}
         sizes = {size for size in whole if size <= largest} or {largest}

@@ -35,6 +35,7 @@ from kvplan.engines.vllm.budget import (
 )
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
+from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import vllm_budget
@@ -93,6 +94,7 @@ class VllmLaw:
         self._taken: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
+        self._flashinfer: FlashInfer | None = None
         self._parallel = Parallel(
             tensor_parallel_size=settings.tensor_parallel_size,
             pipeline_parallel_size=settings.pipeline_parallel_size,
@@ -302,7 +304,10 @@ class VllmLaw:
         shape: Shape = served_shape(self._model, batch.dtype.bytes)
         known = coefficients_for(self._model, settings, self._choice)
         stated = settings.weights is not None
-        load = load_of(self._model, settings, self._choice.version, shape, seqs, tokens, length)
+        if self._flashinfer is None:
+            self._flashinfer = flashinfer_of(self._model, settings, self._choice.version)
+        version, buffers = self._choice.version, self._flashinfer
+        load = load_of(self._model, settings, version, shape, seqs, tokens, length, buffers)
         load = of_stage(load, stage)
         key = (shape, known, load, stated)
         found = self._shared.rests.get(key)

@@ -22,12 +22,13 @@ from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.encoder_run import EncoderRun, encoder_line
 from kvplan.engines.vllm.expert_run import ExpertRun, expert_bytes
+from kvplan.engines.vllm.flashinfer import FlashInfer
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
-from kvplan.units import ceil_div
+from kvplan.units import ceil_div, gib
 
 COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
 COMPILE = "cold compile"
@@ -102,7 +103,8 @@ class Load:
     where the formula counts. indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run
     of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
-    states do). experts: how the release runs them.
+    states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
+    models, and multimodal ones that serve text alone. flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -125,6 +127,8 @@ class Load:
     encoder: EncoderRun | None = None
     encoder_known: bool = False
     experts: ExpertRun = ExpertRun()
+    takes_tokens: bool = True
+    flashinfer: FlashInfer = FlashInfer()
     passes: tuple[tuple[int, int], ...] = ()
 
 
@@ -176,7 +180,7 @@ def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> 
     margin = known.activation_margin + peak * known.activation_margin_milli // 1000
     margin += _workspace(shape, load) * known.experts_margin_milli // 1000
     margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
-    margin += _draft(shape, load, known) // 2
+    margin += _draft(shape, load, known) // 3
     seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
     seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
     line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
@@ -189,16 +193,19 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
 
     Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
     benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
-    embedding table. So compile = vocabulary / tp · hidden · element + copies · hidden states. Wrappers of
-    multimodal models compile a part that takes embeddings: an amount up to ``compile_encoder``.
+    embedding table, and the table of every layer's own embeddings where there is one (Gemma 3n and 4 E). So
+    compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states. Wrappers of
+    multimodal models compile a part that takes embeddings, an amount up to ``compile_encoder``, unless they
+    serve text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs).
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
-    if shape.is_multimodal:
+    if not load.takes_tokens:
         low, likely, high = 0, known.compile_encoder // 2, known.compile_encoder
     else:
         hidden = shape.hidden_size * shape.element_bytes
-        table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * hidden
+        row = hidden + shape.layer_embedding * shape.element_bytes
+        table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row
         copies = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
         likely = table + copies + _draft(shape, load, known) - activation_peak(shape, load, known)
         low = high = likely
@@ -263,7 +270,8 @@ def _by_ranks(ranks: int, known: Coefficients) -> int:
 
 
 def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
-    """Layers · captured graphs · a constant; None where the estimate is 0 or nothing is captured."""
+    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
+    0 or nothing is captured."""
     if load.enforce_eager or not known.graph_layer_bytes:
         return None
     count = captured(
@@ -273,12 +281,16 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
         largest=load.largest_graph,
         wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
         by_request=known.graphs_by_request,
+        uniform=load.flashinfer.uniform,
     )
     graphs = shape.num_layers * (count.piecewise + count.full) * known.graph_layer_bytes
     if load.tensor_parallel_size >= 4:
         graphs = graphs * known.graph_ranks_milli // 1000
     margin = known.graph_margin + graphs * known.graph_margin_milli // 1000
-    made = f"{count.piecewise} piecewise, {count.full} full; {how}"
+    kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
+    made = f"{count.piecewise} piecewise, {count.full} full"
+    made = f"{made}, {gib(kept)} of FlashInfer's buffers; {how}" if kept else f"{made}; {how}"
+    graphs += kept
     line = about("CUDA graphs", graphs, margin, made)
     if load.has_adapters:
         source = f"{line.source}; up to twice: captured with adapters and without"

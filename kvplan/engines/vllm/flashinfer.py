@@ -1,0 +1,94 @@
+"""What FlashInfer keeps once attention runs with its metadata, which is first in the estimate of the graphs.
+
+The profile run's forward pass has no attention metadata, so FlashInfer's buffers are made while full graphs
+are profiled, and the difference counts as graphs (vllm-project/vllm vllm/v1/worker/gpu_model_runner.py,
+profile_cudagraph_memory; vllm/v1/attention/backends/flashinfer.py). Where TRT-LLM's or XQA's kernels decode
+there is one workspace for all layers (_get_trtllm_gen_workspace_buffer): data-centre Blackwell, Hopper since
+0.25, capability 12 since 0.29 (vllm/utils/flashinfer.py, supports_trtllm_attention). FlashInfer's own kernels
+have one for each group of the cache, and of every captured decode batch a wrapper with 8 MiB of its own
+(_get_decode_wrapper; flashinfer/decode.py); the V2 runner shares the workspace between groups
+(vllm/v1/worker/gpu/attn_utils.py). They capture no graph of several tokens a request, so speculation leaves
+piecewise graphs alone (get_cudagraph_support).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.engine import compiled
+from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import Settings
+from kvplan.units import MIB
+
+WORKSPACE = 394 * MIB
+"""VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
+WRAPPER = 8 * MIB
+"""_int_workspace_buffer of one wrapper."""
+_SIZED = (0, 26)
+"""Since then the workspace is at least 16 bytes for each element of the batch's queries."""
+_SIZED_BYTES = 16
+_ONE_SINCE = {10: (0, 0), 9: (0, 25), 12: (0, 29)}
+"""Major of the compute capability → the first release whose decode kernels share one workspace."""
+_BLACKWELL = 10
+_PLAIN = frozenset({"FLASH_ATTN", "TRITON_ATTN", "FLASHINFER"})
+
+
+@record()
+class FlashInfer:
+    """groups: workspaces; 0: FlashInfer does not run. wrappers: of each captured decode batch. query_width:
+    elements of a token's queries on a rank. uniform: full graphs of several tokens a request are captured."""
+
+    groups: int = 0
+    wrappers: int = 0
+    query_width: int = 0
+    uniform: bool = True
+    sized: bool = False
+
+    def kept(self, tokens: int, full: int) -> int:
+        """Bytes, once ``full`` graphs were captured. tokens: max_num_batched_tokens."""
+        if not self.groups or not full:
+            return 0
+        workspace = max(WORKSPACE, tokens * self.query_width * _SIZED_BYTES) if self.sized else WORKSPACE
+        return self.groups * workspace + self.wrappers * full * WRAPPER
+
+
+NONE = FlashInfer()
+
+
+def flashinfer_of(model: Model, settings: Settings, version: str) -> FlashInfer:
+    """Of one model with its settings; on data-centre Blackwell as in installations that have FlashInfer."""
+    gpu = settings.gpu
+    if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
+        return NONE
+    try:
+        found = compiled(model, version, settings)
+    except KvplanError:
+        return NONE
+    if found.plan is None:
+        return NONE
+    major, backends = gpu.compute_capability[0], set(str(found.settings["attention_backend"]).split("+"))
+    assumed = major == _BLACKWELL and settings.attention_backend is None and backends <= _PLAIN
+    groups = sum(not group.state and not group.cross for group in found.plan.groups)
+    if not groups or not (assumed or "FLASHINFER" in backends):
+        return NONE
+    release = parse_version(version)
+    if major in _ONE_SINCE and release >= _ONE_SINCE[major]:
+        return FlashInfer(groups=1)
+    return FlashInfer(
+        groups=1 if runner_of(model, settings, version) == V2 else groups,
+        wrappers=groups,
+        query_width=_query_width(model, settings.tensor_parallel_size),
+        uniform=False,
+        sized=release >= _SIZED,
+    )
+
+
+def _query_width(model: Model, tp: int) -> int:
+    """num_attention_heads / tp · head_dim of the widest layer."""
+    dims: list[Any] = [getattr(part, "head_dim", 0) for run in model.runs for part in run.layer.parts]
+    widest = max((dim for dim in dims if isinstance(dim, int)), default=0)
+    return -(-model.num_attention_heads // tp) * widest
