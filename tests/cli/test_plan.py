@@ -135,7 +135,7 @@ def test_a_base_models_quantised_row_is_of_another_model(capsys: pytest.CaptureF
 def test_serves_is_said_only_of_what_the_safe_pool_holds(
     pool: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["plan", "qwen3-32b", "-n", "1", "-t", "38k", "--gpu", "a100-pcie-80gb", "--pool", pool]
+    words = ["plan", "qwen3-32b", "-n", "1", "-t", "39k", "--gpu", "a100-pcie-80gb", "--pool", pool]
     assert main(words) in (0, 1)
     shown = " ".join(capsys.readouterr().out.split())
     assert main([*words, "--json"]) in (0, 1)
