@@ -212,7 +212,7 @@ def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kern
     )
 
 
-def compiled(model: Model, version: str, settings: Settings) -> Compiled:
+def compiled(model: Model, version: str, settings: Layout) -> Compiled:
     """What the engine works out at start, whatever is asked of it later. Raises KvplanError."""
     return _compile(as_run(model, version), version, planned_values(settings))
 

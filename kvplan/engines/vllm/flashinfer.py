@@ -21,7 +21,7 @@ from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.settings import Settings
+from kvplan.settings import Serving
 from kvplan.units import MIB
 
 WORKSPACE = 394 * MIB
@@ -59,7 +59,7 @@ class FlashInfer:
 NONE = FlashInfer()
 
 
-def flashinfer_of(model: Model, settings: Settings, version: str) -> FlashInfer:
+def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     """Of one model with its settings; on data-centre Blackwell as in installations that have FlashInfer."""
     gpu = settings.gpu
     if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
