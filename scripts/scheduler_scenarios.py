@@ -20,7 +20,7 @@ def scenario(seed: int) -> Scenario:
         unit = lcm(*(group.get("block_size", block) for group in groups))
         wide = unit * chance.choice([1, 2])
     pressed = chance.random() < 0.5
-    rows = _rows(chance, wide, chance.choice([12, 24] if pressed else [4, 12, 30]), pressed)
+    rows = sample_rows(chance, wide, chance.choice([12, 24] if pressed else [4, 12, 30]), pressed)
     longest = max(row["input"] + row["output"] for row in rows)
     sizes = [group.get("block_size", block) for group in groups]
     least = sum(-(-longest // size) + 2 for size in sizes)
@@ -85,7 +85,7 @@ def _retention(chance: random.Random, groups: list[dict[str, Any]], unit: int, c
     return chance.choice([None, 0, 0, unit, 3 * unit])
 
 
-def _rows(chance: random.Random, wide: int, count: int, pressed: bool) -> list[dict[str, Any]]:
+def sample_rows(chance: random.Random, wide: int, count: int, pressed: bool) -> list[dict[str, Any]]:
     """Prompts that share prefixes, repeat each other, or go on from an answer. pressed: short prompts, long
     answers and all at once, so that running requests are preempted."""
     rows: list[dict[str, Any]] = []

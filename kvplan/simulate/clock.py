@@ -7,21 +7,41 @@ them. A time that bends (a window that is full, reads that outweigh operations) 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from kvplan.record import record
 
-if TYPE_CHECKING:
-    from kvplan.simulate.step import Step
-
 FOR_EVER = 1 << 62
+
+
+class Part(Protocol):
+    """A request in a step: its prompt, and its tokens that are computed once the step is done."""
+
+    @property
+    def prompt(self) -> int: ...
+    @property
+    def computed(self) -> int: ...
+
+
+class Computed(Protocol):
+    """What a step computes: for ``count`` requests; parts: at least of those with prompt tokens how many."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def parts(self) -> Sequence[tuple[Part, int]]: ...
 
 
 class Clock(Protocol):
     """A step time. ``line(count, context)``: of so many requests that have so many tokens together before the
     first of these steps."""
 
-    def lasts(self, step: Step) -> int: ...
+    def lasts(self, step: Computed) -> int: ...
 
     def line(self, count: int, context: int) -> tuple[int, int, int]: ...
 
@@ -34,7 +54,7 @@ class StepTime:
     token_ns: int = 25_000
     context_ns: int = 25
 
-    def lasts(self, step: Step) -> int:
+    def lasts(self, step: Computed) -> int:
         return self.fixed_ns + self.token_ns * step.tokens + self.context_ns * step.context
 
     def line(self, count: int, context: int) -> tuple[int, int, int]:

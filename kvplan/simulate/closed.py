@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.simulate.clock import Clock
+from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.pool import ApartError
-from kvplan.simulate.replica import Replica, Trace
-from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
-from kvplan.simulate.settings import Engine, check
+from kvplan.simulate.timeline import AnyEngine, Timeline, Trace
 
 _NEVER = 1 << 61
 
 
-class Closed(Replica):
+class Closed(Timeline):
     """coming requests have no time yet; each that ends brings the next one (``start`` says how many are under
     way). Requests that are refused by max_model_len bring theirs at once."""
 
@@ -32,14 +32,14 @@ class Closed(Replica):
         self.released = in_flight
 
     def arrive(self) -> None:
-        before = self.coming - self.scheduler.unfinished
+        before = self.coming - self.at_work
         super().arrive()
-        refused = self.coming - self.scheduler.unfinished - before
+        refused = self.coming - self.at_work - before
         if refused:
             self._release(refused)
             self.arrive()
 
-    def made(self, made: list[tuple[Request, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
         super().made(made)
         self._release(sum(done for _, done in made))
 
@@ -54,14 +54,14 @@ class Closed(Replica):
 
 
 def simulate_closed(
-    rows: Sequence[Arrival], wide: int, engine: Engine, time: Clock, in_flight: int
+    rows: Sequence[Arrival], wide: int, engine: AnyEngine, time: Clock, in_flight: int
 ) -> Answer:
     """Serve requests of which ``in_flight`` are always under way (their own times do not count).
 
     Raises KvplanError where one can never be admitted, or is refused by max_model_len.
     """
-    check(engine)
-    long = next((row for row in rows if row.prompt >= engine.length), None)
+    engine.check()
+    long = next((row for row in rows if not engine.takes(row.prompt)), None)
     if long is not None:
         raise KvplanError(
             "request-never-fits",
@@ -75,7 +75,7 @@ def simulate_closed(
         return _served(trace, engine, time, in_flight, merged=False)
 
 
-def _served(trace: Trace, engine: Engine, time: Clock, in_flight: int, *, merged: bool) -> Answer:
-    replica = Closed(trace, engine, time, jump=True, rows=False, merged=merged)
+def _served(trace: Trace, engine: AnyEngine, time: Clock, in_flight: int, *, merged: bool) -> Answer:
+    replica = viewed(Closed, engine)(trace, engine, time, jump=True, rows=False, merged=merged)
     replica.start(in_flight)
     return replica.run()

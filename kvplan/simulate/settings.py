@@ -81,6 +81,18 @@ class Engine:
     def watermark_blocks(self) -> int:
         return int(self.watermark * (self.blocks + 1))
 
+    def check(self) -> None:
+        """Refuse what vLLM's scheduler would not start with, or what is not described here."""
+        check(self)
+
+    def takes(self, prompt: int) -> bool:
+        """Whether a prompt is taken at all."""
+        return prompt < self.length
+
+    def answered(self, prompt: int, answer: int) -> int:
+        """Tokens that it makes of so many that are asked for."""
+        return min(prompt + answer, self.length) - prompt
+
     def cap(self, group: Group) -> int | None:
         """The most blocks that admission asks for one request in a group that gives blocks back."""
         flight = self.batch if self.rules.in_flight else self.depth * self.batch

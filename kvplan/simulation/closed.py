@@ -11,24 +11,20 @@ from collections.abc import Sequence
 from kvplan.errors import KvplanError
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.closed import Closed
+from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.pool import ApartError
-from kvplan.simulate.replica import Trace
 from kvplan.simulate.results import Answer
-from kvplan.simulate.settings import Engine, check
+from kvplan.simulate.timeline import AnyEngine, Trace
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Point, Target, counted
-from kvplan.simulation.watched import Watched, WatchedOffloaded
+from kvplan.simulation.watched import Watched
 
 MOST = 1_000_000
 
 
 class WatchedClosed(Watched, Closed):
     """A closed load on a replica that is watched."""
-
-
-class WatchedClosedOffloaded(WatchedOffloaded, Closed):
-    """One that offloads."""
 
 
 class ClosedDealt:
@@ -46,9 +42,9 @@ class ClosedDealt:
         self.places = [range(pool, len(rows), pools) for pool in range(pools)]
         self.traces = [Trace([rows[place] for place in places], load.wide) for places in self.places]
 
-    def run(self, engine: Engine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
+    def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
-        check(engine)
+        engine.check()
         arrivals = list(self.load.arrivals)
         answers: list[tuple[Answer, Sequence[int]]] = []
         used: list[list[Point]] = []
@@ -60,19 +56,18 @@ class ClosedDealt:
             answers.append((replica.answer, places))
             used.append(replica.series())
         return counted(
-            arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used,
-            engine.offload,
+            arrivals, answers, engine, self.pools, target, frontend_ns, used,
         )  # fmt: skip
 
 
-def _served(trace: Trace, engine: Engine, clock: Clock, share: int) -> WatchedClosed | WatchedClosedOffloaded:
-    kind = WatchedClosed if engine.offload is None else WatchedClosedOffloaded
+def _served(trace: Trace, engine: AnyEngine, clock: Clock, share: int) -> WatchedClosed:
+    kind = viewed(WatchedClosed, engine)
     try:
         replica = kind(trace, engine, clock)
         replica.start(share)
         replica.run()
     except ApartError:
-        replica = WatchedClosed(trace, engine, clock, merged=False)
+        replica = kind(trace, engine, clock, merged=False)
         replica.start(share)
         replica.run()
     return replica

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 from kvplan.errors import KvplanError
 from kvplan.files.speed import speed_assumptions
@@ -33,7 +34,7 @@ from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.remote import RemoteScheduler
-from kvplan.simulate.replica import Trace
+from kvplan.simulate.replica import Replica, Trace
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
 from kvplan.simulate.scheduler import Scheduler
@@ -103,7 +104,7 @@ class _Holding(Scheduler):
         self.ended.append(request)
 
 
-class _Sided(Joined):
+class _Sided(Joined, Replica):
     """stalled: nothing can be scheduled until something comes, or is there."""
 
     stalled = False
@@ -155,7 +156,7 @@ class Prefill(_Sided):
     def known(self) -> int:
         return min(super().known(), self.freed[0][0]) if self.freed else super().known()
 
-    def made(self, made: list[tuple[Request, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
         super().made(made)
         for request in self.holder.ended:
             place = self.places[request.number]
@@ -230,7 +231,7 @@ class Decode(_Sided):
         self.sources[place] = source
 
     def request(self, number: int, row: Arrival) -> Request:
-        made = super().request(number, row)
+        made: Request = super().request(number, row)
         place = self.places[number]
         if made.prompt > 1:
             self.pull.sources[made] = self.sources[place], place
@@ -278,7 +279,7 @@ class Disaggregated:
         answer = made.answer()
         outcome = counted(
             self.load.arrivals, [(answer, range(len(self.load.arrivals)))],
-            engine.blocks * (self.split.prefill + self.split.decode), engine.length, target, frontend_ns,
+            engine, self.split.prefill + self.split.decode, target, frontend_ns,
             [one.series() for one in (*made.prefill, *made.decode)],
         )  # fmt: skip
         pulls = [one.pull for one in made.decode]

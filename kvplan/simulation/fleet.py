@@ -12,10 +12,9 @@ from kvplan.errors import KvplanError, did_you_mean
 from kvplan.simulate import fleet
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.replica import Trace
 from kvplan.simulate.results import Answer
 from kvplan.simulate.scored import SCORED, scored
-from kvplan.simulate.settings import Engine, check
+from kvplan.simulate.timeline import AnyEngine, Trace
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Point, Target, counted
 from kvplan.simulation.together import Joined, side_by_side
@@ -50,9 +49,9 @@ class Dealt:
             for places in self.places
         ]
 
-    def run(self, engine: Engine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
+    def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
-        check(engine)
+        engine.check()
         answers: list[tuple[Answer, Sequence[int]]] = []
         used: list[list[Point]] = []
         try:
@@ -70,8 +69,7 @@ class Dealt:
         except KvplanError as error:
             raise self._never(error) from None
         return counted(
-            self.load.arrivals, answers, engine.blocks * self.pools, engine.length, target, frontend_ns, used,
-            engine.offload,
+            self.load.arrivals, answers, engine, self.pools, target, frontend_ns, used,
         )  # fmt: skip
 
     def _never(self, error: KvplanError) -> KvplanError:

@@ -10,6 +10,7 @@ from kvplan.record import record
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.offload.settings import Offload
 from kvplan.simulate.results import Answer
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.units import SECOND
 
 TENTHS = 10
@@ -116,11 +117,11 @@ def percentile(values: Sequence[int], share: float) -> int:
 
 
 def counted(
-    arrivals: Sequence[Arrival], answers: Sequence[tuple[Answer, Sequence[int]]], blocks: int, length: int,
-    target: Target, frontend_ns: int, used: Sequence[Sequence[Point]], offload: Offload | None = None,
+    arrivals: Sequence[Arrival], answers: Sequence[tuple[Answer, Sequence[int]]], engine: AnyEngine,
+    pools: int, target: Target, frontend_ns: int, used: Sequence[Sequence[Point]],
 ) -> Outcome:  # fmt: skip
-    """What a run says. answers: of each pool, with the places in the trace of its requests; blocks: of all
-    pools together; length: max_model_len."""
+    """What a run says. answers: of each pool, with the places in the trace of its requests."""
+    offload: Offload | None = engine.offload
     ttft, tpot, latency, waits = [], [], [], []
     refused = hits = served = made = good = preempted = preemptions = 0
     for answer, places in answers:
@@ -133,7 +134,7 @@ def counted(
                 refused += 1
                 continue
             first = firsts[number] - row.at_ns + frontend_ns
-            tokens = min(row.prompt + row.answer, length) - row.prompt
+            tokens = engine.answered(row.prompt, row.answer)
             each = (ends[number] - firsts[number]) / (tokens - 1) if tokens > 1 else 0
             served += row.prompt
             made += tokens
@@ -171,7 +172,7 @@ def counted(
         preemptions=preemptions, saturated=saturated([wait for _, wait in waits], span),
         busy_ns=max((answer.busy_ns for answer, _ in answers), default=0),
         end_ns=max((answer.end_ns for answer, _ in answers), default=0),
-        steps=sum(answer.steps for answer, _ in answers), blocks=blocks, used=together(used),
+        steps=sum(answer.steps for answer, _ in answers), blocks=engine.blocks * pools, used=together(used),
         waits=tuple(sorted(wait for _, wait in waits)), tiers=tiers,
         loads=sum(one.loads for one in counts), load_ns=sum(one.load_ns for one in counts),
     )  # fmt: skip

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kvplan.simulate.clock import Clock
+from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.offload.replica import Offloaded
 from kvplan.simulate.pool import ApartError
-from kvplan.simulate.replica import Trace
-from kvplan.simulate.request import Request
 from kvplan.simulate.results import COLUMNS, Answer
 from kvplan.simulate.scored import State
-from kvplan.simulate.settings import Engine
+from kvplan.simulate.timeline import AnyEngine, Trace
 from kvplan.simulation.watched import Watched
 
 Pick = Callable[[int, int, "Sequence[Joined]"], int]
@@ -30,7 +29,7 @@ _BEYOND = 1 << 62
 class Joined(Watched):
     """A replica whose requests are handed to it one by one. places: theirs in the whole trace."""
 
-    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, merged: bool = True) -> None:
+    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock, *, merged: bool = True) -> None:
         super().__init__(trace, engine, time, merged=merged)
         self.given: list[Arrival] = []
         self.arrivals = self.given
@@ -46,8 +45,8 @@ class Joined(Watched):
         row = self.trace.arrivals[place]
         self.given.append(row)
         self.places.append(place)
-        self.under_way += row.prompt < self.engine.length  # longer ones are refused at once
-        if row.prompt < self.engine.length:
+        if self.limits.takes(row.prompt):  # others are refused at once
+            self.under_way += 1
             self.unmade.append((len(self.places) - 1, row.prompt))
             self.prompts += row.prompt
         for number, name in enumerate(COLUMNS):
@@ -64,32 +63,28 @@ class Joined(Watched):
         made, unmade = self.answer.columns["first_token_ns"], self.unmade
         while unmade and made[unmade[0][0]] >= 0:
             self.prompts -= unmade.popleft()[1]
-        under_way = [one for one in self.scheduler.loose if one.computed < one.prompt]
-        prefill = max(0, self.prompts - sum(one.computed for one in under_way))
-        queued = max(0, self.prompts - sum(one.prompt for one in under_way))
-        block, used = self.engine.block, self.engine.blocks - self.scheduler.memory.pool.free
-        waiting = len(self.scheduler.waiting) + len(self.given) - self.coming
-        return State(waiting, used, self.engine.blocks, prefill, queued // block, block)
+        begun, limits = self.begun(), self.limits
+        prefill = max(0, self.prompts - sum(computed for computed, _ in begun))
+        queued = max(0, self.prompts - sum(prompt for _, prompt in begun))
+        block, used = limits.block, limits.blocks - self.free
+        waiting = self.queued + len(self.given) - self.coming
+        return State(waiting, used, limits.blocks, prefill, queued // block, block)
 
-    def request(self, number: int, row: Arrival) -> Request:
+    def request(self, number: int, row: Arrival) -> Any:
         made = super().request(self.places[number], row)
         made.number = number
         return made
 
-    def made(self, made: list[tuple[Request, bool]]) -> None:
+    def made(self, made: Sequence[tuple[Any, bool]]) -> None:
         super().made(made)
         ended = sum(done for _, done in made)
         if ended:
             self.ended.append((self.now, ended))
 
 
-class JoinedOffloaded(Joined, Offloaded):
-    """One that offloads."""
-
-
-def side_by_side(trace: Trace, replicas: int, engine: Engine, clock: Clock, pick: Pick) -> list[Joined]:
+def side_by_side(trace: Trace, replicas: int, engine: AnyEngine, clock: Clock, pick: Pick) -> list[Joined]:
     """The replicas once all is served. Raises KvplanError where a request can never be admitted."""
-    kind = Joined if engine.offload is None else JoinedOffloaded
+    kind = viewed(Joined, engine)
     fleet = [kind(trace, engine, clock) for _ in range(replicas)]
     for place, row in enumerate(trace.arrivals):
         for number in range(replicas):
@@ -106,7 +101,7 @@ def _advance(fleet: list[Joined], number: int, until: int) -> None:
     try:
         one.advance(until)
     except ApartError:
-        again = fleet[number] = Joined(one.trace, one.engine, one.time, merged=False)
+        again = fleet[number] = viewed(Joined, one.limits)(one.trace, one.limits, one.time, merged=False)
         for place in one.places:
             again.give(place)
         again.advance(until)

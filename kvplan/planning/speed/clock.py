@@ -16,16 +16,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from kvplan.planning.speed.attention import CacheRead
 from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.planning.speed.steps import matrix_seconds, step_seconds
-from kvplan.simulate.clock import FOR_EVER
+from kvplan.simulate.clock import FOR_EVER, Computed
 from kvplan.units import SECOND
-
-if TYPE_CHECKING:
-    from kvplan.simulate.step import Step
 
 _OCTAVES = 24
 """Also a breakpoint at every power of two, for what follows no straight line."""
@@ -43,7 +39,7 @@ class SpeedClock:
         self.lines: dict[int, list[tuple[int, int]]] = {}
         self.matrices: dict[tuple[int, int], float] = {}
 
-    def lasts(self, step: Step) -> int:
+    def lasts(self, step: Computed) -> int:
         chunks = [
             (tokens, request.computed - tokens)
             for request, tokens in step.parts

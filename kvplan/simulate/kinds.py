@@ -1,0 +1,53 @@
+"""Which replica an engine's settings ask for, and views of any of them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.pool import ApartError
+from kvplan.simulate.replica import Replica
+from kvplan.simulate.results import Answer
+from kvplan.simulate.settings import Engine
+from kvplan.simulate.sglang.settings import SglangEngine
+from kvplan.simulate.timeline import AnyEngine, Timeline, Trace
+
+View = TypeVar("View", bound=Timeline)
+
+
+def kind_of(engine: AnyEngine) -> type[Timeline]:
+    """The replica with its scheduler."""
+    if isinstance(engine, SglangEngine):
+        from kvplan.simulate.sglang.replica import SglangReplica
+
+        return SglangReplica
+    if isinstance(engine, Engine) and engine.offload is not None:
+        from kvplan.simulate.offload.replica import Offloaded
+
+        return Offloaded
+    return Replica
+
+
+def viewed(view: type[View], engine: AnyEngine) -> type[View]:
+    """A view (`Timeline` with more to note) on the replica that an engine asks for."""
+    kind = kind_of(engine)
+    found = _COMPOSED.get((view, kind))
+    if found is None:
+        found = _COMPOSED[view, kind] = type(f"{view.__name__}{kind.__name__}", (view, kind), {})
+    return cast("type[View]", found)
+
+
+_COMPOSED: dict[tuple[Any, Any], Any] = {}
+
+
+def simulate_any(
+    trace: Trace, engine: AnyEngine, time: Clock, *, jump: bool = True, rows: bool = False
+) -> Answer:
+    """`kvplan.simulate.replica.simulate` for whichever engine."""
+    engine.check()
+    trace.check()
+    kind: Any = kind_of(engine)
+    try:
+        return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows).run())
+    except ApartError:
+        return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows, merged=False).run())

@@ -1,0 +1,35 @@
+"""One request while SGLang serves it."""
+
+from __future__ import annotations
+
+from kvplan.simulate.sglang.chain import Chain
+from kvplan.simulate.sglang.tree import Node
+
+
+class Request:
+    """number: place in the trace; answer: tokens that it makes; made: of these, known to the scheduler;
+    filled: tokens of prompt and answer when its row was last built; prefix: tokens that are computed before
+    the next chunk; end: after it; computed: in a step's view; written: tokens with slots; kept: tokens whose
+    slots are the tree's; stored: pages that it has stored before; node: where its prefix ends; lock: what it
+    holds; chunks: of its prompt under way, but the last; matched: tokens found when the queue was ordered."""
+
+    __slots__ = (
+        "answer", "at_ns", "chain", "chunks", "computed", "done", "end", "filled", "kept", "lock", "made",
+        "matched", "node", "number", "prefix", "prompt", "retracted", "rows", "stored", "words", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, at_ns: int, prompt: int, answer: int, chain: Chain, words: Chain | None = None
+    ) -> None:
+        self.number, self.at_ns, self.prompt, self.answer = number, at_ns, prompt, answer
+        self.chain, self.words = chain, words or chain
+        self.made = self.filled = self.prefix = self.end = self.computed = 0
+        self.written = self.kept = self.stored = self.chunks = self.matched = 0
+        self.node: Node | None = None
+        self.lock: Node | None = None
+        self.rows = self.retracted = self.done = False
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and what is made of the answer."""
+        return self.prompt + self.made
