@@ -8,8 +8,8 @@ Scheduler.get_next_batch_to_run, PrefillAdder, SchedulePolicy, ScheduleBatch, Re
 allocators and the processor of results. Ours: a model that gives each request the tokens that its trace
 names, the loops (event_loop_normal, event_loop_overlap) in virtual time, and a step's duration, ``fixed_ns +
 token_ns * tokens + context_ns * context`` (context: tokens of its requests that are computed once it is
-done). A request ends at its answer's length. Token identities are (id, place in it); what lies beyond a request's ids
-is its own.
+done). A request ends at its answer's length. Token identities are (id, place in it); what lies
+beyond a request's ids is its own.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ def _furnish(
     from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
-    class Told(PrefillAdder):
+    adder: Any = PrefillAdder
+
+    class Told(adder):  # type: ignore[misc]
         """Keeps who was admitted and what the cache had."""
 
         def add_one_req(self, req: Any, *args: Any, **named: Any) -> Any:

@@ -1,11 +1,13 @@
 """What a scheduler is set to, as an engine says it of itself: what a simulation needs beside the pool.
 
-An engine whose scheduler is simulated has ``scheduling(model, settings, version) → Scheduling`` in its
-folder's part ``scheduling``; it raises RefusedError(not-simulated) for what no simulation here serves.
+An engine whose scheduler is simulated has ``scheduling(model, settings, version) → Scheduling`` (or another
+record of this file) in its folder's part ``scheduling``; it raises RefusedError(not-simulated) for what no
+simulation here serves.
 """
 
 from __future__ import annotations
 
+from kvplan.errors import KvplanError, RefusedError
 from kvplan.record import record
 
 
@@ -21,8 +23,8 @@ class ScheduledGroup:
 
 @record()
 class Scheduling:
-    """release: whose rules; overlap: a step is scheduled while another runs; states: when states are kept for
-    reuse; retention: tokens between the states and windows that are kept (None: all)."""
+    """vLLM's. release: whose rules; overlap: a step is scheduled while another runs; states: when states are
+    kept for reuse; retention: tokens between the states and windows that are kept (None: all)."""
 
     release: str
     groups: tuple[ScheduledGroup, ...]
@@ -35,3 +37,36 @@ class Scheduling:
     overlap: bool
     states: str = "none"
     retention: int | None = None
+
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens that a step computes."""
+        return self.max_num_batched_tokens
+
+
+@record()
+class PromptsFirst:
+    """SGLang's, under the names of its arguments. chunked_prefill_size: None where prompts are not cut; how
+    many requests may run is the pool's."""
+
+    release: str
+    page_size: int
+    chunked_prefill_size: int | None
+    max_prefill_tokens: int
+    context_length: int
+    radix_cache: bool
+    overlap: bool
+    enable_mixed_chunk: bool = False
+    schedule_policy: str = "fcfs"
+    radix_eviction_policy: str = "lru"
+    schedule_conservativeness: float = 1.0
+
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens that a step computes."""
+        return self.chunked_prefill_size or max(self.max_prefill_tokens, self.context_length)
+
+
+def not_simulated(what: str, way: str) -> KvplanError:
+    """What no simulation here serves, and the way round it."""
+    return RefusedError("not-simulated", f"{what} is not simulated", help=way)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd, lcm
 from typing import Any
 
@@ -92,6 +93,14 @@ class Engine:
     def answered(self, prompt: int, answer: int) -> int:
         """Tokens that it makes of so many that are asked for."""
         return min(prompt + answer, self.length) - prompt
+
+    def with_caching(self) -> Engine | None:
+        """With prefix caching; states have another pool then."""
+        return None if self.caching or _has_states(self) else replace(self, caching=True)
+
+    def with_offload(self, offload: Offload) -> Engine:
+        """With tiers outside the GPU."""
+        return replace(self, offload=offload)
 
     def cap(self, group: Group) -> int | None:
         """The most blocks that admission asks for one request in a group that gives blocks back."""

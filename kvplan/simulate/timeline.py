@@ -19,7 +19,8 @@ that preempt each other in turn do so for ever."""
 
 class AnyEngine(Protocol):
     """What a scheduler is set to, as far as all have it: blocks of its pool and their tokens, the longest
-    request, whether prefixes are kept, tokens of one identity of them, whose rules."""
+    request, whether prefixes are kept, tokens of one identity of them, and of what all its blocks end at,
+    whose rules. with_caching: the same with prefixes kept, None where they are, or cannot be."""
 
     @property
     def blocks(self) -> int: ...
@@ -32,12 +33,16 @@ class AnyEngine(Protocol):
     @property
     def hashed(self) -> int: ...
     @property
+    def unit(self) -> int: ...
+    @property
     def release(self) -> str: ...
     @property
     def offload(self) -> Any: ...
     def check(self) -> None: ...
     def takes(self, prompt: int) -> bool: ...
     def answered(self, prompt: int, answer: int) -> int: ...
+    def with_caching(self) -> AnyEngine | None: ...
+    def with_offload(self, offload: Any) -> AnyEngine: ...
 
 
 class Numbered(Protocol):
@@ -110,7 +115,7 @@ class Timeline:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody holds and the cache has nothing in."""
+        """Blocks that nobody holds, though the cache may have something in them."""
         raise NotImplementedError
 
     @property

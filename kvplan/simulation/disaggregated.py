@@ -40,6 +40,7 @@ from kvplan.simulate.results import Answer
 from kvplan.simulate.scheduler import Scheduler
 from kvplan.simulate.settings import Engine, check, check_remote
 from kvplan.simulate.step import Step
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.fleet import Picks, router_of
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target, counted
@@ -266,8 +267,13 @@ class Disaggregated:
         )
         self.second = load.trace()
 
-    def run(self, engine: Engine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
+    def run(self, engine: AnyEngine, clock: Clock, target: Target, frontend_ns: int = 0) -> Outcome:
         """One run. Raises KvplanError where a request can never be admitted."""
+        if not isinstance(engine, Engine):
+            raise KvplanError(
+                "not-simulated", "disaggregated prefill of another engine than vLLM is not simulated",
+                help="-e vllm, or replicas of one kind",
+            )  # fmt: skip
         check(engine)
         check_remote(engine, "disaggregated prefill")
         if engine.offload is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvplan.errors import KvplanError
 from kvplan.questions import kv_dtypes_to_compare
-from kvplan.simulate.settings import STATE, Engine, check
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.fleet import PREFIX_HASH, Dealt
 from kvplan.simulation.load import Load
 from kvplan.simulation.offloading import asked_offload, offload_of
@@ -17,6 +17,7 @@ from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.units import GIB, SECOND
 
 HALF = "fp8"
+CACHING = {"vllm": "enable-prefix-caching", "sglang": "the radix cache"}
 OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dynamo")
 """Routers that are tried besides the one asked for; the best is shown."""
 _WORTH = 0.01
@@ -46,9 +47,9 @@ def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[H
         run = _with_half(served, dealt, target)
         if run is not None:
             yield of(f"kv-cache-dtype {HALF}", run)
-    states = any(group.kind == STATE for group in engine.groups)  # kept for reuse, they have another pool
-    if not engine.caching and not states and load.has_identities:
-        yield of("enable-prefix-caching", _run(dealt, served, replace(engine, caching=True), target))
+    cached = engine.with_caching()
+    if cached is not None and load.has_identities:
+        yield of(CACHING.get(served.choice.engine.name, "caching"), _run(dealt, served, cached, target))
     if lacks and engine.caching and engine.offload is None:
         tier = host_tier(served, load)
         kept = None if tier is None else _with_host(served, tier)
@@ -69,15 +70,15 @@ def host_tier(served: Served, load: Load) -> str | None:
     return f"cpu:{1 << (size.bit_length() - 1)}GiB{chunk}"
 
 
-def _with_host(served: Served, tier: str) -> Engine | None:
+def _with_host(served: Served, tier: str) -> AnyEngine | None:
     """The engine with that tier, None where it cannot have one."""
     engine = served.engine(LIKELY)
     try:
         offload = offload_of(
             asked_offload(tier), served.result, served.settings, served.speeds.clock(LIKELY), engine.block, []
         )
-        kept = replace(engine, offload=offload)
-        check(kept)
+        kept = engine.with_offload(offload)
+        kept.check()
     except KvplanError:
         return None
     return kept
@@ -97,5 +98,5 @@ def _with_half(served: Served, dealt: Dealt, target: Target) -> Outcome | None:
         return None
 
 
-def _run(dealt: Dealt, served: Served, engine: Engine, target: Target) -> Outcome:
+def _run(dealt: Dealt, served: Served, engine: AnyEngine, target: Target) -> Outcome:
     return dealt.run(engine, served.speeds.clock(LIKELY), target, served.speeds.frontend(LIKELY))

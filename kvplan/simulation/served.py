@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.folders import having, part_of, title_of
-from kvplan.engines.scheduling import Scheduling
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.files.speed_inputs import speed_inputs
@@ -23,9 +22,9 @@ from kvplan.planning.speed.profile import SpeedProfile
 from kvplan.record import record
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
+from kvplan.simulate.asked import Facts, engine_from, known_releases
 from kvplan.simulate.clock import Clock
-from kvplan.simulate.releases import KNOWN
-from kvplan.simulate.settings import Engine, Group
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.disaggregated import AskedSplit, Split, split_of
 from kvplan.simulation.offloading import AskedOffload, offload_of
 from kvplan.units import SECOND
@@ -63,7 +62,7 @@ class Served:
     choice: Choice
     settings: Settings
     result: SizeResult
-    engines: tuple[tuple[str, Engine], ...]
+    engines: tuple[tuple[str, AnyEngine], ...]
     speeds: Speeds
     pools: int = 1
     gpus: int = 1
@@ -71,7 +70,7 @@ class Served:
     offload: AskedOffload | None = None
     split: Split | None = None
 
-    def engine(self, pool: str) -> Engine:
+    def engine(self, pool: str) -> AnyEngine:
         return dict(self.engines).get(pool, self.engines[0][1])
 
     @property
@@ -108,11 +107,11 @@ def serve(
     notes: list[str] = []
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
-    facts: Scheduling = part.scheduling(model, asked, choice.version)
-    release = release_of(facts.release, notes)
+    facts: Facts = part.scheduling(model, asked, choice.version)
+    release = release_of(facts.release, known_releases(facts), title_of(choice.engine.name), notes)
     if speeds is None:
         speeds = speeds_of(model, choice, asked, facts)
-    engines: list[tuple[str, Engine]] = []
+    engines: list[tuple[str, AnyEngine]] = []
     results = {LIKELY: result}
     if pool != SAFE:
         engines.append((LIKELY, engine_of(facts, result, release)))
@@ -130,11 +129,8 @@ def serve(
         engines = [
             (
                 name,
-                replace(
-                    one,
-                    offload=offload_of(
-                        offload, results[name], settings, speeds.clock(LIKELY), one.block, said
-                    ),
+                one.with_offload(
+                    offload_of(offload, results[name], settings, speeds.clock(LIKELY), one.block, said)
                 ),
             )
             for name, one in engines
@@ -169,36 +165,25 @@ def _sized(model: Model, choice: Choice, settings: Settings, *, required: bool) 
     )  # fmt: skip
 
 
-def release_of(version: str, notes: list[str]) -> str:
+def release_of(version: str, known: tuple[str, ...], title: str, notes: list[str]) -> str:
     """The release whose scheduler is simulated: a newer one than is known is taken for the newest, with a
     note; an older one is refused when the run is checked."""
-    newest = KNOWN[-1]
-    if parse_version(version)[:2] > parse_version(newest):
-        notes.append(f"the scheduler is that of vLLM {newest}: of {version} it was not asked")
+    newest = known[-1]
+    parts = len(parse_version(newest))
+    if parse_version(version)[:parts] > parse_version(newest):
+        notes.append(f"the scheduler is that of {title} {newest}: of {version} it was not asked")
         return newest
     return version
 
 
-def engine_of(facts: Scheduling, result: SizeResult, release: str) -> Engine:
+def engine_of(facts: Facts, result: SizeResult, release: str) -> AnyEngine:
     """The simulated scheduler with the answer's pool."""
     assert result.pool is not None
-    return Engine(
-        blocks=result.pool.num_blocks - traits_of(result.engine.name).null_blocks,
-        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
-        block=facts.block_size,
-        batch=facts.max_num_batched_tokens,
-        sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens),
-        length=facts.max_model_len,
-        caching=facts.enable_prefix_caching,
-        chunked=facts.chunked,
-        overlap=facts.overlap,
-        states=facts.states,
-        retention=facts.retention,
-        release=release,
-    )
+    blocks = result.pool.num_blocks - traits_of(result.engine.name).null_blocks
+    return engine_from(facts, blocks=blocks, sequences=result.pool.max_num_seqs, release=release)
 
 
-def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Scheduling) -> Speeds:
+def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Facts) -> Speeds:
     """Step times by kvplan's own roofline. Raises KvplanError where the model or GPU cannot be estimated."""
     if settings.gpu is None:
         raise KvplanError(
@@ -206,7 +191,7 @@ def speeds_of(model: Model, choice: Choice, settings: Settings, facts: Schedulin
             help=("--gpu h100", "--step-time 6ms+25us*tokens+25ns*context"),
         )  # fmt: skip
     inventory, per_token, table = speed_inputs(model, settings.quantization)
-    sized = replace(settings, max_num_batched_tokens=facts.max_num_batched_tokens)
+    sized = replace(settings, max_num_batched_tokens=facts.step_tokens)
     profile = speed_profile(
         model, settings.gpu, inventory, per_token, deployment_of(sized, choice.engine.name), table
     )

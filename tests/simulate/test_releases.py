@@ -77,7 +77,7 @@ def test_only_a_release_newer_than_is_known_is_taken_for_another(
     version: str, taken: str, noted: bool
 ) -> None:
     notes: list[str] = []
-    assert release_of(version, notes) == taken
+    assert release_of(version, KNOWN, "vLLM", notes) == taken
     assert bool(notes) is noted
     rules_of(taken)
 

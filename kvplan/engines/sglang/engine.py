@@ -61,11 +61,11 @@ class Sglang:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Pages and slots that the requests hold; with kv_cache_memory the pools and who fits."""
-        compiled = _compile(model, version, _context(model, settings), planned_values(settings))
-        arguments, pools = compiled.arguments, compiled.pools
+        known = compiled(model, version, asked_context(model, settings), planned_values(settings))
+        arguments, pools = known.arguments, known.pools
         tokens = settings.tokens if settings.tokens is not None else arguments.context_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
-        refusal = compiled.refusal
+        refusal = known.refusal
         if refusal is None and tokens > arguments.context_len:
             refusal = Refusal(
                 "request-too-long",
@@ -73,7 +73,7 @@ class Sglang:
                 largest_max_model_len=arguments.context_len,
                 help=(f"--tokens {arguments.context_len}",),
             )
-        held, pool, shown = NOTHING_HELD, None, compiled.settings
+        held, pool, shown = NOTHING_HELD, None, known.settings
         if pools is not None:
             # An encoder's tokens lie in the same slots as the decoder's.
             kept = tokens + (encoder_tokens if has_kind(model, Kind.CROSS) else 0)
@@ -86,7 +86,7 @@ class Sglang:
                 except PoolError as error:
                     refusal = Refusal("not-enough-memory", str(error))
         request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
-        return answer_of(compiled, request, held, pool, refusal, settings=shown, warnings=(warning,))
+        return answer_of(known, request, held, pool, refusal, settings=shown, warnings=(warning,))
 
 
 @record()
@@ -104,7 +104,7 @@ class Compiled:
 
 
 @lru_cache(maxsize=256)
-def _compile(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
+def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
     if has_kind(model, Kind.COMPRESSED) and not rules_of(version).compressed:
         raise KvplanError(
@@ -155,7 +155,7 @@ class Allocation:
 
 def pools_of(model: Model, settings: Settings, version: str) -> Pools | None:
     """The pools of each pipeline stage; None where the model is refused."""
-    return _compile(model, version, _context(model, settings), planned_values(settings)).pools
+    return compiled(model, version, asked_context(model, settings), planned_values(settings)).pools
 
 
 def allocations(model: Model, settings: Settings, version: str = VERSIONS[-1]) -> list[list[Allocation]]:
@@ -193,6 +193,6 @@ def _gib(amount: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _context(model: Model, settings: Settings) -> int:
+def asked_context(model: Model, settings: Settings) -> int:
     """--context-length, else the model's own; else as long as the request."""
     return settings.max_model_len or own_context(model) or max(1, request_tokens(model, settings))

@@ -7,6 +7,10 @@ from kvplan.engines.options import LORA, EngineOption
 A2A_BACKENDS = ("none", "deepep", "mooncake", "nixl", "mori", "flashinfer")
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 DSA_BACKENDS = ("flashmla_sparse", "flashmla_kv", "fa3", "tilelang", "trtllm", "flashinfer_sparse_mla")
+SCHEDULE_POLICIES = tuple(
+    "fcfs lpm lof dfs-weight random routing-key hrrn shortest-prefill-first priority".split()
+)
+EVICTION_POLICIES = ("lru", "lfu", "fifo", "mru", "filo", "priority", "slru")
 OPTIONS = (
     EngineOption(
         "mem_fraction_static",
@@ -46,6 +50,21 @@ OPTIONS = (
     EngineOption("max_total_tokens", "count", "Upper bound of the pool's tokens."),
     EngineOption(
         "chunked_prefill_size", "count", "Tokens of a prefill chunk (default: by the GPU's memory)."
+    ),
+    EngineOption("max_prefill_tokens", "count", "Tokens of all prompts of a prefill (default: 16,384)."),
+    EngineOption("enable_mixed_chunk", "flag", "Answers beside the prompts of a prefill.", default=False),
+    EngineOption(
+        "schedule_policy", "word", "Order of waiting requests.", default="fcfs", choices=SCHEDULE_POLICIES
+    ),
+    EngineOption(
+        "schedule_conservativeness", "ratio", "How much of its answer a running request is expected to make."
+    ),
+    EngineOption(
+        "radix_eviction_policy",
+        "word",
+        "What the radix cache forgets first.",
+        default="lru",
+        choices=EVICTION_POLICIES,
     ),
     EngineOption(
         "draft_layers", "count", "Layers of the draft model (default: the model's own prediction layers)."

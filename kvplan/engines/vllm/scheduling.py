@@ -6,11 +6,11 @@ and states only what a later request can resume at is kept (`kvplan.simulate.tab
 
 from __future__ import annotations
 
-from kvplan.engines.scheduling import ScheduledGroup, Scheduling
+from kvplan.engines.scheduling import ScheduledGroup, Scheduling, not_simulated
 from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.plan import Plan, PlanGroup
 from kvplan.engines.vllm.specs import FULL_KINDS, SLIDING_KINDS, SpecKind
-from kvplan.errors import KvplanError, RefusedError
+from kvplan.errors import RefusedError
 from kvplan.model import Model
 from kvplan.settings import Settings
 
@@ -29,18 +29,18 @@ def scheduling(model: Model, settings: Settings, version: str) -> Scheduling:
 def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: int) -> Scheduling:
     """shown: the resolved settings of the answer; stages: pipeline stages. Raises RefusedError."""
     if stages > 1:
-        raise _not("a pipeline, whose stages work on batches of their own,", "--pp 1")
+        raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
     if plan.steps.drafts:
-        raise _not(
+        raise not_simulated(
             "speculative decoding", "leave out --speculative: without drafts steps are longer, not fewer"
         )
     mode = str(shown.get("mamba_cache_mode", "none"))
     caching = shown["enable_prefix_caching"] is True
     if mode not in _MODES:
-        raise _not(f"mamba_cache_mode {mode}", "--mamba-cache-mode align")
+        raise not_simulated(f"mamba_cache_mode {mode}", "--mamba-cache-mode align")
     groups = tuple(_group(group) for group in plan.groups)
     if not groups:
-        raise _not("a model without a cache", "kvplan simulate llama-3.1-8b --trace FILE")
+        raise not_simulated("a model without a cache", "kvplan simulate llama-3.1-8b --trace FILE")
     return Scheduling(
         release=version,
         groups=groups,
@@ -61,13 +61,13 @@ def scheduling_of(plan: Plan, shown: dict[str, object], version: str, stages: in
 def _group(group: PlanGroup) -> ScheduledGroup:
     kind, block = SpecKind(group.kind), group.block_size * group.charge.shards
     if kind is SpecKind.CROSS:
-        raise _not("cross attention", "a decoder-only model")
+        raise not_simulated("cross attention", "a decoder-only model")
     if kind is SpecKind.MIXED:
-        raise _not("a group whose layers differ in kind", "--disable-hybrid-kv-cache-manager")
+        raise not_simulated("a group whose layers differ in kind", "--disable-hybrid-kv-cache-manager")
     if kind is SpecKind.MAMBA:
         kept = (group.charge.fixed or 0) - group.drafts
         if group.aligned and kept > 2:
-            raise _not("states with checkpoints inside a prompt", "--no-enable-prefix-caching")
+            raise not_simulated("states with checkpoints inside a prompt", "--no-enable-prefix-caching")
         return ScheduledGroup("state", block)
     if kind in FULL_KINDS:
         return ScheduledGroup("full", block)
@@ -77,7 +77,3 @@ def _group(group: PlanGroup) -> ScheduledGroup:
         if kind in SLIDING_KINDS
         else ScheduledGroup("chunk", block, span)
     )
-
-
-def _not(what: str, way: str) -> KvplanError:
-    return RefusedError("not-simulated", f"{what} is not simulated", help=way)

@@ -10,11 +10,11 @@ from kvplan.errors import KvplanError
 from kvplan.planning.levers.situation import Situation
 from kvplan.plans.workload import Shape
 from kvplan.record import record
+from kvplan.simulate.asked import engine_from, known_releases
 from kvplan.simulate.clock import StepTime
 from kvplan.simulate.closed import simulate_closed
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.releases import KNOWN
-from kvplan.simulate.settings import Engine, Group
+from kvplan.simulate.timeline import AnyEngine
 
 FINISHED = 600
 """Requests that are counted; those before them fill the pool, those after them keep it full."""
@@ -29,7 +29,7 @@ class Served:
     again: float
 
 
-def engine_of(seen: Situation) -> Engine | None:
+def engine_of(seen: Situation) -> AnyEngine | None:
     """The scheduler of one pool; None where it is not simulated."""
     part = part_of(seen.choice.engine.name, "scheduling")
     if part is None:
@@ -38,17 +38,12 @@ def engine_of(seen: Situation) -> Engine | None:
         facts = part.scheduling(seen.model, seen.settings, seen.choice.version)
     except KvplanError:
         return None
-    return Engine(
-        blocks=seen.pool.num_blocks - traits_of(seen.choice.engine.name).null_blocks,
-        groups=tuple(Group(group.kind, group.block, group.span) for group in facts.groups),
-        block=facts.block_size, batch=facts.max_num_batched_tokens,
-        sequences=min(facts.max_num_seqs, facts.max_num_batched_tokens), length=facts.max_model_len,
-        caching=facts.enable_prefix_caching, chunked=facts.chunked, overlap=facts.overlap,
-        states=facts.states, retention=facts.retention, release=KNOWN[-1],
-    )  # fmt: skip
+    blocks = seen.pool.num_blocks - traits_of(seen.choice.engine.name).null_blocks
+    newest = known_releases(facts)[-1]
+    return engine_from(facts, blocks=blocks, sequences=seen.pool.max_num_seqs, release=newest)
 
 
-def served(seen: Situation, engine: Engine, in_flight: int, coming: Iterator[Shape]) -> Served | None:
+def served(seen: Situation, engine: AnyEngine, in_flight: int, coming: Iterator[Shape]) -> Served | None:
     """The load of the plan's mix with so many under way; None where a request of it is never admitted.
 
     The first requests stand at places spread over their lives, as in a server that has been running.

@@ -1,9 +1,9 @@
 """SGLang in virtual time: batches are scheduled and end, nothing is computed.
 
 sgl-project/sglang 0.5.23 python/sglang/srt/managers/scheduler.py (event_loop_normal, event_loop_overlap).
-With the overlap scheduler a batch is made up while the one before it runs, without its results. Requests that have
-arrived by then are in time. While running requests only make answers and nobody can join, steps are taken
-together; ``jump=False`` takes them one by one and gives the same.
+With the overlap scheduler a batch is made up while the one before it runs, without its results. Requests that
+have arrived by then are in time. While running requests only make answers and nobody can join, steps are
+taken together; ``jump=False`` takes them one by one and gives the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class SglangReplica(Timeline):
 
     @property
     def free(self) -> int:
-        return self.scheduler.memory.free
+        memory = self.scheduler.memory
+        return memory.free + memory.tree.idle
 
     @property
     def at_work(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kvplan.errors import KvplanError, RefusedError
@@ -78,6 +79,20 @@ class SglangEngine:
         max_new_tokens_for_memory); at least one, for the first comes with the prompt."""
         whole = -(-prompt // self.block) * self.block
         return max(1, min(answer, self.most - prompt - 1, self.tokens - whole - self.block - 1))
+
+    @property
+    def unit(self) -> int:
+        return self.block
+
+    def with_caching(self) -> SglangEngine | None:
+        """With the radix cache."""
+        return None if self.caching else replace(self, caching=True)
+
+    def with_offload(self, offload: Any) -> SglangEngine:
+        """Raises RefusedError: tiers outside the GPU are its hierarchical cache."""
+        raise RefusedError(
+            "not-simulated", "SGLang's hierarchical cache is not simulated", help="-e vllm, or no --offload"
+        )
 
     def check(self) -> None:
         """Refuse what SGLang would not start with, or what is not described here."""

@@ -1,0 +1,56 @@
+"""What SGLang's scheduler is set to: one pool, prompts before answers (`kvplan.simulate.sglang`)."""
+
+from __future__ import annotations
+
+from kvplan.engines.base import has_kind, planned_values
+from kvplan.engines.options import resolve
+from kvplan.engines.scheduling import PromptsFirst, not_simulated
+from kvplan.engines.sglang.backends import is_large_hopper_vl
+from kvplan.engines.sglang.engine import asked_context, compiled
+from kvplan.engines.sglang.options import OPTIONS
+from kvplan.errors import RefusedError
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+MAX_PREFILL_TOKENS = 16_384
+
+
+def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
+    """What the scheduler is set to. Raises RefusedError(not-simulated)."""
+    known = compiled(model, version, asked_context(model, settings), planned_values(settings))
+    arguments, pools = known.arguments, known.pools
+    if known.refusal is not None or pools is None:
+        raise RefusedError("not-simulated", "SGLang would not start with these settings")
+    if arguments.pp > 1:
+        raise not_simulated("a pipeline, whose stages work on batches of their own,", "--pp 1")
+    if arguments.attn_dp > 1:
+        raise not_simulated("attention that is data-parallel (--enable-dp-attention)", "--tp alone")
+    if arguments.dcp > 1:
+        raise not_simulated("decode context parallelism", "--dcp 1")
+    if arguments.draft_tokens:
+        raise not_simulated("speculative decoding", "leave out --speculative")
+    if pools.window is not None:
+        raise not_simulated("a pool of windows beside the full one", "--disable-hybrid-swa-memory")
+    if pools.compressed or pools.slot_bytes or has_kind(model, Kind.STATE):
+        raise not_simulated("SGLang's cache of states or of compressed tokens", "-e vllm, or another model")
+    if has_kind(model, Kind.CROSS):
+        raise not_simulated("cross attention", "a decoder-only model")
+    if is_large_hopper_vl(model, arguments.device):
+        raise not_simulated("the interval between prefills that Qwen3-VL has on Hopper", "-e vllm")
+    options = resolve(OPTIONS, dict(settings.engine_options), "sglang")
+    chunk = arguments.rank_prefill_size
+    share = options.share("schedule_conservativeness")
+    return PromptsFirst(
+        release=version,
+        page_size=arguments.page_size,
+        chunked_prefill_size=chunk if chunk > 0 else None,
+        max_prefill_tokens=options.count("max_prefill_tokens") or MAX_PREFILL_TOKENS,
+        context_length=arguments.context_len,
+        radix_cache=arguments.radix,
+        overlap=arguments.overlap,
+        enable_mixed_chunk=bool(options.flag("enable_mixed_chunk")),
+        schedule_policy=options.word("schedule_policy") or "fcfs",
+        radix_eviction_policy=options.word("radix_eviction_policy") or "lru",
+        schedule_conservativeness=1.0 if share is None else float(share),
+    )
