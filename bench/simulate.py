@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.figures import Figure
 from kvplan.simulate import Arrival, Engine, StepTime, Trace, simulate
-from scripts.check_scheduler import TRACES, engine_of, trace_of
+from scripts.check_scheduler import TRACES, trace_of, vllm_engine
 from scripts.scheduler_traces import rows_of
 
 Scenario = tuple[str, dict[str, Any], dict[str, Any]]
@@ -114,7 +114,7 @@ def vllm_seconds(engine: dict[str, Any], trace: dict[str, Any]) -> float | None:
 
 def kvplan_seconds(engine: dict[str, Any], said: dict[str, Any], jump: bool) -> tuple[float, int]:
     """CPU time of the same trace, the best of three (of single steps one), and its steps."""
-    trace, settings, time, best, steps = trace_of(said, TRACES), engine_of(engine), StepTime(**STEP), 1e9, 0
+    trace, settings, time, best, steps = trace_of(said, TRACES), vllm_engine(engine), StepTime(**STEP), 1e9, 0
     if settings.caching:
         for group in settings.groups:
             trace.names(settings.hashed, group.block)

@@ -1,9 +1,9 @@
-"""Replay recorded scenarios of vLLM's scheduler: python -m scripts.check_scheduler FILE [--traces DIR]
+"""Replay recorded scenarios of an engine's scheduler: python -m scripts.check_scheduler FILE [--traces DIR]
 
-FILE has the answers of vLLM's own scheduler in virtual time: {"scenarios": {name: {"trace", "engine", "step",
-"requests", "steps"}}} (.gz too). A trace is {"kind": "explicit", "block_tokens": N, "rows": [{"at_ns",
-"input", "output", "ids", "priority"}]}, or of kind mooncake, azure (files of DIR) or generated. One line
-each; the last is ``N of M scenarios equal``: all request columns and the SHA-256 over all steps. Exit 1
+FILE has the answers of vLLM's or SGLang's own scheduler in virtual time: {"scenarios": {name: {"trace",
+"engine", "step", "requests", "steps"}}} (.gz too). A trace is {"kind": "explicit", "block_tokens": N, "rows":
+[{"at_ns", "input", "output", "ids", "priority"}]}, or of kind mooncake, azure (files of DIR) or generated. One
+line each; the last is ``N of M scenarios equal``: all request columns and the SHA-256 over all steps. Exit 1
 where one differs."""
 
 from __future__ import annotations
@@ -17,18 +17,26 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.errors import KvplanError
+from kvplan.simulate.kinds import simulate_any
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.offload import Offload, Tier
-from kvplan.simulate.replica import StepTime, Trace, simulate
+from kvplan.simulate.replica import StepTime, Trace
 from kvplan.simulate.results import COLUMNS, STEP_COLUMNS
 from kvplan.simulate.settings import Engine, Group
+from kvplan.simulate.sglang import SglangEngine
+from kvplan.simulate.timeline import AnyEngine
 from scripts.scheduler_traces import rows_of
 
 TRACES = Path("../shared/traces")
 
 
-def engine_of(said: dict[str, Any]) -> Engine:
-    """A scenario's engine in kvplan's words."""
+def engine_of(said: dict[str, Any]) -> AnyEngine:
+    """A scenario's engine in kvplan's words; SGLang's has pages."""
+    return _sglang(said) if "pages" in said else vllm_engine(said)
+
+
+def vllm_engine(said: dict[str, Any]) -> Engine:
+    """A scenario of scripts.record_vllm_scheduler."""
     block = said["block_size"]
     return Engine(
         blocks=said["num_blocks"], block=block, batch=said["max_num_batched_tokens"],
@@ -41,6 +49,18 @@ def engine_of(said: dict[str, Any]) -> Engine:
         watermark=said["watermark"], reserve=said["scheduler_reserve_full_isl"], policy=said["policy"],
         overlap=said["async_scheduling"], states=said["mamba_cache_mode"], retention=said.get("retention"),
         release=said.get("release", "0.32"), offload=_offload_of(said.get("offload")),
+    )  # fmt: skip
+
+
+def _sglang(said: dict[str, Any]) -> SglangEngine:
+    """A scenario of scripts.record_sglang_scheduler."""
+    chunk = said["chunked_prefill_size"]
+    return SglangEngine(
+        blocks=said["pages"], block=said["page_size"], chunk=chunk if chunk > 0 else None,
+        batch=said["max_prefill_tokens"], sequences=said["max_running_requests"],
+        length=said["context_length"], caching=said["radix"], policy=said["schedule_policy"],
+        order=said["radix_eviction_policy"], overlap=said["overlap"], mixed=said["mixed"],
+        conservativeness=said["schedule_conservativeness"], fixed=said["ignore_eos"],
     )  # fmt: skip
 
 
@@ -62,19 +82,21 @@ def trace_of(said: dict[str, Any], folder: Path) -> Trace:
 
 def difference(scenario: dict[str, Any], folder: Path, *, jump: bool = True) -> str | None:
     """Where kvplan's answer first differs from the recorded one; None: nowhere."""
-    answer = simulate(
+    answer = simulate_any(
         trace_of(scenario["trace"], folder), engine_of(scenario["engine"]), StepTime(**scenario["step"]),
         jump=jump, rows=True,
     )  # fmt: skip
     assert answer.rows is not None
+    if "error" in scenario:
+        return None
     steps = scenario["steps"]
     for name in COLUMNS:
         for number, (ours, theirs) in enumerate(zip(answer.columns[name], scenario["requests"][name])):
             if ours != theirs:
                 where = _first_step(answer.rows, steps)
-                return f"{name} of request {number} is {ours}, vLLM's {theirs}; {where}"
+                return f"{name} of request {number} is {ours}, the engine's {theirs}; {where}"
     if answer.steps != steps["count"] or answer.digest() != steps["sha256"]:
-        return f"{answer.steps} steps, vLLM's {steps['count']}; {_first_step(answer.rows, steps)}"
+        return f"{answer.steps} steps, the engine's {steps['count']}; {_first_step(answer.rows, steps)}"
     return None
 
 
@@ -84,7 +106,7 @@ def _first_step(rows: list[Any], steps: dict[str, Any]) -> str:
     for place, theirs in sorted(known.items()):
         ours = list(rows[place]) if place < len(rows) else None
         if ours != theirs:
-            return f"step {place} is {ours}, vLLM's {theirs} ({', '.join(STEP_COLUMNS)})"
+            return f"step {place} is {ours}, the engine's {theirs} ({', '.join(STEP_COLUMNS)})"
     return "no recorded step differs"
 
 

@@ -70,6 +70,7 @@ def _published(engine: dict[str, Any]) -> Any:
             page_size=engine["page_size"], chunked_prefill_size=engine["chunked_prefill_size"],
             max_prefill_tokens=engine["max_prefill_tokens"], context_length=engine["context_length"],
             max_running_requests=engine["max_running_requests"], disable_radix_cache=not engine["radix"],
+            pp_max_micro_batch_size=engine["max_running_requests"],
             schedule_policy=engine["schedule_policy"], enable_mixed_chunk=engine["mixed"],
             radix_eviction_policy=engine["radix_eviction_policy"],
             disable_overlap_schedule=not engine["overlap"],
@@ -109,6 +110,7 @@ class Oracle:
             allocator: Any = TokenToKVPoolAllocator(**common)
         else:
             allocator = PagedTokenToKVPoolAllocator(page_size=page, **common)
+            allocator.use_triton_kernels = False
         rows = ReqToTokenPool(engine["max_running_requests"], engine["context_length"] + 8, "cpu", False)
         tree = UnifiedRadixCache(
             CacheInitParams(
@@ -210,7 +212,7 @@ def _furnish(
             model_runner=SimpleNamespace(attn_backend=object(), prefill_aware_swa=False, model_config=config)
         ),
         "metrics_reporter": Quiet(num_generated_tokens=0, forward_ct_decode=0, enable_metrics=False),
-        "dynamic_chunk_sizer": None, "tokenizer": None,
+        "dynamic_chunk_sizer": None, "tokenizer": None, "scheduler_stage_metrics": None,
     }  # fmt: skip
     for name, value in known.items():
         setattr(scheduler, name, value)

@@ -153,6 +153,17 @@ class SizeOptions(TypedDict, total=False):
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
     """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    max_prefill_tokens: int | str | None
+    """Tokens of all prompts of a prefill (default: 16,384)."""
+    enable_mixed_chunk: bool | None
+    """Answers beside the prompts of a prefill."""
+    schedule_policy: str | None
+    """Order of waiting requests. One of fcfs, lpm, lof, dfs-weight, random, routing-key, hrrn, shortest-
+    prefill-first, priority."""
+    schedule_conservativeness: Fraction | float | str | None
+    """How much of its answer a running request is expected to make."""
+    radix_eviction_policy: str | None
+    """What the radix cache forgets first. One of lru, lfu, fifo, mru, filo, priority, slru."""
     draft_layers: int | str | None
     """Layers of the draft model (default: the model's own prediction layers)."""
     dsa_prefill_backend: str | None
@@ -361,6 +372,17 @@ class PlanOptions(TypedDict, total=False):
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
     """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    max_prefill_tokens: int | str | None
+    """Tokens of all prompts of a prefill (default: 16,384)."""
+    enable_mixed_chunk: bool | None
+    """Answers beside the prompts of a prefill."""
+    schedule_policy: str | None
+    """Order of waiting requests. One of fcfs, lpm, lof, dfs-weight, random, routing-key, hrrn, shortest-
+    prefill-first, priority."""
+    schedule_conservativeness: Fraction | float | str | None
+    """How much of its answer a running request is expected to make."""
+    radix_eviction_policy: str | None
+    """What the radix cache forgets first. One of lru, lfu, fifo, mru, filo, priority, slru."""
     draft_layers: int | str | None
     """Layers of the draft model (default: the model's own prediction layers)."""
     dsa_prefill_backend: str | None

@@ -96,7 +96,7 @@ Examples:
       --evict lru,s3fifo,belady
 
 \b
-vLLM's own scheduler, step by step, in virtual time; step times are an
+The engine's own scheduler, step by step, in virtual time; step times are an
 estimate, so every time and preemption has an interval (two pools, three
 speeds), and hit rates, which hardly depend on them, can be relied on.
 Exit code 1: the target is missed.

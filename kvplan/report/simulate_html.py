@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from kvplan.engines.folders import title_of
 from kvplan.report.html.markup import Markup, el
 from kvplan.report.html.page import FROM, page, section
 from kvplan.report.html.svg import Mark, along, area, curve, frame, up
@@ -29,7 +30,8 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
-    return f"vLLM {result.release}'s scheduler, step by step (kvplan/simulate/)"
+    folder = "" if result.engine == "vllm" else f"{result.engine}/"
+    return f"{title_of(result.engine)} {result.release}'s scheduler, step by step (kvplan/simulate/{folder})"
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:
@@ -64,7 +66,8 @@ def _figures(result: SimulationResult) -> Section:
     if result.target.asked:
         rows.append(("within the target", result.goodput, _percent, "runs below"))
     if result.wide > 1:
-        rows.append(("hit rate", result.hit_rate, _percent, "vLLM's block manager on the trace"))
+        whose = f"{title_of(result.engine)}'s own cache on the trace"
+        rows.append(("hit rate", result.hit_rate, _percent, whose))
         for place, tier in enumerate(result.likely.tiers):
             rows.append((f"of these {tier.name}", result.figure(_tier(place)), _percent, "its connector"))
     rows += [

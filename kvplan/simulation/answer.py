@@ -73,7 +73,7 @@ def simulate_load(
         step_time=served.speeds.source,
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
-        most_hits=most_hits(load, engine.hashed) if engine.caching else 0.0,
+        most_hits=most_hits(load, engine) if engine.caching else 0.0,
         notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length), *beyond),
     )  # fmt: skip
     if not helps or served.split is not None:

@@ -20,6 +20,10 @@ from kvplan.simulate.evict import replay
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace, simulate
 from kvplan.simulate.settings import Engine, Group
+from kvplan.simulate.sglang.chain import Chain
+from kvplan.simulate.sglang.settings import SglangEngine
+from kvplan.simulate.sglang.tree import Tree
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.load import Load
 from kvplan.units import MAX_TOKENS
 
@@ -111,11 +115,14 @@ def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str])
     )  # fmt: skip
 
 
-def most_hits(load: Load, block: int) -> float:
+def most_hits(load: Load, engine: AnyEngine) -> float:
     """The share of prompt tokens that a cache without limit would have, in whole blocks, requests one after
     another."""
     if not load.has_identities:
         return 0.0
+    block = engine.hashed
+    if isinstance(engine, SglangEngine):
+        return _most_of_tree(load, block)
     seen: set[int] = set()
     hits = 0
     for one in load.arrivals:
@@ -129,4 +136,15 @@ def most_hits(load: Load, block: int) -> float:
         known = len(one.ids) * load.wide >= one.prompt + one.answer
         whole = (one.prompt + one.answer - 1 if known else one.prompt) // load.wide
         seen.update(one.ids[:whole])
+    return hits / load.prompt_tokens
+
+
+def _most_of_tree(load: Load, page: int) -> float:
+    """The same of SGLang's tree, which also keeps what of an identity is known."""
+    tree, names, hits = Tree(), load.trace().names(page, page), 0
+    for number, (one, path) in enumerate(zip(load.arrivals, names.paths)):
+        chain = Chain(path, number)
+        found, _ = tree.match(chain, (one.prompt - 1) // page)
+        tree.insert(chain, (one.prompt + one.answer - 1) // page, 0)
+        hits += found * page
     return hits / load.prompt_tokens

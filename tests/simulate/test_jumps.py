@@ -12,7 +12,7 @@ from kvplan.errors import KvplanError
 from kvplan.simulate import Answer, simulate
 from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Replica, StepTime
-from scripts.check_scheduler import engine_of, trace_of
+from scripts.check_scheduler import trace_of, vllm_engine
 from scripts.scheduler_scenarios import scenario
 
 
@@ -20,7 +20,7 @@ def answers(asked: dict[str, Any]) -> list[Answer] | None:
     """With single steps and with jumps; None where the engine or a request is refused, by both."""
     found = []
     for jump in (False, True):
-        trace, engine = trace_of(asked["trace"], Path()), engine_of(asked["engine"])
+        trace, engine = trace_of(asked["trace"], Path()), vllm_engine(asked["engine"])
         try:
             found.append(simulate(trace, engine, StepTime(**asked["step"]), jump=jump, rows=True))
         except KvplanError:
@@ -50,7 +50,7 @@ def test_jumps_equal_single_steps(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_blocks_are_conserved(seed: int) -> None:
     asked = scenario(seed)
-    engine = engine_of(asked["engine"])
+    engine = vllm_engine(asked["engine"])
     for merged in (True, False):
         replica = Replica(
             trace_of(asked["trace"], Path()), engine, StepTime(**asked["step"]), jump=True, rows=True,

@@ -113,9 +113,9 @@ def test_jumps_equal_single_steps(seed: int) -> None:
         for row in rows_of(Path(), said["trace"])
     ]
     trace = Trace(arrivals, said["trace"]["block_tokens"])
-    from scripts.check_scheduler import engine_of
+    from scripts.check_scheduler import vllm_engine
 
-    engine = engine_of(said["engine"])
+    engine = vllm_engine(said["engine"])
     one = simulate(trace, engine, CLOCK, rows=True)
     other = simulate(trace, engine, CLOCK, rows=True, jump=False)
     assert one.digest() == other.digest()

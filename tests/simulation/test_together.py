@@ -17,7 +17,7 @@ from kvplan.simulation.generate import Asked, generated
 from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.together import Joined, side_by_side
-from scripts.check_scheduler import engine_of, trace_of
+from scripts.check_scheduler import trace_of, vllm_engine
 from scripts.scheduler_scenarios import scenario
 
 CLOCK = StepTime(6_000_000, 25_000, 25)
@@ -28,7 +28,7 @@ CHATS = generated(
 
 def _asked(seed: int) -> tuple[Trace, Engine, StepTime]:
     asked = scenario(seed)
-    return trace_of(asked["trace"], Path()), engine_of(asked["engine"]), StepTime(**asked["step"])
+    return trace_of(asked["trace"], Path()), vllm_engine(asked["engine"]), StepTime(**asked["step"])
 
 
 def _in_turn(place: int, at_ns: int, served: Sequence[Joined]) -> int:
