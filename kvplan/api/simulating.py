@@ -51,8 +51,8 @@ def simulate(
     prefill_replicas: int | None = None, decode_replicas: int | None = None, link: int | str | None = None,
     concurrency: int | None = None, **options: Any,
 ) -> SimulationResult:  # fmt: skip
-    """How a deployment serves a trace: the engine's own scheduler in virtual time, under the likely and the safe
-    pool and three speeds.
+    """How a deployment serves a trace: the engine's own scheduler in virtual time, under the likely and the
+    safe pool and three speeds.
 
     model: as `size` takes it, with the same keywords (``gpu``, ``tensor_parallel_size`` …), or a plan, which
     says its own trace, replicas and targets. trace: a file, arrivals, or a `Load`. replicas: a number, or
