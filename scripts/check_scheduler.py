@@ -3,8 +3,8 @@
 FILE has the answers of vLLM's or SGLang's own scheduler in virtual time: {"scenarios": {name: {"trace",
 "engine", "step", "requests", "steps"}}} (.gz too). A trace is {"kind": "explicit", "block_tokens": N,
 "rows": [{"at_ns", "input", "output", "ids", "priority"}]}, or of kind mooncake, azure (files of DIR) or
-generated. One line each; the last is ``N of M scenarios equal``: all request columns and the SHA-256 over all steps. Exit 1
-where one differs."""
+generated. One line each; the last is ``N of M scenarios equal``: all request columns and the SHA-256 over
+all steps. Exit 1 where one differs."""
 
 from __future__ import annotations
 
