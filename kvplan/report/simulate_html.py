@@ -30,8 +30,7 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
-    folder = "" if result.engine == "vllm" else f"{result.engine}/"
-    return f"{title_of(result.engine)} {result.release}'s scheduler, step by step (kvplan/simulate/{folder})"
+    return f"{title_of(result.engine)} {result.release}'s scheduler, step by step (kvplan/simulate/)"
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:
