@@ -226,6 +226,25 @@ class Device:
     """null where they are not known"""
 
 
+MEMORY, SHM = "memory", "shm"
+
+
+@record()
+class HostLine:
+    """One use of the host's memory by one engine; low and high enclose what is estimated."""
+
+    name: str
+    bytes: Bytes
+    low_bytes: Bytes
+    high_bytes: Bytes
+    where: str
+    """memory, or shm: in /dev/shm, which a container limits by itself"""
+    source: str
+
+    def __post_init__(self) -> None:
+        _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)
+
+
 @record()
 class Refusal:
     """Why the engine would not start with these settings, and what would do."""
@@ -296,13 +315,16 @@ class SizeResult(Answered):
     weights: ModelWeights | None = None
     devices: tuple[Device, ...] = ()
     """where layers are dealt over several GPUs, or left in host memory"""
+    host: tuple[HostLine, ...] = ()
+    """what one engine takes of the host's memory, where that is known"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     JSON = (
         "schema_version", "model", "engine", "settings", "request", "per_gpu", "total", "layers", "weights",
         "budget", "pool", "refusal", "warnings", "devices",
+        "host",
     )  # fmt: skip
-    JSON_OPTIONAL = ("devices",)
+    JSON_OPTIONAL = ("devices", "host")
 
     @property
     def json_per_gpu(self) -> PerGpu | None:

@@ -110,6 +110,8 @@ class SizeOptions(TypedDict, total=False):
     """Defaults of `vllm serve` or of the LLM class."""
     prefill_context_parallel_size: int | str | None
     """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
+    kv_offloading_size: Fraction | float | str | None
+    """GiB of host memory for blocks that leave the GPU, all ranks of an engine together."""
     limit_mm_per_prompt: str | Mapping[str, Any] | None
     """Images, videos … of one prompt, or the size of those that the start is measured with."""
     mm_processor_kwargs: str | Mapping[str, Any] | None
@@ -329,6 +331,8 @@ class PlanOptions(TypedDict, total=False):
     """Defaults of `vllm serve` or of the LLM class."""
     prefill_context_parallel_size: int | str | None
     """Further GPUs over which prompts are divided; they hold the same cache (default: 1)."""
+    kv_offloading_size: Fraction | float | str | None
+    """GiB of host memory for blocks that leave the GPU, all ranks of an engine together."""
     limit_mm_per_prompt: str | Mapping[str, Any] | None
     """Images, videos … of one prompt, or the size of those that the start is measured with."""
     mm_processor_kwargs: str | Mapping[str, Any] | None

@@ -14,6 +14,7 @@ from kvplan.engines.budget import TOO_LARGE, room_for_cache
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE
 from kvplan.plans.serve import flag_for
+from kvplan.results import SHM
 from kvplan.units import ceil_div, gib
 
 Found = Iterator[Finding]
@@ -217,6 +218,21 @@ def host(case: Case) -> Found:
         )
 
 
+def shared_memory(case: Case) -> Found:
+    """What one engine puts into /dev/shm fits there."""
+    there = case.plan.require.shm_bytes
+    host = () if case.result is None else case.result.host
+    parts = [one for one in host if one.where == SHM]
+    most = sum(one.high_bytes for one in parts)
+    if there and most > there:
+        yield wrong(
+            "shm-too-small",
+            f"/dev/shm holds {gib(there)}, and one engine takes up to {gib(most)} of it",
+            "require.shm",
+            *(f"{one.name}: {gib(one.high_bytes)} ({one.source})" for one in parts),
+        )
+
+
 def cost(case: Case) -> Found:
     """The GPUs cost no more than they may."""
     most, price = case.plan.require.max_cost_per_hour, case.plan.price_per_gpu_hour
@@ -259,11 +275,11 @@ def quality(case: Case) -> Found:
 
 RULES: tuple[Callable[[Case], Found], ...] = (gpus, quality, cost, host)
 """Rules that need no start of the engine."""
-STARTED: tuple[Callable[[Case], Found], ...] = (given_memory, length, requests, mix, room)
+STARTED: tuple[Callable[[Case], Found], ...] = (given_memory, length, requests, mix, room, shared_memory)
 """Rules about an engine that starts."""
 STARTED_CODES = frozenset(
     "pool-too-large max-model-len-too-short requests-do-not-fit max-num-seqs-too-small workload-does-not-fit"
-    " prefix-cache-too-large prefix-caching-off".split()
+    " prefix-cache-too-large prefix-caching-off shm-too-small".split()
 )
 """Codes of those rules."""
 

@@ -86,7 +86,10 @@ PLANNED: tuple[Option, ...] = (
     Option("markdown", ("--markdown",), "", switch, "Markdown, for a pull request.", OUTPUT),
 )  # fmt: skip
 _TAKEN = frozenset(option.name for option in PLANNED)
-_NOT_PLANNED = ("kv_cache_memory", "num_gpu_blocks_override", "cache_implementation", "ctx_size", "parallel")
+_NOT_PLANNED = (
+    *("kv_offloading_size", "kv_cache_memory", "num_gpu_blocks_override", "cache_implementation", "ctx_size"),
+    "parallel",
+)
 SHARED = tuple(option for option in OPTIONS if option.name not in _TAKEN and option.name not in _NOT_PLANNED)
 """Settings that all candidates have in common."""
 EPILOG = """\

@@ -26,6 +26,8 @@ def model_digest(model: Model, terms: Any) -> str:
     return digest_of({"id": model.id, "layers": layers})
 
 
+_AROUND = ("max_cost_per_hour", "shm_bytes")
+"""What surrounds the GPUs: nothing that a validation measures."""
 _SIMULATED = ("goodput", "hit_rate", "preemptions", "ttft_seconds", "tpot_seconds")
 """What a simulation is asked for: nothing that a validation measures."""
 _TRACE = ("trace", "trace_format", "trace_columns", "trace_block")
@@ -45,7 +47,7 @@ def plan_hash(plan: Plan, digest: str) -> str:
             "gpus": plan.gpus,
             "settings": _plain(plan.settings, "answer_tokens", "spread"),
             "workload": None if workload is None else _plain(workload, *_TRACE),
-            "require": _plain(require, "max_cost_per_hour", *_SIMULATED),
+            "require": _plain(require, *_AROUND, *_SIMULATED),
         }
     )
 

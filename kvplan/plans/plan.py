@@ -39,6 +39,8 @@ class Requirements:
     """room in the pool of one GPU for prompts kept for reuse"""
     host_memory_bytes: int = 0
     """a tier in host memory, over all GPUs of the plan"""
+    shm_bytes: int = 0
+    """what /dev/shm of one engine's container holds; 0: not said"""
     pool: str = LIKELY
     """which figure of the pool must do, ``likely`` or ``safe``"""
     goodput: Fraction | None = None

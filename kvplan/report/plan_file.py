@@ -185,7 +185,11 @@ def _require(require: Requirements) -> dict[str, Any]:
     for name in ("max_model_len", "max_cost_per_hour"):
         if getattr(require, name) is not None:
             entries[name] = getattr(require, name)
-    sizes = {"prefix_cache": require.prefix_cache_bytes, "host_memory": require.host_memory_bytes}
+    sizes = {
+        "prefix_cache": require.prefix_cache_bytes,
+        "host_memory": require.host_memory_bytes,
+        "shm": require.shm_bytes,
+    }
     entries.update({key: amount for key, amount in sizes.items() if amount})
     for name in ("goodput", "hit_rate", "preemptions"):
         if getattr(require, name) is not None:

@@ -22,7 +22,15 @@ from kvplan.report.notes import (
     warning_lines,
 )
 from kvplan.report.size_sentence import size_sentence
-from kvplan.report.size_tables import devices, figures, layers, plain_memory, pool_lines
+from kvplan.report.size_tables import (
+    devices,
+    figures,
+    host_line,
+    host_table,
+    layers,
+    plain_memory,
+    pool_lines,
+)
 from kvplan.report.words import command, count, gpus_of_request, of_bytes, size_words
 from kvplan.results import SizeResult
 
@@ -98,6 +106,8 @@ def answer_sections(
         sections.append(Section(devices(result), 3))
     if result.budget is not None:
         sections.append(Section(short_memory(result, result.budget), 1))
+    if any(one.low_bytes for one in result.host) and not result.devices:
+        sections.append(Section([host_line(result)], close=True))
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
     warnings = (*result.warnings, *(remarks(plan) if plan is not None else ()))
@@ -127,6 +137,7 @@ def whole_screen(
     if result.per_gpu.kv_bytes_per_request or result.total.kv_bytes_per_request or result.devices:
         sections.append(Section(layers(result)))
     sections.append(Section(devices(result) if result.devices else []))
+    sections.append(Section(host_table(result) if result.host else []))
     if result.budget is not None:
         sections.append(Section(memory_lines(result, result.budget)))
     sections.append(Section([] if fits is None else fits_lines(result, fits)))

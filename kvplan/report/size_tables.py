@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.questions import MAX_REQUESTS, Verdict
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table
+from kvplan.report.layout import BLANK, Line, Piece, Screen, Span, line, one_line, shorten, table
 from kvplan.report.words import (
     Unit,
     count,
@@ -15,7 +15,7 @@ from kvplan.report.words import (
     request_ranks,
     size_words,
 )
-from kvplan.results import Pool, Request, SizeResult
+from kvplan.results import MEMORY, SHM, Pool, Request, SizeResult
 from kvplan.units import gib
 
 _FAMILY_WIDTH = 36
@@ -88,6 +88,30 @@ def devices(result: SizeResult) -> Screen:
         known = [] if not weights else ["" if one.weights_bytes is None else gib(one.weights_bytes)]
         rows.append([one.name, f"{one.layers:,}", *known, gib(one.kv_bytes)])
     return table(rows, "l" + "r" * (len(heads) - 1))
+
+
+def host_table(result: SizeResult) -> Screen:
+    """What one engine takes of the host's memory, and of /dev/shm."""
+    rows: list[list[Piece]] = [[Span("host, one engine", "bold"), "", Span("where", "dim")]]
+    rows += [[one.name, _from_to(one.low_bytes, one.high_bytes), _PLACES[one.where]] for one in result.host]
+    return table(rows, "lrl")
+
+
+_PLACES = {MEMORY: "memory", SHM: "/dev/shm"}
+
+
+def host_line(result: SizeResult) -> Line:
+    """The same in a line: ``host  40.00 … 80.00 GiB memory, 100.00 … 101.12 GiB /dev/shm``."""
+    parts = []
+    for where, place in _PLACES.items():
+        own = [one for one in result.host if one.where == where]
+        low, high = sum(one.low_bytes for one in own), sum(one.high_bytes for one in own)
+        parts += [f"{_from_to(low, high)} {place}"] if high else []
+    return one_line(", ".join(parts), first="host  ")
+
+
+def _from_to(low: int, high: int) -> str:
+    return gib(low) if low == high else f"{gib(low).removesuffix(' GiB')} … {gib(high)}"
 
 
 def pool_lines(result: SizeResult, pool: Pool) -> Screen:

@@ -202,6 +202,8 @@ def test_the_flags_of_every_engine_come_back(engine: str) -> None:
             value = own[flag.setting].choices[-1]
         if flag.setting in own and own[flag.setting].kind == "shares":
             value = [0.25, 0.75]
+        if flag.setting in own and own[flag.setting].kind == "retention":
+            value = "window:64"
         parsed = parse_flag(flag, value)
         pair = ((flag.setting, parsed),)
         made = Settings(engine_options=pair) if flag.own is not None else Settings(**{flag.setting: parsed})

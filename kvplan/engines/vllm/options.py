@@ -40,6 +40,11 @@ OPTIONS = (
         highest=65_536,
         flags=("--pcp",),
     ),
+    EngineOption(
+        "kv_offloading_size",
+        "ratio",
+        "GiB of host memory for blocks that leave the GPU, all ranks of an engine together.",
+    ),
     *LORA,
     *MULTIMODAL,
     EngineOption("max_loras", "count", "Adapters in one batch: slots on the GPU (default: 1)."),

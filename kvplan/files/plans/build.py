@@ -222,6 +222,7 @@ class Builder(WorkloadParts):
             max_cost_per_hour=entry.max_cost_per_hour,
             prefix_cache_bytes=entry.prefix_cache or 0,
             host_memory_bytes=entry.host_memory or 0,
+            shm_bytes=entry.shm or 0,
             pool=entry.pool,
             goodput=entry.goodput,
             hit_rate=entry.hit_rate,

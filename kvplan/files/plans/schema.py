@@ -131,6 +131,7 @@ class RequireEntry(Strict):
     max_cost_per_hour: Amount = Field(default=None, description="of all GPUs, in the price's currency")
     prefix_cache: Size = Field(default=None, description="room on each GPU for prompts kept for reuse")
     host_memory: Size = Field(default=None, description="host memory for the cache, over all GPUs")
+    shm: Size = Field(default=None, description="what /dev/shm of one engine's container holds")
     goodput: Percent = Field(
         default=None, description="share of the trace's requests within ttft and tpot (simulated)"
     )

@@ -6,6 +6,8 @@ Resource names are those of the vendors' device plugins (NVIDIA/k8s-device-plugi
 from __future__ import annotations
 
 import posixpath
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from kvplan.errors import KvplanError
@@ -19,7 +21,7 @@ from kvplan.report.emit.yaml_text import yaml_text
 from kvplan.settings import Settings
 
 SECRET, SECRET_KEY = "huggingface", "token"
-_SHM_LIMIT = "32Gi"
+_SHM_GIB = 32
 """The most that the engine's processes may share; nothing is reserved (SGLang's own docs give --shm-size
 32g)."""
 _PERIOD_SECONDS, _START_TRIES = 10, 180
@@ -66,7 +68,7 @@ def resource_of(gpu: Gpu) -> str:
 
 
 def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[str, Any]:
-    volumes, mounts = _volumes(name, container)
+    volumes, mounts = _volumes(name, container, _shm_limit(plan))
     probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PERIOD_SECONDS}
     env: list[dict[str, Any]] = [{"name": key, "value": _literal(value)} for key, value in container.env]
     if not container.checkpoint.is_path:
@@ -103,10 +105,14 @@ def _deployment(plan: Plan, name: str, container: Container, gpu: Gpu) -> dict[s
     }
 
 
-def _volumes(name: str, container: Container) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    volumes: list[dict[str, Any]] = [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _SHM_LIMIT}}
-    ]
+def _shm_limit(plan: Plan) -> str:
+    """The usual room, and the whole tier of blocks off the GPU that an engine keeps in /dev/shm."""
+    tier = dict(plan.settings.engine_options).get("kv_offloading_size")
+    return f"{_SHM_GIB + (ceil(tier) if isinstance(tier, Fraction) else 0)}Gi"
+
+
+def _volumes(name: str, container: Container, shm: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shm}}]
     mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
     checkpoint = container.checkpoint
     if not checkpoint.is_path:

@@ -37,7 +37,7 @@ def _vllm() -> Plan:
         serve=(
             ("host", "127.0.0.1"), ("port", 9000), ("served_model_name", ("chat", "qwen")),
             ("trust_remote_code", True), ("revision", "main"), ("chat_template", "a b.jinja"),
-            ("tool_call_parser", "hermes"), ("kv_offloading_size", 64), ("kv_offloading_backend", "native"),
+            ("tool_call_parser", "hermes"), ("kv_offloading_backend", "native"),
             ("max_num_seqs", 256),
         ),
         tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_size=2,
@@ -54,6 +54,7 @@ def _vllm() -> Plan:
             "max_cudagraph_capture_size": 256, "model_runner": "v2", "limit_mm_per_prompt": '{"image": 2}',
             "mm_processor_kwargs": '{"max_pixels": 1003520}', "language_model_only": True,
             "skip_mm_profiling": True, "indexer_kv_dtype": "fp8", "mm_encoder_tp_mode": "data",
+            "kv_offloading_size": Fraction(64), "prefill_context_parallel_size": 1,
         },
     )  # fmt: skip
 
@@ -103,7 +104,7 @@ def _trtllm() -> Plan:
             "free_gpu_memory_fraction": Fraction(85, 100), "max_tokens": 10**6,
             "max_attention_window": (512, 32768), "enable_attention_dp": True,
             "use_kv_cache_manager_v2": True, "max_util_for_resume": Fraction(9, 10),
-            "moe_expert_parallel_size": 2,
+            "moe_expert_parallel_size": 2, "kv_retention": "sinks:0,window:4096",
         },
     )  # fmt: skip
 
@@ -118,6 +119,7 @@ def _llamacpp() -> Plan:
         options={
             "ctx_size": 65536, "parallel": 4, "kv_unified": False, "n_gpu_layers": 99, "cache_type_k": "q8_0",
             "cache_type_v": "q8_0", "ubatch_size": 512, "swa_full": True, "flash_attn": True,
+            "kv_retention": "sinks:4,window:8000",
             "kv_offload": False, "n_cpu_moe": 12, "cpu_moe": True, "tensor_split": (Fraction(2), Fraction(1)),
         },
     )  # fmt: skip

@@ -18,6 +18,8 @@ CUDA_VISIBLE_DEVICES=0,1 \
   --flash-attn on \
   --no-kv-offload \
   --no-cache-prompt \
+  --keep 4 \
+  --context-shift \
   --split-mode layer \
   --host 127.0.0.1 \
   --port 9000 \

@@ -5,6 +5,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   --pipeline-parallel-size 2 \
   --data-parallel-size 2 \
   --decode-context-parallel-size 2 \
+  --prefill-context-parallel-size 1 \
   --enable-expert-parallel \
   --dtype bfloat16 \
   --quantization fp8 \
@@ -24,6 +25,7 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   --no-async-scheduling \
   --enforce-eager \
   --cpu-offload-gb 1.5 \
+  --kv-offloading-size 64 \
   --speculative-config '{"method": "mtp", "num_speculative_tokens": 2}' \
   --enable-lora \
   --max-loras 4 \
@@ -45,5 +47,4 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 VLLM_USE_V2_MODEL_RUNNER=1 \
   --revision main \
   --chat-template 'a b.jinja' \
   --tool-call-parser hermes \
-  --kv-offloading-size 64 \
   --kv-offloading-backend native
