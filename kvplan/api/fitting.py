@@ -16,6 +16,7 @@ from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
 from kvplan.gpu import Gpu
@@ -49,6 +50,8 @@ class FitRow:
     """The same in the safe pool."""
     max_model_len: int | None
     """The longest with which the engine starts, in the safe pool; None where the model has no longest."""
+    verified: bool = True
+    """Whether the card's facts were held against the published config."""
 
 
 @record()
@@ -180,4 +183,5 @@ def _fit(
         longest = ask(model, choice, replace(safe, max_model_len=None, tokens=None))
         starts = own if longest.refusal is None else longest.refusal.largest_max_model_len
     most = max_requests(model, choice, likely)
-    return FitRow(model.id, None, build, result.weights.bytes_per_gpu, most, surely, starts)
+    held = result.weights.bytes_per_gpu
+    return FitRow(model.id, None, build, held, most, surely, starts, not is_unverified(model))

@@ -11,6 +11,7 @@ from kvplan.families.beside import (
     KvConvolution,
     NgramEmbedding,
     PromptTokens,
+    WindowedConvolution,
 )
 from kvplan.families.chunked import ChunkedAttention
 from kvplan.families.compressed import CompressedAttention
@@ -46,6 +47,7 @@ Part = Union[
     SharedKv,
     NoCache,
     KvConvolution,
+    WindowedConvolution,
     CompressedConvolution,
     PromptTokens,
     HiddenMemory,
@@ -82,5 +84,6 @@ __all__ = [
     "SlidingWindow",
     "SparseIndexer",
     "Storage",
+    "WindowedConvolution",
     "XLstm",
 ]

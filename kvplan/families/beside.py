@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kvplan.dtypes import FLOAT32, INT64
+from kvplan.dtypes import BFLOAT16, FLOAT32, INT64
 from kvplan.families.base import Family, Kind, Storage
 from kvplan.record import record
 from kvplan.terms import Factor, Grows, Term
@@ -42,6 +42,39 @@ class KvConvolution(Family):
                 Grows.REQUEST,
             ),
         )
+
+
+@record()
+class WindowedConvolution(Family):
+    """The same convolutions in pages: what the newest ``conv_kernel`` tokens put into them, in 16 bit.
+
+    A KV head's K and V and its share of two hidden streams lie side by side, filled up to a power of two.
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    conv_kernel: int
+
+    family: ClassVar[str] = "windowed_convolution"
+    kind: ClassVar[Kind] = Kind.SLIDING
+    formula: ClassVar[str] = (
+        "min(tokens, conv_kernel) · num_kv_heads"
+        " · 2^⌈log2(2 · head_dim + 2 · hidden_size / num_kv_heads)⌉ · 2 B"
+    )
+    source: ClassVar[str] = "vllm-project/vllm 0.33 vllm/models/inkling/nvidia/sconv_swa_attn.py"
+
+    @property
+    def packed_width(self) -> int:
+        width: int = 2 * self.head_dim + 2 * (self.hidden_size // self.num_kv_heads)
+        return 1 << (width - 1).bit_length()
+
+    def terms(self, store: Storage) -> tuple[Term, ...]:
+        factors = (
+            Factor("num_kv_heads", self.num_kv_heads, sharded=True),
+            Factor("packed_width", self.packed_width),
+        )
+        return (Term("conv_window", factors, BFLOAT16, keep_last=self.conv_kernel),)
 
 
 @record()

@@ -21,6 +21,7 @@ class CompressedAttention(Family):
     last finished group is kept for the overlap. index_head_dim: the layer has an indexer, compressed
     in the same way. transformers models/deepseek_v4: window min(T, W-1) * head_dim, floor(T / m) *
     width entries, (T mod m) * 2 * width waiting (doubled when overlapping), 2 * m * width once T >= m.
+    index_of_latent (DeepSeek-V4.1): index keys are made of the compressed latents, nothing waits for them.
     """
 
     head_dim: int
@@ -29,6 +30,7 @@ class CompressedAttention(Family):
     overlapping: bool = False
     index_head_dim: int | None = None
     qk_rope_head_dim: int = 64
+    index_of_latent: bool = False
 
     family: ClassVar[str] = "compressed_attention"
     kind: ClassVar[Kind] = Kind.COMPRESSED
@@ -47,12 +49,14 @@ class CompressedAttention(Family):
         terms = [self._latent("window_latent", store, keep_last=kept)]
         rate = self.compress_rate
         terms.append(self._latent("compressed_latent", store, stride=rate))
-        terms += self._waiting("latent", self.head_dim, store)
+        if rate > 1:
+            terms += self._waiting("latent", self.head_dim, store)
         if self.index_head_dim:
             width = Factor("index_head_dim", self.index_head_dim)
             packing = store.index_key.key_packing(self.index_head_dim)
             terms.append(Term("compressed_index_key", (width,), packing, stride=rate))
-            terms += self._waiting("index_key", self.index_head_dim, store)
+            if not self.index_of_latent:
+                terms += self._waiting("index_key", self.index_head_dim, store)
         return tuple(terms)
 
     def _latent(

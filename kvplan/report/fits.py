@@ -9,6 +9,7 @@ from kvplan.report.words import count
 from kvplan.units import GIB
 
 BILLION = 10**9
+UNVERIFIED = "*"
 
 
 def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
@@ -34,6 +35,9 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     screen: Screen = wrapped(head, style="bold")
     if result.rows:
         screen += [BLANK, *_table(result.rows[:top])]
+        if not all(row.verified for row in result.rows[:top]):
+            words = "a card that nobody held against the published config"
+            screen += wrapped(words, indent=1, first=f"{UNVERIFIED} ", style="warn")
     if number > top:
         more = f"and {number - top} more: --top {number}, or a part of the name: kvplan fits qwen"
         screen += wrapped(more, indent=1)
@@ -57,6 +61,13 @@ def _table(rows: tuple[FitRow, ...]) -> Screen:
         longest = "no limit" if row.max_model_len is None else f"{row.max_model_len:,}"
         weights = f"{row.weights_bytes / GIB:.1f} GiB"
         cells.append(
-            [row.model, numbers, row.format, weights, f"{row.requests} ({row.safe_requests})", longest]
+            [
+                row.model if row.verified else f"{row.model} {UNVERIFIED}",
+                numbers,
+                row.format,
+                weights,
+                f"{row.requests} ({row.safe_requests})",
+                longest,
+            ]
         )
     return table(cells, "lrlrrr")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvplan.report.layout import Line, Screen, Span, one_line, wrapped
 from kvplan.report.words import engine_title, settings_words
 from kvplan.results import SizeResult
@@ -49,11 +51,24 @@ def rules_words(result: SizeResult) -> str:
     return engine_title(result.engine) + (f", {' and '.join(forms)} cache" if forms else "")
 
 
-def basis_line(result: SizeResult) -> Screen:
-    """Rules and model."""
-    return wrapped(
-        f"{rules_words(result)}; model {result.model.source}", indent=1, style="dim", first="rules:  "
-    )
+_UNVERIFIED = re.compile(r"the card of .+ is (unverified \(.+\))")
+
+
+def unverified_words(warnings: tuple[str, ...]) -> str:
+    """``, unverified (typed from memory)`` where the card says so, else nothing."""
+    found = next((match[1] for text in warnings if (match := _UNVERIFIED.fullmatch(text))), "")
+    return f", {found}" if found else ""
+
+
+def but_unverified(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """The warnings without what `unverified_words` says of them."""
+    return tuple(text for text in warnings if not _UNVERIFIED.fullmatch(text))
+
+
+def basis_line(result: SizeResult, *, marks: bool = False) -> Screen:
+    """Rules and model. marks: also whether its card is unverified, where no warning says so."""
+    card = f"{result.model.source}{unverified_words(result.warnings) if marks else ''}"
+    return wrapped(f"{rules_words(result)}; model {card}", indent=1, style="dim", first="rules:  ")
 
 
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:

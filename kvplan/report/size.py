@@ -14,11 +14,13 @@ from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, sh
 from kvplan.report.layout import Screen, Section, joined, line, within, wrapped
 from kvplan.report.notes import (
     basis_line,
+    but_unverified,
     more_line,
     next_line,
     rules_words,
     short_warnings,
     source_lines,
+    unverified_words,
     warning_lines,
 )
 from kvplan.report.size_sentence import size_sentence
@@ -110,7 +112,7 @@ def answer_sections(
         sections.append(Section([host_line(result)], close=True))
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
-    warnings = (*result.warnings, *(remarks(plan) if plan is not None else ()))
+    warnings = (*but_unverified(result.warnings), *(remarks(plan) if plan is not None else ()))
     lines = short_warnings(warnings, _MOST_WARNINGS)
     # Where nothing was counted a warning says why, and what would do.
     said = (
@@ -174,8 +176,10 @@ def _kinds(result: SizeResult) -> Screen:
 def _basis(result: SizeResult, *, counted: bool) -> Screen:
     """Whose rules; beside a table of requests also what one takes."""
     if counted and result.sized:
-        return wrapped(f"{rules_words(result)}: {_one_request(result)}", indent=1, style="dim")
-    return basis_line(result)
+        card = unverified_words(result.warnings).removeprefix(", ")
+        words = f"{rules_words(result)}: {_one_request(result)}{f'; card {card}' if card else ''}"
+        return wrapped(words, indent=1, style="dim")
+    return basis_line(result, marks=True)
 
 
 def _next(typed: str, plan: Plan | None, step: str, *, whole: bool, ladder: bool) -> Screen:

@@ -30,6 +30,7 @@ MAY_BE_TRUE = re.compile(r"bias|norm|tie|use_")
 Sums = Counter[int | str]
 
 UNBUILT = {
+    "inkling_mm_model": "its tower has 64 times the channels that vLLM's class rounds to: the text is built",
     "gemma4": "its default has no vision part: the text model is built",
     "llama4": "the wrapper's small config cannot be made: the text model is built",
     "qwen3_5": "as llama4",

@@ -39,6 +39,7 @@ from kvplan.families import (
     SlidingWindow,
     SparseIndexer,
     Storage,
+    WindowedConvolution,
     XLstm,
 )
 from kvplan.terms import Factor, Grows, Shards, Term
@@ -73,6 +74,7 @@ EXAMPLES: list[Part] = [
     SharedKv(8, 128),
     NoCache(),
     KvConvolution(8, 128, 4096, 4),
+    WindowedConvolution(8, 128, 4096, 4),
     CompressedConvolution(16, 2, 128, 3),
     PromptTokens(32, 32, 128),
     HiddenMemory(1024, 512),

@@ -38,5 +38,6 @@ _MLLAMA: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("do_pad", "do_normalize", "do_rescale", "do_resize", "do_convert_rgb"), True),
     },
 }  # fmt: skip
-FILES = {"MllamaForConditionalGeneration": _MLLAMA}
+_NOTE: dict[str, dict[str, Any]] = {"added_tokens.json": {"<|imgpad|>": 5}}
+FILES = {"MllamaForConditionalGeneration": _MLLAMA, "Dots3NoteForCausalLM": _NOTE}
 """Class → file → its content."""

@@ -57,6 +57,7 @@ COMPILED = (
     "vllm._flashkda_C",
     "vllm._flashmla_extension_C",
     "vllm.third_party.flashmla.flash_mla_interface",
+    "vllm.third_party.deep_gemm",
 )
 
 

@@ -19,6 +19,7 @@ from kvplan.families import (
     NgramEmbedding,
     Part,
     PromptTokens,
+    WindowedConvolution,
 )
 from kvplan.model import Layer, LayerRun, Model
 
@@ -26,6 +27,7 @@ MIB = 2**20
 # Families without a card: a layer beside full attention.
 SYNTHETIC: dict[str, Part] = {
     "kv_convolution": KvConvolution(2, 32, 256, 4),
+    "windowed_convolution": WindowedConvolution(2, 32, 256, 4),
     "compressed_convolution": CompressedConvolution(8, 2, 32, 4),
     "prompt_tokens": PromptTokens(32, 4, 32),
     "hidden_memory": HiddenMemory(256, 64),

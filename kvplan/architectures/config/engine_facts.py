@@ -61,7 +61,21 @@ def engine_facts(
         facts["attn_logit_softcapping"] = True
     if view.model_type == "mimo_v2_flash":
         facts.update(_mimo_window(view))
+    if view.model_type == "inkling_text" and not view.given("local_layer_ids"):
+        # vllm/models/inkling/configs.py knows windowed layers by their numbers only.
+        facts["serving_full_kv_heads"] = int(view.integer("num_key_value_heads"))
+        facts["serving_full_head_dim"] = int(view.integer("head_dim"))
+    if view.model_type == "dots3_note_text":
+        # vllm/models/dots3_note/nvidia/model.py (Dots3NotePaddedMLAAttention): rows as wide as a window's.
+        facts["serving_row_width"] = _dots_row(view)
     return facts
+
+
+def _dots_row(view: ConfigView) -> int:
+    nope = view.optional_integer("swa_qk_nope_head_dim", default=192, lowest=0) or 0
+    width = view.optional_integer("swa_head_dim", default=256, lowest=0) or 0
+    rope = view.optional_integer("swa_qk_rope_head_dim", default=max(0, width - nope), lowest=0) or 0
+    return int(view.optional_integer("swa_kv_lora_rank", default=1024) or 1024) + int(rope)
 
 
 def _mimo_window(view: ConfigView) -> dict[str, int | str | bool | None]:

@@ -33,7 +33,7 @@ from kvplan.families import SparseIndexer
 def _pooled_indexer(view: ConfigView) -> Parts:
     """Each token's index entry is a key, a gate of the same width and a flag (models/glm5_next)."""
     width = derived(2 * view.integer("index_head_dim") + 1, "2 * index_head_dim + 1 (key, gate, flag)")
-    return (mla(view), SparseIndexer(width))
+    return (mla(view), SparseIndexer(width, kpool=view.integer("index_kpool")))
 
 
 GLM4_ROW = Plain(

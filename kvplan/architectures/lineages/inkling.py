@@ -6,6 +6,8 @@ Source: huggingface/transformers 5.23.0 models/{inkling,inkling2}.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
+from math import log
 
 from kvplan.architectures.blocks.decoder import head_dim, num_kv_heads, window
 from kvplan.architectures.blocks.frame import Frame, at
@@ -26,11 +28,13 @@ from kvplan.architectures.blocks.parts import (
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import HYBRID, HYBRID_SLIDING, Parts, Recipe, by_index, index_list
+from kvplan.architectures.blocks.tower import Raw, placed, tower_layers, vision_view
 from kvplan.architectures.blocks.words import layer_words
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder, lineage
+from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, KvConvolution, SlidingWindow
-from kvplan.weights.inventory import Dim, Place, Split
+from kvplan.weights.inventory import Dim, Place, Placed, Split
 
 
 def _inkling_state(view: ConfigView, kv: int, width: int) -> KvConvolution:
@@ -119,6 +123,69 @@ def inkling_tensors(view: ConfigView) -> Decoder:
     return Decoder(frame, tuple(layer(word, str(kind)) for word, kind in zip(words, own)))
 
 
+MOST_FOLDED = 4096
+"""Pixels of a patch's side, and frames: more are no patch."""
+
+
+def _primes(number: int) -> list[int]:
+    """Prime factors, the largest first."""
+    found, divisor = [], 2
+    while divisor * divisor <= number:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return [*([number] if number > 1 else []), *reversed(found)]
+
+
+def fold_plan(frames: int, side: int, layers: int, channels: int) -> list[tuple[int, int, int]]:
+    """(frames, side, channels) before each layer of the patch encoder and after the last: sides are folded
+    first, then frames, each layer takes the step next to an even growth (plan_out_scales).
+
+    Raises KvplanError(no-weights) for fewer layers than steps.
+    """
+    steps, wide, deep = [(1, 1, channels)], 1, 1
+    for prime in _primes(side):
+        wide *= prime
+        steps.append((1, wide, -(-wide * wide * channels // 64) * 64))
+    for prime in _primes(frames):
+        deep *= prime
+        steps.append((deep, wide, -(-wide * wide * channels * deep // 64) * 64))
+    if layers < len(steps):
+        raise KvplanError(
+            "no-weights", f"vision_config: {layers} layers are fewer than its {len(steps)} folds"
+        )
+    most = log(side * side * frames * channels)
+    sizes = [log(t * s * s) for t, s, _ in steps]
+    chosen = [
+        min(range(len(steps)), key=lambda step: abs(place * most / layers - sizes[step]))
+        for place in range(layers + 1)
+    ]
+    return [steps[0], *(steps[step] for step in chosen[1:-1]), steps[-1]]
+
+
+def _inkling_towers(raw: Raw, view: ConfigView) -> list[Placed]:
+    """Patches folded into one vector by linear layers; a table of mel bins. Both whole on every rank."""
+    vision, audio = vision_view(raw), vision_view(raw, "audio_config")
+    hidden = whole("hidden_size", hidden_size(view))
+    count = tower_layers(vision, "num_hidden_layers", "n_layers")
+    side = vision.integer("patch_size", lowest=2, highest=MOST_FOLDED)
+    frames = vision.integer("temporal_patch_size", highest=MOST_FOLDED)
+    plan = fold_plan(int(frames), int(side), count, int(vision.integer("num_channels", "n_channels")))
+    made: Tensors = ()
+    for index, ((t, s, width), (t_next, s_next, out)) in enumerate(pairwise(plan)):
+        folded = whole("folded channels", width * (t_next // t) * (s_next // s) ** 2)
+        rows = hidden if index == count - 1 else whole("channels", out)
+        made += linear(f"vision_tower.encoder_layers.{index}.projection", rows, folded)
+        if index < count - 1:
+            made += norm(f"vision_tower.encoder_layers.{index}.layer_norm", rows)
+    made += norm("vision_tower.final_norm", hidden)
+    bins = int(audio.integer("n_mel_bins")) * int(audio.integer("mel_vocab_size"))
+    made += vector("audio_tower.embed_audio_tokens", whole("n_mel_bins × mel_vocab_size", bins), hidden)
+    return placed(made + norm("audio_tower.norm", hidden))
+
+
+lineage("inkling_mm_model", tower=_inkling_towers)
 lineage("inkling_text", layers=Recipe(_INKLING, _inkling_pattern), tensors=inkling_tensors)
 lineage(
     "inkling2_text", layers=Recipe(_INKLING, by_index(lambda i, n: HYBRID_SLIDING if (i + 1) % 6 else HYBRID))

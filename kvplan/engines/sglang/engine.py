@@ -112,6 +112,11 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
             f"the pools of {model.model_type} under SGLang {version} are not known",
             help=f"use sglang@{VERSIONS[-1]}",
         )
+    if any(getattr(part, "index_of_latent", False) for run in model.runs for part in run.layer.parts):
+        raise KvplanError(
+            "unknown-rule",
+            f"how SGLang lays out the latents that layers of {model.model_type} share is not known",
+        )
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
     arguments = resolve_arguments(model, settings, options, context_len, version)
     refusal = refusal_of(model, version) or refusal_of_settings(model, settings, options, arguments)

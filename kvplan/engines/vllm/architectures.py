@@ -8,8 +8,17 @@ from functools import lru_cache
 
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.versions import rules_of
-from kvplan.families import CrossAttention, FullAttention, Part, SlidingWindow
-from kvplan.model import EncoderInput, Model
+from kvplan.families import (
+    CrossAttention,
+    FullAttention,
+    KvConvolution,
+    MultiHeadLatentAttention,
+    Part,
+    SlidingWindow,
+    SparseIndexer,
+    WindowedConvolution,
+)
+from kvplan.model import EncoderInput, Layer, Model
 
 GENERATING = classes("vllm", "generates")
 """Classes that generate text, with and without other inputs, and the releases that have them."""
@@ -27,18 +36,54 @@ def as_run(model: Model, version: str) -> Model:
 
     vllm/model_executor/models/transformers/base.py (create_attention_instances): a text model without an
     encoder of its own gets one attention a layer, layers that read images too (Mllama, whose own class was
-    given up after 0.10). vllm/model_executor/models/commandr.py: before 0.29 Cohere2's heads are as wide as
-    the hidden size divided by their number, whatever head_dim says.
+    given up after 0.10). vllm/models/inkling/nvidia/: convolutions are kept in pages, and a layer is windowed
+    where local_layer_ids names it. vllm/models/glm5next/common/attention.py: every latent layer has an
+    indexer, those too that share another's choice. vllm/model_executor/models/commandr.py: before 0.29
+    Cohere2's heads are as wide as the hidden size divided by their number, whatever head_dim says.
     """
     rules = rules_of(version)
     reads_images = model.encoder is not None and model.encoder.input is EncoderInput.IMAGE
     if rules.image_layers_full and reads_images and model.architecture in THROUGH_TRANSFORMERS:
         return _with_parts(replace(model, encoder=None), _plain)
     heads = model.num_attention_heads
+    if model.model_type == "glm5_next_text":
+        return _all_indexed(model)
+    if _keeps_convolutions(model):
+        return _inkling(model)
     if not rules.head_dim_stated and model.model_type == "cohere2" and heads:
         width = model.hidden_size // heads
         return _with_parts(model, lambda part: _of_width(part, width))
     return model
+
+
+def _keeps_convolutions(model: Model) -> bool:
+    return any(isinstance(part, KvConvolution) for run in model.runs for part in run.layer.parts)
+
+
+def _inkling(model: Model) -> Model:
+    heads, width = (model.facts.get(f"serving_full_{name}") for name in ("kv_heads", "head_dim"))
+    whole = (heads, width) if isinstance(heads, int) and isinstance(width, int) else None
+
+    def served(part: Part) -> Part:
+        if isinstance(part, KvConvolution):
+            own = whole or (part.num_kv_heads, part.head_dim)
+            return WindowedConvolution(*own, part.hidden_size, part.conv_kernel)
+        return FullAttention(*whole) if whole and isinstance(part, SlidingWindow) else part
+
+    return _with_parts(model, served)
+
+
+def _all_indexed(model: Model) -> Model:
+    own = next((p for run in model.runs for p in run.layer.parts if isinstance(p, SparseIndexer)), None)
+    if own is None:
+        return model
+
+    def layer_of(layer: Layer) -> Layer:
+        kinds = [type(part) for part in layer.parts]
+        bare = MultiHeadLatentAttention in kinds and SparseIndexer not in kinds
+        return replace(layer, parts=(*layer.parts, own)) if bare else layer
+
+    return replace(model, runs=tuple(replace(run, layer=layer_of(run.layer)) for run in model.runs))
 
 
 def _plain(part: Part) -> Part:

@@ -105,6 +105,10 @@ BACKENDS: dict[str, Backend] = {
         _only("FLASHMLA_SPARSE_DSV4", 256),
         _only("FLASHINFER_MLA_SPARSE_DSV4", 256),
         Backend("CompressorBackend", (1,)),
+        Backend("INKLING_SCONV_SWA", (1,)),
+        Backend("KPOOL_TAIL", (1,)),
+        Backend("DOTS3_NOTE_PADDED_MLA_SPARSE", (64,)),
+        Backend("DOTS3_NOTE_TRITON_MLA"),
     )
 }
 DCP_BACKENDS = frozenset(

@@ -300,7 +300,7 @@ def _warnings(
         found += [
             f"the planner takes blocks of {size} tokens, but the kernels of {name} do not"
             for name in built.backends
-            if not BACKENDS[name].accepts(size)
+            if name in BACKENDS and not BACKENDS[name].accepts(size)
         ]
     if resolved.device.vendor == "amd":
         if resolved.device.target not in AITER_TARGETS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 
 from kvplan.engines.vllm.specs import (
     FULL_KINDS,
@@ -20,7 +21,7 @@ from kvplan.engines.vllm.specs import (
 )
 from kvplan.engines.vllm.versions import Rules
 from kvplan.record import record
-from kvplan.units import ceil_div
+from kvplan.units import ceil_div, round_up
 
 Specs = dict[int, Spec]
 
@@ -58,6 +59,7 @@ class Group:
 def block_bytes(groups: Sequence[Group], rules: Rules) -> int:
     """One block of the pool: the group with most bytes, or what `Rules.latent_blocks` says."""
     largest = max((group.bytes_per_block for group in groups), default=0)
+    largest = round_up(largest, lcm(*(spec.stride for group in groups for spec in group.specs)))
     if rules.latent_blocks == "largest" or len(groups) < 2 or not all(one.uniform_type for one in groups):
         return largest
     pages = [Counter(spec.page_bytes for spec in group.specs) for group in groups]
@@ -163,13 +165,14 @@ def _promote(specs: Specs, rules: Rules, *, promoted_merge: bool = True) -> Spec
                 promoted[layer] = replace(full, promoted=not promoted_merge)
     windows = {spec.kept_window for spec in promoted.values() if spec.kept_window is not None}
     listed = list(promoted.values())
-    if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _is_one_shape(listed)):
+    if not (_mergeable(listed) or _is_uniform_type(listed)) or (len(windows) > 1 and _are_full(listed)):
         raise CannotGroupError("Failed to promote local KV cache specs to one unified type.")
     return promoted
 
 
-def _is_one_shape(specs: list[Spec]) -> bool:
-    return len({(spec.kind, spec.attention) for spec in specs}) == 1
+def _are_full(specs: list[Spec]) -> bool:
+    """FullAttentionSpec.merge looks at the windows before it looks at the shapes."""
+    return all(spec.kind is SpecKind.FULL for spec in specs)
 
 
 def _as_full(spec: Spec, block_size: int, rules: Rules) -> Spec:
@@ -314,7 +317,7 @@ def _packed_groups(specs: Specs) -> list[Group] | None:
 
     def is_state(bucket: _Bucket) -> bool:
         kind = next(iter(bucket.specs.values())).kind
-        return kind is SpecKind.MAMBA or (repeats is None and kind in SLIDING_KINDS)
+        return kind in (SpecKind.MAMBA, SpecKind.RING) or (repeats is None and kind in SLIDING_KINDS)
 
     anchor = max(b.widest(len(b.specs) if is_state(b) else parts_of(b)) for b in buckets)
     groups: list[Group] = []

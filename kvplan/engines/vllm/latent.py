@@ -12,6 +12,7 @@ from kvplan.engines.vllm.backends import (
     not_served,
     triton_takes_fp8,
 )
+from kvplan.families import MultiHeadLatentAttention, Part
 
 MLA_HEADS = (320, 512, 576)
 """Widths of latent and rope key that the CUDA kernels are built for."""
@@ -41,6 +42,18 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
     )
 
 
+def note_backend(part: Part, ask: Ask) -> Backend:
+    """dots3's own kernels: windows as MLA over Triton, the rest sparse over rows of a window's width, where
+    sparse attention runs at all (vllm/models/dots3_note/nvidia/). Raises NoBackendError."""
+    if ask.quantized:
+        raise NoBackendError(f"dots3's sparse attention keeps its cache in 16 bit, not in {ask.kv}")
+    if isinstance(part, MultiHeadLatentAttention) and part.sliding_window is not None:
+        return BACKENDS["DOTS3_NOTE_TRITON_MLA"]
+    if stored_latent(ask, latent_backend(ask, sparse=True)) == "fp8_ds_mla":
+        raise NoBackendError(f"dots3's sparse attention reads no records, which {ask.device.name} keeps")
+    return BACKENDS["DOTS3_NOTE_PADDED_MLA_SPARSE"]
+
+
 def _flashinfer(ask: Ask, sparse: bool) -> bool:
     return ask.device.major == 10 and not sparse and (ask.fp8 or not ask.quantized)
 
@@ -67,7 +80,7 @@ def _sparse_latent(ask: Ask) -> list[str]:
     if ask.dtype == "float32":
         return names
     # FlashMLA's sparse kernels take bfloat16 queries only.
-    flashmla = ask.dtype == "bfloat16"
+    flashmla = ask.dtype == "bfloat16" and _flashmla_takes_width(ask)
     if major == 9:
         if ask.rules.sparse_flash and not ask.quantized and not ask.dcp:
             names.append("FLASH_ATTN_MLA_SPARSE")
@@ -85,6 +98,12 @@ def _sparse_latent(ask: Ask) -> list[str]:
         if not ask.quantized and ask.num_heads > 16:
             names.reverse()
     return names
+
+
+def _flashmla_takes_width(ask: Ask) -> bool:
+    """Latents without a rope key (512 wide) on Hopper only, and not in plain fp8 (flashmla_sparse.py,
+    supports_combination)."""
+    return ask.head_dim != 512 or (ask.device.major == 9 and not ask.fp8)
 
 
 def _row_serves(ask: Ask, name: str) -> bool:

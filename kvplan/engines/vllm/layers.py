@@ -11,9 +11,10 @@ from math import lcm
 
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, DEFAULT_BLOCK_SIZE, Backend, common_block_size, layer_flash
-from kvplan.engines.vllm.compressed import compressed_specs
+from kvplan.engines.vllm.compressed import V41, compressed_specs
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
+from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, row_stride
 from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
@@ -29,6 +30,7 @@ from kvplan.families import (
     Part,
     SlidingWindow,
     SparseIndexer,
+    WindowedConvolution,
 )
 from kvplan.model import Layer
 from kvplan.record import KeptHash, record
@@ -37,6 +39,10 @@ from kvplan.units import ceil_div
 # Types whose shared attention blocks are registered before all state-space layers.
 ATTENTION_FIRST = frozenset({"zamba2"})
 GDN_CHECKPOINT_STEP = 64
+_SIDE_BY_SIDE = frozenset(
+    ("DEEPSEEK_V4_INDEXER", "DEEPSEEK_V41_INDEXER", TAIL, "DOTS3_NOTE_PADDED_MLA_SPARSE")
+)
+"""Backends whose pages of several sizes lie beside each other in one block (supported_kv_cache_layouts)."""
 MLA_HYBRID_STEP = 128
 
 
@@ -96,7 +102,7 @@ def build(served: Served) -> Built:
         kv = stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
     names = tuple(sorted({backend.name for backend in used}))
     largest = max(every, key=lambda sizes: sizes.block)
-    return Built(tuple(specs), largest, kv, names, BACKENDS["DEEPSEEK_V4_INDEXER"] in used)
+    return Built(tuple(specs), largest, kv, names, not _SIDE_BY_SIDE.isdisjoint(names))
 
 
 def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
@@ -134,6 +140,10 @@ def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: i
     if not latent:
         lead = FullAttention(getattr(lead, "num_kv_heads", 0), head_width(lead))
     per_token = served.token_bytes(lead, served.resolved.kv)
+    if latent and any(
+        stored_latent(served.ask(lead, served.resolved.kv), one) == "fp8_ds_mla" for one in backends
+    ):
+        per_token = head_width(lead)  # a byte a number: the record is not asked
     step = states_step(served, lead) if served.rules.states_step else max(backends[0].smallest, block)
     if latent and served.rules.latent_step:
         step = max(step, MLA_HYBRID_STEP)
@@ -182,7 +192,12 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         assert sizes.state_block is not None
         return (state_spec(served, part, sizes.state_block, sizes.state_page),)
     if isinstance(part, CompressedAttention):
-        return compressed_specs(part, served.store(word), sizes.block)
+        resolved = served.resolved
+        ask = V41(resolved.device, word, resolved.spec_tokens)
+        return compressed_specs(part, served.store(word), sizes.block, ask)
+    if isinstance(part, SparseIndexer) and part.kpool > 1:
+        drafts = served.resolved.spec_tokens
+        return pooled_specs(part, served.store(word), sizes.block, served.resolved.device, drafts)
     backend = served.backend(part, layer, word)
     assert backend is not None
     latent = isinstance(part, MultiHeadLatentAttention)
@@ -197,7 +212,16 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
     if latent:
         # MLA groups do not mix layers that own an indexer with layers that borrow one.
         shape = (word, any(isinstance(other, SparseIndexer) for other in layer.parts), *shape)
-    return (_attention_spec(served, part, backend, word, sizes.block, state_bytes_of(terms), shape),)
+    spec = _attention_spec(served, part, backend, word, sizes.block, state_bytes_of(terms), shape)
+    if latent and served.row_width:
+        spec = replace(spec, state_bytes=served.resolved.dtype.bytes_for(served.row_width))
+    if latent and word == "fp8_ds_mla":
+        spec = replace(spec, state_bytes=RECORD)
+    pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
+    in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
+    return (
+        replace(spec, stride=row_stride(backend, spec.state_bytes, word)) if latent and in_rows else spec,
+    )
 
 
 def _attention_spec(
@@ -214,6 +238,8 @@ def _attention_spec(
         return Spec(SpecKind.CHUNKED, block, token_bytes, shape, window=part.attention_chunk_size)
     if isinstance(part, CrossAttention):
         return Spec(SpecKind.CROSS, block, token_bytes, shape)
+    if isinstance(part, WindowedConvolution):
+        return Spec(SpecKind.SLIDING, part.conv_kernel, token_bytes, shape, window=part.conv_kernel)
     if isinstance(part, SlidingWindow):
         size = block
         if served.rules.window_blocks != "shared":

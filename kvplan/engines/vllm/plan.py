@@ -238,9 +238,9 @@ def _plan_group(
         page_bytes=page,
         charge=charge,
         cross=first.kind is SpecKind.CROSS,
-        state=first.kind is SpecKind.MAMBA and not first.every_block,
+        state=first.kind is SpecKind.RING or (first.kind is SpecKind.MAMBA and not first.every_block),
         window=kept_below(first.kind, charge.limit, resolved.in_flight),
-        aligned=resolved.mamba_mode == "align",
+        aligned=resolved.mamba_mode == "align" and first.kind is not SpecKind.RING,
         drafts=resolved.spec_tokens,
         first_page=first.page_bytes,
     )

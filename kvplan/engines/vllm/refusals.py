@@ -10,11 +10,11 @@ from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, too_many_stages
 from kvplan.engines.kv_support import minor_of, rows_of, unsupported
-from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.draft_stages import drafts_in_stages
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
+from kvplan.engines.vllm.own_types import check_own_rules, in_release, own_refusal
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -34,20 +34,12 @@ NOT_SERVED = {
 }
 
 
-# Types with cache classes of their own in vLLM that are not described here.
-NOT_MIRRORED = frozenset(
-    "deepseek_v41 dots3_note dots3_note_text glm5_next glm5_next_text inkling inkling_text "
-    "qwen4_exp qwen4_exp_text".split()
-)
-
-
 def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first reason for which the engine would not start, or None.
 
     Raises KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
     """
-    if model.model_type in NOT_MIRRORED:
-        raise KvplanError("unknown-rule", f"vLLM's cache rules for {model.model_type} models are not known")
+    check_own_rules(model, version)
     return (
         _architecture(model, version)
         or _families(model, version)
@@ -62,6 +54,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _context_parallel(model, settings, resolved)
         or _drafts(model, settings, version)
         or _index_keys(model, resolved)
+        or own_refusal(model, resolved)
         or _adapters(model, settings)
     )
 
@@ -78,13 +71,11 @@ def _adapters(model: Model, settings: Layout) -> Refusal | None:
 _OWN_KINDS = (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER)
 
 
-def _in_release(row: Row, version: str) -> bool:
-    asked = minor_of(version)
-    return (not row.since or asked >= minor_of(row.since)) and (not row.until or asked <= minor_of(row.until))
-
-
-OTHER_NAMES = {"MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM"}
-"""Names that a public copy of a config gives a class, and the registry's."""
+OTHER_NAMES = {
+    "MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM",
+    "Dots3NoteForConditionalGeneration": "Dots3NoteForCausalLM",
+}
+"""Names that a public copy of a config, or transformers, gives a class, and the registry's."""
 
 
 def _architecture(model: Model, version: str) -> Refusal | None:
@@ -93,7 +84,7 @@ def _architecture(model: Model, version: str) -> Refusal | None:
         return None
     name = OTHER_NAMES.get(model.architecture, model.architecture)
     row = GENERATING.get(name) or POOLING.get(name)
-    if row is not None and _in_release(row, version):
+    if row is not None and in_release(row, version):
         return None
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
@@ -122,7 +113,7 @@ def _families(model: Model, version: str) -> Refusal | None:
                 return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
     crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
     row = GENERATING.get(model.architecture or "")
-    if crossed and (row is None or not _in_release(row, version)):
+    if crossed and (row is None or not in_release(row, version)):
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
     return None

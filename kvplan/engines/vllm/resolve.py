@@ -25,6 +25,7 @@ from kvplan.families import (
     MultiHeadLatentAttention,
     Part,
     SparseIndexer,
+    WindowedConvolution,
 )
 from kvplan.model import Layer, Model
 from kvplan.record import record
@@ -32,7 +33,8 @@ from kvplan.settings import EAGLE_LIKE, HEAD_METHODS, LOOKUP_METHODS, Layout
 
 # Model types whose latent attention vLLM keeps as a latent (model_arch_config_convertor.py, is_deepseek_mla).
 LATENT_TYPES = frozenset(
-    "axk1 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref dots3_note glm5_next glm5_next_text "
+    "axk1 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref dots3_note dots3_note_text glm5_next "
+    "glm5_next_text "
     "glm_moe_dsa glm4_moe_lite kimi_k2 kimi_linear longcat_flash pangu_ultra_moe bailing_hybrid hy_v4".split()
 )
 # FalconAttention is built without the cache's settings: its layers always store the model's dtype.
@@ -301,16 +303,32 @@ def cache_dtype(model: Model, settings: Layout, device: Device, rules: Rules | N
     scheme = model.facts.get("serving_kv_scheme", model.kv_cache_scheme)
     if kv == "auto" and isinstance(scheme, str):
         kv = scheme
+    fp8 = rules is None or {
+        "glm_moe_dsa": rules.sparse_fp8_on_sm100,
+        "glm5_next_text": rules.pooled_fp8_on_sm100,
+    }.get(model.model_type, False)
     if (
         kv == "auto"
-        and (rules is None or rules.sparse_fp8_on_sm100)
-        and model.model_type == "glm_moe_dsa"
+        and fp8
+        and model.model_type in ("glm_moe_dsa", "glm5_next_text")
         and device.major == 10
         and device.vendor == "nvidia"
     ):
         kv = "fp8_e4m3"
-    if any(isinstance(part, CompressedAttention) for run in model.runs for part in run.layer.parts):
-        # DeepSeek-V4 under FlashMLA always keeps records.
+    parts = [part for run in model.runs for part in run.layer.parts]
+    compressed = [part for part in parts if isinstance(part, CompressedAttention)]
+    if compressed:
+        # DeepSeek-V4 under FlashMLA always keeps records; V4.1's of 10.x are nvfp4's.
+        if (
+            kv in ("auto", "fp8")
+            and compressed[0].index_of_latent
+            and (device.vendor, device.major)
+            == (
+                "nvidia",
+                10,
+            )
+        ):
+            return "nvfp4_ds_mla"
         if kv == "auto" or kv.startswith("fp8"):
             return "fp8_ds_mla"
     elif kv == "bfloat16" and any(
@@ -346,7 +364,8 @@ def _is_gdn(model: Model) -> bool:
 def lead_attention(model: Model) -> Part | None:
     """The first attention part: its widths stand for the model's (ModelConfig.get_head_size)."""
     kinds = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED, Kind.MLA)
-    return next((part for run in model.runs for part in run.layer.parts if part.kind in kinds), None)
+    parts = (part for run in model.runs for part in run.layer.parts if part.kind in kinds)
+    return next((part for part in parts if not isinstance(part, WindowedConvolution)), None)
 
 
 def keeps_latent(model: Model) -> bool:

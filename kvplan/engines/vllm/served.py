@@ -8,9 +8,10 @@ from itertools import accumulate, pairwise
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, attention_backend
-from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend
-from kvplan.engines.vllm.latent import latent_backend
+from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
+from kvplan.engines.vllm.latent import latent_backend, note_backend
 from kvplan.engines.vllm.older import kernel_block
+from kvplan.engines.vllm.pooled import POOLED, TAIL, pooled_backend
 from kvplan.engines.vllm.resolve import (
     Resolved,
     head_width,
@@ -32,6 +33,7 @@ from kvplan.families import (
     SlidingWindow,
     SparseIndexer,
     Storage,
+    WindowedConvolution,
 )
 from kvplan.model import Layer, Model
 
@@ -90,10 +92,18 @@ class Served:
 
     def parts(self, layer: Layer) -> list[Part]:
         """The parts that take memory, in the order in which the classes register them: an indexer before the
-        latent that it serves (vllm/model_executor/models/deepseek_v2.py)."""
+        latent that it serves (vllm/model_executor/models/deepseek_v2.py), convolutions before the attention
+        whose streams they take (vllm/models/inkling/nvidia/model.py)."""
         parts = [self.as_served(part) for part in layer.parts if part.kind is not Kind.NONE]
         latent = any(isinstance(part, MultiHeadLatentAttention) for part in parts)
-        return sorted(parts, key=lambda part: latent and part.kind is not Kind.INDEXER)
+
+        def is_late(part: Part) -> bool:
+            beside = any(isinstance(other, WindowedConvolution) for other in parts)
+            return (latent and part.kind is not Kind.INDEXER) or (
+                beside and not isinstance(part, WindowedConvolution)
+            )
+
+        return sorted(parts, key=is_late)
 
     def _unquantized_layers(self) -> frozenset[int]:
         """TurboQuant leaves the first two and last two layers of a dense model in 16 bit."""
@@ -158,6 +168,10 @@ class Served:
         """The backend of a part; None for state layers, which have no say in block sizes."""
         if part.kind is Kind.STATE:
             return None
+        if isinstance(part, WindowedConvolution):
+            return BACKENDS["INKLING_SCONV_SWA"]
+        if isinstance(part, SparseIndexer) and part.kpool > 1:
+            return pooled_backend(part, self.resolved.device)
         if isinstance(part, SparseIndexer):
             if self.resolved.device.vendor == "amd" and not beside_heads(layer):
                 return BACKENDS["ROCM_V32_INDEXER"]
@@ -165,13 +179,15 @@ class Served:
         if isinstance(part, FullAttention) and beside_heads(layer):
             return BACKENDS["MINIMAX_M3_SPARSE"]
         if isinstance(part, CompressedAttention):
-            return compressed_backend(self.resolved.device, self.resolved.kv, self.version)
+            resolved, newer = self.resolved, part.index_of_latent
+            return compressed_backend(resolved.device, resolved.kv, self.version, newer=newer)
         sparse = any(isinstance(other, SparseIndexer) for other in layer.parts) or self.sparse_model
         key = (part, word)
         if key not in self._backends:
             ask = self.ask(part, word)
             latent = isinstance(part, MultiHeadLatentAttention)
-            self._backends[key] = _chosen_by_platform(ask, latent=latent, sparse=sparse)
+            found = note_backend(part, ask) if latent and self.row_width else None
+            self._backends[key] = found or _chosen_by_platform(ask, latent=latent, sparse=sparse)
         return self._backends[key]
 
     @property
@@ -203,7 +219,16 @@ class Served:
                     found.append(backend)
         if any(backend.name.endswith("_DSV4") for backend in found):
             found += [BACKENDS[name] for name in COMPRESSED_BACKENDS]
+        if any(backend.name.endswith("_DSV41") for backend in found):
+            found += v41_backends(self.resolved.device)
+        if any(backend.name == POOLED for backend in found):
+            found.append(BACKENDS[TAIL])
         return found
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of one row of every latent, where a class gives them all the same (dots3), else 0."""
+        return int(self.model.facts.get("serving_row_width") or 0)
 
     def state_parts(self) -> list[Part]:
         seen: dict[Part, None] = {}

@@ -26,6 +26,7 @@ class SpecKind(str, Enum):
     CHUNKED = "chunked_local_attention"
     MAMBA = "mamba"
     CROSS = "cross_attention"
+    RING = "circular_buffer"
     MIXED = "unknown"
 
 
@@ -41,7 +42,8 @@ class Spec(KeptHash):
     shape: what must be equal for two layers to be the same kind of layer (heads, widths, element types);
     window: a sliding window's or a chunk's length; kept_window: the window that a layer promoted to full
     attention still computes with; slots: states that one request holds (state layers only), with every_block
-    beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`).
+    beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`); stride:
+    bytes of which blocks that hold several layers' pages must be whole multiples (block_stride_alignment).
     """
 
     kind: SpecKind
@@ -57,6 +59,7 @@ class Spec(KeptHash):
     every_block: bool = False
     promoted: bool = False
     dcp_sharded: bool = True
+    stride: int = 1
 
     @property
     def real_page_bytes(self) -> int:
@@ -128,6 +131,8 @@ def charge_of(spec: Spec, scheduling: Scheduling) -> Charge:
         if spec.every_block:
             return Charge(spec.block_size, extra=spec.slots or 0)
         return Charge(spec.block_size, fixed=spec.slots)
+    if spec.kind is SpecKind.RING:
+        return Charge(spec.block_size, fixed=1)
     if spec.kind is SpecKind.CROSS:
         return Charge(spec.block_size, fixed=ceil_div(scheduling.encoder_budget, spec.block_size))
     if spec.kind in SLIDING_KINDS:

@@ -72,12 +72,13 @@ def flash_kda(served: Served, part: KimiDeltaAttention) -> bool:
 
 
 def _checkpoints(served: Served, part: Part) -> int:
-    """States reserved for a prefill checkpoint (MambaMixer2, Kimi-K3's KDA, GDN), each since a release."""
+    """States reserved for a prefill checkpoint (MambaMixer2, Kimi-K3's and GLM-5.3-Flash's KDA, GDN), each
+    since a release."""
     if isinstance(part, Mamba2):
         return int(served.rules.mamba2_checkpoint)
     if isinstance(part, KimiDeltaAttention):
-        k3 = (served.model.architecture or "").startswith("KimiK3")
-        return int(served.rules.kda_checkpoint and k3 and flash_kda(served, part))
+        named = (served.model.architecture or "").startswith(("KimiK3", "Glm5Next"))
+        return int(served.rules.kda_checkpoint and named and flash_kda(served, part))
     return int(isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part))
 
 

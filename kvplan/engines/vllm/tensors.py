@@ -24,6 +24,7 @@ from kvplan.engines.tensors.base import (
     View,
 )
 from kvplan.engines.tensors.parts import PACKED, pooled, side_by_side, stored
+from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.engine import Vllm
 from kvplan.engines.vllm.grouping import Group as Planned
 from kvplan.engines.vllm.layers import Built, build
@@ -45,6 +46,7 @@ _KINDS = {
     SpecKind.CHUNKED: GroupKind.CHUNK,
     SpecKind.MAMBA: GroupKind.STATE,
     SpecKind.CROSS: GroupKind.CROSS,
+    SpecKind.RING: GroupKind.STATE,
 }
 HEADS_OUTSIDE = frozenset({"FLASHINFER"})
 """Backends whose kernels on compute capability 10 read head-major blocks (flashinfer.py,
@@ -72,7 +74,7 @@ class _Page:
 def layout(model: Model, settings: Settings, version: str, rank: Rank) -> Layout:
     """The rank's allocation, views, block pool and groups. Raises KvplanError(no-memory, engine-refuses)."""
     result, pool = pooled(Vllm(), model, settings, version)
-    rules = rules_of(version)
+    model, rules = as_run(model, version), rules_of(version)
     resolved = resolve(model, settings, rules)
     built = build(Served(model, resolved, rules, version))
     plan = make_plan(resolved, rules, built)

@@ -65,7 +65,7 @@ class Rules:
     MiMo-V2 heeds the cache's dtype; latent_words: DeepSeek-V4 keeps records
     without being asked for fp8; own_kimi_length: Kimi Linear's config class has a length of its own;
     replicated_unplanned: a class of transformers without a plan of its division is copied to every rank;
-    sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default;
+    sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default; pooled_fp8_on_sm100: GLM-5.3-Flash's;
     one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
     short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
     mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling.
@@ -137,6 +137,7 @@ class Rules:
     one_float: bool = False
     replicated_unplanned: bool = False
     sparse_fp8_on_sm100: bool = False
+    pooled_fp8_on_sm100: bool = False
     own_kimi_length: bool = False
     small_index_keys: bool = False
     rotation_handed_on: bool = False
@@ -256,7 +257,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "mimo_cache_dtype": True,
         },
     ),
-    ("0.33", {"runners": "0.33", "gdn_checkpoint": True, "one_float": True}),
+    ("0.33", {"runners": "0.33", "gdn_checkpoint": True, "one_float": True, "pooled_fp8_on_sm100": True}),
 )
 
 

@@ -150,7 +150,15 @@ class Card:
         return self.weights if variant is None else self.variants[variant].weights
 
 
+_MARK = " is unverified ("
+
+
+def is_unverified(model: Model) -> bool:
+    """Whether the model is a card's whose facts nobody held against the published file."""
+    return any(text.startswith("the card of ") and _MARK in text for text in model.warnings)
+
+
 def unverified(name: str, source: Source) -> tuple[str, ...]:
     if source.verified:
         return ()
-    return (f"the card of {name} is unverified ({HOW[source.how]})",)
+    return (f"the card of {name}{_MARK}{HOW[source.how]})",)

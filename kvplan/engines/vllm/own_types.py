@@ -1,0 +1,96 @@
+"""Types with cache specs of their own in vLLM: the releases whose rules are known, and what they refuse.
+
+vllm-project/vllm 0.33 vllm/models/; `tests/engines/vllm_own_cases.py` has what its planner was asked.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.base import has_kind
+from kvplan.engines.kv_support import minor_of
+from kvplan.engines.supported import Row
+from kvplan.engines.vllm.architectures import GENERATING
+from kvplan.engines.vllm.resolve import Resolved
+from kvplan.engines.vllm.served import stage_bounds
+from kvplan.errors import KvplanError
+from kvplan.families import CompressedAttention, Kind, SharedKv, WindowedConvolution
+from kvplan.model import Model
+from kvplan.results import Refusal
+
+# Types with cache classes of their own → the first release whose rules of them are known here; those that
+# stand for none are not described.
+OWN_RULES = {
+    "inkling_text": "0.32",
+    "glm5_next_text": "0.32",
+    "dots3_note": "0.32",
+    "dots3_note_text": "0.32",
+    "deepseek_v41_text": "0.33",
+    "qwen4_exp_text": "",
+}
+
+
+def in_release(row: Row, version: str) -> bool:
+    asked = minor_of(version)
+    return (not row.since or asked >= minor_of(row.since)) and (not row.until or asked <= minor_of(row.until))
+
+
+def check_own_rules(model: Model, version: str) -> None:
+    """Raises KvplanError(unknown-rule)."""
+    since = OWN_RULES.get(model.model_type)
+    if since is None or (since and minor_of(version) >= minor_of(since)):
+        return
+    row = GENERATING.get(model.architecture or "")
+    if since and row is not None and not in_release(row, version):
+        return
+    which = f"vLLM {version}'s" if since else "vLLM's"
+    raise KvplanError(
+        "unknown-rule",
+        f"{which} cache rules for {model.model_type} models are not known",
+        help=f"use vllm@{since} or newer" if since else "",
+    )
+
+
+def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
+    return _convolutions(model, resolved) or _shared_latents(model, resolved)
+
+
+def _convolutions(model: Model, resolved: Resolved) -> Refusal | None:
+    """vllm/models/inkling/nvidia/sconv_swa_attn.py, InklingConvState."""
+    parts = [part for run in model.runs for part in run.layer.parts]
+    kept = [part for part in parts if isinstance(part, WindowedConvolution)]
+    if not kept:
+        return None
+    if resolved.dtype.name != "bfloat16":
+        return Refusal(
+            "cannot-start",
+            f"{model.id}: vLLM keeps its convolutions in bfloat16 only, not in {resolved.dtype.name}",
+            help=("--dtype bfloat16",),
+        )
+    heads = min(part.num_kv_heads for part in kept)
+    if resolved.tp > heads:
+        return Refusal(
+            "tensor-parallel",
+            f"{model.id}: its convolutions are divided by whole KV heads: at most {heads} tensor-parallel"
+            f" ranks, not {resolved.tp}",
+            help=(f"--tp {heads}",),
+        )
+    return None
+
+
+def _shared_latents(model: Model, resolved: Resolved) -> Refusal | None:
+    """A stage has the layer whose latents its layers read (vllm/models/deepseek_v41/attention.py)."""
+    if resolved.pp == 1 or not has_kind(model, Kind.COMPRESSED):
+        return None
+    layers, source = model.layers(), -1
+    firsts = {first for first, _ in stage_bounds(len(layers), resolved.pp)}
+    for index, layer in enumerate(layers):
+        source = -1 if index in firsts else source
+        parts = [part for part in layer.parts if isinstance(part, CompressedAttention)]
+        if any(part.index_of_latent and part.compress_rate for part in parts):
+            source = index
+        if source < 0 and any(isinstance(part, SharedKv) for part in layer.parts):
+            return Refusal(
+                "pipeline-parallel",
+                f"layer {index} reads latents of a layer that {resolved.pp} pipeline stages put elsewhere",
+                help=("--pp 1",),
+            )
+    return None

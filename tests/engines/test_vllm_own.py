@@ -1,0 +1,32 @@
+"""What vLLM's own planner answered for classes with cache specs of their own (scripts/record_vllm_own.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.engines.vllm_own_cases import own_cases
+from tests.engines.vllm_release_compare import verdict
+from tests.recorded import record
+
+RECORD: dict[str, dict[str, Any]] = record("vllm_own")
+CASES = {case.name: case for case in own_cases()}
+ASKED = [(release, name) for release, answers in RECORD.items() for name in answers]
+
+
+@pytest.mark.parametrize(("release", "name"), ASKED)
+def test_figures_are_the_planners(release: str, name: str) -> None:
+    """Blocks, bytes, groups, tokens and concurrency; what the planner refuses is refused."""
+    word, wrong = verdict(CASES[name], RECORD[release][name], release)
+    assert not wrong
+    assert word in ("equal", "refused", "not asked")
+
+
+def test_every_case_is_asked() -> None:
+    """Of the newest release, and most of them are answered with figures."""
+    answers = RECORD["0.33.0"]
+    assert set(answers) == set(CASES)
+    counts = Counter(verdict(CASES[name], answer, "0.33.0")[0] for name, answer in answers.items())
+    assert counts["equal"] >= len(CASES) // 2
