@@ -25,10 +25,11 @@ def test_what_is_listed_is_what_size_says(results: list[FitResult]) -> None:
     for result, (gpu, engine, tokens, _) in zip(results, CASES):
         assert result.rows
         for row in result.rows[::3]:
-            build: dict[str, Any] = {} if row.format == "as stored" else {"quantization": row.format}
+            stored = row.format == "as stored" or row.checkpoint != row.model
+            build: dict[str, Any] = {} if stored else {"quantization": row.format}
             build |= {"tp": result.gpus} if engine == "vllm" and result.gpus > 1 else {}
             sized = kvplan.size(
-                row.model, engine=engine, gpu=gpu, tokens=tokens, max_model_len=tokens, **build
+                row.checkpoint, engine=engine, gpu=gpu, tokens=tokens, max_model_len=tokens, **build
             )  # fmt: skip
             assert sized.weights is not None
             assert sized.weights.bytes_per_gpu == row.weights_bytes, row
@@ -41,6 +42,26 @@ def test_the_best_build_comes_first(results: list[FitResult]) -> None:
     row = next(one for one in result.rows if one.format == "q4_k_m")
     better = kvplan.fits("rtx-4090", engine="llamacpp", models=row.model, formats=("q8_0", "q6_k", "q5_k_m"))
     assert row.model not in [one.model for one in better.rows]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "form", "checkpoint"),
+    [
+        ("l40s", "fp8", "Qwen/Qwen3-32B-FP8"),
+        ("rtx-5090", "int4", "Qwen/Qwen3-32B-AWQ"),
+        ("b200", "as stored", "qwen3-32b"),
+    ],
+)
+def test_other_published_checkpoints_are_tried(gpu: str, form: str, checkpoint: str) -> None:
+    """As stored where that fits, else the checkpoint with most bits that does."""
+    (row,) = kvplan.fits(gpu, engine="vllm", models="qwen3-32b", tokens=2048).rows
+    assert (row.model, row.format, row.checkpoint) == ("qwen3-32b", form, checkpoint)
+
+
+def test_a_format_without_a_kernel_is_not_tried() -> None:
+    """FP8 wants compute capability 7.5 (vLLM's get_min_capability): a V100 has 7.0."""
+    rows = kvplan.fits("v100-sxm2-32gb", engine="vllm", models="qwen3-14b", tokens=2048).rows
+    assert {row.format for row in rows} <= {"as stored"}
 
 
 def test_a_larger_card_holds_what_a_smaller_one_holds() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
+from kvplan.files.weight_formats import weight_formats
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
@@ -41,7 +42,8 @@ class FitRow:
     parameters: int | None
     """Numbers of its weights; None where they were not counted."""
     format: str
-    """``as stored``, or the build's name: q4_k_m."""
+    """``as stored``, the build's name (q4_k_m), or what another published checkpoint of the model keeps its
+    weights in (fp8, int4, nvfp4)."""
     weights_bytes: int
     """On the fullest GPU."""
     requests: int
@@ -52,6 +54,8 @@ class FitRow:
     """The longest with which the engine starts, in the safe pool; None where the model has no longest."""
     verified: bool = True
     """Whether the card's facts were held against the published config."""
+    checkpoint: str = ""
+    """What ``size`` is asked for: the card's name, or the other checkpoint's."""
 
 
 @record()
@@ -87,7 +91,8 @@ def fits(
 
     engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
-    checkpoint as it is stored. Raises KvplanError: unknown-gpu, unknown-engine, bad-setting.
+    checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
+    more bits first. Raises KvplanError: unknown-gpu, unknown-engine, bad-setting.
     """
     kind, count = gpus_of(gpu)
     choice = choose(engine or _usual(kind))
@@ -95,7 +100,7 @@ def fits(
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
     base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
-    builds = tuple(formats or traits.builds or (AS_STORED,))
+    builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()
     wrong: list[KvplanError] = []
@@ -143,15 +148,36 @@ def _row(
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
     said = UNKNOWN
-    for build in builds:
-        settings = base if build == AS_STORED else replace(base, quantization=build)
-        found = _fit(model, choice, settings, build, requests, wrong)
+    for checkpoint, build in _tried(model, choice, base, builds):
+        settings = replace(base, quantization=build) if build in builds and build != AS_STORED else base
+        found = _fit(checkpoint, choice, settings, build, requests, wrong)
         if isinstance(found, FitRow):
             inventory = sources_of(model).inventory
             counted = None if inventory is None else inventory.parameters
-            return replace(found, model=card.slug, parameters=card.parameters or counted)
-        said = found
+            own = card.slug if checkpoint is model else checkpoint.id
+            return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
+        if found != TOO_LARGE and checkpoint is model and not builds:
+            return found
+        said = found if checkpoint is model or builds else said
     return said
+
+
+def _tried(
+    model: Model, choice: Choice, base: Settings, builds: tuple[str, ...]
+) -> Iterator[tuple[Model, str]]:
+    """Checkpoints with the names of their formats, the best first: an engine's builds of the model, or the
+    model as it is stored and the other published checkpoints of its card."""
+    if builds:
+        yield from ((model, build) for build in builds)
+        return
+    yield model, AS_STORED
+    others = sorted(weight_formats(model)[1:], key=lambda one: -one.bits)
+    capabilities = traits_of(choice.engine.name).weight_capabilities
+    for other in others:
+        least, gone, _ = capabilities.get(other.label, ((0, 0), None, ""))
+        capability = base.gpu.compute_capability if base.gpu is not None else None
+        if capability is None or least <= capability < (gone or (10**6, 0)):
+            yield other.model, other.label
 
 
 def _fit(

@@ -9,7 +9,7 @@ from kvplan.report.words import count
 from kvplan.units import GIB
 
 BILLION = 10**9
-UNVERIFIED = "*"
+UNVERIFIED, OTHER = "*", "+"
 
 
 def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
@@ -18,8 +18,9 @@ def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
     engine = result.engine.partition("@")[0]
     if result.rows:
         row = result.rows[0]
-        build = "" if row.format == "as stored" else f" -q {row.format}"
-        words = f"kvplan size {row.model} --gpu {typed} -e {engine}{build} -t {result.tokens}"
+        stored = row.format == "as stored" or row.checkpoint != row.model
+        build = "" if stored else f" -q {row.format}"
+        words = f"kvplan size {row.checkpoint} --gpu {typed} -e {engine}{build} -t {result.tokens}"
         screen += wrapped(words, indent=1, first="look: ", style="dim")
     return screen
 
@@ -44,6 +45,9 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     if result.unfit:
         reasons = ", ".join(f"{times} {why}" for why, times in result.unfit)
         screen += [BLANK, *wrapped(reasons, indent=1, first="not: ")]
+    if any(row.checkpoint != row.model for row in result.rows[:top]):
+        others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
+        screen += wrapped(others, indent=1, style="dim")
     screen += wrapped(
         "requests at once: likely (safe); longest: the max_model_len that safely starts",
         indent=1,
@@ -64,7 +68,7 @@ def _table(rows: tuple[FitRow, ...]) -> Screen:
             [
                 row.model if row.verified else f"{row.model} {UNVERIFIED}",
                 numbers,
-                row.format,
+                row.format + OTHER * (row.checkpoint != row.model),
                 weights,
                 f"{row.requests} ({row.safe_requests})",
                 longest,
