@@ -133,7 +133,7 @@ def gpu_weights(model: Model, recognised: Recognised) -> int:
     settings = replace(recognised.settings, quantization=None, kv_cache_memory=None, gpu=None)
     settings = replace(settings, speculative_method=None, num_speculative_tokens=0, max_model_len=None)
     started = ask(model, choice, settings)
-    dtype = scalar(str(started.settings["dtype"]))
+    dtype = scalar(str(started.settings.get("dtype", model.dtype)))
     parallel = parallel_for(model, choice, settings, started)
     sources = sources_for(model, settings)
     return weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings)).bytes_per_gpu

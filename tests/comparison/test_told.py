@@ -82,3 +82,26 @@ def test_what_is_free_before_the_weights_tells_the_gpu() -> None:
     assert seen is not None
     assert seen.gpu.slug == "h200-sxm-141gb"
     assert "free before the weights" in seen.words
+
+
+def test_a_file_of_llama_cpp_without_a_card_of_its_own() -> None:
+    """A name that several cards are near to: they are told apart by the printed weights."""
+    text = b"""\
+llama_model_loader: loaded meta data with 30 key-value pairs and 339 tensors from \
+/models/qwen2.5-coder-7b-instruct-q8_0.gguf (version GGUF V3)
+print_info: file type   = Q8_0
+load_tensors: offloaded 29/29 layers to GPU
+load_tensors:        CUDA0 model buffer size =  7165.44 MiB
+llama_context: constructing llama_context
+llama_context: n_seq_max     = 1
+llama_context: n_ctx         = 32768
+llama_context: n_ctx_seq     = 32768
+llama_context: n_batch       = 512
+llama_context: n_ubatch      = 512
+llama_kv_cache:      CUDA0 KV buffer size =  1792.00 MiB
+llama_kv_cache: size = 1792.00 MiB ( 32768 cells,  28 layers,  1/1 seqs), K (f16):  896.00 MiB, V (f16):  896.00 MiB
+"""
+    found = compare(log=[text])
+    assert found.model is not None
+    assert "Qwen2.5" in found.model.id
+    assert found.row("kv_tokens").agrees

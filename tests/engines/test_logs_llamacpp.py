@@ -88,6 +88,19 @@ def test_windows_devices_and_settings() -> None:
     assert printed(observation.get("kv_tokens")) == "8192"
 
 
+def test_the_models_compute_buffer_is_the_gpus() -> None:
+    """An image encoder has one of its own, and a GPU's graph one of the CPU's memory beside it."""
+    text = """\
+sched_reserve:      CUDA0 compute buffer size =   382.01 MiB
+sched_reserve:  CUDA_Host compute buffer size =    71.01 MiB
+alloc_compute_meta:      CUDA0 compute buffer size =   101.27 MiB
+alloc_compute_meta:        CPU compute buffer size =     6.77 MiB
+"""
+    assert printed(read(WINDOWED + text).count("compute_bytes")) == "382.01 MiB"
+    alone = "sched_reserve:        CPU compute buffer size =    71.01 MiB\n"
+    assert printed(read(alone).count("compute_bytes")) == "71.01 MiB"
+
+
 def test_older_forms() -> None:
     text = """\
 0.00.041.262 I llama_kv_cache_init:        CPU KV buffer size =     9.00 MiB

@@ -25,6 +25,10 @@ def rank_of(head: str) -> Rank:
 
 
 _SECOND = "second"
+_CONTEXT = ("sched_reserve", "llama_context", "llama_init_from_model", "llama_new_context_with_model")
+"""Who tells the model's compute buffer; an image encoder has one of its own (tools/mtmd/clip.cpp,
+alloc_compute_meta)."""
+
 RULES: tuple[Rule, ...] = (
     rule("build: {version:word} ({:any}) with", kind="boot", weight=1),
     rule("build_info: {version:word}", kind="boot", weight=1),
@@ -79,10 +83,13 @@ RULES: tuple[Rule, ...] = (
     rule(
         "{device:device} RS buffer size = {state_bytes:MiB} MiB", anchor="RS buffer size", add=True, weight=3
     ),
-    rule(
-        "{device:device} compute buffer size = {compute_bytes:MiB} MiB",
-        anchor="compute buffer size",
-        weight=3,
+    *(
+        rule(
+            f"{teller}: {{device:device}} compute buffer size = {{compute_bytes:MiB}} MiB",
+            anchor="compute buffer size",
+            weight=3,
+        )
+        for teller in _CONTEXT
     ),
     rule(
         "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor="output buffer size", weight=2
@@ -141,6 +148,9 @@ def _finish(observation: Observation) -> Observation:
     sums: dict[str, Any] = {
         name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS
     }
+    beside = [row.compute_bytes for row in own if row.compute_bytes and not _on_cpu(row)]
+    if beside:
+        sums["compute_bytes"] = total(beside)
     if not sums["kv_bytes"]:
         caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
         sums["kv_bytes"] = summed(caches, "bytes")
@@ -153,6 +163,11 @@ def _finish(observation: Observation) -> Observation:
         **sums,
     )
     return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
+
+
+def _on_cpu(row: Row) -> bool:
+    """Whether a buffer lies in the CPU's memory: its own, or a GPU's side of it (CUDA_Host)."""
+    return row.rank.label.startswith("CPU") or "_Host" in row.rank.label
 
 
 def _main(pools: tuple[Pool, ...]) -> Pool | None:
