@@ -99,7 +99,8 @@ llama_context: n_ctx_seq     = 32768
 llama_context: n_batch       = 512
 llama_context: n_ubatch      = 512
 llama_kv_cache:      CUDA0 KV buffer size =  1792.00 MiB
-llama_kv_cache: size = 1792.00 MiB ( 32768 cells,  28 layers,  1/1 seqs), K (f16):  896.00 MiB, V (f16):  896.00 MiB
+llama_kv_cache: size = 1792.00 MiB ( 32768 cells,  28 layers,  1/1 seqs), \
+K (f16):  896.00 MiB, V (f16):  896.00 MiB
 """
     found = compare(log=[text])
     assert found.model is not None
