@@ -251,3 +251,12 @@ at = Widths(16, 64, 4096, 2048)
 asked = [tower for tower in TOWERS if tower.classes[0].startswith(("Qwen3VL", "Mistral3", "Gemma3For"))]
 print(json.dumps({t.classes[0]: [1024, 4096, 2048, 0, slopes(live, t, at)[0]] for t in asked}))
 """
+
+
+def test_raw_patches_are_projected_without_a_tower() -> None:
+    """Gemma-4-12B: inputs of 48 × 48 pixels and outputs of one video; no warning, and little beside text."""
+    result = kvplan.size("google/gemma-4-12B-it", engine="vllm@0.24", gpu="h100", max_num_batched_tokens=4096)
+    assert result.budget is not None
+    (line,) = (line for line in result.budget.lines if line.name == "encoder profile run")
+    assert line.bytes == 2240 * 2 * (6912 + 3840)
+    assert not any("is not known" in text for text in result.warnings)

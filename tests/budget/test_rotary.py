@@ -51,6 +51,16 @@ def test_positions_times_width_times_element(changes: dict[str, Any], expected: 
     assert rotary_table_bytes({**BASE, **changes}, 2) == expected
 
 
+def test_gemma4_keeps_angles_of_whole_heads() -> None:
+    """vLLM's gemma4_rope.py (Gemma4RotaryEmbedding): rotary_dim is the head's, whatever share of it turns."""
+    kinds = {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default"},
+    }
+    text = {**BASE, "head_dim": 128, "global_head_dim": 256, "rope_parameters": kinds}
+    assert rotary_table_bytes(text, 2) == 3 * PLAIN
+
+
 def test_gemma3_has_two() -> None:
     text = {**BASE, "model_type": "gemma3_text", "head_dim": 128, "rope_local_base_freq": 10000.0}
     assert rotary_table_bytes(text, 2) == 2 * PLAIN

@@ -18,6 +18,7 @@ _FACTORS = (1e-6, 1e6)
 _ORIGINAL = "original_max_position_embeddings"
 _SCALED = ("linear", "dynamic", "ntk")
 _FROM_ORIGINAL = ("yarn", "deepseek_yarn", "deepseek_llama_scaling")
+_WHOLE = "proportional"
 _FLOAT32_TYPES = ("deepseek_yarn", "deepseek_llama_scaling")
 _BASES = (
     "rope_theta",
@@ -81,6 +82,11 @@ def _rotary_dim(view: ConfigView, scaling: Mapping[str, Any]) -> int:
     rope_head = view.optional_integer("qk_rope_head_dim", lowest=0)
     if rope_head:
         return int(rope_head)
+    if (scaling.get("rope_type") or scaling.get("type")) == _WHOLE:
+        # gemma4_rope.py: angles of the whole head, zeros where nothing turns; its full layers' own width.
+        width = view.optional_integer("global_head_dim", "head_dim", lowest=0)
+        if width:
+            return int(width)
     width = view.optional_integer("head_dim", lowest=0)
     if not width:
         hidden = view.optional_integer("hidden_size", default=0, lowest=0) or 0

@@ -23,7 +23,7 @@ from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, Item, Release, rule_of, widths_of
-from kvplan.engines.vllm.towers import patch_bytes, towers
+from kvplan.engines.vllm.towers import patch_bytes, traced
 from kvplan.model import Model
 from kvplan.settings import Serving
 from kvplan.units import GIB, ceil_div
@@ -117,7 +117,7 @@ def encoder_run(
         return None
     limits = limits_of(settings)
     widths = widths_of(model, config)
-    if name not in RULES or name not in towers() or widths is None:
+    if name not in RULES or not traced(name) or widths is None:
         return EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, UNKNOWN_MOST)
     items = _items(name, config, release, limits, own, length, tokens)
     served = {kind: item for kind, item in items.items() if _limit(limits, kind, release) > 0}

@@ -152,6 +152,14 @@ def _gemma4(asked: Asked) -> dict[str, Item]:
     }
 
 
+def _gemma4_unified(asked: Asked) -> dict[str, Item]:
+    """As Gemma 4's; a patch is a soft token."""
+    return {
+        kind: Item(item.tokens, min(item.tokens, item.patches // asked.number("pooling_kernel_size", 3) ** 2))
+        for kind, item in _gemma4(asked).items()
+    }
+
+
 def _llama4(asked: Asked) -> dict[str, Item]:
     """Up to 16 tiles and the whole image."""
     side = asked.number("image_size", 336) // asked.number("patch_size", 14)
@@ -229,6 +237,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Glm4vMoeForConditionalGeneration": _glm4v,
     "Gemma3ForConditionalGeneration": _gemma3,
     "Gemma4ForConditionalGeneration": _gemma4,
+    "Gemma4UnifiedForConditionalGeneration": _gemma4_unified,
     "Llama4ForConditionalGeneration": _llama4,
     "Mistral3ForConditionalGeneration": _pixtral,
     "PixtralForConditionalGeneration": _pixtral,
@@ -281,6 +290,10 @@ def widths_of(model: Model, config: Mapping[str, Any]) -> Widths | None:
                 return value
         return 0
 
+    projected = first("mm_embed_dim")
+    if projected:
+        side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
+        return Widths(projected, projected, model.hidden_size, 3 * side * side)
     hidden = first("embed_dim", "vt_hidden_size", "hidden_size")
     mlp = first("intermediate_size", "vt_intermediate_size") or hidden * first("mlp_ratio")
     patch = first("patch_size") or 14

@@ -21,6 +21,9 @@ from typing import NamedTuple
 
 FILE = Path(__file__).parent / "data" / "towers.json"
 _GATED = ("Qwen2_5_VL", "Glm4v", "Mistral3", "Pixtral")
+PROJECTED = frozenset({"Gemma4UnifiedForConditionalGeneration"})
+"""Classes without a tower: raw patches are projected, an image or a frame at a time (gemma4_unified.py,
+_process_image_input), so that inputs and outputs are what grows."""
 _ROTATES = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Glm4v")
 
 
@@ -62,6 +65,11 @@ def towers() -> Mapping[str, Tower]:
     )
 
 
+def traced(name: str) -> bool:
+    """Whether it is known what the class's encoder takes."""
+    return name in PROJECTED or name in towers()
+
+
 def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
     return tuple(
         Row(
@@ -77,7 +85,10 @@ def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
 
 
 def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> tuple[int, int]:
-    """(peak, kept) of one patch on a rank of ``tp``, in a class that ``towers`` has."""
+    """(peak, kept) of one patch on a rank of ``tp``, in a class that is `traced`."""
+    if name in PROJECTED:
+        kept = 2 * (widths.pixels + widths.out)
+        return kept, kept
     tower = towers()[name]
     peak = _largest(tower.peak, widths, tp)
     if release < (0, 16) and name.startswith(_GATED):
