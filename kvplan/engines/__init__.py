@@ -42,7 +42,7 @@ class _Engines(Mapping[str, Engine]):
 ENGINES: Mapping[str, Engine] = _Engines(
     {
         "generic": "generic:Generic",
-        "transformers": "transformers:Transformers",
+        "transformers": "transformers.engine:Transformers",
         "vllm": "vllm.engine:Vllm",
         "sglang": "sglang.engine:Sglang",
         "trtllm": "trtllm.engine:TrtLlm",

@@ -33,7 +33,6 @@ class HostTier:
 
 
 WITHOUT_FOLDER = {
-    "transformers": {**{name: name for name in PLAIN}, "cache_implementation": "cache_implementation"},
     "generic": {
         **{name: name for name in PLAIN},
         **{name: name for name in COMMON if name.endswith("_parallel_size")},

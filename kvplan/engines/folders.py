@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp")
+FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers")
 """Engines with a folder of their own: budget, flags, command, log, tensors … Each divides a GPU's memory."""
 TITLES = {
     "vllm": "vLLM",

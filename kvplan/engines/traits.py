@@ -106,21 +106,13 @@ NO_STEPS = {
     "cpu_offload_gb": "state what stays on the GPU: --weights 15GiB",
 }
 CACHE_CLASS = {"cache_implementation": "it belongs to --engine transformers"}
-_NO_ALLOCATOR = "it belongs to the engines that serve, such as --engine vllm"
-_SERVING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb
+NO_ALLOCATOR = "it belongs to the engines that serve, such as --engine vllm"
+SERVING = """gpu_memory_utilization quantization enforce_eager enable_expert_parallel cpu_offload_gb
 disable_hybrid_kv_cache_manager attention_backend async_scheduling usage enable_prefix_caching""".split()
 _BATCH = "max_num_seqs max_num_batched_tokens block_size num_gpu_blocks_override".split()
 _WITHOUT_FOLDER = {
     "generic": Traits(
-        foreign={**dict.fromkeys((*_SERVING, *_BATCH, "speculative_method"), _NO_ALLOCATOR), **CACHE_CLASS},
-    ),
-    "transformers": Traits(
-        foreign={
-            **dict.fromkeys(_SERVING, _NO_ALLOCATOR),
-            "kv_retention": "transformers 5 has no cache with sinks; windows are the model's own"
-            " (cache_utils.py)",
-        },
-        at_once="as many rows as the memory holds at full length; there is no scheduler",
+        foreign={**dict.fromkeys((*SERVING, *_BATCH, "speculative_method"), NO_ALLOCATOR), **CACHE_CLASS},
     ),
 }
 

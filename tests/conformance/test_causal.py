@@ -22,7 +22,7 @@ import torch
 import transformers
 
 import kvplan
-from kvplan.engines.transformers import NO_STATIC_CACHE
+from kvplan.engines.transformers.engine import NO_STATIC_CACHE
 from tests.conformance.causal_cases import (
     CAUSAL,
     FLOAT32_ONLY,

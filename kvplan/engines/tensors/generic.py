@@ -15,7 +15,7 @@ from kvplan.engines.generic import split_evenly
 from kvplan.engines.tensors.base import Layout, Rank
 from kvplan.engines.tensors.building import Building
 from kvplan.engines.tensors.parts import element_bytes, stored
-from kvplan.engines.transformers import GROWS_IN_STATIC
+from kvplan.engines.transformers.engine import GROWS_IN_STATIC
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.results import SizeResult

@@ -28,7 +28,8 @@ from kvplan.engines.base import (
     parse_version,
     request_tokens,
 )
-from kvplan.engines.options import EngineOption
+from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.transformers.options import CONTINUOUS, OPTIONS
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,
@@ -74,12 +75,17 @@ class Transformers:
 
     name = "transformers"
     versions: tuple[str, ...] = ("4.57", "5.0", "5.5", "5.10", "5.14", "5.15", "5.20", "5.23")
-    options: tuple[EngineOption, ...] = ()
+    options: tuple[EngineOption, ...] = OPTIONS
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Sum of numel * element size of all cache and state tensors; counters are left out."""
-        _check(settings)
-        element, warnings = _element(model, settings)
+        own = resolve(OPTIONS, dict(settings.engine_options), self.name)
+        check(settings, own)
+        if own.flag(CONTINUOUS):
+            from kvplan.engines.transformers.paged import sized
+
+            return sized(model, settings, own, version)
+        element, warnings = element_of(model, settings)
         static = settings.cache_implementation == "static"
         base = Storage(
             kv=kv_dtype(element.name),
@@ -92,7 +98,7 @@ class Transformers:
         expanded = parse_version(version) < LATENT_SINCE
 
         def terms_of(part: Part) -> tuple[Term, ...]:
-            return library_terms(part, _part_store(part, base), expanded=expanded)
+            return library_terms(part, part_store(part, base), expanded=expanded)
 
         tokens = request_tokens(model, settings)
         encoder_tokens, warning = encoder_length(model, settings, tokens)
@@ -179,7 +185,7 @@ def _windowed(part: FullAttention | SlidingWindow | MultiHeadLatentAttention, wi
 
 
 @lru_cache(maxsize=4096)
-def _part_store(part: Part, base: Storage) -> Storage:
+def part_store(part: Part, base: Storage) -> Storage:
     return replace(base, recurrent_state=FLOAT32 if part.library_state == "float32" else base.dtype)
 
 
@@ -208,7 +214,7 @@ def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> 
     return pinned
 
 
-def _element(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
+def element_of(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
     """The cache's element type: as asked, else the checkpoint's, else float32 (torch's default)."""
     if settings.dtype != "auto":
         return scalar(settings.dtype), []
@@ -217,8 +223,8 @@ def _element(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
     return FLOAT32, ["the config states no dtype: float32, as transformers builds it; give --dtype"]
 
 
-def _check(settings: Settings) -> None:
-    """Refuse what transformers' cache cannot do. Raises KvplanError(unsupported-setting)."""
+def check(settings: Settings, own: Options) -> None:
+    """Refuse what transformers' caches cannot do. Raises KvplanError(unsupported-setting)."""
     for name in _ONE_DEVICE:
         if getattr(settings, name) > 1:
             raise KvplanError(
@@ -242,10 +248,17 @@ def _check(settings: Settings) -> None:
             help="size the draft model by itself",
         )
     if settings.cache_implementation not in ("dynamic", "static"):
+        paged = settings.cache_implementation == "paged"
         raise KvplanError(
             "unsupported-setting",
             f"engine transformers with cache_implementation {settings.cache_implementation!r}",
-            help="cache_implementation is dynamic or static",
+            help="--continuous-batching" if paged else "cache_implementation is dynamic or static",
+        )
+    if own.flag(CONTINUOUS) and settings.cache_implementation != "dynamic":
+        raise KvplanError(
+            "unsupported-setting",
+            "continuous batching has a cache of its own",
+            help="leave cache_implementation out",
         )
 
 
@@ -283,5 +296,7 @@ def _notes(model: Model, settings: Settings, expanded: bool) -> list[str]:
         )
     ignored = [name for name in _NO_MEANING if getattr(settings, name) is not None]
     if ignored:
-        notes.append(f"transformers has no block pool: {', '.join(ignored)} not used")
+        notes.append(
+            f"transformers has no block pool: {', '.join(ignored)} not used; --continuous-batching has one"
+        )
     return notes

@@ -1,0 +1,13 @@
+"""How transformers' server is called: huggingface/transformers 5.23.0 src/transformers/cli/serve.py."""
+
+from __future__ import annotations
+
+from kvplan.engines.launch import Server
+
+SERVER = Server(
+    "transformers",
+    starts=(("transformers", "serve"),),
+    model=(),
+    images=("transformers-pytorch-gpu",),
+    positional=True,
+)
