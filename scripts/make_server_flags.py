@@ -2,6 +2,7 @@
 
     VLLM_PYTHON -m scripts.make_server_flags vllm        (the interpreter that has vLLM)
     SGLANG_PYTHON -m scripts.make_server_flags sglang    (the one that has SGLang)
+    python -m scripts.make_server_flags transformers     (transformers 5.23: `transformers serve`)
     python -m scripts.make_server_flags trtllm FILE      (NVIDIA/TensorRT-LLM tensorrt_llm/commands/serve.py)
     python -m scripts.make_server_flags llamacpp FILE    (ggml-org/llama.cpp tools/server/README.md, whose
                                                           table is generated from common/arg.cpp)
@@ -14,6 +15,7 @@ other one that kvplan has no rule for is named wherever a command is read.
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import sys
 from collections.abc import Iterable
@@ -118,6 +120,9 @@ MEMORYLESS: dict[str, str] = {
         slot_prompt_similarity threads_draft threads_batch_draft lora_init_without_apply mlock
         no_mmap perf mmap warmup webui no_jinja prefill_assistant cache_prompt no_cache_prompt
         verbose_prompt""",
+    "transformers": """
+        reasoning chat_template_kwargs decision_config trust_remote_code host port enable_cors log_level
+        default_seed non_blocking""",
 }
 """Engine → options that change no byte of the GPU's memory, beside those of `VLLM_GROUPS`."""
 
@@ -156,6 +161,18 @@ def sglang() -> list[Row]:
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)
     return from_parser("sglang", parser)
+
+
+def transformers() -> list[Row]:
+    """The parameters of the class behind ``transformers serve``; the model is one without an option."""
+    from transformers.cli.serve import Serve
+
+    calm, rows = set(MEMORYLESS["transformers"].split()), []
+    for name, parameter in list(inspect.signature(Serve.__init__).parameters.items())[2:]:
+        word, switch = name.replace("_", "-"), "bool" in str(parameter.annotation)
+        spelled = (f"--{word}", f"--no-{word}") if switch else (f"--{word}",)
+        rows.append(Row("transformers", spelled, "0" if switch else "1", NONE if name in calm else ""))
+    return rows
 
 
 _OPTION = re.compile(r"@click\.option\((.*?)\)\n(?=@|def )", re.DOTALL)
@@ -203,7 +220,7 @@ def text_of(rows: Iterable[Row]) -> str:
 
 def main(arguments: list[str]) -> None:
     engine, *files = arguments
-    asked = {"vllm": vllm, "sglang": sglang}
+    asked = {"vllm": vllm, "sglang": sglang, "transformers": transformers}
     read = {"trtllm": trtllm, "llamacpp": llamacpp}
     rows = asked[engine]() if engine in asked else read[engine](Path(files[0]))
     kept = []

@@ -236,6 +236,21 @@ class SizeOptions(TypedDict, total=False):
     """Host memory that the cache may take, where it lies there: 64GiB."""
     cache_implementation: str | None
     """transformers: the cache that grows, or the one allocated at full length."""
+    continuous_batching: bool | None
+    """Requests share a paged pool, as `transformers serve` with it."""
+    attn_implementation: str | None
+    """The class's attention: flash_attention_2 needs no masks. One of sdpa, eager, flash_attention_2,
+    flash_attention_3."""
+    max_memory_percent: Fraction | float | str | None
+    """Part of the memory free beside the model for continuous batching (default: 0.8 to 0.9)."""
+    max_blocks_per_request: int | str | None
+    """Width of the block tables of flash attention's decoding (default: 32)."""
+    use_async_batching: bool | None
+    """Two sets of batch tensors (default: with CUDA graphs)."""
+    use_cuda_graph: bool | None
+    """CUDA graphs (default: with flash attention)."""
+    return_logprobs: bool | None
+    """Log probabilities beside the tokens."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None
@@ -455,6 +470,21 @@ class PlanOptions(TypedDict, total=False):
     """Keep the cache on the GPUs; off: in host memory."""
     cache_implementation: str | None
     """transformers: the cache that grows, or the one allocated at full length."""
+    continuous_batching: bool | None
+    """Requests share a paged pool, as `transformers serve` with it."""
+    attn_implementation: str | None
+    """The class's attention: flash_attention_2 needs no masks. One of sdpa, eager, flash_attention_2,
+    flash_attention_3."""
+    max_memory_percent: Fraction | float | str | None
+    """Part of the memory free beside the model for continuous batching (default: 0.8 to 0.9)."""
+    max_blocks_per_request: int | str | None
+    """Width of the block tables of flash attention's decoding (default: 32)."""
+    use_async_batching: bool | None
+    """Two sets of batch tensors (default: with CUDA graphs)."""
+    use_cuda_graph: bool | None
+    """CUDA graphs (default: with flash attention)."""
+    return_logprobs: bool | None
+    """Log probabilities beside the tokens."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None

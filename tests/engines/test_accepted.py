@@ -64,6 +64,12 @@ ONLY_PASSED_ON = {
     "llamacpp": {"enable_prefix_caching"},
 }
 """Arguments of the engine that change no byte: they reach its command."""
+CLASS_CACHE: dict[str, dict[str, Any]] = {
+    "cache_implementation": {},
+    "encoder_tokens": {},
+    "max_model_len": {"cache_implementation": "static"},
+}
+"""Of transformers: what counts where requests have caches of their own."""
 _RANKS = {"data_parallel_size", "tensor_parallel_size", "gpu"}
 ASKED = {"tokens", "encoder_tokens", "requests"}
 NOT_ONE_BY_ONE = {
@@ -101,6 +107,12 @@ def test_every_setting_counts_or_is_refused(engine: str, name: str) -> None:
     base: dict[str, Any] = {}
     if engine in BUDGETS and name not in ASKED:
         base = {"gpu": "b200"} if engine == "llamacpp" or name in _RANKS else {"gpu": "8xb200", "tp": 4}
+    if engine == "transformers":
+        base = {
+            "gpu": "b200",
+            "tokens": 100,
+            **CLASS_CACHE.get(name, {"continuous_batching": True}),
+        }
     if engine == "llamacpp" and name != "weights":
         base["weights"] = 9 * GIB
     changed = {**base, **more, name: TRIALS[name]}

@@ -1,10 +1,10 @@
 """Continuous batching: a part of what is free beside the loaded model, less what a batch needs.
 
 huggingface/transformers 5.23.0 generation/continuous_batching/cache.py (PagedAttentionMemoryHandler): the
-driver's total less what is used, times max_memory_percent, pays for the batch's tensors, for reading the whole
-cache back, for the masks of attention other than flash's, and for the sectors (`sectors`). Nothing is measured:
-these lines are the library's own arithmetic, whatever the class then takes. max_memory_percent is 0.8 where
-the model's generation config samples (logits processors) and 0.9 elsewhere (initialization.py).
+driver's total less what is used, times max_memory_percent, pays for the batch's tensors, for reading the
+whole cache back, for the masks of attention other than flash's, and for the sectors (`sectors`). Nothing is
+measured: these lines are the library's own arithmetic, whatever the class then takes. max_memory_percent is
+0.8 where the model's generation config samples (logits processors), 0.9 elsewhere (initialization.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fractions import Fraction
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
+from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import (
     REPACKED,
     Start,
@@ -42,7 +43,7 @@ _END = {"bytes": "bytes", "low_bytes": "high_bytes", "high_bytes": "low_bytes"}
 
 
 def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
-    """The budget of the GPU; none where requests have caches of their own. Raises KvplanError(bad-setting)."""
+    """The budget; none where requests have caches of their own. Raises KvplanError(bad-setting)."""
     own = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     return _fit(model, choice, settings) if own.flag(CONTINUOUS) else Fit(None, None, (_NONE,))
 
@@ -79,7 +80,9 @@ def _words(paged: Paged, settings: Settings, *, given: bool) -> tuple[str, ...]:
     said = ["transformers' memory beside the cache is its own estimate: mind the interval of the pool"]
     if not given:
         said.append("max_memory_percent: 0.8 was taken, as with a sampling generation config; 0.9 without")
-    if not paged.batch.flash and not any(name == "attn_implementation" for name, _ in settings.engine_options):
+    if not paged.batch.flash and not any(
+        name == "attn_implementation" for name, _ in settings.engine_options
+    ):
         said.append("attention by sdpa was taken; --attn-implementation flash_attention_2 needs no masks")
     return tuple(said)
 
@@ -96,13 +99,16 @@ def _budget(
         found = sectors_left(geometry, beside, available)
         sectors[end] = found if found > 0 and footprint(geometry, beside, found) <= available else 0
     size = geometry.sector_bytes
+    likely, low, high = (beside.of(sectors[end]) for end in _END)
     batch = BudgetLine(
         "batch, cache reads",
-        *(beside.of(sectors[end]) for end in _END),
+        likely,
+        low,
+        high,
         f"the library's reserve for batches of {paged.batch.tokens:,} tokens that read the whole cache",
     )
     if sectors["bytes"]:
-        trash = BudgetLine("trash sectors", *(TRASH * size,) * 3, "sectors that padding reads and writes")
+        trash = exact("trash sectors", TRASH * size, "sectors that padding reads and writes")
         lines = (*lines, batch, trash)
     used = sum(line.bytes for line in lines)
     return Budget(

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kvplan.engines.command import Argument, Asked, EngineTable
-from kvplan.errors import KvplanError
+from kvplan.engines.command import Argument, EngineTable
 
 _IN_PYTHON = "the server has no argument for it: ContinuousBatchingConfig({}=…) has"
-
-
-def _dynamic(value: Any, asked: Asked) -> object:
-    if value != "dynamic":
-        raise KvplanError(
-            "no-such-argument", "transformers serve takes the dynamic cache, or --continuous-batching"
-        )
-    return ()
 
 
 TABLE = EngineTable(
@@ -25,7 +14,6 @@ TABLE = EngineTable(
         "continuous_batching": Argument("--continuous-batching"),
         "attn_implementation": Argument("--attn-implementation"),
         "dtype": Argument("--dtype"),
-        "cache_implementation": Argument("--cache-implementation", write=_dynamic),
         "block_size": Argument("--cb-block-size"),
         "num_gpu_blocks_override": Argument("--cb-num-blocks"),
         "max_num_batched_tokens": Argument("--cb-max-batch-tokens"),
@@ -48,6 +36,7 @@ TABLE = EngineTable(
                 ("enable_prefix_caching", "allow_block_sharing"),
             )
         },
+        "cache_implementation": "a served request has a dynamic cache, or continuous_batching its pool",
         "max_model_len": "a request may be as long as the model's positions",
         "kv_cache_memory": "say it in blocks: cb_num_blocks",
         "kv_cache_dtype": "the cache has the model's dtype",

@@ -11,7 +11,7 @@ NAMES: dict[str, str] = {
     "cb_block_size": "block_size",
     "cb_num_blocks": "num_gpu_blocks_override",
     "cb_max_batch_tokens": "max_num_batched_tokens",
-    "max_requests_per_batch": "max_num_seqs",
+    "max_num_seqs": "max_num_seqs",
 }
 """Flag → setting."""
 SHORT: dict[str, str] = {
@@ -20,7 +20,7 @@ SHORT: dict[str, str] = {
     "num_blocks": "cb_num_blocks",
     "max_batch_tokens": "cb_max_batch_tokens",
     "max_num_batched_tokens": "cb_max_batch_tokens",
-    "max_num_seqs": "max_requests_per_batch",
+    "max_requests_per_batch": "max_num_seqs",
     "cb_max_memory_percent": "max_memory_percent",
     "cb_use_cuda_graph": "use_cuda_graph",
 }

@@ -7,7 +7,7 @@ from kvplan.engines.launch import Server
 SERVER = Server(
     "transformers",
     starts=(("transformers", "serve"),),
-    model=(),
+    model=("--force-model",),
     images=("transformers-pytorch-gpu",),
     positional=True,
 )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.text_part import find_text_part
 from kvplan.dtypes import Packing, kv_dtype
 from kvplan.engines.base import (
     NOTHING,
@@ -60,6 +62,8 @@ WHOLE_LOGITS = frozenset(
     qwen2_5_omni_thinker qwen3_omni_moe_thinker udop video_llama_3 vision-encoder-decoder""".split()
 )
 """Types whose class has no logits_to_keep (transformers 5.23.0, by its forward's signature)."""
+OTHER_HEADS = frozenset({"step3p5", "step3p7"})
+"""Types whose config has no one number of heads, which the library reads (transformers 5.23.0)."""
 FLASH = ("flash_attention_2", "flash_attention_3")
 
 
@@ -98,12 +102,31 @@ def paged_of(model: Model, settings: Settings, own: Options) -> Paged:
     if len([window for window in kinds if window is not None]) > 1:
         raise NotPagedError("windows of several lengths")
     ((num_kv_heads, head_dim),) = widths
+    _check_config(model, num_kv_heads, head_dim)
     geometry = Geometry(
         tuple(Kind(count, window) for window, count in kinds.items()),
         page,
         2 * element.bytes_for(num_kv_heads * head_dim) * page,
     )
     return Paged(geometry, _batch(model, settings, own, element, geometry), element, tuple(order))
+
+
+def _check_config(model: Model, num_kv_heads: int, head_dim: int) -> None:
+    """The pages have the config's own widths (find_num_key_value_heads, find_head_dim in utils.py), whatever
+    the class writes. Raises NotPagedError where they differ."""
+    if model.model_type in OTHER_HEADS:
+        raise NotPagedError("its layers have several numbers of heads")
+    if not model.config:
+        return
+    view = find_text_part(split_quant(model.config)[0]).view
+    heads = view.optional_integer("num_attention_heads") or model.num_attention_heads
+    stated = view.optional_integer("num_key_value_heads") or heads
+    width = view.optional_integer("head_dim") or model.hidden_size // max(1, heads)
+    if (stated, width) != (num_kv_heads, head_dim):
+        raise NotPagedError(
+            f"its layers keep {num_kv_heads} heads of {head_dim}, and the pages have the config's"
+            f" {stated} of {width}"
+        )
 
 
 def _kept(layer: Layer) -> tuple[int, int, int | None]:
@@ -168,7 +191,11 @@ def sized(model: Model, settings: Settings, own: Options, version: str) -> SizeR
     request = Request(tokens, 0, settings.requests, answer_length(settings, tokens))
     ref = EngineRef("transformers", version)
     element, said = element_of(model, settings)
-    shown: dict[str, Any] = {"dtype": element.name, "kv_cache_dtype": element.name, "continuous_batching": True}
+    shown: dict[str, Any] = {
+        "dtype": element.name,
+        "kv_cache_dtype": element.name,
+        "continuous_batching": True,
+    }
     name = ModelRef(model.id, model.source)
     if isinstance(found, Refusal):
         return SizeResult(name, ref, shown, request, *NOTHING_HELD, (), None, found, model.warnings)
@@ -254,9 +281,7 @@ def _pool(geometry: Geometry, batch: Batch, settings: Settings, request: Request
 
 
 @lru_cache(maxsize=1024)
-def _running(
-    geometry: Geometry, sectors: int, batch: Batch, tokens: int, answer: int, arriving: int
-) -> int:
+def _running(geometry: Geometry, sectors: int, batch: Batch, tokens: int, answer: int, arriving: int) -> int:
     return running(geometry, sectors, batch, tokens, answer, arriving) if arriving else 0
 
 
@@ -266,6 +291,6 @@ def _too_small(pool: Pool, tokens: int) -> Refusal | None:
         return None
     return Refusal(
         "not-enough-memory",
-        f"a request of {tokens:,} tokens does not fit {pool.bytes:,} bytes: sectors of {pool.bytes_per_block:,}",
+        f"a request of {tokens:,} tokens does not fit {pool.num_blocks:,} sectors of"
+        f" {pool.bytes_per_block:,} B",
     )
-

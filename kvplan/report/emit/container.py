@@ -51,7 +51,12 @@ def container_of(plan: Plan, settings: Settings, model: Model | None, image: str
     gpu = gpu_of(plan)
     replicas_of(plan)  # refuses what no single node can start
     known = table.image
-    assert known is not None
+    if known is None:
+        raise KvplanError(
+            "no-image",
+            f"{table.engine} has no image of its own whose server is known",
+            help=f"the command alone: kvplan emit PLAN --target {table.engine}",
+        )
     if image is None and gpu.vendor != "nvidia":
         raise KvplanError(
             "no-image",

@@ -28,7 +28,8 @@ def plan(
 
 def full(engine: str) -> Plan:
     """A plan in which every setting that the engine has an argument for is set."""
-    return {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}[engine]()
+    made = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}
+    return {**made, "transformers": _transformers}[engine]()
 
 
 def _vllm() -> Plan:
@@ -121,5 +122,17 @@ def _llamacpp() -> Plan:
             "cache_type_v": "q8_0", "ubatch_size": 512, "swa_full": True, "flash_attn": True,
             "kv_retention": "sinks:4,window:8000",
             "kv_offload": False, "n_cpu_moe": 12, "cpu_moe": True, "tensor_split": (Fraction(2), Fraction(1)),
+        },
+    )  # fmt: skip
+
+
+def _transformers() -> Plan:
+    return plan(
+        "transformers@5.23",
+        serve=(("host", "127.0.0.1"), ("port", 9000), ("trust_remote_code", True)),
+        dtype="bfloat16", block_size=128, num_gpu_blocks_override=1000, max_num_batched_tokens=4096,
+        options={
+            "continuous_batching": True, "attn_implementation": "flash_attention_2",
+            "max_memory_percent": Fraction(85, 100), "use_cuda_graph": False,
         },
     )  # fmt: skip

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
+from kvplan.engines.folders import FOLDERS
 from kvplan.errors import KvplanError
 from kvplan.plans.plan import Plan
 from kvplan.report.emit import TARGETS, emit
@@ -188,7 +189,8 @@ def test_a_tag_that_follows_no_version_is_said() -> None:
     (plan(model="qwen3-32b"), "kubernetes", "no-checkpoint"),
     (plan(model="./here/config.json"), "kubernetes", "no-checkpoint"),
     (plan("llamacpp@0.5", options={"ctx_size": 4096, "parallel": 1}), "docker-compose", "no-checkpoint"),
-    (plan("transformers@5.23"), "kubernetes", "no-server"),
+    (plan("generic"), "kubernetes", "no-server"),
+    (plan("transformers@5.23"), "kubernetes", "no-image"),
     (plan(serve=(("port", 70000),)), "kubernetes", "bad-argument"),
     (plan(), "compose", "unknown-target"),
 ])  # fmt: skip
@@ -242,5 +244,5 @@ def test_other_vendors_run_one_engine_that_sees_everything() -> None:
 
 def test_every_target_is_there() -> None:
     for target in TARGETS:
-        engine = target if target in ("vllm", "sglang", "trtllm", "llamacpp") else "sglang"
+        engine = target if target in FOLDERS else "sglang"
         assert emit(full(engine), target) == emit(full(engine), target)
