@@ -25,7 +25,6 @@ from kvplan.validate.probe import Hardware
 from kvplan.validate.receipts import default_path, receipt_of, write_receipt
 from kvplan.validate.target import Target
 
-_LOADED = ("--load-format", "dummy")
 _WORKER_ONLY = ("--skip-tokenizer-init",)
 
 
@@ -162,7 +161,8 @@ def _target(
 def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False) -> list[str]:
     """The plan's own arguments, with random weights of the model in a folder. served: for the server, which
     has a tokenizer."""
-    if part_of(target.choice.engine.name, "command") is None:
+    command = part_of(target.choice.engine.name, "command")
+    if command is None or not command.TABLE.random:
         return []  # a library: it takes no arguments
     from kvplan.report.emit.arguments import arguments_of
     from kvplan.report.emit.place import table_of
@@ -170,7 +170,8 @@ def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False
     plan = plan_of_worker(target.plan)
     table, _ = table_of(plan)
     made = arguments_of(plan, asked_settings(target, on_gpu=on_gpu), table, target.choice.version)
-    return ["--model", str(folder), *_LOADED, *(() if served else _WORKER_ONLY), *made.words]
+    own = [word.format(folder) for word in command.TABLE.random]
+    return [*own, *(() if served else _WORKER_ONLY), *made.words]
 
 
 def receipt_made(found: EngineOutcome) -> Receipt:

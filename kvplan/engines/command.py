@@ -95,6 +95,8 @@ class EngineTable:
     image: Image | None = None
     model: Callable[[Checkpoint, str], list[str]] = _by_place
     """The words that name the checkpoint, which the process sees at a path."""
+    random: tuple[str, ...] = ()
+    """The words that load the model of a folder, ``{}``, with random weights; none: nobody drives it."""
     build: Callable[[Checkpoint, str], Checkpoint] | None = None
     """The file of the build that the setting ``quantization`` names; None: the setting is an argument."""
 

@@ -52,7 +52,7 @@ _TITLES = {
     "tensors_wrong": "tensors of another shape",
     "table_errors": "errors of the block tables",
     "attention_out_of_tolerance": "attention out of tolerance",
-    "engine_kernels_wrong": "kinds that vLLM's kernels find elsewhere",
+    "engine_kernels_wrong": "kinds that the engine's code finds elsewhere",
     "engine_kernels_read": "kinds that vLLM's kernels read",
     "ranks_alike": "ranks alike",
     "limit_pool_bytes": "largest pool",

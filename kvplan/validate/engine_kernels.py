@@ -3,9 +3,10 @@
 Where the engine has kernels that run alone and is importable (its part ``kernels``), its writer puts keys and
 values into cleared pages: what it wrote must be the bytes that the layout has there, and nothing else in the
 pool may be written. Its reader then finds them through the block table of the request; each query is a
-request of its own that sees the request's tokens, a window is the kernel's own. Elsewhere a Triton kernel of
-kvplan's own is the second reader of the pages (`triton_reader`). Both are compared with float64, within
-`attention`'s tolerance.
+request of its own that sees the request's tokens, a window is the kernel's own. A library whose allocators
+write and read by indices (its part has ``Pages``) does so with its own, on a CPU as on a GPU. Elsewhere a
+Triton kernel of kvplan's own is the second reader of the pages (`triton_reader`). All are compared with
+float64, within `attention`'s tolerance.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.engines.folders import part_of
-from kvplan.engines.tensors.base import Component, View
+from kvplan.engines.tensors.base import Component, Layout, View
 from kvplan.validate.attention import AttentionError, Probe, admitted
 from kvplan.validate.blocks import BlockTables, Request
 from kvplan.validate.kinds import Heads, probes, scale_of, width_of
@@ -28,11 +29,18 @@ class WrittenElsewhere(Exception):  # noqa: N818 - what was found, not an error 
     """The engine's kernel did not put the bytes where the layout has them."""
 
 
+def kernels_for(layout: Layout) -> Any | None:
+    """The engine's own, where it is here and has some for such a layout."""
+    kernels = part_of(layout.engine, "kernels")
+    if kernels is None or not kernels.are_here():
+        return None
+    takes = getattr(kernels, "takes", None)
+    return kernels if takes is None or takes(layout) else None
+
+
 def attend_with_engine(cache: Cache, tables: BlockTables) -> tuple[AttentionError, ...]:
     """Every kind of layer; a kernel that cannot run here says why in its note. Raises nothing."""
-    kernels = part_of(cache.layout.engine, "kernels")
-    if kernels is not None and not kernels.are_here():
-        kernels = None
+    kernels = kernels_for(cache.layout)
     return tuple(_tried(cache, tables, heads, kernels) for heads in probes(cache.layout))
 
 
@@ -62,7 +70,7 @@ def _name(heads: Heads, kernels: Any) -> str:
 
 def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, name: str) -> AttentionError:
     """Raises NotRun, WrittenElsewhere, and what the device raises."""
-    if heads.key[1].dtype == "float32":
+    if heads.key[1].dtype == "float32" and not hasattr(kernels, "Pages"):
         raise NotRun("the kernels multiply float32 in less")
     request = admitted(cache.layout, tables, heads)
     if request is None:
@@ -71,9 +79,14 @@ def _attended(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any, nam
         probe = Probe(cache, tables, request, heads)
         if not bool(probe.visible.any()):
             raise NotRun("no token is visible")
+        bound = None
+        if name != OWN and hasattr(kernels, "Pages"):
+            bound = _bound(probe, request, kernels)
         if name != OWN and heads.value is not None:
-            _write(probe, kernels, [heads.key, heads.value])
+            _write(probe, kernels, [heads.key, heads.value], bound)
         queries = probe.queries()
+        if bound is not None:
+            return probe.error(name, _selected(probe, bound, queries), probe.reference(queries), queries)
         output = (
             attend_with_own(probe, request, queries)
             if name == OWN
@@ -122,6 +135,28 @@ def _read(probe: Probe, request: Request, queries: Any, kernels: Any) -> Any:
     return out.transpose(0, 1)
 
 
+def _bound(probe: Probe, request: Request, kernels: Any) -> Any:
+    """The library's allocator over the pool, with the request's blocks."""
+    view = probe.heads.view
+    group, table = probe.cache.layout.groups[view.group], request.tables[view.group]
+    if table.first and not group.ring:
+        raise NotRun("the request's tokens do not follow each other in its block table")
+    raw = probe.cache.raw[view.allocation]
+    return kernels.Pages(raw, view, group, probe.dtype, list(table.blocks))
+
+
+def _selected(probe: Probe, bound: Any, queries: Any) -> Any:
+    """[heads, queries, width]: attention over what the library's indices select. A window's oldest token goes
+    with the token that comes."""
+    last = [side[-1:].to(probe.dtype) for side in (probe.keys, probe.values)]
+    seen = int(probe.visible.sum())
+    sides = [side[-seen:] for side in bound.read(*last, tokens=probe.tokens)]
+    group = queries.shape[0] // probe.heads.view.heads
+    keys, values = (side.transpose(0, 1).repeat_interleave(group, 0) for side in sides)
+    attention = probe.torch.nn.functional.scaled_dot_product_attention
+    return attention(queries[None], keys[None], values[None], scale=probe.scale)[0]
+
+
 def _scale(probe: Probe, part: Component) -> Any:
     """What a number of the part is multiplied by, as kernels take it."""
     return probe.torch.tensor(scale_of(part), dtype=probe.torch.float32, device=probe.cache.device)
@@ -139,23 +174,31 @@ def _with_rope(heads: Heads) -> Component:
 # ------------------------------------------------------------------------------------------------ writing
 
 
-def _write(probe: Probe, kernels: Any, places: list[Place]) -> None:
+def _write(probe: Probe, kernels: Any, places: list[Place], bound: Any) -> None:
     """The engine's kernel writes the probe's values into a cleared pool. Raises WrittenElsewhere, NotRun."""
     wanted = [_stored(probe, place).clone() for place in places]
     for raw in probe.cache.raw:
         raw.zero_()
-    kernels.write(
-        [side.to(probe.dtype) for side in (probe.keys, probe.values)],
-        [pages(probe.cache, place) for place in places],
-        probe.slots.single_blocks * probe.states + probe.slots.single_places,
-        [_scale(probe, part) for _view, part in places],
-    )
+    sides = [side.to(probe.dtype) for side in (probe.keys, probe.values)]
+    if bound is not None:
+        bound.write(*sides, past=int(probe.positions[0]))
+    else:
+        _write_slots(probe, kernels, places, sides)
     for place, mine in zip(places, wanted, strict=True):
         theirs = _stored(probe, place)
         wrong = int((theirs != mine).flatten(1).any(dim=1).sum())
         if wrong:
             raise WrittenElsewhere(f"{wrong:,} of {mine.shape[0]:,} tokens are not where they belong")
     _check_nothing_else(probe, places)
+
+
+def _write_slots(probe: Probe, kernels: Any, places: list[Place], sides: list[Any]) -> None:
+    kernels.write(
+        sides,
+        [pages(probe.cache, place) for place in places],
+        probe.slots.single_blocks * probe.states + probe.slots.single_places,
+        [_scale(probe, part) for _view, part in places],
+    )
 
 
 def _check_nothing_else(probe: Probe, places: list[Place]) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvplan.engines.tensors import Rank
+from kvplan.engines.tensors import Layout, Rank
 from kvplan.plans.receipt import Figure
 from kvplan.validate.attention import AttentionError
 from kvplan.validate.blocks import BlockTables
-from kvplan.validate.engine_kernels import OWN, attend_with_engine
+from kvplan.validate.engine_kernels import OWN, attend_with_engine, kernels_for
 from kvplan.validate.found import findings_of
 from kvplan.validate.in_place import KERNEL, attend_in_place
 from kvplan.validate.memory import Cache, allocate
@@ -55,16 +55,23 @@ def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tu
         return ()
     try:
         layout = target.layout(rank)
+        if not bench.device.is_gpu and not runs_on_cpu(layout):
+            return ()
         with allocate(layout, bench.device.name) as cache:
-            return _read(cache, engine=engine)
+            return _read(cache, engine=engine, gpu=bench.device.is_gpu)
     except Exception as error:
         bench.note(f"no kernel read the pages themselves: {type(error).__name__}")
         return ()
 
 
-def _read(cache: Cache, *, engine: bool) -> tuple[AttentionError, ...]:
+def runs_on_cpu(layout: Layout) -> bool:
+    """Whether the engine's own code over these pages needs no GPU."""
+    return bool(getattr(kernels_for(layout), "ON_CPU", False))
+
+
+def _read(cache: Cache, *, engine: bool, gpu: bool) -> tuple[AttentionError, ...]:
     by_engine = attend_with_engine(cache, BlockTables(cache.layout)) if engine else ()
-    return (*by_engine, *attend_in_place(cache, BlockTables(cache.layout)))
+    return (*by_engine, *(attend_in_place(cache, BlockTables(cache.layout)) if gpu else ()))
 
 
 def _figures(found: tuple[AttentionError, ...], rank: int) -> list[Figure]:

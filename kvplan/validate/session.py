@@ -114,7 +114,7 @@ def run_session(
         begun = (target, hardware)
         parts = world.everyone(_on_rank(bench, target, hardware, options, world))
         outcome = _of_all(target, parts, world)
-        if device.is_gpu and outcome.stopped_by is None:
+        if (device.is_gpu or options.kernels) and outcome.stopped_by is None:
             settle(outcome)
             begun = None  # what is kept stands, whatever happens from here on
             outcome = with_readings(bench, outcome, world, engine=options.kernels)

@@ -86,5 +86,6 @@ TABLE = EngineTable(
     },
     {},
     {},
+    random=("--model", "{}", "--load-format", "dummy"),
     image=Image("vllm/vllm-openai", "v{}", ("vllm", "serve"), PYTHON_PROBE),  # docs.vllm.ai deployment/docker
 )

@@ -92,6 +92,15 @@ def asked_settings(target: Target, *, on_gpu: bool) -> Settings:
     )
 
 
+def given_of(target: Target, *, on_gpu: bool) -> dict[str, Any]:
+    """Settings as the rules resolve them before a GPU is divided, for a library that takes no words; memory:
+    bytes of the cache where they are given."""
+    asked = asked_settings(target, on_gpu=on_gpu)
+    found = target.choice.engine.size(target.model, asked, target.choice.version).settings
+    plain = {name: value for name, value in found.items() if isinstance(value, (int, float, str, bool))}
+    return {"settings": plain, "memory": asked.kv_cache_memory}
+
+
 def plan_of_worker(plan: Plan) -> Plan:
     """The plan without the flags of a server."""
     kept = tuple(pair for pair in plan.serve if pair[0].lstrip("-").replace("-", "_") not in _OF_THE_SERVER)

@@ -18,7 +18,7 @@ from kvplan.validate.devices import CPU
 from kvplan.validate.installed.judged import Judged, judged
 from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
-from kvplan.validate.installed.question import environment, reduced, write_model
+from kvplan.validate.installed.question import environment, given_of, reduced, write_model
 from kvplan.validate.installed.shapes import shape_of, sized, taken_of
 from kvplan.validate.probe import Hardware, compared, probe_cpu
 from kvplan.validate.session import Outcome, OutOfMemory
@@ -101,6 +101,7 @@ def run_engine(
                 "words": list(words_of(ran, folder)),
                 "folder": str(folder),
                 "dtype": str(ran.result.settings.get("dtype") or "bfloat16"),
+                **given_of(ran, on_gpu=hello.kind != CPU),
             }
             on_gpu = hello.kind != CPU
             stopped = False

@@ -62,4 +62,5 @@ def shape_of(own: Target) -> dict[str, int | None] | None:
         "prompt": max(1, request.tokens - answer),
         "answer": answer,
         "running": running,
+        "arriving": pool.max_requests,
     }

@@ -1,7 +1,8 @@
 """transformers' own class of a model with random weights, and the cache that a real forward pass leaves.
 
 huggingface/transformers 5.23: modeling_auto.py (from_config), cache_utils.py. Every tensor within reach of
-the cache object is counted, but for counters (whole numbers of at most one dimension).
+the cache object is counted, but for counters (whole numbers of at most one dimension). With continuous
+batching its paged cache is made and filled instead (`_transformers_paged`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def hello() -> dict[str, Any]:
 
 
 def run(asked: dict[str, Any], speaker: Speaker) -> None:
-    """Measure. asked: folder of the config.json, dtype; then the shape: requests of so many tokens."""
+    """Measure. asked: folder of the config.json, dtype, settings as kvplan resolved them, memory of the cache
+    where it is given; then the shape: requests of so many tokens."""
     import torch
     import transformers
 
@@ -52,11 +54,36 @@ def run(asked: dict[str, Any], speaker: Speaker) -> None:
         "buffer_bytes": stored(model.buffers()),
     }
     worker["built_parameter_bytes"] = worker["parameter_bytes"]
+    if asked["settings"].get("continuous_batching"):
+        paged(model, asked, worker, device, speaker)
+        return
     speaker.say("measured", of="workers", values=[worker])
     speaker.begin("forward")
     shape = speaker.answered()
     if shape is not None:
         speaker.say("measured", of="kept", values=kept(model, config, shape, device))
+
+
+def paged(model: Any, asked: dict[str, Any], worker: dict[str, Any], device: str, speaker: Speaker) -> None:
+    """The pool of continuous batching, and what it admits. Of a memory that was given so many bytes are
+    there for it."""
+    from kvplan.validate.installed.workers import _transformers_paged as library
+
+    settings = asked["settings"]
+    speaker.begin("determine_available_memory")
+    cache = library.made(model, settings, device)
+    pool = cache.num_sectors * cache.bytes_per_sector
+    speaker.say("measured", of="available", values=[asked["memory"] or pool])
+    worker["cache_bytes"] = stored([cache.cache_tensor])
+    speaker.say("measured", of="workers", values=[worker])
+    speaker.say("measured", of="cache", values=library.cache_of(cache))
+    speaker.begin("admit")
+    shape = speaker.answered()
+    if shape is not None:
+        speaker.say("measured", of="requests", values=library.admitted(cache, shape))
+        if shape.get("running") is not None:
+            speaker.begin("run at once")
+            speaker.say("measured", of="running", values=library.at_once(cache, settings, shape))
 
 
 def kept(model: Any, config: Any, shape: dict[str, Any], device: str) -> dict[str, Any]:
