@@ -11,7 +11,7 @@ import pytest
 
 from kvplan.cli import main
 from kvplan.files.plans.receipts import read_receipt
-from kvplan.validate.installed.question import write_model
+from kvplan.validate.installed.question import given_of, write_model
 from tests.live.tiny import MODELS
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -62,3 +62,40 @@ def test_a_cache_of_another_size_refutes(
     assert code == 1
     assert figures["engine_kv_bytes"].measured == 2 * figures["engine_kv_bytes"].predicted
     assert "kv !" in capsys.readouterr().out
+
+
+PAGED = ("--continuous-batching", "--block-size", "64", "--tokens", "700")
+
+
+def test_continuous_batching_is_measured_by_its_own_cache_and_scheduler(tmp_path: Path) -> None:
+    """Windows and full layers: 79 of the 88 that fit at full length start before the first one ends."""
+    config = {**MODELS["dense"], "num_hidden_layers": 4, "sliding_window": 256, "use_sliding_window": True}
+    config["layer_types"] = ["sliding_attention"] * 3 + ["full_attention"]
+    config["model_type"], config["vocab_size"] = "qwen3", 1000
+    config["architectures"] = ["Qwen3ForCausalLM"]
+    code, figures, receipt = run(tmp_path, config, *PAGED)
+    assert code == 0, receipt
+    assert receipt["verdict"] == "confirmed"
+    for name in (
+        "weights_bytes",
+        "cache_bytes",
+        "num_blocks",
+        "groups",
+        "requests_at_full_length",
+        "requests",
+    ):
+        one = figures[f"engine_{name}"]
+        assert one.predicted == one.measured, name
+    assert figures["engine_requests"].measured < figures["engine_requests_at_full_length"].measured
+
+
+def test_a_pool_of_another_page_refutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(target: Any, *, on_gpu: bool) -> dict[str, Any]:
+        found = given_of(target, on_gpu=on_gpu)
+        found["settings"]["num_sectors"] -= 1
+        return found
+
+    monkeypatch.setattr("kvplan.validate.installed.run.given_of", other)
+    code, figures, _ = run(tmp_path, MODELS["dense"], *PAGED)
+    assert code == 1
+    assert figures["engine_num_blocks"].measured == figures["engine_num_blocks"].predicted - 1

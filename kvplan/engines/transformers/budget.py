@@ -31,13 +31,14 @@ from kvplan.engines.transformers.paged import NotPagedError, Paged, paged_of
 from kvplan.engines.transformers.sectors import TRASH, footprint, needs, sectors_left
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.results import Budget, BudgetLine, ModelWeights
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Settings
 from kvplan.weights.ranks import Parallel
 
 SAMPLING, GREEDY = Fraction(8, 10), Fraction(9, 10)
 """max_memory_percent with logits processors and without."""
 _NONE = "transformers divides no GPU's memory: --continuous-batching does, --kv-cache-memory 16GiB states it"
+_ONE = Parallel(1, 1, vocabulary_multiple=1)
 _END = {"bytes": "bytes", "low_bytes": "high_bytes", "high_bytes": "low_bytes"}
 """The end of a pool → that of the lines which leave it."""
 
@@ -58,7 +59,7 @@ def _fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
         paged = paged_of(model, settings, own)
         kernels = kernels_of(choice, model, settings)
         facts, loaded, said = weight_lines(
-            sources_for(model, settings), model, settings, Parallel(1, 1), dtype, kernels
+            sources_for(model, settings), model, settings, _ONE, dtype, kernels
         )
     except (KvplanError, NotPagedError) as error:
         if not isinstance(error, KvplanError) or error.code == "bad-setting":
@@ -73,6 +74,12 @@ def _fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     shown = (("max_memory_percent", float(shares[0])),)
     return Fit(budget, weights, (*warnings, *said, *_words(paged, settings, given=share is not None)), shown)
+
+
+def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
+    """The weights of the one device (`kvplan.engines.budget.parts.parallel_for`)."""
+    del model, settings, started
+    return _ONE
 
 
 def _words(paged: Paged, settings: Settings, *, given: bool) -> tuple[str, ...]:

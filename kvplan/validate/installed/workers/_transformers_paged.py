@@ -22,10 +22,17 @@ class _OneRank:
 
 
 def made(model: Any, settings: dict[str, Any], device: str) -> Any:
-    """The cache of the plan's settings. attn_implementation: the class's, by which batches are sized."""
+    """The cache of the plan's settings. attn_implementation: the class's, by which batches are sized.
+
+    Of a memory that is given the number of sectors is kvplan's: the library takes whole-model blocks, which
+    come to some numbers only. What it makes of the sectors, and admits, is its own.
+    """
     import torch
     from transformers.generation.configuration_utils import ContinuousBatchingConfig
-    from transformers.generation.continuous_batching.cache import PagedAttentionCache
+    from transformers.generation.continuous_batching.cache import (
+        PagedAttentionCache,
+        PagedAttentionMemoryHandler,
+    )
     from transformers.generation.continuous_batching.initialization import resolve_continuous_batching_config
 
     config = model.config.get_text_config()
@@ -36,6 +43,8 @@ def made(model: Any, settings: dict[str, Any], device: str) -> Any:
         asked = resolve_continuous_batching_config(config, asked, None, False, torch.device(device))
     elif asked.max_memory_percent is None:
         asked.max_memory_percent = 0.9
+    if settings.get("num_sectors") is not None:
+        PagedAttentionMemoryHandler.num_sectors_from_config = lambda _: settings["num_sectors"]
     sliced = getattr(model, "_supports_logits_to_keep", None)
     return PagedAttentionCache(
         config, asked, torch.device(device), _OneRank(), model.dtype, callable(sliced) and sliced()
