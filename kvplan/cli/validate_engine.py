@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -169,15 +170,16 @@ def words_of(target: Target, folder: Path, *, on_gpu: bool, served: bool = False
 
     plan = plan_of_worker(target.plan)
     table, _ = table_of(plan)
-    made = arguments_of(plan, asked_settings(target, on_gpu=on_gpu), table, target.choice.version)
+    asked = asked_settings(target, on_gpu=on_gpu)
+    if not on_gpu and "kv_cache_memory" in table.none:
+        asked = replace(asked, kv_cache_memory=None)  # of a rehearsal, not of the plan
+    made = arguments_of(plan, asked, table, target.choice.version)
     own = [word.format(folder) for word in command.TABLE.random]
     return [*own, *(() if served else _WORKER_ONLY), *made.words]
 
 
 def receipt_made(found: EngineOutcome) -> Receipt:
     """The receipt, created now."""
-    from dataclasses import replace
-
     created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return replace(receipt_of(found.outcome, created=created), engine_run=found.engine_run)
 

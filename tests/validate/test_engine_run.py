@@ -165,7 +165,7 @@ def test_the_time_limit_leaves_a_stopped_receipt(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--with", "vlm"), "did you mean vllm?"),
-        (("--with", "sglang"), "kvplan does not drive SGLang's worker"),
+        (("--with", "trtllm"), "kvplan does not drive TensorRT-LLM's worker"),
         (("--with", "transformers", "--engine", "vllm@0.32"), "is for vLLM, not transformers"),
         (("--with", "vllm", "--find-limit"), "--find-limit and --with cannot both hold"),
         (("--with", "vllm", "--engine", "sglang"), "is for SGLang, not vLLM"),

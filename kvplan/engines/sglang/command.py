@@ -144,6 +144,7 @@ TABLE = EngineTable(
         "speculative_config": "speculative_algorithm",
     },
     port=30000,
+    random=("--model-path", "{}", "--load-format", "dummy"),
     image=Image(
         "lmsysorg/sglang", "v{}", ("python3", "-m", "sglang.launch_server"), PYTHON_PROBE
     ),  # docs.sglang.ai get_started/install

@@ -17,7 +17,7 @@ MAX_LINE = 1 << 23
 @record()
 class Hello:
     """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU.
-    server: what starts its server, after the interpreter."""
+    server: what starts its server, after the interpreter. note: what of kvplan's driving was never tried."""
 
     version: str
     torch: str | None
@@ -26,6 +26,7 @@ class Hello:
     kind: str
     nvml_total: int | None = None
     server: tuple[str, ...] = ()
+    note: str = ""
 
 
 @record()
@@ -101,6 +102,7 @@ def hello_of(event: Mapping[str, Any]) -> Hello:
             str(event["kind"]),
             None if event.get("nvml_total") is None else int(event["nvml_total"]),
             tuple(str(word) for word in event.get("server") or ()),
+            str(event.get("note") or ""),
         )
 
 

@@ -182,6 +182,8 @@ def _outcome(
             raise _failed(measured, failure, log)
     elif stopped:
         stopped_at, stopped_by = measured.stage, OutOfTime
+    if measured.hello.note:
+        findings.append(Finding("driver-untried", Severity.WARNING, measured.hello.note))
     total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
     hardware = replace(hardware, runtime_total=total or hardware.runtime_total)
     findings += compared(hardware, target.settings.gpu if on_gpu else None)
