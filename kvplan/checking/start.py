@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, in_safe_pool
+from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, divides, in_safe_pool
 from kvplan.engines.budget.sharing import Taken, runs_of, share_of, taken_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -92,7 +92,7 @@ class Started:
             return
         if uncounted(result):
             raise KvplanError("no-pool", IN_HOST, help="require.host_memory: 64GiB")
-        if self.memory is None and self.choice.engine.name not in BUDGETS:
+        if self.memory is None and not divides(self.choice.engine.name, self.plan.settings):
             raise KvplanError(
                 "no-budget",
                 f"how {self.choice.engine.name} divides a GPU's memory is not known: nothing can be checked",

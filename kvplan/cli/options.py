@@ -246,7 +246,7 @@ OPTIONS = (
     *{option.name: _own(engine, option) for engine, own in OPTIONS_OF.items() for option in own}.values(),
 )
 
-ENGINE_GROUPS = (*(title_of(engine) for engine in OPTIONS_OF), _LIBRARY)
+ENGINE_GROUPS = tuple(title_of(engine) for engine in OPTIONS_OF)
 
 PLAN_CHOICE = (
     Option("environment", ("--env",), "NAME", word, "Of a plan file: an environment's overlay.", QUESTION),

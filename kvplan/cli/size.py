@@ -9,7 +9,7 @@ from typing import Any
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
-from kvplan.engines.budget import BUDGETS
+from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import Compared, ask, compare, ladder, memory_of, suggested_fixes, verdict
 from kvplan.results import SCHEMA_VERSION, SizeResult
@@ -85,7 +85,7 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
         if (text := text_of(given, name)) is not None:
             words += [flag, text]
     settings, engine = asked.variants[0], asked.choices[0].engine.name
-    if settings.kv_cache_memory is not None or engine not in BUDGETS:
+    if settings.kv_cache_memory is not None or not divides(engine, settings):
         return ""
     if settings.gpu is None:
         return shlex.join(["kvplan", "size", *words, "--gpu", "h100"])

@@ -80,6 +80,8 @@ class Traits:
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
     on_macs: bool = False
     """It is what people run on Apple's GPUs."""
+    divides_with: str | None = None
+    """The option without which it divides no GPU's memory."""
     memory_share: MemoryShare | None = None
     """Its share of the memory, where it has one."""
     pinned: Mapping[str, str] = field(default_factory=dict)

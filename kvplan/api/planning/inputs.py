@@ -11,7 +11,7 @@ from kvplan.api import gpus_of, parse_number
 from kvplan.api.arguments import check_each
 from kvplan.dtypes import kv_dtype
 from kvplan.engines.base import Choice, request_tokens
-from kvplan.engines.budget import BUDGETS, choose
+from kvplan.engines.budget import BUDGETS, choose, divides
 from kvplan.engines.budget.laws import check_engine
 from kvplan.errors import KvplanError
 from kvplan.gpu import Gpu
@@ -42,7 +42,7 @@ def choices_of(engine: str | Sequence[str]) -> list[Choice]:
     names = engine.split(",") if isinstance(engine, str) else check_each("engine", engine, _TEXT)
     specs = [name.strip() for name in names]
     if ALL in specs:
-        specs = list(BUDGETS)
+        specs = [name for name in BUDGETS if divides(name)]
     choices = [choose(spec) for spec in dict.fromkeys(specs)]
     for choice in choices:
         check_engine(choice)

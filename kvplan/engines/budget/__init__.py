@@ -24,6 +24,16 @@ from kvplan.units import MIB, gib
 
 BUDGETS = FOLDERS
 """Engines that divide a GPU's memory: ``fit(model, choice, settings)`` of ``budget`` in their folder."""
+
+
+def divides(engine: str, settings: Settings | None = None) -> bool:
+    """Whether the engine divides a GPU's memory: whatever is set (None), or with these settings."""
+    if engine not in BUDGETS:
+        return False
+    option = traits_of(engine).divides_with
+    return option is None or (settings is not None and bool(dict(settings.engine_options).get(option)))
+
+
 _WAYS = (2, 4, 8, 16)
 
 

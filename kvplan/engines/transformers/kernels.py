@@ -85,6 +85,4 @@ class Pages:
         return found
 
     def _indices(self, values: list[int], like: Any) -> Any:
-        import torch
-
-        return torch.tensor(values, dtype=torch.int64, device=like.device)
+        return like.new_zeros(0).long().new_tensor(values)

@@ -12,6 +12,7 @@ TRAITS = Traits(
     },
     axes=Axes(tensor=False, experts=False),
     usual_block=256,
+    divides_with="continuous_batching",
     memory_share=MemoryShare("max_memory_percent", "--max-memory-percent", ("0.95",)),
     pinned={
         "max_num_batched_tokens": "max_batch_tokens",

@@ -2,7 +2,8 @@
 
 sgl-project/sglang 0.5.23: managers/scheduler.py (run_scheduler_process), managers/tp_worker.py
 (TpModelWorker), model_executor/model_runner.py (alloc_memory_pool), mem_cache/kv_cache_configurator.py. One
-rank: tensor, pipeline or data parallelism starts processes of its own there. Weights are random (``--load-format dummy``).
+rank: tensor, pipeline or data parallelism starts processes of its own there. Weights are random
+(``--load-format dummy``).
 
 Its parts have been run over stand-ins alone (tests/validate/test_engine_sglang.py): no GPU has run it.
 """
@@ -36,13 +37,12 @@ _BUFFERS = (
 def hello() -> dict[str, Any]:
     """What is installed, and the device that it will run on."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    from importlib.metadata import version
-
+    import sglang
     import torch
 
     cuda = torch.cuda.is_available()
     return {
-        "version": version("sglang"),
+        "version": sglang.__version__,
         "torch": str(torch.__version__),
         "python": ".".join(map(str, sys.version_info[:3])),
         "device": torch.cuda.get_device_name(0) if cuda else "cpu",
@@ -172,7 +172,8 @@ def admitted(runner: Any, shape: dict[str, Any]) -> dict[str, Any]:
     """Requests at their full length from its own allocator, until one gets no slots."""
     allocator, page = runner.token_to_kv_pool_allocator, int(runner.page_size or 1)
     need = -(-shape["tokens"] // page) * page
-    before, taken, refused = allocator.available_size(), [], False
+    before, refused = allocator.available_size(), False
+    taken: list[Any] = []
     while len(taken) < shape["most"]:
         slots = allocator.alloc(need)
         if slots is None:
