@@ -32,7 +32,7 @@ from kvplan.engines.transformers.sectors import TRASH, footprint, needs, sectors
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.weights.ranks import Parallel
 
 SAMPLING, GREEDY = Fraction(8, 10), Fraction(9, 10)
@@ -50,7 +50,7 @@ def fit(model: Model, choice: Choice, settings: Settings) -> Fit:
 
 
 @once_a_start
-def _fit(model: Model, choice: Choice, settings: Settings, start: Start) -> Fit:
+def _fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     gpu, started, total, reserved, warnings = start
     own = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     share = own.share("max_memory_percent")
@@ -82,7 +82,7 @@ def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
     return _ONE
 
 
-def _words(paged: Paged, settings: Settings, *, given: bool) -> tuple[str, ...]:
+def _words(paged: Paged, settings: Serving, *, given: bool) -> tuple[str, ...]:
     """What decides the pool and nobody said."""
     said = ["transformers' memory beside the cache is its own estimate: mind the interval of the pool"]
     if not given:

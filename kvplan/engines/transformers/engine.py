@@ -44,7 +44,7 @@ from kvplan.families import (
 )
 from kvplan.model import Model
 from kvplan.results import EngineRef, ModelRef, PerGpu, Request, SizeResult, Total
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.terms import Factor, Grows, Term
 from kvplan.terms import Part as Waiting
 
@@ -214,7 +214,7 @@ def _pinned_bytes(terms: tuple[Term, ...], tokens: int, encoder_tokens: int) -> 
     return pinned
 
 
-def element_of(model: Model, settings: Settings) -> tuple[Packing, list[str]]:
+def element_of(model: Model, settings: Serving) -> tuple[Packing, list[str]]:
     """The cache's element type: as asked, else the checkpoint's, else float32 (torch's default)."""
     if settings.dtype != "auto":
         return scalar(settings.dtype), []

@@ -51,7 +51,7 @@ from kvplan.results import (
     SizeResult,
     Total,
 )
-from kvplan.settings import Settings
+from kvplan.settings import Serving, Settings
 from kvplan.terms import Term
 
 SECTORS_SINCE = (5, 20)
@@ -82,7 +82,7 @@ class Paged:
     """each layer's kind, by its place in ``geometry.kinds``"""
 
 
-def paged_of(model: Model, settings: Settings, own: Options) -> Paged:
+def paged_of(model: Model, settings: Serving, own: Options) -> Paged:
     """Raises NotPagedError, KvplanError(bad-setting)."""
     element, _ = element_of(model, settings)
     page = settings.block_size or PAGE_SIZE
@@ -141,7 +141,7 @@ def _kept(layer: Layer) -> tuple[int, int, int | None]:
     return part.broadcast_heads or part.num_kv_heads, part.head_dim, part.library_window
 
 
-def _batch(model: Model, settings: Settings, own: Options, element: Packing, geometry: Geometry) -> Batch:
+def _batch(model: Model, settings: Serving, own: Options, element: Packing, geometry: Geometry) -> Batch:
     """The resolved configuration (initialization.py), on a GPU with CUDA graphs."""
     flash = own.word("attn_implementation") in FLASH
     tokens = settings.max_num_batched_tokens or BATCH_TOKENS

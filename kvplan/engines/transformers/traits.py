@@ -8,6 +8,8 @@ TRAITS = Traits(
     foreign={
         **dict.fromkeys(SERVING, NO_ALLOCATOR),
         "gpu_memory_utilization": "transformers' is --max-memory-percent, and counts otherwise",
+        "kv_retention": "transformers 5 has no cache with sinks; windows are the model's own"
+        " (cache_utils.py)",
         "attention_backend": "transformers' is --attn-implementation",
     },
     axes=Axes(tensor=False, experts=False),
