@@ -130,7 +130,12 @@ def _cards(name: str | None) -> list[CardSummary]:
     if name is None:
         return cards
     wanted = key_of(name)
-    return [card for card in cards if wanted in key_of(card.id) or wanted in card.slug]
+    found = [card for card in cards if wanted in key_of(card.id) or wanted in card.slug]
+    if not found:
+        raise KvplanError(
+            "unknown-model", f"no card's name has {name!r} in it", help="`kvplan models` lists the cards"
+        )
+    return found
 
 
 TOO_LARGE, TOO_SHORT = "too large", "take no request that long"

@@ -22,10 +22,10 @@ HELP_ALL = "--help-all"
 EXAMPLES = """\
 \b
 Examples:
-  kvplan size llama-3.1-8b --tokens 32k
-  kvplan size qwen3-32b --gpu h200 --kv-cache-memory 60GiB --ladder
-  kvplan size ./config.json --engine all --tp 8
-  kvplan explain deepseek-v3
+  kvplan size qwen3-32b --gpu h200 -t 32k              does it fit?
+  kvplan plan qwen3-32b -n 32 -t 8k --gpu h100,h200    which GPUs?
+  kvplan fits --gpu rtx-4090 -e llamacpp               what fits this card?
+  kvplan check plans/                                  do the plans hold?
 
 \b
 Exit codes: 0 answered, 1 the answer is no, 2 could not answer,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from kvplan.cli.commands import COMMANDS
+from kvplan.cli.everyday import EVERYDAY
 from kvplan.errors import KvplanError, did_you_mean
+
+_WITHOUT_VALUE = re.compile(r"[Oo]ption '(-[^']+)' requires an argument")
 
 
 def usage_error(error: Any) -> KvplanError:
@@ -18,15 +23,31 @@ def usage_error(error: Any) -> KvplanError:
             f"see: {path} --help{'-all' if _is_long(path) else ''}"
         ]
         return KvplanError("unknown-option", f"{path} has no option {option}", help=helps)
+    text = error.format_message().rstrip(".")
+    if found := _WITHOUT_VALUE.search(text):
+        return _valueless(path, found[1])
     name = type(error).__name__
     code = {"MissingParameter": "missing-argument", "NoSuchCommand": "unknown-command"}.get(name, "bad-usage")
-    return KvplanError(code, error.format_message().rstrip("."), help=f"see: {path} --help")
+    return KvplanError(code, text, help=[*_examples(path), f"see: {path} --help"])
+
+
+def _valueless(path: str, flag: str) -> KvplanError:
+    """An option at the end of the line: what it takes."""
+    command = COMMANDS.get(path.removeprefix("kvplan "))
+    option = next((one for one in command.options if flag in one.flags), None) if command else None
+    takes = f": {flag} {option.metavar}" if option is not None else ""
+    helps = [f"see: {path} --help{'-all' if _is_long(path) else ''}"]
+    return KvplanError("bad-usage", f"{flag} takes a value{takes}", help=helps)
+
+
+def _examples(path: str) -> list[str]:
+    """The first example of a command with everyday help."""
+    everyday = EVERYDAY.get(path.removeprefix("kvplan "))
+    return [everyday.examples[0][0]] if everyday is not None else []
 
 
 def _is_long(path: str) -> bool:
     """Whether a command's help shows its everyday options only."""
-    from kvplan.cli.everyday import EVERYDAY
-
     return path.removeprefix("kvplan ") in EVERYDAY
 
 

@@ -22,7 +22,7 @@ from kvplan.report.layout import (
     table_width,
     wrapped,
 )
-from kvplan.report.notes import help_lines, more_line, short_warnings, source_lines, warning_lines
+from kvplan.report.notes import help_lines, more_line, source_lines, warning_lines, warning_section
 from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
 from kvplan.results import Pool, SizeResult
 
@@ -77,7 +77,7 @@ def _head(model: Model, result: SizeResult, data: int) -> Screen:
 def _tail(result: SizeResult, pool: Pool | None) -> Iterator[Section]:
     """What the engine makes of it, warnings, what else there is."""
     yield Section(_engine_line(result, pool) if result.sized else _refused(result))
-    yield Section(short_warnings(result.warnings, _MOST_WARNINGS), close=True)
+    yield warning_section(result.warnings, _MOST_WARNINGS, 9, close=True)
     yield Section(more_line("-v: config keys, sources, blocks, settings; --json"), close=True)
 
 

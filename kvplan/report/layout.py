@@ -147,12 +147,19 @@ def shorten(text: str, width: int) -> str:
 
 class Section(NamedTuple):
     """Lines that belong together. rank: of a screen that is too long the highest goes first; 0 always stays.
-    less: shorter forms of it, which are tried before it goes. close: without a blank line above."""
+    less: shorter forms of it, which are tried before it goes; shrinks: at which rank, where that is another.
+    close: without a blank line above."""
 
     rows: Screen
     rank: int = 0
     less: tuple[Screen, ...] = ()
     close: bool = False
+    shrinks: int = 0
+
+    @property
+    def yields(self) -> int:
+        """The rank at which it gives up lines next."""
+        return self.shrinks if self.less and self.shrinks else self.rank
 
 
 def joined(sections: Iterable[Section]) -> Screen:
@@ -168,22 +175,26 @@ def within(sections: Sequence[Section], most: int) -> Screen:
     """The sections in at most so many lines: shorter forms first, then without those of the highest rank."""
     kept = list(sections)
     while len(screen := joined(kept)) > most:
-        places = [at for at, one in enumerate(kept) if one.rank and one.rows]
+        places = [at for at, one in enumerate(kept) if one.yields and one.rows]
         if not places:
             break
-        place = max(places, key=lambda at: (kept[at].rank, at))
+        place = max(places, key=lambda at: (kept[at].yields, at))
         one = kept[place]
         kept[place] = one._replace(rows=one.less[0] if one.less else [], less=one.less[1:])
     return screen
 
 
-def one_line(text: str, *, first: str = "", indent: int = 1, style: str = "") -> Line:
-    """A text on one line: without the owners of models, its first clauses that fit, or its first words."""
+def one_line(text: str, *, first: str = "", indent: int = 1, style: str = "", cut: str = "") -> Line:
+    """A text on one line: without the owners of models, its first clauses that fit, or its first words.
+
+    cut: what stands at the end of a text that is not whole.
+    """
     lead = INDENT * indent + first
     room = columns() - 1 - len(lead)
     if len(text) > room:
         text = _OWNER.sub("", text)
     if len(text) > room:
+        room -= len(cut)
         ends = [at for at in (match.start() for match in _CLAUSE.finditer(text)) if room // 2 <= at <= room]
-        text = text[: ends[-1]] if ends else textwrap.shorten(text, room, placeholder=" …")
+        text = text[: ends[-1]] + cut if ends else textwrap.shorten(text, room, placeholder=cut or " …")
     return (Span(lead, style), Span(text)) if style else (Span(lead + text),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kvplan.report.layout import Line, Screen, Span, one_line, wrapped
+from kvplan.report.layout import Line, Screen, Section, Span, one_line, wrapped
 from kvplan.report.words import engine_title, settings_words
 from kvplan.results import SizeResult
 
@@ -72,13 +72,25 @@ def basis_line(result: SizeResult, *, marks: bool = False) -> Screen:
 
 
 def short_warnings(warnings: tuple[str, ...], most: int) -> Screen:
-    """A line each, as many as there is room for; how many more there are."""
+    """As many as there is room for, each in full: its end is the way out; and how many more there are."""
     texts = tuple(dict.fromkeys(warnings))
-    shown = texts if len(texts) <= most else texts[: max(most - 1, 0)]
-    screen: Screen = [one_line(text, first="warning: ", style="warn") for text in shown]
-    if len(texts) > len(shown):
-        screen.append(one_line(f"{len(texts) - len(shown)} more: -v", first="warning: ", style="warn"))
-    return screen
+    return warning_lines(texts[:most]) + _others(len(texts) - most)
+
+
+def warning_section(warnings: tuple[str, ...], most: int, rank: int, *, close: bool = False) -> Section:
+    """The warnings of a screen with few lines: where there is no room fewer of them, at last a line each that
+    says where the rest is."""
+    texts = tuple(dict.fromkeys(warnings))
+    forms = [short_warnings(texts, number) for number in range(min(most, len(texts)), 0, -1)] or [[]]
+    cut = most if len(texts) <= most else most - 1
+    lines = [one_line(text, first="warning: ", style="warn", cut=" … -v") for text in texts[:cut]]
+    forms = [form for form in forms if len(form) > len(texts[:most])]
+    first, *less = [*forms, lines + _others(len(texts) - cut)]
+    return Section(first, less=tuple(less), close=close, shrinks=rank)
+
+
+def _others(number: int) -> Screen:
+    return [one_line(f"{number} more: -v", first="warning: ", style="warn")] if number > 0 else []
 
 
 def next_line(text: str) -> Screen:

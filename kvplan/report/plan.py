@@ -11,7 +11,7 @@ from kvplan.planning.results import PlanResult
 from kvplan.plans.plan import QUALITIES, SAFE
 from kvplan.report.budget import memory_lines, short_memory
 from kvplan.report.layout import Piece, Screen, Section, Span, joined, line, table, within, wrapped
-from kvplan.report.notes import more_line, next_line, short_warnings, warning_lines
+from kvplan.report.notes import more_line, next_line, warning_lines, warning_section
 from kvplan.report.plan_parts import (
     cited,
     engine_titles,
@@ -64,7 +64,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
         few = reason_lines(result, most=_MOST_REASONS, short=True)
         sections.append(Section(reason_lines(result, most=_MOST_REASONS), 1, (few,)))
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 2))
-    sections.append(Section(short_warnings(_warnings(result), _MOST_WARNINGS)))
+    sections.append(warning_section(_warnings(result), _MOST_WARNINGS, 10))
     return [*sections, Section(_basis(result), 7, close=bool(_warnings(result)))]
 
 

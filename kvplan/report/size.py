@@ -18,10 +18,10 @@ from kvplan.report.notes import (
     more_line,
     next_line,
     rules_words,
-    short_warnings,
     source_lines,
     unverified_words,
     warning_lines,
+    warning_section,
 )
 from kvplan.report.size_sentence import size_sentence
 from kvplan.report.size_tables import (
@@ -98,7 +98,7 @@ def answer_sections(
     if fits is not None and fits.rungs:
         asked = result.request.tokens
         fewer = tuple(fit_table(fits, asked, number) for number in range(_MOST_RUNGS - 1, 1, -1))
-        sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fewer))
+        sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fewer, shrinks=7))
     elif result.sized:
         sections.append(Section(figures(result), 2, ([line(_one_request(result), indent=1)],)))
         sections.append(Section(_kinds(result), 3))
@@ -113,12 +113,9 @@ def answer_sections(
     counted = fits is not None and bool(fits.rungs)
     sections.append(Section(_basis(result, counted=counted)))
     warnings = (*but_unverified(result.warnings), *(remarks(plan) if plan is not None else ()))
-    lines = short_warnings(warnings, _MOST_WARNINGS)
     # Where nothing was counted a warning says why, and what would do.
-    said = (
-        Section(lines, close=True) if counted else Section(warning_lines(warnings), 9, (lines,), close=True)
-    )
-    return [*sections, said]
+    most = _MOST_WARNINGS if counted else len(warnings)
+    return [*sections, warning_section(warnings, most, 6, close=True)]
 
 
 def whole_screen(

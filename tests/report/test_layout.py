@@ -27,7 +27,7 @@ from kvplan.report.layout import (
     within,
     wrapped,
 )
-from kvplan.report.notes import short_warnings
+from kvplan.report.notes import short_warnings, warning_section
 from kvplan.report.words import (
     Unit,
     about,
@@ -214,8 +214,30 @@ def test_one_line_keeps_a_whole_clause_and_drops_owners_first() -> None:
 
 def test_warnings_are_said_once_and_the_others_counted() -> None:
     shown = plain(short_warnings(("a", "b", "a", "c", "d"), 3)).splitlines()
-    assert shown == ["  warning: a", "  warning: b", "  warning: 2 more: -v"]
+    assert shown == ["  warning: a", "  warning: b", "  warning: c", "  warning: 1 more: -v"]
     assert plain(short_warnings(("a", "a"), 3)) == "  warning: a\n"
+
+
+def test_a_warning_is_whole_where_there_is_room_and_says_where_its_end_is_where_not() -> None:
+    text = "an installation that has FlashInfer takes another backend, more than fits: --attention-backend"
+    section = warning_section((text, "b"), 3, 9)
+    above = [line(f"row {number}") for number in range(6)]
+    for most in range(8, 20):
+        shown = plain(within([Section(above), section], most))
+        said = " ".join(shown.split())
+        assert len(shown.splitlines()) <= max(most, 9)
+        assert "--attention-backend" in said or "… -v" in said
+        assert ("--attention-backend" in said) == (most >= 10)
+        assert "row 5" in shown
+
+
+def test_a_table_gives_up_rows_before_other_parts_and_goes_after_them() -> None:
+    rows = [[line(f"row {number}") for number in range(many)] for many in (4, 3, 2)]
+    held = Section(rows[0], 2, tuple(rows[1:]), shrinks=7)
+    other = Section([line("memory"), line("more")], 3)
+    for most, has in ((7, (4, 1)), (6, (3, 1)), (5, (2, 1)), (4, (2, 0)), (1, (0, 0))):
+        shown = plain(within([held, other], most))
+        assert (shown.count("row"), shown.count("memory")) == has
 
 
 @given(st.integers(1, 10**9))

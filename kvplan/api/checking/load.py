@@ -129,7 +129,7 @@ def known_environment(readings: Sequence[Reading], environment: str | None) -> N
     if not names and any(reading.plan is None for reading in readings):
         return  # what cannot be read says so itself
     near = did_you_mean(str(environment), names)
-    help_line = f"did you mean {near}?" if near else "environments: " + ", ".join(names) if names else ()
+    help_line = f"did you mean {near}?" if near else "environments: " + ", ".join(names or ("none",))
     raise KvplanError("unknown-environment", f"no plan has an environment {environment}", help=help_line)
 
 

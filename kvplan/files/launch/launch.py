@@ -91,7 +91,9 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
     model = reader.model or (rest.pop(0) if server.positional and rest else None) or reader.model_of_file
     if model is None:
         raise KvplanError(
-            "no-model-named", f"{name} names no model", help=f"{' or '.join(server.model)} names it"
+            "no-model-named",
+            f"{'the command' if name == 'command' else name} names no model",
+            help=f"{' or '.join(server.model)} names it",
         )
     reader.finish()
     text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)

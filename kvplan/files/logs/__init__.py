@@ -72,7 +72,7 @@ def parse_log(pieces: Iterable[bytes], *, engine: str | None = None, name: str =
         raise KvplanError(
             "unknown-log",
             f"{name} holds no start-up line of {'an engine' if engine is None else engine} that kvplan knows",
-            detail=f"{scanner.lines:,} lines were searched for lines of {', '.join(SPEAKING)}",
+            detail=f"lines searched: {scanner.lines:,}, for those of {', '.join(SPEAKING)}",
             help="give the log from the start of the server, with the lines about memory and KV cache",
         )
     return best.observation(lines=scanner.lines, cut=scanner.cut)
