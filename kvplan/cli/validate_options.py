@@ -86,7 +86,7 @@ VALIDATED = (
     Option("serve", ("--serve",), "", switch,
            "With --with: also start the engine's server, and send it requests of the plan's shape.", _RUN),
     Option("kernels", ("--kernels",), "auto|off", one_of("auto", "off"),
-           "auto: the installed engine's own code writes and reads the pages too (vLLM, transformers).", _RUN),
+           "auto: code of the installed engine (vLLM, transformers) reads the pages too.", _RUN),
     Option("reserve", ("--reserve",), "SIZE", parse_bytes, "Memory to leave free. Default: 1GiB.", _RUN),
     Option("shared", ("--shared",), "", switch, "Also on a GPU where other processes run.", _RUN),
     Option("time_limit", ("--time-limit",), "SECONDS", seconds,
