@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from kvplan.planning.ask import Demand, Speed
 from kvplan.planning.levers.results import Lever
+from kvplan.planning.pools import Pools
 from kvplan.plans.plan import Plan
 from kvplan.plans.workload import Shape
 from kvplan.record import dumped, record
@@ -220,6 +221,8 @@ class PlanResult(Shown):
     pareto_by: tuple[str, ...] = ()
     also: tuple[Demand, ...] = ()
     """what must be held by itself as well"""
+    pools: Pools | None = None
+    """engines that read prompts beside those that make answers, where they were asked for"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     @property
@@ -230,8 +233,9 @@ class PlanResult(Shown):
     JSON = (
         "schema_version", "model", "engine", "objective", "quality", "pool", "requests", "shapes", "also",
         "best", "options", "more_options", "unserved", "pareto", "pareto_by", "reasons", "ways_out", "steps",
-        "sensitivity", "considered", "judged", "levers", "currency", "warnings",
+        "sensitivity", "considered", "judged", "levers", "pools", "currency", "warnings",
     )  # fmt: skip
+    JSON_OPTIONAL = ("pools",)
 
     @property
     def json_best(self) -> Option | None:

@@ -19,6 +19,7 @@ from kvplan.report.plan_parts import (
     front,
     lever_lines,
     plan_sentence,
+    pool_lines,
     reason_lines,
     speed_lines,
     ways_out,
@@ -57,6 +58,7 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
         if sized is not None and sized.budget is not None:
             sections.append(Section(short_memory(sized, sized.budget), 2))
         sections.append(Section(flag_lines(result)))
+        sections.append(Section(pool_lines(result)))
         sections.append(Section(speed_lines(result), 6, close=True))
         sections.append(Section(cited(result), 9, close=True))
         sections.append(Section(ways_out(result, most=_MOST_WAYS), 8))
@@ -78,7 +80,14 @@ def whole_screen(
         if sized is not None and sized.budget is not None:
             sections.append(memory_lines(sized, sized.budget))
         sections.append(_serve(result))
-    sections += [front(result), lever_lines(result), ways_out(result), *_steps(result), _sensitivity(result)]
+    sections += [
+        pool_lines(result),
+        front(result),
+        lever_lines(result),
+        ways_out(result),
+        *_steps(result),
+        _sensitivity(result),
+    ]
     sections.append(reason_lines(result))
     sections.append(warning_lines(_warnings(result)))
     last = _sources(result)

@@ -9,7 +9,7 @@ from kvplan.planning.ask import CONTEXT
 from kvplan.planning.results import PlanResult, Reason
 from kvplan.report.layout import Piece, Screen, Span, line, one_line, table, wrapped
 from kvplan.report.plan_table import WHY, checkpoints, money, options_table
-from kvplan.report.words import about, between, count, engine_title, two_digits
+from kvplan.report.words import about, between, count, engine_title, size_words, two_digits
 from kvplan.results import EngineRef
 
 _SHOWN_REASONS = 7
@@ -65,6 +65,30 @@ def flag_lines(result: PlanResult) -> Screen:
     best = result.options[0]
     first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
     return wrapped(" ".join([best.model_id, *flags_of(dict(best.serve))]), indent=1, first=first, hang=8)
+
+
+def pool_lines(result: PlanResult) -> Screen:
+    """What was asked for with --disaggregated: engines of both kinds, and what travels between them."""
+    pools = result.pools
+    if pools is None:
+        return []
+    prompts = f"{pools.likely_prefill_replicas:,} with the likely times; prompts in each:"
+    prompts += f" {pools.prompts_at_once:,}, {pools.prompts_that_fit:,} fit"
+    answers = f"{pools.decode_requests:,} requests in flight"
+    rows: list[list[Piece]] = [
+        [Span("engines for prompts", "bold"), f"{pools.prefill_replicas:,}", prompts],
+        [Span("engines for answers", "bold"), f"{pools.decode_replicas:,}", answers],
+    ]
+    each, rate = size_words(pools.transfer_bytes), size_words(pools.transfer_bytes_per_second)
+    first = f"{pools.ttft_seconds:.2g} … {pools.ttft_high_seconds:.2g} s"
+    said = f"between them {each} a request, {rate} a second, over {pools.link}"
+    proof = "an estimate without bursts: kvplan simulate serves the trace with such engines"
+    return [
+        *table(rows, "lrl"),
+        *wrapped(f"{pools.gpus:,} GPUs in all; {said}", indent=1),
+        *wrapped(f"the longest prompt's first token in {first} on average", indent=1),
+        *wrapped(proof, indent=1, style="dim"),
+    ]
 
 
 def cited(result: PlanResult) -> Screen:

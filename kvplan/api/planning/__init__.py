@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.api import ModelLike, changed_settings, load_model, make_settings, parse_number
 from kvplan.api.arguments import takes
 from kvplan.api.planning.again import Extra, Given, again_of
+from kvplan.api.planning.disaggregated import answers_of, chosen, with_pools
 from kvplan.api.planning.inputs import (
     ALL,
     GpuLike,
@@ -70,7 +71,7 @@ _LENGTH = (int, str)
     requests=_WHOLE, tokens=_LENGTH, workload=(Workload,), shared_prefix=_LENGTH, samples=_WHOLE,
     arrival=_SHARE, fleet=(Fleet,), objective=_TEXT, quality=_TEXT, max_gpus=_WHOLE,
     enable_expert_parallel=_FLAG, headroom=_SHARE, pool=_TEXT, tpot=_SHARE, ttft=_SHARE, top=_WHOLE,
-    pareto=_FLAG, depth=_FLAG, levers=_FLAG, host_memory=_LENGTH, named=_TEXT,
+    pareto=_FLAG, depth=_FLAG, levers=_FLAG, disaggregated=_FLAG, host_memory=_LENGTH, named=_TEXT,
 )  # fmt: skip
 def plan(
     model: ModelLike | Plan,
@@ -104,6 +105,7 @@ def plan(
     pareto: bool = False,
     depth: bool = True,
     levers: bool = False,
+    disaggregated: bool = False,
     host_memory: int | str | None = None,
     named: str | None = None,
     weights_from: str | None = None,
@@ -120,8 +122,9 @@ def plan(
     objective: fewest-gpus, cost, requests, context. quality: lossless, safe (default) or aggressive formats.
     tp, pp, dp, dcp, kv_cache_dtype, max_num_seqs, max_model_len: a value or several, else the usual ones.
     pool: the figure that must do: ``safe`` (default: the low end of the budget's interval) or ``likely``.
-    tpot, ttft: seconds at most. levers: work out the memory levers of the best; host_memory: bytes of a cache
-    tier over all GPUs. weights_from: ``transformers`` counts the tensors (see `kvplan.load_model`).
+    tpot, ttft: seconds at most. levers: work out the memory levers of the best; disaggregated: engines for
+    prompts beside those for answers, of arrivals with targets (`kvplan.planning.pools`); host_memory: bytes
+    of a cache tier over all GPUs. weights_from: ``transformers`` counts the tensors (`kvplan.load_model`).
     options: settings of `kvplan.size`, the same for all candidates. depth=False: without fixes, steps and
     sensitivity.
 
@@ -161,7 +164,7 @@ def _answer(
     asked_for = base if typed is None else make_settings(**typed)
     check_options((choice.engine for choice in choices), asked_for)
     load = _load(model, base, given)
-    count = load.requests_in_flight or in_flight(load)
+    count = answers_of(load, given) if given.disaggregated else load.requests_in_flight or in_flight(load)
     pool = given.pool or SAFE
     if pool not in (LIKELY, SAFE):
         raise KvplanError("bad-setting", f"pool is {pool!r}", help="likely or safe")
@@ -212,7 +215,7 @@ def _answer(
             safe=pool == SAFE,
             headroom=parse_number("headroom", given.headroom or 0),
             tpot=load.tpot_seconds,
-            ttft=load.ttft_seconds,
+            ttft=None if given.disaggregated else load.ttft_seconds,
             speed=given.speed or speed_for(choice.engine.name),
             prefix=load.shared_prefix_tokens,
             samples=load.samples,
@@ -238,7 +241,11 @@ def _answer(
     )
     load = replace(load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
-    return _with_levers(best, result, load) if given.levers and best is not None else result
+    if best is None:
+        return result
+    if given.disaggregated:
+        result = with_pools(best, result, load)
+    return _with_levers(best, result, load) if given.levers else result
 
 
 def _load(model: Model, base: Settings, given: Given) -> Workload:
@@ -262,9 +269,6 @@ def _with_levers(ask: Ask, result: PlanResult, load: Workload) -> PlanResult:
     from kvplan.api.planning.levers import levers_of
 
     best = result.options[0]
-    model = next(
-        one.model for one in ask.variants if (one.model.id, one.label) == (best.model_id, best.weights)
-    )
-    offer = next(one for one in ask.offers if (one.gpu.slug, one.where) == (best.gpu, best.where))
+    model, offer = chosen(ask, best)
     found = levers_of(model, ask.choice, best, offer, load, ask.quality, ask.host_memory)
     return replace(result, levers=found)

@@ -53,6 +53,7 @@ class Given(NamedTuple):
     pareto: bool = False
     depth: bool = True
     levers: bool = False
+    disaggregated: bool = False
     host_memory: int | str | None = None
     named: str | None = None
 

@@ -61,6 +61,16 @@ def levers_here(
     )
 
 
+def links_of(offer: Offer) -> tuple[Link, ...]:
+    """Links from one engine to another."""
+    return tuple(_between(offer, speed_assumptions()))
+
+
+def prefill_of(seen: Situation, offer: Offer) -> PrefillTime:
+    """How long a prompt takes alone on one engine, where that is estimated."""
+    return _prefill(seen, offer, speed_assumptions())
+
+
 def _link(gpu: Gpu, kind: str, table: Assumptions) -> Link | None:
     try:
         found = link_bandwidth(gpu, kind, table)

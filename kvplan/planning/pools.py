@@ -1,0 +1,130 @@
+"""Prompts on engines of their own: how many read prompts, how many make answers, and what travels between.
+
+    decode    requests in flight there = arrivals · answer tokens · TPOT (Little), held by the cache as ever
+    prefill   one prompt after another on each of P engines, which get λ/P of the arrivals at random; a prompt
+              waits (Pollaczek and Khinchine)   W = λ/P · E[t²] / (2 · (1 − λ/P · E[t])),   λ/P · E[t] < 1
+    TTFT      W + t(longest prompt) + its cache over the link ≤ what is asked for
+    link      one request's bytes = what its prompt holds on all GPUs of an engine
+
+The least P that keeps TTFT on average, with the likely times and with the slow end of their interval. Both
+kinds of engines have the same settings, as `kvplan simulate --prefill-replicas` serves them; that run, with
+the trace, is the proof: batches of several prompts, bursts and prefix hits are not in these formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+from kvplan.errors import KvplanError
+from kvplan.planning.levers.situation import Link, Seconds, Situation
+from kvplan.planning.levers.tiers import PrefillTime
+from kvplan.record import record
+
+MOST_ENGINES = 4096
+
+
+@record()
+class Pools:
+    """How a load is divided over engines that read prompts and engines that make answers."""
+
+    prefill_replicas: int
+    """engines that read prompts, with the slow end of the estimated times"""
+    likely_prefill_replicas: int
+    """the same with the likely times"""
+    decode_replicas: int
+    """engines that make answers"""
+    gpus_per_replica: int
+    gpus: int
+    """of both kinds"""
+    decode_requests: int
+    """in flight on the engines that make answers"""
+    transfer_bytes: int
+    """cache of one mean prompt on all GPUs of an engine: what a request sends"""
+    transfer_bytes_per_second: int
+    """of the whole load"""
+    link: str
+    """between the two kinds: the slowest that the GPU's file or the fleet names"""
+    ttft_seconds: float
+    """of the longest prompt, on average, with the likely times"""
+    ttft_high_seconds: float
+    """with the slow end"""
+    prompts_at_once: int
+    """on one engine that reads prompts, until they have left it"""
+    prompts_that_fit: int
+    """in its pool"""
+
+
+def decode_requests(rate: Fraction, answers: Fraction, tpot: Fraction) -> int:
+    """Answers under way: arrivals a second · tokens · seconds a token, rounded up."""
+    return max(1, ceil(rate * answers * tpot))
+
+
+def pools_of(
+    seen: Situation, links: Sequence[Link], prefill: PrefillTime, *, ttft: float, decode: int, gpus: int
+) -> Pools:
+    """seen: one engine that makes answers, under its part of the load; decode: how many of them; gpus: of
+    one engine. Raises KvplanError(no-speed | no-link | too-slow)."""
+    rate, load = seen.workload.requests_per_second, seen.workload
+    assert rate is not None
+    if not links:
+        raise KvplanError(
+            "no-link", "the GPU's file names no link to another engine", help="--fleet fleet.yaml"
+        )
+    link = min(links, key=lambda one: one.bytes_per_second)
+    prompts = [(shape.weight, max(1, shape.input_tokens)) for shape in load.shapes]
+    longest = max(tokens for _, tokens in prompts)
+    times = {tokens: prefill(tokens) for _, tokens in prompts}
+    known = {tokens: time for tokens, time in times.items() if time is not None}
+    if len(known) < len(times):
+        raise KvplanError("no-speed", "how long a prompt takes on this engine and GPU is not estimated")
+    sent = _sent(link, seen.held_bytes(longest))
+    found = []
+    for pick, travel in (("value", sent.value), ("high", sent.high)):
+        each = [(weight, float(getattr(known[tokens], pick))) for weight, tokens in prompts]
+        found.append(_least(float(rate), each, float(getattr(known[longest], pick)), travel, ttft))
+    (likely, first, _), (safe, slowest, wait) = found
+    mean = seen.held_bytes(seen.typical.input_tokens)
+    stays = wait + known[longest].high + sent.high
+    return Pools(
+        safe, likely, decode, gpus, (safe + decode) * gpus, seen.requests * decode,
+        transfer_bytes=int(mean * seen.copies),
+        transfer_bytes_per_second=ceil(rate * int(mean * seen.copies)),
+        link=link.name,
+        ttft_seconds=first,
+        ttft_high_seconds=slowest,
+        prompts_at_once=max(1, ceil(float(rate) / safe * stays)),
+        prompts_that_fit=seen.usable_bytes // max(1, seen.held_bytes(longest)),
+    )  # fmt: skip
+
+
+def _sent(link: Link, amount: int) -> Seconds:
+    return Seconds(
+        link.seconds + amount / link.bytes_per_second, link.seconds + amount / link.high,
+        link.seconds + amount / link.low,
+    )  # fmt: skip
+
+
+def _least(
+    rate: float, times: Sequence[tuple[int, float]], longest: float, travel: float, ttft: float
+) -> tuple[int, float, float]:
+    """(the least number of engines, the TTFT there, the wait in it). Raises KvplanError(too-slow)."""
+    if longest + travel > ttft:
+        raise KvplanError(
+            "too-slow",
+            f"the longest prompt alone takes {longest:.2f} s and {travel:.2f} s on the link: no number of"
+            f" engines gives a first token within {ttft:g} s",
+            help=f"--ttft {ceil((longest + travel) * 10) / 10:g}s",
+        )
+    whole = sum(weight for weight, _ in times)
+    mean = sum(weight * time for weight, time in times) / whole
+    square = sum(weight * time * time for weight, time in times) / whole
+    for engines in range(max(1, ceil(rate * mean)), MOST_ENGINES + 1):
+        busy = rate / engines * mean
+        if busy >= 1:
+            continue
+        wait = rate / engines * square / (2 * (1 - busy))
+        if wait + longest + travel <= ttft:
+            return engines, wait + longest + travel, wait
+    raise KvplanError("too-slow", f"{MOST_ENGINES:,} engines do not read prompts that fast")

@@ -1,0 +1,89 @@
+"""Engines for prompts beside engines for answers: by hand, by law, and by the simulator."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.errors import KvplanError
+from kvplan.planning.pools import _least, decode_requests
+from kvplan.plans.workload import Shape, Workload
+
+LOAD = Workload((Shape(4096, 300),))
+TARGETS: dict[str, Any] = {"ttft": "2", "tpot": "0.05"}
+
+
+def ask(arrival: int = 10, **options: Any) -> Any:
+    given = {"gpu": "h100", "workload": LOAD, "arrival": arrival, "disaggregated": True, **TARGETS, **options}
+    return kvplan.plan("llama-3.1-8b", **given)
+
+
+def test_answers_under_way_are_littles_law() -> None:
+    assert decode_requests(Fraction(10), Fraction(300), Fraction(1, 20)) == 150
+    assert decode_requests(Fraction(1, 10), Fraction(1), Fraction(1, 100)) == 1
+
+
+def test_one_engine_by_hand() -> None:
+    """λ 1/s, t 0.5 s: ρ 0.5, W = 1 · 0.25 / (2 · 0.5) = 0.25 s; with the travel 0.8 s."""
+    engines, ttft, wait = _least(1.0, [(1, 0.5)], 0.5, 0.05, 0.81)
+    assert (engines, round(wait, 9), round(ttft, 9)) == (1, 0.25, 0.8)
+    assert _least(1.0, [(1, 0.5)], 0.5, 0.05, 0.79)[0] == 2
+
+
+@given(rate=st.floats(0.01, 50), time=st.floats(0.001, 2), more=st.floats(0.0, 5), room=st.floats(0.05, 5))
+def test_more_time_never_takes_more_engines(rate: float, time: float, more: float, room: float) -> None:
+    tight = _least(rate, [(1, time)], time, 0.0, time + room)
+    loose = _least(rate, [(1, time)], time, 0.0, time + room + more)
+    assert loose[0] <= tight[0]
+    assert rate * time < tight[0]
+    assert tight[1] <= time + room
+
+
+def test_both_kinds_of_engines() -> None:
+    result = ask()
+    pools = result.pools
+    assert pools.decode_requests >= 150
+    assert pools.decode_replicas == result.options[0].replicas
+    assert pools.prefill_replicas >= pools.likely_prefill_replicas >= 1
+    assert pools.gpus == (pools.prefill_replicas + pools.decode_replicas) * pools.gpus_per_replica
+    assert pools.ttft_seconds <= 2
+    assert pools.ttft_high_seconds <= 2
+    assert (result.best.fleet.prefill_replicas, result.best.fleet.decode_replicas) == (
+        pools.prefill_replicas,
+        pools.decode_replicas,
+    )
+    assert result.best.gpus == pools.gpus
+    assert result.model_dump()["pools"]["prefill_replicas"] == pools.prefill_replicas
+
+
+def test_what_travels_is_what_the_prompt_holds() -> None:
+    result = ask(quality="lossless")
+    held = kvplan.size(result.best, tokens=4096).total.kv_bytes_per_request
+    assert result.pools.transfer_bytes == held
+    assert result.pools.transfer_bytes_per_second == 10 * held
+
+
+def test_a_deadline_that_no_number_of_engines_meets() -> None:
+    result = ask(ttft="0.001")
+    assert result.best is None
+    assert any("no number of engines" in text for text in result.warnings)
+
+
+def test_more_gpus_than_there_are() -> None:
+    result = ask(max_gpus=2)
+    assert result.best is None
+
+
+@pytest.mark.parametrize("options", [{"requests": 5}, {"ttft": None}, {"tpot": None}, {"arrival": None}])
+def test_arrivals_and_targets_are_needed(options: dict[str, Any]) -> None:
+    with pytest.raises(KvplanError, match="how fast requests arrive"):
+        ask(**options)
+
+
+def test_without_it_nothing_is_said() -> None:
+    assert "pools" not in kvplan.plan("llama-3.1-8b", gpu="h100", tokens=4096).model_dump()
