@@ -1,12 +1,16 @@
 """Write kvplan/engines/data/classes.tsv: the model classes of each engine, and their first and last release.
 
     python -m scripts.make_engine_classes --vllm RELEASES --sglang SOURCE --trtllm FILE
+    python -m scripts.make_engine_classes --sglang-releases RELEASES
 
 RELEASES: a folder with one folder a release (0.8.5 …), each an unpacked vLLM wheel, of which the tables of
 vllm/model_executor/models/registry.py are read. SOURCE: an unpacked SGLang wheel (``EntryClass`` of
 sglang/srt/models, the lists named in SGLANG_LISTS). FILE: tensorrt_llm/_torch/models/_arch_index.py of
 NVIDIA/TensorRT-LLM (``MODEL_ARCH_TO_MODULE``; newer than 1.2, of which it has all). Everything is read as
 text (ast), nothing is imported, but for --transformers. Rows of other engines and kinds stay as they are.
+
+--sglang-releases writes kvplan/engines/sglang/data/later_classes.tsv: the first of the releases in RELEASES
+(folders sglang-0.5.9 and the like) that has a class of the newest among them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, classes, read_rows, rows_text
@@ -114,6 +119,35 @@ def sglang_rows(source: Path) -> list[Row]:
     return rows
 
 
+LATER = CLASSES.parent.parent / "sglang" / "data" / "later_classes.tsv"
+
+
+def later_classes(releases: Path) -> str:
+    """Classes that the oldest of the unpacked releases lacks: the first of those from which on all have it."""
+    found: dict[str, set[str]] = {}
+    for folder in releases.glob("sglang-*"):
+        release = ".".join(folder.name.removeprefix("sglang-").split(".")[:3])
+        found[release] = {row.name for row in sglang_builds(folder)}
+    ordered = sorted(found, key=_version, reverse=True)
+    rows = []
+    for name in sorted(found[ordered[0]]):
+        having = list(takewhile(lambda release, name=name: name in found[release], ordered))
+        if len(having) < len(ordered):
+            rows.append(f"{name}\t{having[-1]}")
+    head = f"# class\tthe first of the releases that were read ({', '.join(reversed(ordered))}) that has it"
+    return "\n".join((head, *rows)) + "\n"
+
+
+def sglang_builds(source: Path) -> list[Row]:
+    """The classes of ``EntryClass`` alone."""
+    names: set[str] = set()
+    for path in sorted((source / "sglang/srt/models").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8-sig"))):
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EntryClass":
+                names.update(inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
+    return [Row("sglang", "builds", name, "", "") for name in names]
+
+
 def _takes_one(text: str, node: ast.AST) -> bool:
     return "- 1" in (ast.get_source_segment(text, node) or "")
 
@@ -199,7 +233,11 @@ def main() -> None:
     parser.add_argument(
         "--transformers", action="store_true", help="of this interpreter, for SGLang's backend"
     )
+    parser.add_argument("--sglang-releases", type=Path, help="write the table of later classes, and no more")
     given = parser.parse_args()
+    if given.sglang_releases:
+        LATER.write_text(later_classes(given.sglang_releases), encoding="utf-8")
+        return
     rows = read_rows(CLASSES.read_text(encoding="utf-8")) if CLASSES.is_file() else []
     if given.vllm:
         rows = merged(rows, vllm_rows(given.vllm), (GENERATING, POOLING))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -115,7 +115,14 @@ def _widths(args: Any, resolved: Resolved) -> AbstractContextManager[Any]:
     if hasattr(resolved.context, "SpawnRanks"):  # it derives them from the arguments
         return parallel.override(world_group=ranks(parallel.launch_world_size))  # type: ignore[no-any-return]
     importlib.import_module("sglang_runner").device_free(args)
-    return nullcontext()
+    groups = _attention_groups(args, resolved)
+    sizes = {
+        "world_size": args.tp_size * args.pp_size, "tp_size": args.tp_size, "pp_size": args.pp_size,
+        "attn_tp_size": args.tp_size // groups, "attn_dp_size": groups, "attn_cp_size": 1,
+        "dcp_enabled": False, "dcp_size": 1, "attn_dcp_size": 1, "world_group": ranks(args.tp_size),
+    }  # fmt: skip
+    known = resolved.context._PARALLEL_FIELDS
+    return parallel.override(**{name: size for name, size in sizes.items() if name in known})  # type: ignore[no-any-return]
 
 
 def _configurator(args: Any, config: Any, model: Any, resolved: Resolved) -> Any:

@@ -71,7 +71,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
                 and name.endswith(("Pool", "PoolFP4", "Allocator"))
                 and "Token" in name
             ):
-                setattr(module, name, type(name, (Pool,), {}))
+                setattr(module, name, type(name, (Pool,), _constants(value)))
         for name in ("HybridLinearKVPool", "SWAKVPool"):
             if hasattr(module, name):
                 setattr(module, name, type(name, (Pool,), {}))
@@ -106,6 +106,10 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
     wanted = kind.__init__.__code__.co_varnames[: kind.__init__.__code__.co_argcount]
     with suppress(MadeError):
         Asked.__init__(made, **{name: value for name, value in named.items() if name in wanted})
+    if hasattr(kind, "alloc_memory_pool"):  # 0.5.14 and later: the worker asks for the pools
+        made.pre_model_load_memory = 0.0
+        with suppress(MadeError):
+            made.alloc_memory_pool()
     states = getattr(made, "mambaish_config", None) or getattr(made, "is_hybrid_gdn", None)
     requests = getattr(made, "max_running_requests", None)
     return {
@@ -115,13 +119,25 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         "page": args.page_size,
         "context": config.context_len,
         "chunk": args.chunked_prefill_size,
-        "graph": args.cuda_graph_max_bs,
+        "graph": _largest_graph(args),
         "dtype": str(config.dtype).removeprefix("torch."),
         "kv": str(made.kv_cache_dtype).removeprefix("torch."),
         "backend": "+".join(dict.fromkeys(map(str, _backends(args)))),
         "fraction": args.mem_fraction_static,
         "slots": args.max_mamba_cache_size if states else None,
     }
+
+
+def _constants(kind: type) -> dict[str, Any]:
+    """Figures that a pool's class states: the runner reads them to size it."""
+    named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    return {name: value for name, value in named.items() if name[0] != "_" and not callable(value)}
+
+
+def _largest_graph(args: Any) -> Any:
+    if hasattr(args, "cuda_graph_max_bs"):
+        return args.cuda_graph_max_bs
+    return args.cuda_graph_config.decode.max_bs  # 0.5.14 and later
 
 
 def _backends(args: Any) -> tuple[Any, Any]:
