@@ -131,7 +131,9 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
 def _constants(kind: type) -> dict[str, Any]:
     """Figures that a pool's class states: the runner reads them to size it."""
     named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in named.items() if name[0] != "_" and not callable(value)}
+    return {
+        name: value for name, value in named.items() if name[0] != "_" and not hasattr(value, "__get__")
+    }
 
 
 def _largest_graph(args: Any) -> Any:

@@ -61,6 +61,8 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
     """The layers as SGLang's pools price them: where windows have no pool of their own, a window layer of
     other heads takes the full layers' row (pool_configurator.py, _compute_cell_size)."""
     layers = _with_encoder(model, _counted_layers(model))
+    if not arguments.rules.index_elided:
+        layers = _all_indexed(layers)
     full = next((part for layer in layers for part in layer.parts if isinstance(part, FullAttention)), None)
     if arguments.window_pool or full is None:
         return layers
@@ -69,6 +71,19 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
         for layer in set(layers)
     }
     return [uniform[layer] for layer in layers]
+
+
+def _all_indexed(layers: list[Layer]) -> list[Layer]:
+    """Index keys beside every latent, also where a layer borrows another's choice of tokens (GLM-5.3)."""
+    keys = next((part for layer in layers for part in layer.parts if part.kind is Kind.INDEXER), None)
+    if keys is None:
+        return layers
+    return [
+        Layer((*layer.parts, keys))
+        if any(isinstance(part, MultiHeadLatentAttention) for part in layer.parts) and keys not in layer.parts
+        else layer
+        for layer in layers
+    ]
 
 
 def _with_encoder(model: Model, layers: list[Layer]) -> list[Layer]:

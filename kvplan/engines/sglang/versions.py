@@ -1,8 +1,8 @@
 """What changed between SGLang's releases, as one table of rules.
 
-sgl-project/sglang 0.5.9 and 0.5.12.post1 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
-server_args.py and models/*.py (EntryClass), asked of their own ModelRunner; 0.5.22 of its own
-KVCacheConfigurator (scripts/sglang_releases.py); 0.5.23 as the other modules say.
+sgl-project/sglang 0.5.8 to 0.5.15 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
+server_args.py and models/*.py (EntryClass), asked of their own ModelRunner; 0.5.16 to 0.5.22 of their own
+KVCacheConfigurator (scripts/sglang_releases.py), each at its last post-release; 0.5.23 as the other modules say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from kvplan.engines.base import parse_version
 from kvplan.record import KeptHash, record
 
-VERSIONS = ("0.5.9", "0.5.12", "0.5.22", "0.5.23")
+VERSIONS = tuple(f"0.5.{patch}" for patch in range(8, 24))
 _TABLE = Path(__file__).parent / "data" / "later_classes.tsv"
 
 
@@ -31,7 +31,8 @@ class Rules(KeptHash):
     Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
     leaves. split_first: a window pool is split off before that bound. compressed: DeepSeek-V4's pools
     are known. small_chunks: GPUs of 20 to 35 GiB prefill 2,048 tokens at once. exaone_backend: Exaone 4
-    starts without being told its backend.
+    starts without being told its backend. index_elided: a sparse layer that borrows another's choice of
+    tokens keeps no index keys.
     """
 
     extra_buffer: bool = False
@@ -47,18 +48,16 @@ class Rules(KeptHash):
     compressed: bool = False
     small_chunks: bool = True
     exaone_backend: bool = False
+    index_elided: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
     ("0.5.12", {"state_pages": True, "requests_capped": True, "split_first": True}),
-    (
-        "0.5.22",
-        {
-            **dict.fromkeys("extra_buffer padding_slot drafts request_cap graphs_bounded".split(), True),
-            **dict.fromkeys("hopper_vl kimi_radix compressed exaone_backend".split(), True),
-            "small_chunks": False,
-        },
-    ),
+    ("0.5.14", {"extra_buffer": True, "drafts": True, "request_cap": True, "kimi_radix": True}),
+    ("0.5.18", {"padding_slot": True, "index_elided": True}),
+    ("0.5.20", {"hopper_vl": True, "small_chunks": False}),
+    ("0.5.21", {"compressed": True}),
+    ("0.5.22", {"graphs_bounded": True, "exaone_backend": True}),
 )
 
 
