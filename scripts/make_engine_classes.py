@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import ast
 from collections.abc import Iterable
-from itertools import takewhile
 from pathlib import Path
 
 from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, classes, read_rows, rows_text
@@ -123,7 +122,7 @@ LATER = CLASSES.parent.parent / "sglang" / "data" / "later_classes.tsv"
 
 
 def later_classes(releases: Path) -> str:
-    """Classes that the oldest of the unpacked releases lacks: the first of those from which on all have it."""
+    """Classes that the oldest unpacked release lacks: the first of those from which on all have it."""
     found: dict[str, set[str]] = {}
     for folder in releases.glob("sglang-*"):
         release = ".".join(folder.name.removeprefix("sglang-").split(".")[:3])
@@ -131,7 +130,8 @@ def later_classes(releases: Path) -> str:
     ordered = sorted(found, key=_version, reverse=True)
     rows = []
     for name in sorted(found[ordered[0]]):
-        having = list(takewhile(lambda release, name=name: name in found[release], ordered))
+        has = [name in found[release] for release in ordered]
+        having = ordered[: has.index(False)] if False in has else ordered
         if len(having) < len(ordered):
             rows.append(f"{name}\t{having[-1]}")
     head = f"# class\tthe first of the releases that were read ({', '.join(reversed(ordered))}) that has it"

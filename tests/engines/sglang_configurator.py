@@ -72,6 +72,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
     step[0] = "model"
     model = load(config)
     step[0] = "pools"
+    _check_experts(args, config, resolved)
     with _widths(args, resolved):
         pools = _configurator(args, config, model, resolved)
         images = _images(sizing, config, resolved)
@@ -96,6 +97,16 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         "slots": resolved("schedule", "max_mamba_cache_size") if states else None,
         "per_request": per_request,
     }
+
+
+def _check_experts(args: Any, config: Any, resolved: Resolved) -> None:
+    """What ModelRunner holds against the ranks before it loads."""
+    setup = importlib.import_module("sglang.srt.model_executor.model_runner_components.moe_ep_setup")
+    given = {
+        "model_config": config, "tp_size": args.tp_size, "moe_dp_size": 1, "server_args": args,
+        "moe_ep_size": resolved("parallel", "ep_size"),
+    }  # fmt: skip
+    _called(setup.check_quantized_moe_compatibility, given)
 
 
 def _images(sizing: Any, config: Any, resolved: Resolved) -> float:

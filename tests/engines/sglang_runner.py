@@ -110,6 +110,8 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         made.pre_model_load_memory = 0.0
         with suppress(MadeError):
             made.alloc_memory_pool()
+    if hasattr(kind, "check_quantized_moe_compatibility"):  # after the pools, until 0.5.13
+        made.check_quantized_moe_compatibility()
     states = getattr(made, "mambaish_config", None) or getattr(made, "is_hybrid_gdn", None)
     requests = getattr(made, "max_running_requests", None)
     return {
@@ -131,9 +133,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
 def _constants(kind: type) -> dict[str, Any]:
     """Figures that a pool's class states: the runner reads them to size it."""
     named = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
-    return {
-        name: value for name, value in named.items() if name[0] != "_" and not hasattr(value, "__get__")
-    }
+    return {name: value for name, value in named.items() if name[0] != "_" and not hasattr(value, "__get__")}
 
 
 def _largest_graph(args: Any) -> Any:

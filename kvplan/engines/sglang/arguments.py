@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.dtypes import KvDtype, Packing, scalar
+from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import (
@@ -33,7 +33,7 @@ from kvplan.engines.sglang.models import (
     uses_state_radix,
     window_layers,
 )
-from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.sglang.versions import VERSIONS, Rules, has_buffers, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -133,6 +133,8 @@ def resolve_arguments(
     if running is None and draft_tokens:
         running = SPECULATIVE_REQUESTS
     kv = cache_dtype(model, settings, device, dtype)
+    if settings.kv_cache_dtype == "auto" and not rules.scheme_of_builds and _is_compressed(model):
+        kv = kv_dtype(dtype.name)
     asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
     backend = backend_of(model, settings, device, kv, strategy=asked_strategy, options=options)
     decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
@@ -142,6 +144,8 @@ def resolve_arguments(
         radix = False
     paged = (overridden_page(model, settings, device, backend) or 1) > 1
     strategy, overlap = _strategy(model, settings, options, radix=radix, paged=paged)
+    if strategy == "extra_buffer" and asked_strategy == "auto" and not has_buffers(class_of(model), version):
+        strategy, overlap = "no_buffer", False
     if radix and uses_state_radix(model) and not rules.extra_buffer:
         strategy, overlap = "no_buffer", False
         page_size = 1 if rules.state_pages else page_size
@@ -194,6 +198,10 @@ def resolve_arguments(
         mem_fraction_static=_fraction(options),
         rules=rules,
     )
+
+
+def _is_compressed(model: Model) -> bool:
+    return (model.quantization or "").startswith("compressed") and not has_kind(model, Kind.COMPRESSED)
 
 
 def _attention_groups(settings: Serving, options: Options) -> int:

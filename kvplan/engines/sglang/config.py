@@ -73,7 +73,8 @@ class ConfigFacts:
     length: its context. fp8: ``auto`` is an fp8 cache. vision: layers and width of the image encoder. drafts:
     prediction layers that are charged without a draft model. text_part: the text model is a part of the
     config. remote: the repository brings a model class. windowed: Exaone's sliding_window_pattern is set.
-    encoder: Whisper's encoder layers. sinks: attention has sinks.
+    encoder: Whisper's encoder layers. sinks: attention has sinks. expert_width: of experts whose weights have
+    a scale for every so many rows (scale_rows); 0 where either is not stated.
     """
 
     length: int | None
@@ -85,6 +86,8 @@ class ConfigFacts:
     windowed: bool = False
     encoder: int | None = None
     sinks: bool = False
+    expert_width: int = 0
+    scale_rows: int = 0
 
 
 @lru_cache(maxsize=512)
@@ -114,7 +117,15 @@ def facts_of(model: Model) -> ConfigFacts:
         windowed=view.model_type.startswith("exaone") and view.get("sliding_window_pattern") is not None,
         encoder=_whole_number(view.get("encoder_layers")) or None if view.model_type == "whisper" else None,
         sinks=_has_sinks(view),
+        expert_width=_whole_number(view.get("moe_intermediate_size")),
+        scale_rows=_scale_rows(top),
     )
+
+
+def _scale_rows(top: Mapping[str, Any]) -> int:
+    config = top.get("quantization_config")
+    block = config.get("weight_block_size") if isinstance(config, Mapping) else None
+    return _whole_number(block[0]) if isinstance(block, (list, tuple)) and len(block) == 2 else 0
 
 
 def _field_says_fp8(model: Model) -> bool:

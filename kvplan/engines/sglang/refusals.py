@@ -65,9 +65,29 @@ def refusal_of_settings(
             help=("--attention-backend fa3", "--attention-backend triton"),
         )
     return (
-        _states_refusal(model, arguments)
+        _experts_refusal(model, arguments)
+        or _states_refusal(model, arguments)
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
+    )
+
+
+def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
+    """A scale is of so many rows of an expert, and no rank has a part of it.
+
+    sgl-project/sglang 0.5.23 model_executor/model_runner_components/moe_ep_setup.py (check_quantized_moe_
+    compatibility), in ModelRunner since 0.5.8 or earlier; AITER's kernels, as on AMD, are not held to it.
+    """
+    facts, ranks = facts_of(model), arguments.tp // arguments.ep
+    if not facts.expert_width or not facts.scale_rows or not arguments.device.nvidia:
+        return None
+    if facts.expert_width % ranks == 0 and facts.expert_width // ranks % facts.scale_rows == 0:
+        return None
+    return Refusal(
+        "tensor-parallel",
+        f"experts of width {facts.expert_width:,} cannot be divided over {ranks} ranks: their fp8 weights"
+        f" have a scale every {facts.scale_rows} rows",
+        help=(f"--ep-size {arguments.tp}", "choose a smaller --tp"),
     )
 
 
@@ -99,6 +119,10 @@ def _strategy_refusal(
     model: Model, settings: Serving, options: Options, arguments: Arguments
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
+    if arguments.rules.drafts_or_states and arguments.draft_tokens and arguments.radix:
+        if uses_state_radix(model):
+            return _no_strategy("speculation does not go with the reuse of states before 0.5.14")
+        return None
     if options.flag("disable_radix_cache") or not arguments.rules.extra_buffer:
         return None  # before 0.5.23 the settings give way: pages of one, no overlap
     strategy, name = arguments.strategy, model.architecture or model.model_type

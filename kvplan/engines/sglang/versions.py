@@ -2,7 +2,8 @@
 
 sgl-project/sglang 0.5.8 to 0.5.15 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
 server_args.py and models/*.py (EntryClass), asked of their own ModelRunner; 0.5.16 to 0.5.22 of their own
-KVCacheConfigurator (scripts/sglang_releases.py), each at its last post-release; 0.5.23 as the other modules say.
+KVCacheConfigurator (scripts/sglang_releases.py), each at its last post-release; 0.5.23 as the other modules
+say.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Rules(KeptHash):
     leaves. split_first: a window pool is split off before that bound. compressed: DeepSeek-V4's pools
     are known. small_chunks: GPUs of 20 to 35 GiB prefill 2,048 tokens at once. exaone_backend: Exaone 4
     starts without being told its backend. index_elided: a sparse layer that borrows another's choice of
-    tokens keeps no index keys.
+    tokens keeps no index keys. drafts_or_states: a class whose states are reused does not speculate
+    beside them.
+    scheme_of_builds: compressed-tensors checkpoints with static scales have an fp8 cache by default.
     """
 
     extra_buffer: bool = False
@@ -49,12 +52,23 @@ class Rules(KeptHash):
     small_chunks: bool = True
     exaone_backend: bool = False
     index_elided: bool = False
+    drafts_or_states: bool = False
+    scheme_of_builds: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
-    ("0.5.12", {"state_pages": True, "requests_capped": True, "split_first": True}),
-    ("0.5.14", {"extra_buffer": True, "drafts": True, "request_cap": True, "kimi_radix": True}),
-    ("0.5.18", {"padding_slot": True, "index_elided": True}),
+    ("0.5.10", {"requests_capped": True, "split_first": True, "drafts_or_states": True}),
+    ("0.5.11", {"state_pages": True}),
+    (
+        "0.5.14",
+        {
+            **dict.fromkeys("extra_buffer drafts request_cap kimi_radix".split(), True),
+            "drafts_or_states": False,
+        },
+    ),
+    ("0.5.17", {"padding_slot": True}),
+    ("0.5.18", {"index_elided": True}),
+    ("0.5.19", {"scheme_of_builds": True}),
     ("0.5.20", {"hopper_vl": True, "small_chunks": False}),
     ("0.5.21", {"compressed": True}),
     ("0.5.22", {"graphs_bounded": True, "exaone_backend": True}),
@@ -69,6 +83,19 @@ def rules_of(version: str) -> Rules:
         if parse_version(version) >= parse_version(since):
             rules = replace(rules, **changes)
     return rules
+
+
+LATER_BUFFERS = {
+    "KimiLinearForCausalLM": "0.5.16",
+    "Qwen3_5ForCausalLM": "0.5.19",
+    "Qwen3_5MoeForCausalLM": "0.5.19",
+}
+"""Classes that were there before their states could be kept in extra buffers (_MAMBA_EXTRA_BUFFER_ARCHS)."""
+
+
+def has_buffers(architecture: str, version: str) -> bool:
+    """Whether the release keeps extra buffers for a class for which 0.5.23 does."""
+    return parse_version(version) >= parse_version(LATER_BUFFERS.get(architecture, "0"))
 
 
 @cache
