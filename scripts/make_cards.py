@@ -38,6 +38,7 @@ from kvplan.files.cards.schema import card_json_schema
 from kvplan.files.cards.writer import card_text
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
+from scripts.card_read import differences, readings
 from scripts.card_sources import QUANTISED, Manifest, Origin
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,7 +165,19 @@ def make_card(
     aliases = tuple(entry.get("aliases", ()))
     evidence = tuple(Expectation(**one) for one in entry["evidence"])
     model = old.model if keeps and old else base
-    return Card(slug, model, aliases, origin.source, weights, tuple(variants), expect, evidence)
+    source = source_read(slug, model, origin.source, refused)
+    return Card(slug, model, aliases, source, weights, tuple(variants), expect, evidence)
+
+
+def source_read(slug: str, model: Model, source: Source, refused: list[str]) -> Source:
+    """Of an unverified card whose sizes a public project states: that project, where all of them agree."""
+    reading = readings().get(slug)
+    if source.verified or reading is None:
+        return source
+    wrong = differences(model, reading)
+    if wrong:
+        refused.append(f"{slug}: {reading.source.repository} says otherwise: {wrong}")
+    return source if wrong else reading.source
 
 
 def origin_of(entry: Mapping[str, Any], manifest: Manifest, old: Card | None) -> tuple[Origin, bool]:

@@ -1,4 +1,4 @@
-"""``kvplan cards new`` and ``kvplan cards lint``."""
+"""``kvplan cards new``, ``lint``, ``update`` and ``list``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import EXIT_NO, EXIT_OK
-from kvplan.files.cards.find import card_from_config, lint_cards
+from kvplan.files.cards.find import card_from_config, lint_cards, list_cards
+from kvplan.files.cards.index import newer_cards
 from kvplan.files.writing import write_new
-from kvplan.report.layout import BLANK, Screen, Span, line, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, line, table, wrapped
 from kvplan.report.words import count
 from kvplan.results import SCHEMA_VERSION
 
@@ -57,3 +58,48 @@ def lint(words: list[str], given: Given) -> Answer:
         screen += [BLANK, *wrapped(f"{one.path}: {one.message} [{one.code}]", hang=2)]
         screen += [line(row, indent=1) for row in (one.where or "").splitlines()]
     return Answer(screen, code=code)
+
+
+def update(words: list[str], given: Given) -> Answer:
+    """A released set of cards, checked and put in place."""
+    from kvplan.files.cards.updating import update_cards
+
+    check_color(given)
+    done = update_cards(words[0], key=text_of(given, "key"), sha256=text_of(given, "sha256"))
+    if is_given(given, "json"):
+        return Answer(
+            data={
+                "schema_version": SCHEMA_VERSION, "path": str(done.path), "made": done.made,
+                "cards": done.cards, "new": list(done.new), "changed": list(done.changed),
+                "in_use": done.newer,
+            }
+        )  # fmt: skip
+    screen: Screen = [line(f"{count(done.cards, 'card')} of {done.made} in {done.path}.")]
+    for what, slugs in (("new", done.new), ("changed", done.changed)):
+        if slugs:
+            screen += wrapped(", ".join(slugs), indent=1, first=f"{what}: ")
+    if not done.newer:
+        screen += wrapped("this kvplan is newer and brings them itself: not used", indent=1, style="warn")
+    return Answer(screen)
+
+
+def listed(words: list[str], given: Given) -> Answer:
+    """Every card with its origin."""
+    check_color(given)
+    part = words[0].lower() if words else ""
+    newer = newer_cards()
+    entries = []
+    for card in list_cards():
+        if part in card.slug or part in card.id.lower():
+            origin = f"set of {newer.made}" if newer is not None and card.slug in newer.cards else "kvplan"
+            entries.append({"slug": card.slug, "id": card.id, "verified": card.verified, "origin": origin})
+    if is_given(given, "json"):
+        return Answer(data={"schema_version": SCHEMA_VERSION, "cards": entries})
+    rows: list[list[Piece]] = [[Span(word, "dim") for word in ("card", "id", "origin", "")]]
+    for entry in entries:
+        mark = "" if entry["verified"] else "unverified"
+        rows.append([str(entry["slug"]), str(entry["id"]), str(entry["origin"]), Span(mark, "warn")])
+    screen = [line(f"{count(len(entries), 'card')}."), BLANK, *table(rows, "llll")]
+    if newer is not None:
+        screen += [BLANK, *wrapped(f"{newer.origin} (kvplan {newer.kvplan})", indent=1, first="set: ")]
+    return Answer(screen)

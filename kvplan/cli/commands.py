@@ -169,6 +169,18 @@ Examples:
   kvplan cards lint                 every card that came with kvplan
   kvplan cards lint my-model.yaml
 """
+_UPDATE = """\
+\b
+Examples:
+  kvplan cards update kvplan-cards.bin --key release.pem
+  kvplan cards update https://example.org/kvplan-cards.bin --sha256 4f1c…
+"""
+_LIST = """\
+\b
+Examples:
+  kvplan cards list                 every card, and where it came from
+  kvplan cards list qwen
+"""
 _SCHEMA = """\
 \b
 Examples:
@@ -349,6 +361,40 @@ COMMANDS: dict[str, Command] = {
             Argument("[PATH...]"),
             COMMON,
             _LINT,
+        ),
+        Command(
+            "cards update",
+            "Take a released set of newer cards: signed, checked card by card, put in place in one step.",
+            "kvplan.cli.cards:update",
+            Argument("FILE|URL", least=1, most=1),
+            (
+                Option(
+                    "key",
+                    ("--key",),
+                    "FILE",
+                    word,
+                    "The public key of whoever made it (needs the extra update).",
+                    OUTPUT,
+                ),
+                Option(
+                    "sha256",
+                    ("--sha256",),
+                    "DIGEST",
+                    word,
+                    "The published digest of its data, instead of a signature.",
+                    OUTPUT,
+                ),
+                *COMMON,
+            ),
+            _UPDATE,
+        ),
+        Command(
+            "cards list",
+            "The cards and where each came from: with kvplan, or with a set that was taken later.",
+            "kvplan.cli.cards:listed",
+            Argument("[FILTER]", most=1),
+            COMMON,
+            _LIST,
         ),
         Command(
             "cards add-evidence",

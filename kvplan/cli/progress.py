@@ -21,6 +21,7 @@ WORDS = {
     "compare": "comparing",
     "cards new": "reading the model",
     "cards lint": "checking cards",
+    "cards update": "checking cards",
     "models": "reading the cards",
     "size": "computing",
     "explain": "computing",

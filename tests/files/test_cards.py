@@ -30,7 +30,7 @@ from kvplan.files.yaml.strict import load_yaml_file
 @pytest.fixture
 def fresh() -> None:
     """Nothing remembered from earlier tests."""
-    card_index.packaged_index.cache_clear()
+    card_index.shipped_index.cache_clear()
     cards._packaged.cache_clear()
     cards._model.cache_clear()
 

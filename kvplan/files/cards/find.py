@@ -20,7 +20,7 @@ from kvplan.files.cards.file import card_from_located, card_of
 from kvplan.files.cards.index import CardSummary, Target, build_index
 from kvplan.files.cards.near import near_card
 from kvplan.files.datafiles import data_dir
-from kvplan.files.yaml.strict import load_yaml_file
+from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
 
 if TYPE_CHECKING:
@@ -102,6 +102,13 @@ def read_card_file(path: Path | str) -> Model:
 def list_cards() -> list[CardSummary]:
     """All packaged cards by slug; reads the index only."""
     return card_index.summaries()
+
+
+def forget() -> None:
+    """Look at the cards anew: a set of newer ones was put in place."""
+    card_index.forget()
+    for kept in (_packaged, _build, _model):
+        kept.cache_clear()
 
 
 def list_names() -> list[str]:
@@ -187,6 +194,10 @@ def card_json_schema() -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _packaged(slug: str) -> Card:
+    newer = card_index.newer_cards()
+    if newer is not None and slug in newer.cards:
+        card = card_of(load_yaml(newer.cards[slug], name=f"{slug}.yaml"), slug)
+        return replace(card, model=replace(card.model, source=f"{card.model.source}@{newer.made}"))
     path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
     return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
 

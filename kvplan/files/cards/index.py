@@ -17,6 +17,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.card import Card
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.formats import is_format
+from kvplan.files.cards.installed import Installed, installed
 from kvplan.files.datafiles import data_dir
 from kvplan.files.yaml.strict import load_yaml_file
 from kvplan.record import record
@@ -125,9 +126,14 @@ def build_index(folder: Path | None = None) -> dict[str, Any]:
     Raises:
         KvplanError: ``duplicate-model-name`` where two cards claim one name; any error of a card.
     """
+    return index_of(read_cards(folder or data_dir(FOLDER)))
+
+
+def index_of(cards: Iterable[Card]) -> dict[str, Any]:
+    """The index of some cards. Raises KvplanError(duplicate-model-name)."""
     names: dict[str, str] = {}
     summaries: dict[str, Any] = {}
-    for card in read_cards(folder or data_dir(FOLDER)):
+    for card in cards:
         summaries[card.slug] = summary_of(card)
         for key, target in claims_of(card).items():
             other = names.setdefault(key, str(target))
@@ -150,10 +156,43 @@ def index_text(index: Mapping[str, Any]) -> str:
 
 
 @cache
-def packaged_index() -> dict[str, Any]:
-    """The index as it lies beside the packaged cards."""
+def shipped_index() -> dict[str, Any]:
+    """The index as it lies beside the cards that came with kvplan."""
     index: dict[str, Any] = json.loads((data_dir(FOLDER) / INDEX).read_text(encoding="utf-8"))
     return index
+
+
+def packaged_index() -> dict[str, Any]:
+    """The same with the cards of a released set that was put in place (`kvplan cards update`)."""
+    return shipped_index() if newer_cards() is None else _merged()
+
+
+def newer_cards() -> Installed | None:
+    """The set that is in use: one that is older than this kvplan is not."""
+    found = installed()
+    return found if found is not None and found.is_newer else None
+
+
+@cache
+def _merged() -> dict[str, Any]:
+    newer, shipped = newer_cards(), shipped_index()
+    assert newer is not None
+    kept = {
+        name: target
+        for name, target in shipped["names"].items()
+        if target.partition("#")[0] not in newer.cards
+    }
+    return {
+        **shipped,
+        "cards": dict(sorted({**shipped["cards"], **newer.index["cards"]}.items())),
+        "names": dict(sorted({**kept, **newer.index["names"]}.items())),
+    }
+
+
+def forget() -> None:
+    """Look at the installed set anew the next time."""
+    for kept in (installed, _merged, _squeezed_names):
+        kept.cache_clear()
 
 
 def is_name(query: str) -> bool:

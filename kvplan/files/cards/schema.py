@@ -98,6 +98,10 @@ class NumberEntry(_Strict):
     source: Text | None = None
 
 
+MAY_BE_ZERO = frozenset({"qk_rope_head_dim"})
+"""Sizes that every part of their family has and that may be none: a latent without a rope key (NoPE)."""
+
+
 def _part_model(family: str) -> type[BaseModel]:
     """The parameters of one family, from its dataclass."""
     kinds: dict[str, Any] = {"int": Count, "bool": bool, "str": Text}
@@ -106,7 +110,7 @@ def _part_model(family: str) -> type[BaseModel]:
         word = str(entry.type).partition(" ")[0]
         kind = kinds[word]
         if entry.default is MISSING:
-            members[entry.name] = (kind, ...)
+            members[entry.name] = (Annotated[int, Field(ge=0)] if entry.name in MAY_BE_ZERO else kind, ...)
         else:
             wide = Annotated[int, Field(ge=0)] if word == "int" else kind
             members[entry.name] = (Union[wide, None], entry.default)

@@ -73,9 +73,17 @@ def parse_endpoint(url: str, *, token: str | None = None) -> Endpoint:
 
 
 def get(
-    endpoint: Endpoint, path: str, *, timeout: float = TIMEOUT_SECONDS, limit: int = MAX_BODY_BYTES
+    endpoint: Endpoint,
+    path: str,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    limit: int = MAX_BODY_BYTES,
+    elsewhere: bool = False,
 ) -> Answer:
     """GET a path below the endpoint. timeout: seconds for everything, redirects included.
+
+    elsewhere: a redirect to another host is followed, over https and without credentials: for what carries a
+    signature.
 
     Raises CannotRunHere: unreachable (no server, no answer in time, an answer cut short), redirect-refused,
     answer-too-large.
@@ -87,6 +95,9 @@ def get(
             answer, location = _once(endpoint, place, deadline, limit)
             if location is None:
                 return answer
+            if elsewhere and (moved := _another_host(endpoint, place, location)) is not None:
+                endpoint, place = moved
+                continue
             place = _same_host(endpoint, place, location)
     except (OSError, http.client.HTTPException, ValueError) as error:
         if deadline.expired or isinstance(error, TimeoutError):
@@ -146,6 +157,20 @@ def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnectio
             endpoint.host, endpoint.port, timeout=timeout, context=ssl.create_default_context()
         )
     return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
+
+
+def _another_host(endpoint: Endpoint, place: str, location: str) -> tuple[Endpoint, str] | None:
+    """Where a redirect to another host leads; None: it is the same, or not one over https."""
+    here = Endpoint(endpoint.scheme, endpoint.host, endpoint.port).shown
+    target = urlsplit(urljoin(here + place, location))
+    if target.scheme.lower() != "https" or not target.hostname:
+        return None
+    port = target.port or _PORTS["https"]
+    if (target.hostname, port) == (endpoint.host, endpoint.port):
+        return None
+    return Endpoint("https", target.hostname, port), target.path + (
+        f"?{target.query}" if target.query else ""
+    )
 
 
 def _same_host(endpoint: Endpoint, place: str, location: str) -> str:
