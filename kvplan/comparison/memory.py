@@ -44,6 +44,8 @@ _LINES = (
     ("cuda_graph_bytes", ("cuda graph",), ("cuda_graph_estimated_bytes", "cuda_graph_bytes")),
 )
 """Row, how the names of the budget's lines begin, figures of the log in the order of preference."""
+_MEASURED = ("cuda_graph_bytes", "non_torch_bytes")
+_OWN, _SHARED = "buffers of its own", "page cache"
 BUDGET_ROWS = frozenset((*(name for name, _, _ in _LINES), "kv_pool_bytes"))
 BUDGET_ROWS |= {"free_before_bytes", "peak_bytes"}
 _FIGURES = (*(figure for _, _, figures in _LINES for figure in figures), POOL, "kv_bytes", "peak_bytes")
@@ -242,8 +244,13 @@ def budget_rows(
             low, likely, high = (
                 sum(getattr(line, end) for line in lines) for end in ("low_bytes", "bytes", "high_bytes")
             )
-            row = row_of(name, "bytes", reported, likely, low, high)
-            yield _judged(row, budget, tolerance)
+            row = _judged(row_of(name, "bytes", reported, likely, low, high), budget, tolerance)
+            reason = None if row.agrees else _unsure(name, budget)
+            yield (
+                row
+                if reason is None
+                else replace(row, predicted=None, low=None, high=None, agrees=False, explanation=reason)
+            )
     peak = observation.count("peak_bytes")
     if peak is not None and reading_of(observation.engine).prints_peak:
         likely, low, high = (
@@ -266,6 +273,16 @@ def budget_rows(
                 row.name, row.unit, row.reported, row.printed, line=row.line, explanation=told[row.name]
             )
         yield row
+
+
+def _unsure(name: str, budget: Budget) -> str | None:
+    """Why a line cannot be foreseen beside the pool, which has the same bytes; None: it can."""
+    names = [line.name.lower() for line in budget.lines]
+    if name == "cuda_graph_bytes" and any(other.startswith(_OWN) for other in names):
+        return "what this type keeps while graphs are captured stands in the budget's line of its own buffers"
+    if name in _MEASURED and any(other.startswith(_SHARED) for other in names):
+        return "measured by what is free, which the CPU shares: what it takes or gives back meanwhile counts"
+    return None
 
 
 def free_row(budget: Budget, observation: Observation, tolerance: Fraction) -> Iterator[ComparedRow]:

@@ -192,3 +192,17 @@ def test_weights_that_were_taken_from_the_log_are_held_against_nothing(printed: 
 def test_an_uncalibrated_release_says_so() -> None:
     found = compare(observation=_gemma(SUMMARY), engine="vllm@0.9")
     assert any("mind the pool's interval" in note for note in found.notes)
+
+
+def test_graphs_that_are_measured_in_shared_memory_are_not_judged() -> None:
+    """GB10: what is free before and after counts what the CPU takes meanwhile; a GPU of its own is judged."""
+    lines = (
+        "(EngineCore pid=9) INFO 06-11 [gpu_model_runner.py:6526] Estimated CUDA graph memory: 4.15 GiB total",
+        "(EngineCore pid=9) INFO 06-11 19:18:29 [gpu_model_runner.py:4900] Model loading took 14.99 GiB memory",
+    )
+    text = vllm_log(version="0.24.0", pools=("60.00",), lines=lines)
+    for gpu, judged in (("gb10", False), ("rtx-pro-6000", True)):
+        found = compare(observation=observed(text), gpu=gpu, model_runner="v1")
+        row = found.row("cuda_graph_bytes")
+        assert (row.predicted is not None) == judged
+        assert row.explanation

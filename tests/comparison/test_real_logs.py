@@ -22,3 +22,4 @@ def test_every_known_model_is_compared(path: Path) -> None:
     found = compare(log=path)
     assert any(row.predicted is not None for row in found.rows)
     assert not [row.name for row in found.rows if row.predicted is None and not row.explanation]
+    assert found.agrees, found.reason

@@ -252,3 +252,13 @@ def test_v0_arguments_are_a_namespace() -> None:
     assert observation.setting("max_model_len") is None
     assert observation.setting("block_size") == 16
     assert gib(observation.get("num_blocks")) == "100"
+
+
+def test_the_backend_that_was_chosen_is_a_setting() -> None:
+    line = (
+        "(EngineCore pid=7) INFO 06-02 12:00:25 [cuda.py:378] Using FLASHINFER attention backend out of potential"
+        " backends: ['FLASHINFER', 'FLASH_ATTN'].\n"
+        "(EngineCore pid=7) INFO 06-02 12:00:26 [gpu_worker.py:466] Available KV cache memory: 4.28 GiB\n"
+    )
+    observation = parse_log([line.encode()])
+    assert observation.setting("attention_backend") == "FLASHINFER"

@@ -102,6 +102,12 @@ RULES: tuple[Rule, ...] = (
     rule("[cuda.py:", kind="settings", text="platform", says={"platform": "cuda"}),
     rule("[rocm.py:", kind="settings", text="platform", says={"platform": "rocm"}),
     rule("Using FlashAttention version {flash_attention:n}", kind="settings", text="backend"),
+    rule(
+        "Using {attention_backend:word} attention backend out of potential backends",
+        kind="settings",
+        text="backend",
+        anchor="attention backend out of potential backends",
+    ),
     rule("flashinfer_autotune_cache/{:any}/{gpu_arch:word}/", kind="settings", text="autotuner"),
     # Weights.
     rule("Loading model weights took {weights_bytes:GiB} G", weight=3),
