@@ -197,8 +197,8 @@ def test_an_uncalibrated_release_says_so() -> None:
 def test_graphs_that_are_measured_in_shared_memory_are_not_judged() -> None:
     """GB10: what is free before and after counts what the CPU takes meanwhile; a GPU of its own is judged."""
     lines = (
-        "(EngineCore pid=9) INFO 06-11 [gpu_model_runner.py:6526] Estimated CUDA graph memory: 4.15 GiB total",
-        "(EngineCore pid=9) INFO 06-11 19:18:29 [gpu_model_runner.py:4900] Model loading took 14.99 GiB memory",
+        "INFO 06-11 19:18:29 [gpu_model_runner.py:6526] Estimated CUDA graph memory: 4.15 GiB total",
+        "INFO 06-11 19:18:20 [gpu_model_runner.py:4900] Model loading took 14.99 GiB memory",
     )
     text = vllm_log(version="0.24.0", pools=("60.00",), lines=lines)
     for gpu, judged in (("gb10", False), ("rtx-pro-6000", True)):
