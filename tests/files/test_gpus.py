@@ -198,6 +198,22 @@ def test_a_name_is_never_a_size(key: str) -> None:
     assert gpus.gpu_of_size(key) is None
 
 
+@given(
+    st.sampled_from(["T4", "L4", "A10", "A16", "A40", "L40", "L40S", "A2"]),
+    st.sampled_from([1, 2, 4, 8, 12, 16, 24, 48]),
+    st.sampled_from("QC"),
+    st.sampled_from(["", "GRID ", "nvidia-"]),
+)
+def test_a_vgpu_profile_is_no_size_and_no_other_card(board: str, size: int, series: str, head: str) -> None:
+    """Its total is not published: the guest's driver keeps a part of the frame buffer."""
+    name = f"{head}{board}-{size}{series}"
+    assert gpus.gpu_of_size(name) is None
+    with pytest.raises(KvplanError) as caught:
+        load_gpu(name)
+    assert caught.value.code == "unknown-gpu"
+    assert "nvidia-smi in the guest" in caught.value.help[0]
+
+
 @pytest.mark.parametrize("text", ["80", "24", "99", "16.5"])
 def test_a_bare_number_is_a_name_and_a_size_has_a_unit(text: str) -> None:
     assert gpus.gpu_of_size(text) is None

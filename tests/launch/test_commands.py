@@ -290,3 +290,51 @@ def test_any_words_are_read_or_refused(words: list[str], start: str) -> None:
     with contextlib.suppress(KvplanError):
         for launch in launches_of(start + shlex.join(words) + " --model x/y"):
             json.dumps(launch.serve)
+
+
+_INVENTED = st.from_regex(r"--[a-z]{3,9}(-[a-z]{2,7}){1,3}zq", fullmatch=True)
+_VALUES = st.one_of(st.none(), st.integers(1, 9999).map(str), st.from_regex(r"[a-z]{2,8}", fullmatch=True))
+_STARTS = {
+    "vllm": "vllm serve x/y",
+    "sglang": "python -m sglang.launch_server --model-path x/y",
+    "llamacpp": "llama-server -m x.gguf",
+    "trtllm": "trtllm-serve x/y",
+}
+
+
+@given(
+    start=st.sampled_from(sorted(_STARTS.values())),
+    flags=st.lists(
+        st.tuples(_INVENTED, _VALUES, st.booleans()), min_size=1, max_size=6, unique_by=lambda one: one[0]
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_an_option_that_nobody_knows_is_named(start: str, flags: list[tuple[str, str | None, bool]]) -> None:
+    """Law: none is dropped, in whichever form and place; a value is hidden where it may be a secret."""
+    words = [
+        name if value is None else f"{name}={value}" if joined else f"{name} {value}"
+        for name, value, joined in flags
+    ]
+    launch = one(" ".join([start, *words]))
+    for name, value, _ in flags:
+        entry = next((one for one in launch.unread if one.split()[0].split("=")[0] == name), None)
+        assert entry is not None, (name, launch.unread)
+        secret = any(word in name for word in ("key", "token", "secret", "password", "credential"))
+        assert value is None or secret or value in entry
+
+
+@given(data=st.data())
+@settings(max_examples=400, deadline=None)
+def test_every_known_option_is_said_or_named(data: st.DataObject) -> None:
+    """Law: an option of a server is a flag of the plan, one that changes no memory, or named."""
+    engine = data.draw(st.sampled_from(sorted(_STARTS)))
+    server = servers()[engine]
+    flag = data.draw(st.sampled_from(sorted(set(flags_of_server(engine).values()))))
+    if {*flag.names} & {*server.model, server.options_file} or flag.memoryless:
+        return
+    spelled = data.draw(st.sampled_from(flag.names))
+    value = "" if flag.values == "0" else " 7" * (int(flag.values) if flag.values.isdigit() else 1)
+    launch = None
+    with contextlib.suppress(KvplanError):  # 7 may be no value of it: said, not dropped
+        launch = one(f"{_STARTS[engine]} {spelled}{value}")
+    assert launch is None or launch.serve or launch.unread or launch.notes or launch.gpus, spelled

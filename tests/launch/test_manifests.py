@@ -398,3 +398,58 @@ def _counts(plan: Plan) -> object:
         return error.code
     pool = None if result.budget is None else result.budget.kv_pool_bytes
     return result.ok, pool, result.per_gpu.kv_bytes, plan.gpus_per_replica
+
+
+KAITO = """
+apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {name: workspace-deepseek-r1-distill-qwen-14b}
+resource: {instanceType: "Standard_NC24ads_A100_v4"}
+inference:
+  preset: {name: "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B"}
+  config: "ds-inference-params"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: ds-inference-params}
+data:
+  inference_config.yaml: |
+    max_probe_steps: 6
+    vllm:
+      cpu-offload-gb: 0
+      gpu-memory-utilization: 0.95
+      swap-space: 4
+      max-model-len: 131072
+      tensor-parallel-size: 2
+"""
+
+
+def test_a_kaito_workspace_is_read_with_its_config() -> None:
+    """The keys of kaito-project/kaito examples/inference (deepseek-r1-distill-qwen-14b)."""
+    (launch,) = read(KAITO)
+    assert launch.gpu == "a100-pcie-80gb"
+    assert launch.serve == {
+        "cpu_offload_gb": 0, "gpu_memory_utilization": 0.95, "max_model_len": 131072,
+        "tensor_parallel_size": 2,
+    }  # fmt: skip
+    assert "--max-probe-steps 6" in launch.unread
+
+
+def test_a_kaito_config_that_is_not_here_is_named() -> None:
+    (launch,) = read(KAITO.partition("---")[0])
+    assert launch.unread == ("--kaito-config ds-inference-params",)
+
+
+def test_a_kaito_inference_set() -> None:
+    (launch,) = read(
+        """
+        kind: InferenceSet
+        metadata: {name: s}
+        spec:
+          replicas: 3
+          template:
+            resource: {instanceType: Standard_NC24ads_A100_v4}
+            inference: {preset: {name: Qwen/Qwen3-0.6B}}
+        """
+    )
+    assert (launch.model, launch.gpu, launch.replicas) == ("Qwen/Qwen3-0.6B", "a100-pcie-80gb", 3)

@@ -32,6 +32,8 @@ _BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
 _MAKERS = re.compile(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
 _COUNTED = re.compile(r"[×*]")
 _MAC = re.compile(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
+_VGPU = re.compile(r"(?:[a-z]+[- ])*[a-z]{1,4}\d{1,3}[a-z]{0,2}-(\d{1,2})[qc]", re.IGNORECASE | re.ASCII)
+"""Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
 _NAME_FIRST = re.compile(r"(.+?)\s*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -258,7 +260,12 @@ def _unknown(query: str) -> KvplanError:
     known = f"`kvplan gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
     helps = [f"did you mean {near}?"] if near else [known]
     number = query.strip()
-    if _NUMBER.fullmatch(number):
+    if (profile := _VGPU.fullmatch(number)) is not None:
+        helps = [
+            f"a vGPU has at most its profile's frame buffer, {profile[1]}GiB, of which the driver keeps a"
+            " part: nvidia-smi in the guest says what it has; give that, as --gpu 23GiB",
+        ]
+    elif _NUMBER.fullmatch(number):
         helps.append(f"a size has a unit: {number}GiB (powers of 1024) or {number}GB (powers of 1000)")
     else:
         helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")

@@ -3,13 +3,14 @@
 KServe ``LLMInferenceService`` (kserve/kserve pkg/apis/serving/v1alpha1/llm_inference_service_types.go) and
 ``InferenceService`` with a model (its huggingfaceserver runs vLLM), llm-d's modelservice values
 (llm-d-incubation/llm-d-modelservice charts/llm-d-modelservice/values.yaml), vLLM's production stack
-(vllm-project/production-stack helm/values.yaml), KAITO ``Workspace`` (kaito-project/kaito
-api/v1beta1/workspace_types.go), and the engines' own options files.
+(vllm-project/production-stack helm/values.yaml), KAITO ``Workspace`` and ``InferenceSet`` with their
+ConfigMap (kaito-project/kaito api/v1beta1/workspace_types.go, examples/inference), and the engines'
+own options files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
@@ -210,18 +211,52 @@ def _production_stack(value: dict[str, Any]) -> Found | None:
     return found
 
 
+KAITO_KINDS, KAITO_FILE = ("Workspace", "InferenceSet"), "inference_config.yaml"
+_SETTINGS = "kvplan.settings"
+
+
+def with_configs(documents: Sequence[Any], load: Callable[[str], Any]) -> None:
+    """Puts what KAITO's ConfigMaps say (``inference_config.yaml``) beside the workspaces that name them."""
+    maps = {
+        _dict(one.get("metadata")).get("name"): _dict(one.get("data")).get(KAITO_FILE)
+        for one in documents
+        if isinstance(one, dict) and one.get("kind") == "ConfigMap"
+    }
+    for one in documents:
+        inference = _inference_of(one) if isinstance(one, dict) else {}
+        text = maps.get(inference.get("config"))
+        if isinstance(text, str):
+            inference[_SETTINGS] = load(text)
+
+
+def _inference_of(value: dict[str, Any]) -> dict[str, Any]:
+    """The inference of a workspace, or of an InferenceSet's template."""
+    if value.get("kind") == "Workspace":
+        return _dict(value.get("inference"))
+    if value.get("kind") == "InferenceSet":
+        return _dict(_dict(_dict(value.get("spec")).get("template")).get("inference"))
+    return {}
+
+
 def _kaito(value: dict[str, Any]) -> Found | None:
-    """A KAITO workspace with a preset by its hub id; others run presets whose settings are KAITO's own."""
-    if value.get("kind") != "Workspace" or "inference" not in value:
+    """A KAITO workspace: its preset, and the server's options that its ConfigMap has under ``vllm``; what
+    else stands there, or a ConfigMap that is not here, is a word that nothing knows, so that it is named."""
+    inference = _inference_of(value)
+    if not inference:
         return None
-    preset = _dict(_dict(value["inference"]).get("preset")).get("name")
-    resource = _dict(value.get("resource"))
-    start = _started(preset, None, [], None)
+    preset = _dict(inference.get("preset")).get("name")
+    template = _dict(_dict(value.get("spec")).get("template"))
+    resource = _dict(value.get("resource") or template.get("resource"))
+    settings = _dict(inference.get(_SETTINGS))
+    words = words_of_keys(_dict(settings.get("vllm")))
+    words += words_of_keys({key: one for key, one in settings.items() if key != "vllm"})
+    if "config" in inference and not settings:
+        words += ("--kaito-config", str(inference["config"]))
+    start = _started(preset, None, list(words), None)
     name = _dict(value.get("metadata")).get("name")
-    kind = resource.get("instanceType")
-    return (
-        None if start is None else [(start, Extra(name, None, kind if isinstance(kind, str) else None, None))]
-    )
+    kind, replicas = resource.get("instanceType"), _number(_dict(value.get("spec")).get("replicas"))
+    gpu = kind if isinstance(kind, str) else None
+    return None if start is None else [(start, Extra(name, replicas, gpu, None))]
 
 
 def _gpus(container: Mapping[str, Any]) -> int | None:

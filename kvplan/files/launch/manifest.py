@@ -50,6 +50,7 @@ def launches_in(
 ) -> list[Launch]:
     """The servers of a YAML text, in its order. Raises KvplanError(bad-yaml | no-server | …)."""
     documents = load_loose(content, name=shown)
+    charts.with_configs(documents, lambda text: next(iter(load_loose(text, name=shown)), None))
     found: list[Launch] = []
     for document in documents:
         if isinstance(document, dict):
