@@ -112,7 +112,7 @@ def read_rows(*paths: Path) -> tuple[list[Row], dict[str, str]]:
     """The vLLM rows that can be asked about, and why each of the others cannot."""
     rows: list[Row] = []
     left: dict[str, str] = {}
-    for raw in (raw for path in paths for raw in _read(path)):
+    for raw in (raw for path in paths for raw in read_raw(path)):
         if raw["engine"] != "vllm":
             continue
         try:
@@ -122,7 +122,7 @@ def read_rows(*paths: Path) -> tuple[list[Row], dict[str, str]]:
     return rows, left
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def read_raw(path: Path) -> list[dict[str, Any]]:
     """A collection as YAML, or as it is recorded (``.json.gz``)."""
     body = path.read_bytes()
     if path.suffix == ".gz":
@@ -141,7 +141,7 @@ def _row(raw: Mapping[str, Any]) -> Row:
     if raw["gpu"] is None:
         raise KvplanError("no-gpu", "the report does not name the GPU")
     model, weights = _model(raw)
-    gpu = _gpu(raw["gpu"])
+    gpu = gpu_named(raw["gpu"])
     if raw.get("total_gpu_gib"):
         gpu = replace(gpu, memory_total_bytes=int(raw["total_gpu_gib"] * GIB))
     return Row(raw["id"], raw["source"], _release(version), model, gpu, raw, weights)
@@ -178,7 +178,7 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     return model, None if printed is None else int(printed * GIB)
 
 
-def _gpu(name: str) -> Gpu:
+def gpu_named(name: str) -> Gpu:
     """``H200 141GB (…)``: the longest run of its first words that one GPU is known by."""
     words = re.sub(r"\(.*?\)", "", name).replace("NVIDIA ", "").split()
     for count in range(len(words), 0, -1):
