@@ -116,6 +116,14 @@ def _check(engine: SglangEngine) -> None:
             f"chunked_prefill_size {engine.chunk} is no multiple of page_size {engine.block}: SGLang refuses",
             f"give {max(1, engine.chunk // engine.block) * engine.block}",
         )
+    for name, word in (
+        ("schedule_policy", engine.policy),
+        ("radix_eviction_policy", engine.order),
+        ("release", engine.release),
+    ):
+        said: Any = word
+        if not isinstance(said, str):
+            raise _bad(f"{name} is {said}", "give one of its words")
     if engine.policy in _UNKNOWN:
         raise RefusedError(
             "not-simulated",
