@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from typing import Any
 
@@ -195,3 +196,30 @@ def test_every_lever_is_json() -> None:
         assert shown["summary"]
         for effect in shown["effects"]:
             assert effect["low"] <= effect["value"] <= effect["high"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama-3.1-8b", {}),
+        ("llama-3.1-8b", {"engine": "sglang"}),
+        ("gemma-3-12b", {}),
+        ("gpt-oss-20b", {}),
+        ("falcon-h1-7b", {}),
+        ("qwen3-8b", {"decode_context_parallel_size": 2, "tensor_parallel_size": 16}),
+        (
+            "deepseek-v3",
+            {"num_speculative_tokens": 2, "speculative_method": "mtp", "kv_cache_memory": "40GiB"},
+        ),
+    ],
+)
+def test_what_a_request_holds_is_the_engines_answer_at_every_length(
+    model: str, options: dict[str, Any]
+) -> None:
+    """The lengths of a block are not all asked, and are right all the same."""
+    seen = situation(model, Workload((Shape(3000, 1000),)), **options)
+    lengths = [*range(1, 40), *range(3, 3990, 211), *range(3990, 4003), 7000]
+    chance = random.Random(7)
+    chance.shuffle(lengths)
+    for tokens in lengths:
+        assert seen.held_bytes(tokens) == seen.ask(tokens).per_gpu.kv_bytes_per_request

@@ -48,7 +48,7 @@ def served(seen: Situation, engine: AnyEngine, in_flight: int, coming: Iterator[
 
     The first requests stand at places spread over their lives, as in a server that has been running.
     """
-    wide = engine.unit
+    wide = max(engine.unit, 16 // engine.unit * engine.unit)
     prefix = tuple(range(seen.workload.shared_prefix_tokens // wide)) if engine.caching else ()
     rows = [_row(next(coming), number, in_flight, prefix, wide) for number in range(2 * in_flight + FINISHED)]
     try:

@@ -68,7 +68,25 @@ class Situation:
         return ask(self.model, self.choice, replace(self.settings, tokens=tokens, requests=1, **changes))  # type: ignore[arg-type]
 
     def held_bytes(self, tokens: int) -> int:
-        """What one request of so many tokens holds on the fullest GPU, by the engine's own rule."""
+        """What one request of so many tokens holds on the fullest GPU, by the engine's own rule.
+
+        A longer request never holds less: where the first and the last length of a block hold as much, so do
+        all between, and the engine is asked twice a block in place of once a length.
+        """
+        known = self._bytes.get(tokens)
+        if known is not None:
+            return known
+        wide = min((group.block_size for group in self.pool.groups), default=1)
+        first = (tokens - 1) // wide * wide + 1
+        if tokens > 0 and wide > 2 and first + wide - 1 <= self.workload.longest:
+            most = self._asked(first + wide - 1)
+            if most == self._asked(first):
+                for length in range(first, first + wide):
+                    self._bytes[length] = most
+                return most
+        return self._asked(tokens)
+
+    def _asked(self, tokens: int) -> int:
         known = self._bytes.get(tokens)
         if known is None:
             known = self._bytes[tokens] = self.ask(tokens).per_gpu.kv_bytes_per_request
