@@ -18,8 +18,9 @@ HOST_MEMORY = "host_memory"
 
 
 def pools_of(plan: Plan) -> int:
-    """Pools with requests of their own, over the whole plan; 0 where the GPUs make up no engine."""
-    return plan.replicas * plan.pools_per_replica
+    """Pools with requests of their own, over the whole plan; 0 where the GPUs make up no engine. Engines that
+    only read prompts (``fleet.prefill_replicas``) hold none to its end."""
+    return max(plan.replicas - plan.fleet.prefill_replicas, 0) * plan.pools_per_replica
 
 
 def tokens_of(plan: Plan) -> int | None:

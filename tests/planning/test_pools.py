@@ -87,3 +87,17 @@ def test_arrivals_and_targets_are_needed(options: dict[str, Any]) -> None:
 
 def test_without_it_nothing_is_said() -> None:
     assert "pools" not in kvplan.plan("llama-3.1-8b", gpu="h100", tokens=4096).model_dump()
+
+
+def test_engines_for_prompts_hold_no_request_to_its_end(tmp_path: Any) -> None:
+    """`check` counts what the engines for answers hold."""
+    from kvplan.report.plan_file import plan_text
+
+    result = ask()
+    path = tmp_path / "plan.yaml"
+    path.write_text(plan_text(result.best), encoding="utf-8")
+    (checked,) = kvplan.check(path).plans
+    assert checked.passed
+    one = kvplan.size(kvplan.load_plans(path)[0], tokens=4396)
+    assert checked.fact("max_requests") % result.pools.decode_replicas == 0
+    assert one.pool is not None

@@ -23,7 +23,6 @@ from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
-from kvplan.engines.vllm.prefill_context import UNCOUNTED
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
@@ -70,6 +69,8 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     if started.refusal is not None:
         return Fit(None, None)
     if further_ranks(settings) > 1:
+        from kvplan.engines.vllm.prefill_context import UNCOUNTED
+
         return Fit(None, None, (UNCOUNTED,))
     memory, reserved, warnings = memory_of(gpu)
     if memory is None:

@@ -31,7 +31,6 @@ from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS
 from kvplan.engines.vllm.plan import Plan, make_plan
-from kvplan.engines.vllm.prefill_context import wants_eager
 from kvplan.engines.vllm.refusals import refusal_of
 from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.rocm import AITER_TARGETS
@@ -129,7 +128,11 @@ def _asked(
     tokens = settings.tokens if settings.tokens is not None else compiled.max_model_len
     encoder_tokens, warning = encoder_length(model, settings, tokens)
     request = Request(tokens, encoder_tokens, settings.requests, answer_length(settings, tokens))
-    refusal = compiled.refusal or wants_eager(model, settings)
+    refusal = compiled.refusal
+    if refusal is None and further_ranks(settings) > 1:
+        from kvplan.engines.vllm.prefill_context import wants_eager
+
+        refusal = wants_eager(model, settings)
     if refusal is None and tokens > compiled.max_model_len:
         refusal = Refusal(
             "request-too-long",
