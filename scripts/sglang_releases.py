@@ -24,7 +24,7 @@ from scripts.new_releases import newest
 from scripts.record_sglang import CAPABILITIES, PROGRAM, is_planned
 from scripts.vllm_releases import PIP
 from tests.engines.sglang_release_cases import release_cases
-from tests.engines.sglang_release_compare import unexplained
+from tests.engines.sglang_release_compare import places, unexplained
 from tests.recorded import packed, record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,7 +104,7 @@ def main() -> int:
     answers = kept(ask(options.python, folders(release, options.folder), list(release_cases(release))))
     equal, explained, wrong = unexplained(release, answers)
     for name, why in wrong.items():
-        sys.stdout.write(f"{release} {name}: {why}\n")
+        sys.stdout.write(f"{release} {name}\n  kvplan for SGLang: {why}\n  rule: {', '.join(places(why))}\n")
     sys.stdout.write(
         f"{release}: {len(answers)} answered, {equal} equal, {explained} different with a reason\n"
     )

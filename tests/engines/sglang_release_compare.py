@@ -36,6 +36,31 @@ REASONS = {
 """A part of a model's name → until which release it may differ, and why."""
 
 
+PLACES = {
+    "tokens": "pools.py, cells.py",
+    "window": "pools.py, cells.py",
+    "requests": "pools.py, stages.py",
+    "page": "backends.py, arguments.py",
+    "context": "config.py",
+    "chunk": "capacity.py",
+    "graph": "capacity.py, arguments.py",
+    "dtype": "config.py, arguments.py",
+    "kv": "dtypes.py",
+    "backend": "backends.py",
+    "slots": "pools.py, arguments.py",
+    "only kvplan refuses": "refusals.py, models.py, data/later_classes.tsv",
+    "only SGLang refuses": "refusals.py, models.py, data/later_classes.tsv",
+}
+"""What differs → where in kvplan/engines/sglang its rule stands; by release in versions.py."""
+
+
+def places(why: str) -> list[str]:
+    """The files that a difference of `unexplained` points to."""
+    named = [part.split(":")[0].strip() for part in why.split(", ")]
+    files = (PLACES[name] for name in named if name in PLACES)
+    return [f"kvplan/engines/sglang/{file}" for file in dict.fromkeys((*files, "versions.py"))]
+
+
 def unexplained(release: str, answers: dict[str, Any]) -> tuple[int, int, dict[str, str]]:
     """(equal, different with a reason, case → what differs without one)."""
     equal, explained, wrong = 0, 0, {}

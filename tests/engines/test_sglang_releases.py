@@ -13,7 +13,7 @@ from kvplan.engines import ENGINES
 from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.errors import KvplanError
 from scripts.make_engine_classes import later_classes as written
-from tests.engines.sglang_release_compare import unexplained
+from tests.engines.sglang_release_compare import PLACES, places, unexplained
 from tests.recorded import record
 
 RECORD = record("sglang_releases")
@@ -25,6 +25,19 @@ def test_pools_and_requests(release: str) -> None:
     equal, explained, wrong = unexplained(release, RECORD[release])
     assert not wrong
     assert equal > 9 * explained
+
+
+def test_a_difference_points_to_its_rule() -> None:
+    """Files that are there, of every field that may differ."""
+    root = Path(__file__).resolve().parents[2]
+    assert places("chunk: 2048 for 4096, graph: 24 for 48") == [
+        "kvplan/engines/sglang/capacity.py",
+        "kvplan/engines/sglang/capacity.py, arguments.py",
+        "kvplan/engines/sglang/versions.py",
+    ]
+    for field in PLACES:
+        for file in ", ".join(places(f"{field}: 1 for 2")).replace("kvplan/engines/sglang/", "").split(", "):
+            assert (root / "kvplan/engines/sglang" / file).is_file()
 
 
 def test_the_known_releases_were_asked() -> None:
