@@ -244,3 +244,20 @@ def test_a_request_is_divided_among_ranks_where_the_backend_can(
     assert old.refusal is None
     latent: dict[str, Any] = {"engine": "vllm@0.33", "kv_cache_memory": GIB, **DIVIDED}
     assert kvplan.size("deepseek-v2-lite", gpu=gpu, **latent).ok
+
+
+def test_lookups_are_scheduled_ahead_since_0_33() -> None:
+    """Under the second runner (config/vllm.py): a window is charged for two batches in flight, not for one."""
+    options: dict[str, Any] = {"speculative_method": "ngram", "num_speculative_tokens": 3}
+    new, old = (pool_of("mistral-window", version, **options) for version in ("0.33", "0.32"))
+    assert new.groups[0].blocks_per_request == -(-min(4095 + 16384, 16384) // 16) + 1
+    assert old.groups[0].blocks_per_request == -(-(4095 + 8192) // 16) + 1
+    first = pool_of("mistral-window", "0.33", model_runner="v1", **options)
+    assert first.groups[0].blocks_per_request == old.groups[0].blocks_per_request
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral-window", "llama"])
+def test_turboquant_takes_no_windows_on_amd_either(name: str) -> None:
+    result = kvplan.size(CONFIGS[name], engine="vllm@0.33", gpu="mi300x-192gb", kv_cache_memory=4 * GIB,
+                         kv_cache_dtype="turboquant_k8v4")  # fmt: skip
+    assert (result.refusal is None) is (name == "llama")

@@ -139,7 +139,9 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     if rules.sparse_fp8 and kv.startswith("fp8") and Kind.INDEXER in kinds:
         kv = "fp8_ds_mla"
     asynchronous = not pooling and (
-        not draft or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
+        not draft
+        or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
+        or (rules.lookups_async and runner_of(model, settings, rules.runners) == V2)
     )
     if settings.async_scheduling is not None:
         asynchronous = settings.async_scheduling

@@ -86,6 +86,8 @@ def _serves(ask: Ask, name: str) -> bool:
         return name in ("TRITON_ATTN", "TRITON_MLA") and _release(ask) < (0, 11)
     if not ask.divided(name) or (ask.sinks and row.sinks != "yes"):
         return False
+    if name == "TURBOQUANT" and (ask.windowed or ask.v_head_dim != ask.head_dim):
+        return False
     if ask.mm_prefix and row.prefix != "yes":
         return False
     fits = row.takes_width(ask.head_dim) and row.takes_kv(ask.kv) and ask.dtype in row.dtypes.split(",")

@@ -77,7 +77,7 @@ class Rules:
     sparse attention its records; dcp_backends: a backend that cannot divide a request's tokens among ranks is
     not chosen where decode context parallelism is asked for. runners: the
     release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where batches in flight
-    count.
+    count; lookups_async: the second runner schedules ahead whatever proposes the drafts (config/vllm.py).
     """
 
     tokens_from_concurrency: bool = False
@@ -142,6 +142,7 @@ class Rules:
     small_index_keys: bool = False
     rotation_handed_on: bool = False
     dcp_backends: bool = False
+    lookups_async: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -257,7 +258,16 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "mimo_cache_dtype": True,
         },
     ),
-    ("0.33", {"runners": "0.33", "gdn_checkpoint": True, "one_float": True, "pooled_fp8_on_sm100": True}),
+    (
+        "0.33",
+        {
+            "runners": "0.33",
+            "gdn_checkpoint": True,
+            "one_float": True,
+            "lookups_async": True,
+            "pooled_fp8_on_sm100": True,
+        },
+    ),
 )
 
 
