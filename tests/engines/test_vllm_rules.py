@@ -247,7 +247,7 @@ def test_a_request_is_divided_among_ranks_where_the_backend_can(
 
 
 def test_lookups_are_scheduled_ahead_since_0_33() -> None:
-    """Under the second runner (config/vllm.py): a window is charged for two batches in flight, not for one."""
+    """Under the second runner (config/vllm.py): windows are charged for two batches in flight."""
     options: dict[str, Any] = {"speculative_method": "ngram", "num_speculative_tokens": 3}
     new, old = (pool_of("mistral-window", version, **options) for version in ("0.33", "0.32"))
     assert new.groups[0].blocks_per_request == -(-min(4095 + 16384, 16384) // 16) + 1
