@@ -53,7 +53,28 @@ def run(words: list[str], given: Given) -> Answer:
             lines.append(line)
     if not lines:
         raise wrong[0]
-    return _answer(model, choice, lines, lengths, wanted, json=is_given(given, "json"))
+    if is_given(given, "json"):
+        return Answer(data=_data(model, choice, lines), code=_code(lines, wanted))
+    from kvplan.report.capacity import capacity_screen
+
+    typed = [*words, *(word for name, flag in _CARRIED for word in _pair(given, name, flag))]
+    return Answer(
+        capacity_screen(model, choice, lines, lengths, wanted, typed=typed), code=_code(lines, wanted)
+    )
+
+
+_CARRIED = (
+    ("tokens", "-t"),
+    ("engine", "-e"),
+    ("kv_cache_dtype", "--kv-cache-dtype"),
+    ("quantization", "-q"),
+)
+"""Options that the next question has too, as they were typed."""
+
+
+def _pair(given: Given, name: str, flag: str) -> tuple[str, ...]:
+    text = text_of(given, name)
+    return () if text is None else (flag, text)
 
 
 def _usual(model: Model) -> tuple[int, ...]:
@@ -62,18 +83,11 @@ def _usual(model: Model) -> tuple[int, ...]:
     return (*found, own) if own is not None and own <= _LENGTHS[-1] else found
 
 
-def _answer(
-    model: Model, choice: Choice, lines: list[Held], lengths: tuple[int, ...], wanted: int, *, json: bool
-) -> Answer:
+def _code(lines: list[Held], wanted: int) -> int:
     cells = [cell for line in lines for cell in line.cells if cell is not None]
-    code = EXIT_OK if any(cell.likely >= wanted for cell in cells) else EXIT_NO
     if not cells:
-        code = EXIT_CANNOT_ANSWER
-    if json:
-        return Answer(data=_data(model, choice, lines), code=code)
-    from kvplan.report.capacity import capacity_screen
-
-    return Answer(capacity_screen(model, choice, lines, lengths, wanted), code=code)
+        return EXIT_CANNOT_ANSWER
+    return EXIT_OK if any(cell.likely >= wanted for cell in cells) else EXIT_NO
 
 
 def _data(model: Model, choice: Choice, lines: list[Held]) -> dict[str, Any]:

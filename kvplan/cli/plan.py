@@ -92,8 +92,8 @@ def run(words: list[str], given: Given) -> Answer:
     typed, sized = [*words, *_typed(given)], _sized(result, counting)
     if is_given(given, "verbose"):
         look = look_of(result) + (["--weights-from", counting] if counting is not None else [])
-        return Answer(whole_screen(result, typed=typed, look=look, sized=sized), code=code)
-    return Answer(plan_screen(result, typed=typed, sized=sized), code=code)
+        return Answer(whole_screen(result, typed=typed, look=look, sized=sized, written=write), code=code)
+    return Answer(plan_screen(result, typed=typed, sized=sized, written=write), code=code)
 
 
 def _sized(result: PlanResult, counting: str | None) -> SizeResult | None:

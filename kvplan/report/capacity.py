@@ -12,16 +12,23 @@ from kvplan.model import Model
 from kvplan.questions import MAX_REQUESTS
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.notes import next_line, short_warnings
-from kvplan.report.words import engine_title, size_words
+from kvplan.report.words import command, engine_title, size_words
 from kvplan.results import EngineRef
 
 _MOST_WARNINGS = 3
 
 
 def capacity_screen(
-    model: Model, choice: Choice, lines: Sequence[Held], lengths: Sequence[int], wanted: int
+    model: Model,
+    choice: Choice,
+    lines: Sequence[Held],
+    lengths: Sequence[int],
+    wanted: int,
+    *,
+    typed: Sequence[str] = (),
 ) -> Screen:
-    """One line a machine; those without an answer below, with the reason."""
+    """One line a machine; those without an answer below, with the reason. typed: the command line's words but
+    the machines."""
     title = engine_title(EngineRef(choice.engine.name, choice.version))
     screen = wrapped(f"{model.id}, {title}: requests at once, likely and (safe), by tokens of a request.")
     ranks = traits_of(choice.engine.name).spread is None  # else all that it sees
@@ -45,8 +52,7 @@ def capacity_screen(
     first = next((one for one in lines if one.why is None), None)
     if first is not None:
         gpus = first.gpu.slug if first.gpu.row else f"{first.gpus}x{first.gpu.slug}"
-        command = f"kvplan size {model.id} --gpu {gpus} -e {choice.engine.name}"
-        screen += [BLANK, *next_line(command)]
+        screen += [BLANK, *next_line(command("kvplan", "size", *(typed or (model.id,)), "--gpu", gpus))]
     return screen
 
 

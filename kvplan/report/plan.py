@@ -34,11 +34,13 @@ MOST_LINES = 25
 _MOST_WARNINGS, _MOST_WAYS, _MOST_REASONS = 3, 3, 5
 
 
-def plan_screen(result: PlanResult, *, typed: Sequence[str], sized: SizeResult | None = None) -> Screen:
+def plan_screen(
+    result: PlanResult, *, typed: Sequence[str], sized: SizeResult | None = None, written: str | None = None
+) -> Screen:
     """The answer on one screen. typed: the words of the command line after ``kvplan plan``; sized: one pool
-    of the best."""
+    of the best; written: the plan file that was made of it."""
     sections = answer_sections(result, sized=sized)
-    sections.append(Section(_next(result, typed), close=True))
+    sections.append(Section(_next(result, typed, written), close=True))
     asked = [Section(front(result)), Section(lever_lines(result))]
     return joined([Section(within(sections, MOST_LINES)), *asked])
 
@@ -71,7 +73,12 @@ def answer_sections(result: PlanResult, *, sized: SizeResult | None = None) -> l
 
 
 def whole_screen(
-    result: PlanResult, *, typed: Sequence[str], look: Sequence[str] = (), sized: SizeResult | None = None
+    result: PlanResult,
+    *,
+    typed: Sequence[str],
+    look: Sequence[str] = (),
+    sized: SizeResult | None = None,
+    written: str | None = None,
 ) -> Screen:
     """Everything. look: the command that says more about the best."""
     sections = [plan_sentence(result)]
@@ -93,7 +100,7 @@ def whole_screen(
     last = _sources(result)
     if look:
         last += wrapped(command(*look), indent=1, style="dim", first="look:   ")
-    return joined([*map(Section, sections), Section([*last, *_next(result, typed, whole=True)])])
+    return joined([*map(Section, sections), Section([*last, *_next(result, typed, written, whole=True)])])
 
 
 def _warnings(result: PlanResult) -> tuple[str, ...]:
@@ -177,9 +184,13 @@ def _sources(result: PlanResult) -> Screen:
     )
 
 
-def _next(result: PlanResult, typed: Sequence[str], *, whole: bool = False) -> Screen:
+def _next(result: PlanResult, typed: Sequence[str], written: str | None, *, whole: bool = False) -> Screen:
+    """Keep it; where it is kept, check it."""
     screen: Screen = []
-    if result.options:
+    if written is not None:
+        screen += wrapped(written, indent=1, style="dim", first="wrote:  ")
+        screen += next_line(command("kvplan", "check", written))
+    elif result.options:
         screen += next_line(command("kvplan", "plan", *typed, "--write", "plan.yaml"))
     pool = ["--pool likely"] if result.pool == SAFE else []
     if whole:

@@ -81,10 +81,14 @@ def test_several_engines_stand_in_one_table(capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--engine", "generic,vllm"]) == 2
 
 
-def test_a_plan_file_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_file_says_how_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["plan", "qwen3-0.6b", "-n", "1", "-t", "8k", "--gpu", "h100", "--block-size", "32"]
     assert main([*words, "--write", "plans/chat.yaml"]) == 0
+    shown = capsys.readouterr().out
+    assert "wrote:  plans/chat.yaml\n  next:   kvplan check plans/chat.yaml" in shown
     text = Path("plans/chat.yaml").read_text(encoding="utf-8")
     head = " ".join(row.removeprefix("# ") for row in text.splitlines() if row.startswith("#"))
     assert "for 1 request," in head
