@@ -4,6 +4,8 @@
     SGLANG_PYTHON -m scripts.make_server_flags sglang    (the one that has SGLang)
     python -m scripts.make_server_flags transformers     (transformers 5.23: `transformers serve`)
     python -m scripts.make_server_flags trtllm FILE      (NVIDIA/TensorRT-LLM tensorrt_llm/commands/serve.py)
+    python -m scripts.make_server_flags tgi FILE         (huggingface/text-generation-inference 3.3
+                                                          launcher/src/main.rs)
     python -m scripts.make_server_flags llamacpp FILE    (ggml-org/llama.cpp tools/server/README.md, whose
                                                           table is generated from common/arg.cpp)
 
@@ -123,6 +125,13 @@ MEMORYLESS: dict[str, str] = {
     "transformers": """
         reasoning chat_template_kwargs decision_config trust_remote_code host port enable_cors log_level
         default_seed non_blocking""",
+    "tgi": """
+        revision validation_workers trust_remote_code max_best_of max_stop_sequences max_top_n_tokens
+        waiting_served_ratio max_waiting_tokens hostname port prometheus_port shard_uds_path master_addr
+        master_port huggingface_hub_cache weights_cache_override json_output otlp_endpoint
+        otlp_service_name cors_allow_origin api_key watermark_gamma watermark_delta ngrok ngrok_authtoken
+        ngrok_edge tokenizer_config_path disable_grammar_support env max_client_batch_size usage_stats
+        payload_limit graceful_termination_timeout max_input_tokens max_input_length""",
 }
 """Engine → options that change no byte of the GPU's memory, beside those of `VLLM_GROUPS`."""
 
@@ -194,6 +203,20 @@ def trtllm(path: Path) -> list[Row]:
 _WORD = re.compile(r"-{1,2}[A-Za-z0-9][\w.-]*")
 
 
+_CLAP = re.compile(r"#\[clap\(([^\]]*)\)\]\s*\n(?:\s*#\[[^\n]*\n)*\s*(\w+): ([^\n]+),")
+
+
+def tgi(path: Path) -> list[Row]:
+    """The fields of the launcher's Args; a bool is a switch."""
+    text = path.read_text(encoding="utf-8")
+    text = text[text.index("struct Args {") :]
+    calm, rows = set(MEMORYLESS["tgi"].split()), []
+    for how, name, kind in _CLAP.findall(text[: text.index("\n}\n")]):
+        words = [f"--{name.replace('_', '-')}", *([f"-{name[0]}"] if " short" in how else [])]
+        rows.append(Row("tgi", tuple(words), "0" if kind == "bool" else "1", NONE if name in calm else ""))
+    return rows
+
+
 def llamacpp(path: Path) -> list[Row]:
     """The arguments of the server's table: ``-c, --ctx-size N`` takes one word, ``--lora-scaled FNAME SCALE``
     two."""
@@ -221,7 +244,7 @@ def text_of(rows: Iterable[Row]) -> str:
 def main(arguments: list[str]) -> None:
     engine, *files = arguments
     asked = {"vllm": vllm, "sglang": sglang, "transformers": transformers}
-    read = {"trtllm": trtllm, "llamacpp": llamacpp}
+    read = {"trtllm": trtllm, "llamacpp": llamacpp, "tgi": tgi}
     rows = asked[engine]() if engine in asked else read[engine](Path(files[0]))
     kept = []
     if FLAGS.exists():

@@ -251,6 +251,12 @@ class SizeOptions(TypedDict, total=False):
     """CUDA graphs (default: with flash attention)."""
     return_logprobs: bool | None
     """Log probabilities beside the tokens."""
+    cuda_memory_fraction: Fraction | float | str | None
+    """Part of the GPU's memory that TGI may take."""
+    max_concurrent_requests: int | str | None
+    """Requests that TGI takes at once (default: 128)."""
+    tgi_attention: str | None
+    """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None
@@ -485,6 +491,12 @@ class PlanOptions(TypedDict, total=False):
     """CUDA graphs (default: with flash attention)."""
     return_logprobs: bool | None
     """Log probabilities beside the tokens."""
+    cuda_memory_fraction: Fraction | float | str | None
+    """Part of the GPU's memory that TGI may take."""
+    max_concurrent_requests: int | str | None
+    """Requests that TGI takes at once (default: 128)."""
+    tgi_attention: str | None
+    """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
     speculative_config: str | Mapping[str, Any] | None
     """Speculative decoding: vLLM's dict, its JSON, mtp:1."""
     speculative_method: str | None

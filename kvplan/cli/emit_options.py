@@ -10,7 +10,7 @@ IMAGE = Option("image", ("--image",), "IMAGE", word,
                OUTPUT)  # fmt: skip
 EMITTED = (
     Option("to", ("--to",), "TARGET", word,
-           "vllm, sglang, trtllm, llamacpp (a command line of the plan's own engine; the default),"
+           "vllm, sglang, trtllm, llamacpp, tgi (a command line of the plan's own engine; the default),"
            " docker-compose or kubernetes; prometheus (rules) or grafana (a board), to watch them.",
            QUESTION, complete="targets"),
     *PLAN_CHOICE,

@@ -28,8 +28,9 @@ Examples:
   kvplan check deployment.yaml
 
 \b
-Read are command lines of vllm serve, sglang.launch_server, trtllm-serve and
-llama-server (in a shell, docker run or a script), their --config files,
+Read are command lines of vllm serve, sglang.launch_server, trtllm-serve,
+llama-server, transformers serve and text-generation-launcher (in a shell,
+docker run or a script), their --config files,
 Compose files, Kubernetes objects with a container, KServe, llm-d,
 production stack, Dynamo, KAITO. What has no rule is named in the plan.
 size, explain, check, plan, compare, validate and emit take the same as a

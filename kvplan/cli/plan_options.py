@@ -82,7 +82,7 @@ PLANNED: tuple[Option, ...] = (
     Option("write", ("--write",), "FILE", word, "Write the best as a plan file.", OUTPUT),
     Option("overwrite", ("--overwrite",), "", switch, "With --write: also over a file that exists.", OUTPUT),
     Option("emit", ("--emit",), "TARGET", word,
-           "Print what starts the best plan: vllm, sglang, trtllm, llamacpp, docker-compose, kubernetes; or"
+           "Print what starts the best plan: the engine's name, docker-compose, kubernetes; or"
            " what watches it: prometheus, grafana.",
            OUTPUT, complete="targets"),
     IMAGE,

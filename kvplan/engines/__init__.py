@@ -47,6 +47,7 @@ ENGINES: Mapping[str, Engine] = _Engines(
         "sglang": "sglang.engine:Sglang",
         "trtllm": "trtllm.engine:TrtLlm",
         "llamacpp": "llamacpp.engine:LlamaCpp",
+        "tgi": "tgi.engine:Tgi",
     }
 )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers")
+FOLDERS = ("vllm", "sglang", "trtllm", "llamacpp", "transformers", "tgi")
 """Engines with a folder of their own: budget, flags, command, log, tensors … Each divides a GPU's memory."""
 TITLES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
     "trtllm": "TensorRT-LLM",
     "llamacpp": "llama.cpp",
+    "tgi": "TGI",
     "generic": "textbook (generic)",
 }
 

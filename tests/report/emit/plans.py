@@ -29,7 +29,7 @@ def plan(
 def full(engine: str) -> Plan:
     """A plan in which every setting that the engine has an argument for is set."""
     made = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm, "llamacpp": _llamacpp}
-    return {**made, "transformers": _transformers}[engine]()
+    return {**made, "transformers": _transformers, "tgi": _tgi}[engine]()
 
 
 def _vllm() -> Plan:
@@ -135,4 +135,14 @@ def _transformers() -> Plan:
             "continuous_batching": True, "attn_implementation": "flash_attention_2",
             "max_memory_percent": Fraction(85, 100), "use_cuda_graph": False,
         },
+    )  # fmt: skip
+
+
+def _tgi() -> Plan:
+    return plan(
+        "tgi@3.3", gpus=2,
+        serve=(("host", "127.0.0.1"), ("port", 9000), ("trust_remote_code", True), ("revision", "main")),
+        tensor_parallel_size=2, dtype="bfloat16", kv_cache_dtype="fp8", max_model_len=32768,
+        max_num_seqs=64, max_num_batched_tokens=4096,
+        options={"cuda_memory_fraction": Fraction(95, 100), "max_concurrent_requests": 64},
     )  # fmt: skip

@@ -1,0 +1,6 @@
+"""What TGI prints, as settings."""
+
+from __future__ import annotations
+
+NAMES: dict[str, str] = {}
+"""Setting as printed → setting, or own option."""
