@@ -101,6 +101,9 @@ def compare(
         return _cannot(model, observation, reason)
     recognised = recognise(observation, overrides or {}, engine=engine, gpu=gpu, gpu_words=gpu_words)
     recognised = replace(recognised, notes=(*notes, *recognised.notes))
+    if other_format and recognised.settings.kv_cache_dtype == "auto":
+        # The checkpoint decides, and it is not the card's.
+        recognised = replace(recognised, stated=recognised.stated - {"kv_cache_dtype"})
     try:
         recognised, predictor = _predictor(model, recognised)
     except KvplanError as error:
@@ -224,10 +227,17 @@ class _Run:
             *layout_rows(self.predictor, observation),
             *pool,
             *cache_rows(self.predictor, axis, observation),
-            *refusal_rows(
-                self.predictor, axis, observation, seqs_known="max_num_seqs" in self.recognised.shown
-            ),
+            *self._refused(axis),
         ]
+
+    def _refused(self, axis: Axis | None) -> list[ComparedRow]:
+        """The rows of a refusal; of a cache that is not counted whole they are no prediction."""
+        known = "max_num_seqs" in self.recognised.shown
+        rows = refusal_rows(self.predictor, axis, self.observation, seqs_known=known)
+        why = reading_of(self.observation.engine).uncounted(self.recognised.settings, self.observation)
+        if why is None:
+            return rows
+        return [row if row.agrees else _unpredicted(row, why) for row in rows]
 
     def _allocated(
         self, budget: Budget, rows: list[ComparedRow]

@@ -106,3 +106,40 @@ K (f16):  896.00 MiB, V (f16):  896.00 MiB
     assert found.model is not None
     assert "Qwen2.5" in found.model.id
     assert found.row("kv_tokens").agrees
+
+
+def test_a_checkpoint_of_another_format_decides_the_cache_s() -> None:
+    """What ``auto`` is follows from the tokens where the card is not the checkpoint's own."""
+    lines = ("INFO 08-03 10:00:01 [gpu_model_runner.py:5306] Model loading took 5.70 GiB memory",)
+    config = ", quantization=compressed-tensors, kv_cache_dtype=auto"
+    text = vllm_log(
+        model="someone/Llama-3.1-8B-NVFP4", tokens="262,144", concurrency="2.00", config=config, lines=lines
+    )
+    found = compare(observation=observed(text))
+    assert any("other weights" in note for note in found.notes)
+    assert found.row("kv_tokens").agrees
+    assert "a cache in fp8" in str(found.row("kv_tokens").explanation)
+
+
+def test_a_refusal_of_a_cache_that_is_not_counted_whole() -> None:
+    """DFlash's layers lie in the same pool: what a request needs is no prediction without them."""
+    lines = (
+        "INFO 08-03 10:00:01 [gpu_model_runner.py:5306] Model loading took 95.46 GiB memory",
+        "ERROR 08-03 10:00:09 [core.py:1231] ValueError: To serve at least one request with the"
+        " model's max seq len (262144), (18.35 GiB KV cache is needed, which is larger than the available KV"
+        " cache memory (8.72 GiB). Based on the available memory, the estimated maximum model length is 121840.",
+    )
+    config = ", speculative_config=SpeculativeConfig(method='dflash', model='x/y', num_spec_tokens=15)"
+    text = vllm_log(
+        version="0.25.1",
+        model="poolside/Laguna-S-2.1-FP8",
+        length=262_144,
+        pools=("8.72",),
+        tokens=None,
+        concurrency=None,
+        config=config,
+        lines=lines,
+    )
+    row = compare(observation=observed(text)).row("needed_kv_bytes")
+    assert row.predicted is None
+    assert "dflash" in str(row.explanation)
