@@ -127,7 +127,8 @@ def test_a_refusal_of_a_cache_that_is_not_counted_whole() -> None:
         "INFO 08-03 10:00:01 [gpu_model_runner.py:5306] Model loading took 95.46 GiB memory",
         "ERROR 08-03 10:00:09 [core.py:1231] ValueError: To serve at least one request with the"
         " model's max seq len (262144), (18.35 GiB KV cache is needed, which is larger than the available KV"
-        " cache memory (8.72 GiB). Based on the available memory, the estimated maximum model length is 121840.",
+        " cache memory (8.72 GiB). Based on the available memory, the estimated maximum model length"
+        " is 121840.",
     )
     config = ", speculative_config=SpeculativeConfig(method='dflash', model='x/y', num_spec_tokens=15)"
     text = vllm_log(
