@@ -9,6 +9,7 @@ from kvplan.results import Budget, BudgetLine, SizeResult
 from kvplan.units import gib
 
 _BAR = 16
+_NARROW = 72
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _POOL = "KV cache"
 _SHARES = {"gpu_memory_utilization": "util", "free_gpu_memory_fraction": "fraction"}
@@ -135,7 +136,8 @@ def _sums(lines: list[BudgetLine]) -> tuple[int, int, int]:
 def _short_row(name: str, whole: int, amount: int, low: int, high: int, style: str = "") -> list[Piece]:
     span = "" if low == high or not high else f"{_plain(low)} … {_plain(high)}"
     percent = (amount * 200 + whole) // (2 * whole)
-    shown = bar(amount, whole, _BAR if columns() < _WIDE else 2 * _BAR)
+    # A narrow terminal has room for the figures alone.
+    shown = "" if columns() < _NARROW else bar(amount, whole, _BAR if columns() < _WIDE else 2 * _BAR)
     part = "<1 %" if amount and not percent else f"{percent} %"
     return [Span(name, style), Span(shown, style), gib(amount), part, Span(span, "dim")]
 

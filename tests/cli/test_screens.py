@@ -34,7 +34,7 @@ def _shown(run: Run, words: tuple[str, ...], columns: int) -> Ran:
 
 
 @pytest.mark.parametrize("words", SIZES, ids=IDS)
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120])
 def test_the_answer_is_on_one_screen(run: Run, words: tuple[str, ...], columns: int) -> None:
     ran = _shown(run, words, columns)
     rows = ran.out.splitlines()
