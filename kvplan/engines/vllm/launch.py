@@ -48,7 +48,10 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["speculative_config"] = kept
     elif given or "--speculative-config" in options:
         left = [f"--speculative-config.{key}" for key in given] or ["--speculative-config"]
-    attention = as_object(options.get("--attention-config", {})) or {}
+    found = as_object(options.get("--attention-config", {}))
+    if found is None:
+        left.append("--attention-config")
+    attention = found or {}
     if "indexer_kv_dtype" in attention:
         serve["indexer_kv_dtype"] = str(attention.pop("indexer_kv_dtype"))
     left += [f"--attention-config.{key}" for key in attention]
