@@ -94,6 +94,11 @@ class Engine:
         """Tokens that it makes of so many that are asked for."""
         return min(prompt + answer, self.length) - prompt
 
+    @property
+    def caching_word(self) -> str:
+        """What switches it on."""
+        return "enable-prefix-caching"
+
     def with_caching(self) -> Engine | None:
         """With prefix caching; states have another pool then."""
         return None if self.caching or _has_states(self) else replace(self, caching=True)

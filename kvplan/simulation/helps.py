@@ -17,7 +17,6 @@ from kvplan.simulation.served import ESTIMATE, LIKELY, Served, serve
 from kvplan.units import GIB, SECOND
 
 HALF = "fp8"
-CACHING = {"vllm": "enable-prefix-caching", "sglang": "the radix cache"}
 OTHERS = ("least-loaded", PREFIX_HASH, "session", "cache-aware", "llm-d", "dynamo")
 """Routers that are tried besides the one asked for; the best is shown."""
 _WORTH = 0.01
@@ -49,7 +48,7 @@ def helps_of(served: Served, load: Load, result: SimulationResult) -> Iterator[H
             yield of(f"kv-cache-dtype {HALF}", run)
     cached = engine.with_caching()
     if cached is not None and load.has_identities:
-        yield of(CACHING.get(served.choice.engine.name, "caching"), _run(dealt, served, cached, target))
+        yield of(cached.caching_word, _run(dealt, served, cached, target))
     if lacks and engine.caching and engine.offload is None:
         tier = host_tier(served, load)
         kept = None if tier is None else _with_host(served, tier)

@@ -84,6 +84,11 @@ class SglangEngine:
     def unit(self) -> int:
         return self.block
 
+    @property
+    def caching_word(self) -> str:
+        """What switches it on."""
+        return "the radix cache"
+
     def with_caching(self) -> SglangEngine | None:
         """With the radix cache."""
         return None if self.caching else replace(self, caching=True)
