@@ -20,7 +20,7 @@ from tests.fuzz.mutate import CONTROL
 
 CPU_SECONDS = 5.0
 MEMORY_BYTES = 1 << 30
-STYLES = tuple(f"\x1b[{code}m" for code in ("31;1", "36", "0", "1", "2", "31", "32", "33"))
+STYLES = tuple(f"\x1b[{code}m" for code in ("31;1", "1;31", "36", "0", "1", "2", "31", "32", "33"))
 """The colours that kvplan itself writes."""
 
 
