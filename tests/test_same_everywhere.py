@@ -37,4 +37,4 @@ def test_answers_do_not_depend_on_what_is_installed() -> None:
         assert mine == bare
     assert len(here) == len(range(0, len(questions()), STEP)) + 1
     pools = sum('"pool": {' in line for line in here)
-    assert pools * 6 > len(here)
+    assert pools * 7 > len(here)
