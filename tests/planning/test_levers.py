@@ -190,7 +190,7 @@ def test_every_lever_is_json() -> None:
     found = levers(
         situation("qwen3-next-80b-a3b-thinking", Workload((Shape(900, 100),))), tiers=((PCIE, GIB),)
     )
-    assert len({lever.name for lever in found}) == len(found) == 8
+    assert len({lever.name for lever in found}) == len(found) == 9
     for lever in found:
         shown = dumped(lever)
         assert shown["summary"]
