@@ -85,6 +85,8 @@ def _sglang() -> Plan:
             "enable_lora": True, "max_loras_per_batch": 4, "max_lora_rank": 32,
             "lora_target_modules": ("qkv_proj", "o_proj"), "attn_dp_size": 2, "enable_dp_lm_head": True,
             "ep_size": 4, "moe_a2a_backend": "deepep", "moe_dense_tp_size": 1, "ep_num_redundant_experts": 16,
+            "max_prefill_tokens": 4096, "enable_mixed_chunk": True, "schedule_policy": "lpm",
+            "schedule_conservativeness": Fraction(3, 2), "radix_eviction_policy": "lfu",
         },
     )  # fmt: skip
 

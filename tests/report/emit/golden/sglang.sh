@@ -21,6 +21,11 @@ CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \
   --mem-fraction-static 0.85 \
   --max-total-tokens 1000000 \
   --chunked-prefill-size 8192 \
+  --max-prefill-tokens 4096 \
+  --enable-mixed-chunk \
+  --schedule-policy lpm \
+  --schedule-conservativeness 1.5 \
+  --radix-eviction-policy lfu \
   --swa-full-tokens-ratio 0.5 \
   --disable-hybrid-swa-memory \
   --disable-radix-cache \
