@@ -16,13 +16,16 @@ class SparseIndexer(Family):
     The transformers classes keep the key in the model's dtype (``float32_key``: always fp32), and
     ``position_rows`` int64 rows of positions beside it (models/qwen4_exp). Of GLM-5.3-Flash they keep every
     token's key, gate and flag, so the width is twice the key's and one; an engine that pools keeps one key of
-    every ``kpool`` tokens (`pooled_width`).
+    every ``kpool`` tokens (`pooled_width`). Qwen4-Exp's keys are of ``group`` tokens once the group is full;
+    until then an engine that groups keeps the tokens' own keys, with ``axes`` int64 positions each.
     """
 
     index_head_dim: int
     float32_key: bool = False
     position_rows: int = 0
     kpool: int = 1
+    group: int = 1
+    axes: int = 0
 
     family: ClassVar[str] = "sparse_indexer"
     kind: ClassVar[Kind] = Kind.INDEXER

@@ -40,6 +40,7 @@ from kvplan.families import (
     SlidingWindow,
     SparseIndexer,
     Storage,
+    WindowedConvolution,
     XLstm,
 )
 from kvplan.families.compressed import RECORD_NOPE
@@ -166,6 +167,10 @@ ROWS = {
         KvConvolution(8, 128, 6144, 4), 11, 0, 11 * (2 * 8 * 128 + 2 * 6144) * 4 * 4, 4,
         11 * (2 * 2 * 128 + 2 * 6144) * 4 * 4,
         "defaults of huggingface/transformers 5.23 models/inkling: 8 heads of 128, width 6,144, 4 columns",
+    ),
+    "inkling in pages": Row(
+        WindowedConvolution(8, 128, 6144, 4), 11, 1000, 11 * 8 * 4096 * 4, 4, 11 * 2 * 4096 * 4,
+        "vllm-project/vllm 0.33 models/inkling/nvidia/sconv_swa_attn.py: 4,096 B a head for a token of four",
     ),
     "zaya": Row(
         CompressedConvolution(8, 2, 128, 2), 40, 16_384, 40 * (10 * 128 * 2 + 128) * 2, 2,

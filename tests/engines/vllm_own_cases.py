@@ -121,6 +121,24 @@ def _v41() -> Config:
     return {**top, "quantization_config": quantised, "text_config": text, "vision_config": vision}
 
 
+def _qwen4(group: int = 16, **changed: Any) -> Config:
+    rope = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.25}
+    return {
+        "architectures": ["Qwen4ExpForCausalLM"], "model_type": "qwen4_exp_text",
+        "hidden_size": 2048, "num_hidden_layers": 8, "vocab_size": 248320,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "hidden_act": "silu",
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "num_experts_per_tok": 10, "num_experts": 512,
+        "layer_types": ["indexed_attention" if i % 4 == 3 else "linear_attention" for i in range(8)],
+        "hc_count": 4, "hc_lowrank": 320, "ple_layer_ids": [], "rms_norm_eps": 1e-6, "eos_token_id": 5,
+        "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048,
+        "indexer_compress_ratio": group, "max_position_embeddings": 32768, "attention_bias": False,
+        "dtype": "bfloat16", "tie_word_embeddings": False, "output_gate_type": "silu",
+        "rope_parameters": rope, "partial_rotary_factor": 0.25, "mtp_num_hidden_layers": 1, **changed,
+    }  # fmt: skip
+
+
 OWN: dict[str, Config] = {
     "inkling": _inkling(),
     "inkling-unnamed": _inkling(local=False),
@@ -129,6 +147,8 @@ OWN: dict[str, Config] = {
     "glm5-next-shared": _glm_flash(2, "some"),
     "dots3-note": _dots(),
     "deepseek-v41": _v41(),
+    "qwen4-exp": _qwen4(),
+    "qwen4-exp-8": _qwen4(8, num_key_value_heads=4, head_dim=128, indexer_head_dim=64),
 }
 """Configs by name, all of one model family each (the words before the last figure)."""
 TURNS: tuple[tuple[str, Options], ...] = (
@@ -147,7 +167,7 @@ TURNS: tuple[tuple[str, Options], ...] = (
     ("rtx-pro-6000", {}),
     ("mi300x", {}),
 )
-DRAFTS = {"glm5-next": (1, 3, 5)}
+DRAFTS = {"glm5-next": (1, 3, 5), "qwen4-exp": (1, 3)}
 """Of configs with prediction layers: how many drafts are asked."""
 
 
@@ -155,7 +175,7 @@ def own_cases() -> Iterator[Case]:
     """Every config with every turn, grouped by GPU; a variant with the first and the first on a B200."""
     listed: list[tuple[str, str, Options]] = []
     for name in OWN:
-        plain = name in ("inkling", "glm5-next", "dots3-note", "deepseek-v41")
+        plain = name in ("inkling", "glm5-next", "dots3-note", "deepseek-v41", "qwen4-exp")
         turns = TURNS if plain else (TURNS[0], TURNS[9])
         listed += [(name, gpu, options) for gpu, options in turns]
     for name, counts in DRAFTS.items():

@@ -68,6 +68,11 @@ def engine_facts(
     if view.model_type == "dots3_note_text":
         # vllm/models/dots3_note/nvidia/model.py (Dots3NotePaddedMLAAttention): rows as wide as a window's.
         facts["serving_row_width"] = _dots_row(view)
+    if view.model_type == "qwen4_exp_text":
+        # vllm/models/qwen4_exp/nvidia/model.py (get_mamba_specs_from_config): counted without n-grams too.
+        facts["ngram_conv_width"] = int(view.integer("hc_count") * view.integer("hidden_size"))
+        columns = (view.integer("ple_conv_kernel_size") - 1) * view.integer("ngram_size")
+        facts["ngram_conv_columns"] = int(columns)
     return facts
 
 

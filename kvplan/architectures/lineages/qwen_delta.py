@@ -75,12 +75,18 @@ def _ngram(view: ConfigView) -> NgramEmbedding:
 
 
 def _indexed_attention(view: ConfigView) -> Parts:
-    """K and V, and the index keys of one head."""
+    """K and V, and the index keys of one head where the config has an indexer."""
+    if view.get("indexer_n_heads") is None and view.get("indexer_head_dim") is None:
+        return (FullAttention(num_kv_heads(view), head_dim(view)),)
     if (view.optional_integer("indexer_kv_heads") or 1) != 1:
         raise view.refuse("indexer_kv_heads", "more than one index key head cannot be cached")
     return (
         FullAttention(num_kv_heads(view), head_dim(view)),
-        SparseIndexer(view.integer("indexer_head_dim")),
+        SparseIndexer(
+            view.integer("indexer_head_dim"),
+            group=int(view.optional_integer("indexer_compress_ratio", lowest=1) or 1),
+            axes=POSITION_ROWS if (view.mapping("rope_parameters") or {}).get("mrope_section") else 0,
+        ),
     )
 
 

@@ -107,6 +107,8 @@ BACKENDS: dict[str, Backend] = {
         Backend("CompressorBackend", (1,)),
         Backend("INKLING_SCONV_SWA", (1,)),
         Backend("KPOOL_TAIL", (1,)),
+        Backend("QWEN4_EXP_QSA_TRITON"),
+        Backend("QWEN4_EXP_EXP_QSA_STATE", (1,)),
         Backend("DOTS3_NOTE_PADDED_MLA_SPARSE", (64,)),
         Backend("DOTS3_NOTE_TRITON_MLA"),
     )

@@ -12,13 +12,14 @@ from math import lcm
 from kvplan.engines.base import rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, DEFAULT_BLOCK_SIZE, Backend, common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import V41, compressed_specs
+from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
 from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, row_stride
 from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
-from kvplan.engines.vllm.states import flashinfer_gdn, served_state, state_spec
+from kvplan.engines.vllm.states import flashinfer_gdn, ngram_state, served_state, state_spec
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
@@ -40,7 +41,7 @@ from kvplan.units import ceil_div
 ATTENTION_FIRST = frozenset({"zamba2"})
 GDN_CHECKPOINT_STEP = 64
 _SIDE_BY_SIDE = frozenset(
-    ("DEEPSEEK_V4_INDEXER", "DEEPSEEK_V41_INDEXER", TAIL, "DOTS3_NOTE_PADDED_MLA_SPARSE")
+    ("DEEPSEEK_V4_INDEXER", "DEEPSEEK_V41_INDEXER", TAIL, GROUPED, "DOTS3_NOTE_PADDED_MLA_SPARSE")
 )
 """Backends whose pages of several sizes lie beside each other in one block (supported_kv_cache_layouts)."""
 MLA_HYBRID_STEP = 128
@@ -90,7 +91,7 @@ def build(served: Served) -> Built:
         sizes = block_sizes(served, backends)
         every.append(sizes)
         for index, layer in layers:
-            for part in served.parts(layer):
+            for part in registered(served.parts(layer)):
                 key = (part, served.kv_word(index), layer, sizes)
                 if key not in cache:
                     cache[key] = _specs_of(served, *key)
@@ -115,7 +116,7 @@ def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
     page: int | None = None
     if states and backends:
         largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in states)
-        block, shared = _aligned(served, block, backends, largest)
+        block, shared = _aligned(served, block, backends, max(largest, ngram_state(served)))
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:
         block = _heterogeneous(served, block, backends)
@@ -195,6 +196,8 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         resolved = served.resolved
         ask = V41(resolved.device, word, resolved.spec_tokens)
         return compressed_specs(part, served.store(word), sizes.block, ask)
+    if isinstance(part, SparseIndexer) and grouped_keys(layer):
+        return grouped_specs(part, sizes.block, served.resolved)
     if isinstance(part, SparseIndexer) and part.kpool > 1:
         drafts = served.resolved.spec_tokens
         return pooled_specs(part, served.store(word), sizes.block, served.resolved.device, drafts)

@@ -9,10 +9,11 @@ from kvplan.engines.base import has_kind
 from kvplan.engines.kv_support import minor_of
 from kvplan.engines.supported import Row
 from kvplan.engines.vllm.architectures import GENERATING
+from kvplan.engines.vllm.grouped_keys import grouped_keys
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.served import stage_bounds
 from kvplan.errors import KvplanError
-from kvplan.families import CompressedAttention, Kind, SharedKv, WindowedConvolution
+from kvplan.families import CompressedAttention, Kind, NgramEmbedding, SharedKv, WindowedConvolution
 from kvplan.model import Model
 from kvplan.results import Refusal
 
@@ -24,7 +25,7 @@ OWN_RULES = {
     "dots3_note": "0.32",
     "dots3_note_text": "0.32",
     "deepseek_v41_text": "0.33",
-    "qwen4_exp_text": "",
+    "qwen4_exp_text": "0.33",
 }
 
 
@@ -36,6 +37,11 @@ def in_release(row: Row, version: str) -> bool:
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
     since = OWN_RULES.get(model.model_type)
+    if any(isinstance(part, NgramEmbedding) for run in model.runs for part in run.layer.parts):
+        raise KvplanError(
+            "unknown-rule",
+            f"vLLM's cache rules for the n-gram embeddings of {model.model_type} are not known",
+        )
     if since is None or (since and minor_of(version) >= minor_of(since)):
         return
     row = GENERATING.get(model.architecture or "")
@@ -50,7 +56,22 @@ def check_own_rules(model: Model, version: str) -> None:
 
 
 def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
-    return _convolutions(model, resolved) or _shared_latents(model, resolved)
+    return _convolutions(model, resolved) or _grouped(model, resolved) or _shared_latents(model, resolved)
+
+
+def _grouped(model: Model, resolved: Resolved) -> Refusal | None:
+    """vllm/models/qwen4_exp/nvidia/qsa.py and its KV cache, in bfloat16 or fp8."""
+    if not any(grouped_keys(run.layer) for run in model.runs):
+        return None
+    if resolved.dcp > 1:
+        return Refusal("context-parallel", f"{model.id}: its indexed attention knows no context parallelism")
+    if resolved.dtype.name != "bfloat16":
+        return Refusal(
+            "cannot-start",
+            f"{model.id}: vLLM serves it in bfloat16 only, not in {resolved.dtype.name}",
+            help=("--dtype bfloat16",),
+        )
+    return None
 
 
 def _convolutions(model: Model, resolved: Resolved) -> Refusal | None:

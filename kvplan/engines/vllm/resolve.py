@@ -106,6 +106,7 @@ class Resolved:
     draft_slots: int = 0
     drops: bool = False
     index_kv: str = "auto"
+    three_axes: bool = True
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -177,6 +178,8 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         lookahead=lookahead,
         draft_slots=slots,
         drops=bool(draft) and settings.speculative_method in EAGLE_LIKE,
+        three_axes=not dict(settings.engine_options).get("language_model_only")
+        and not (model.architecture or "").endswith("ForCausalLM"),
         index_kv=str(dict(settings.engine_options).get("indexer_kv_dtype") or "auto"),
     )
 

@@ -9,6 +9,7 @@ from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, attention_backend
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
+from kvplan.engines.vllm.grouped_keys import GROUPED, GROUPED_HEADS, grouped_keys
 from kvplan.engines.vllm.latent import latent_backend, note_backend
 from kvplan.engines.vllm.older import kernel_block
 from kvplan.engines.vllm.pooled import POOLED, TAIL, pooled_backend
@@ -172,6 +173,8 @@ class Served:
             return BACKENDS["INKLING_SCONV_SWA"]
         if isinstance(part, SparseIndexer) and part.kpool > 1:
             return pooled_backend(part, self.resolved.device)
+        if grouped_keys(layer) and part.kind in (Kind.INDEXER, Kind.FULL):
+            return BACKENDS[GROUPED if part.kind is Kind.INDEXER else GROUPED_HEADS]
         if isinstance(part, SparseIndexer):
             if self.resolved.device.vendor == "amd" and not beside_heads(layer):
                 return BACKENDS["ROCM_V32_INDEXER"]

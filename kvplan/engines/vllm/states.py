@@ -33,6 +33,13 @@ def served_state(served: Served, part: Part) -> Part:
     return part
 
 
+def ngram_state(served: Served) -> int:
+    """The convolution of n-gram embeddings on one rank, which a block has room for (Qwen4-Exp), or 0."""
+    width = int(served.model.facts.get("ngram_conv_width") or 0)
+    columns = int(served.model.facts.get("ngram_conv_columns") or 0) + served.resolved.spec_tokens
+    return served.resolved.conv_dtype.bytes_for(width * columns) if width else 0
+
+
 def state_spec(served: Served, part: Part, block_size: int, padded: int | None) -> Spec:
     if not isinstance(part, STATE_FAMILIES):
         raise unknown_to_vllm(part)
