@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kvplan.engines.folders import FOLDERS
 from kvplan.engines.launch import Server, flags_of_server, server_in_charts, servers
 from kvplan.files.launch.starts import Start, split_words
 
@@ -248,8 +249,9 @@ def _kaito(value: dict[str, Any]) -> Found | None:
     template = _dict(_dict(value.get("spec")).get("template"))
     resource = _dict(value.get("resource") or template.get("resource"))
     settings = _dict(inference.get(_SETTINGS))
-    words = words_of_keys(_dict(settings.get("vllm")))
-    words += words_of_keys({key: one for key, one in settings.items() if key != "vllm"})
+    words = words_of_keys({key: one for key, one in settings.items() if key not in FOLDERS})
+    for engine in FOLDERS:
+        words += words_of_keys(_dict(settings.get(engine)))
     if "config" in inference and not settings:
         words += ("--kaito-config", str(inference["config"]))
     start = _started(preset, None, list(words), None)
