@@ -88,18 +88,20 @@ def _at_once(place: int, ask: Ask, top: int) -> Iterator[_Part]:
 
 
 def _own_lengths(place: int, ask: Ask, top: int, each: Each) -> Iterator[_Part]:
-    """Each offer with its own longest context; left out where that is shorter than ``top`` others have whose
-    engines stay inside a node (the first place of the total order)."""
-    lengths: list[int] = []
+    """Each offer with its own longest context; left out where that is shorter than ``top`` other kinds have
+    whose engines stay inside a node (the first place of the total order)."""
+    lengths: dict[Kind, int] = {}
     for offer in ask.offers:
-        least = sorted(lengths, reverse=True)[top - 1] if len(lengths) >= top else 0
+        least = sorted(lengths.values(), reverse=True)[top - 1] if len(lengths) >= top else 0
         alone = replace(ask, offers=(offer,))
         own = each(alone, least)
         if own is None:
             yield _Part(place, alone, Searched((), (), 0, 0, (offer.kind,)))
             continue
         searched = search(own, wanted=1, by_kind=True)
-        lengths += [found.max_model_len for found in searched.found if not found.key[0]]
+        for found in searched.found:
+            if not found.key[0]:
+                lengths[offer.kind] = max(lengths.get(offer.kind, 0), found.max_model_len)
         yield _Part(place, own, searched)
 
 

@@ -326,7 +326,7 @@ def test_a_plan_of_a_gguf_file_can_be_looked_at(tmp_path: Path, screen: Any) -> 
         "plan", path, "-g", "rtx-4090", "-n", "1", "-t", "24k", "--pool", "likely", "--write", plan, "-v"
     )
     assert code == 0
-    rows = text[text.index("look:") + 5 : text.index("next:")]
+    rows = text[text.index("look:") + 5 : text.index("wrote:")]
     words = shlex.split(rows)
     assert words[:2] == ["kvplan", "size"]
     code, said = screen(*words[1:])

@@ -18,7 +18,7 @@ from kvplan.plans.fleet import Kind
 from kvplan.settings import Settings
 from kvplan.units import GIB
 from tests.laws.sampling import sampled
-from tests.planning.asks import a_shape, an_ask, catalogues
+from tests.planning.asks import a_gpu, a_shape, an_ask, catalogues
 from tests.planning.brute import brute_force
 
 MODELS = ("qwen3-0.6b", "llama-3.1-8b", "gpt-oss-20b", "deepseek-v2-lite", "falcon-h1-7b", "gemma-3-4b")
@@ -143,3 +143,12 @@ def test_kinds_beyond_the_table_are_named() -> None:
     dumped = result.model_dump()
     assert dumped["more_options"] == result.more
     assert {"engine", "gpu", "where", "code", "message", "example"} == set(dumped["unserved"][0])
+
+
+def test_two_offers_of_one_kind_are_one_row() -> None:
+    """What a fleet has twice of a kind leaves the other kinds their rows."""
+    large, small = a_gpu(178, (8, 0)), a_gpu(14, (8, 0))
+    base = Settings(weights=10 * GIB)
+    ask = an_ask("gemma-3-4b", large, large, small, objective=CONTEXT, max_gpus=2, base=base)
+    table = rows_of([ask], 2, each=each_of(ask))
+    assert [memory_of(row.found) // GIB for row in table.rows] == [178, 14]

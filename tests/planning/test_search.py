@@ -267,7 +267,7 @@ def test_the_same_command_gives_the_same_bytes(words: str) -> None:
 
 def test_engines_that_divide_no_memory_are_refused() -> None:
     with pytest.raises(KvplanError, match="does not divide"):
-        kvplan.plan("llama-3.1-8b", engine="transformers", gpu="h100")
+        kvplan.plan("llama-3.1-8b", engine="generic", gpu="h100")
 
 
 def test_what_the_arithmetic_does_not_know_is_asked_of_the_engine() -> None:

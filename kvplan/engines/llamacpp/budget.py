@@ -22,13 +22,13 @@ from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import PAD, Context, place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import OPTIONS
+from kvplan.engines.llamacpp.options import MAX_SLOTS, OPTIONS
 from kvplan.engines.llamacpp.pool import context_for, split_of
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
-from kvplan.results import BudgetLine, ModelWeights
+from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving
 from kvplan.units import GIB, MIB, round_up
 
@@ -62,7 +62,7 @@ class Weights(NamedTuple):
 @once_a_start
 def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     """The budget of the device with the most weights. Raises KvplanError(bad-setting)."""
-    gpu, _, total, reserved, warnings = start
+    gpu, started, total, reserved, warnings = start
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     _check_mixture(model, settings)
     try:
@@ -84,7 +84,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
         exact("weights", amount, weights.source),
-        _compute(model, shape, options, settings),
+        _compute(model, shape, options, settings, _cells_at_most(model, options, settings, started, total)),
         context_line(1),
         *reserved,
         exact("kept free", KEPT_FREE, "--fit keeps 1,024 MiB of each device free"),
@@ -158,11 +158,34 @@ def _stated(options: Options, settings: Serving) -> Context | None:
     return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
 
 
-def _compute(model: Model, shape: Shape, options: Options, settings: Serving) -> BudgetLine:
+def _cells_at_most(
+    model: Model, options: Options, settings: Serving, started: SizeResult, total: int
+) -> int | None:
+    """Cells of a unified cache whose slots are as many as the memory holds; None where it does not decide.
+
+    The masks have a cell for each of them: with the masks of one slot a full context would not start.
+    """
+    per_cell = started.per_gpu.bytes_per_token
+    if not options.flag("kv_unified") or options.count("ctx_size") is not None or not per_cell:
+        return None
+    if not uses_flash(model, options.flag("flash_attn")):
+        return None
+    slots = options.count("parallel") or MAX_SLOTS
+    length = settings.max_model_len or model.max_model_len or PAD
+    return round_up(min(int(total // per_cell), slots * length), PAD)
+
+
+def _compute(
+    model: Model, shape: Shape, options: Options, settings: Serving, filled: int | None
+) -> BudgetLine:
     """The graph's reserve; between a context of one micro-batch and the model's own length where none was
-    given."""
+    given. filled: the cells of a context that takes what memory there is."""
     stated = _stated(options, settings)
     longest = context_for(options, model.max_model_len or PAD, 1)
+    if filled is not None:
+        return graph_interval(
+            model, shape, [longest._replace(cells=filled)], flash_attn=options.flag("flash_attn")
+        )
     ends = (
         [stated] if stated is not None else [longest._replace(cells=round_up(longest.ubatch, PAD)), longest]
     )

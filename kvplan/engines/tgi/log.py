@@ -18,6 +18,6 @@ RULES: tuple[Rule, ...] = (
     rule("KV-cache blocks: {num_blocks:n}, size: {block_size:n}", weight=3),
     rule("Using Attention = {attention:word}", kind="settings", weight=2),
     rule("Default `max_batch_prefill_tokens` to {max_num_batched_tokens:n}", kind="settings", weight=3),
-    rule("Not enough memory to handle {:n} prefill tokens", kind="refusal", text="out-of-memory", weight=3),
+    rule("Not enough memory to handle", kind="refusal", text="out-of-memory", weight=3),
 )
 DIALECT = Dialect("tgi", RULES, rank_of, {})

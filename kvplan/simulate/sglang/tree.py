@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kvplan.simulate.sglang.chain import Chain
 
-_DEPTH = 1 << 20
+_DEPTH = 10**6
 """Nodes of one path are told apart within one tick of the clock."""
 Rank = tuple[int, ...]
 
