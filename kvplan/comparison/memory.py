@@ -245,7 +245,7 @@ def budget_rows(
                 sum(getattr(line, end) for line in lines) for end in ("low_bytes", "bytes", "high_bytes")
             )
             row = _judged(row_of(name, "bytes", reported, likely, low, high), budget, tolerance)
-            reason = None if row.agrees else _unsure(name, budget)
+            reason = _unsure(name, budget)
             yield (
                 row
                 if reason is None
