@@ -19,6 +19,12 @@ def minor_of(version: str) -> Version:
     return parse_version(version)[:2]
 
 
+def released(since: str, until: str, version: str) -> bool:
+    """Whether a release lies between the first and the last one; empty: there is no such end."""
+    asked = minor_of(version)
+    return (not since or minor_of(since) <= asked) and (not until or asked <= minor_of(until))
+
+
 @record()
 class KvRow:
     """words: as --kv-cache-dtype takes them. since, until: first and last release (empty: all known ones).
@@ -36,10 +42,7 @@ class KvRow:
     capabilities: tuple[tuple[Capability, Capability], ...] | None = None
 
     def in_release(self, version: str) -> bool:
-        asked = minor_of(version)
-        return (not self.since or minor_of(self.since) <= asked) and (
-            not self.until or asked <= minor_of(self.until)
-        )
+        return released(self.since, self.until, version)
 
     def on_gpu(self, vendor: str, capability: Capability) -> bool:
         if self.vendors is not None and vendor not in self.vendors:

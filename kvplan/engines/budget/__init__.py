@@ -19,7 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import changed
 from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResult
-from kvplan.settings import LONGEST, Settings, further_ranks
+from kvplan.settings import LONGEST, Settings
 from kvplan.units import MIB, gib
 
 BUDGETS = FOLDERS
@@ -75,19 +75,9 @@ def choose(spec: str) -> Choice:
 def with_pool(model: Model, choice: Choice, settings: Settings) -> SizeResult:
     """The engine's answer with the pool that the choice asks for, and what it takes of the host."""
     result = (fitted_safely if choice.pool == SAFE else fitted)(model, choice, settings)
-    if result.refusal is not None or settings.gpu is None or not _uses_host(settings, result):
-        return result
-    host = part_of(choice.engine.name, "host")
-    return (
-        result if host is None else changed(result, host=host.lines(model, settings, choice.version, result))
-    )
-
-
-def _uses_host(settings: Settings, result: SizeResult) -> bool:
-    """Whether anything but the processes themselves may lie in the host's memory."""
-    several = settings.tensor_parallel_size * settings.pipeline_parallel_size * further_ranks(settings) > 1
-    tier = any(name == "kv_offloading_size" and value for name, value in settings.engine_options)
-    return several or tier or bool(settings.cpu_offload_gb) or bool(result.devices)
+    host = None if result.refusal is not None or settings.gpu is None else part_of(choice.engine.name, "host")
+    found = () if host is None else host.lines(model, settings, choice.version, result)
+    return changed(result, host=found) if found else result
 
 
 def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:

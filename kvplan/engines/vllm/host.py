@@ -11,6 +11,8 @@ and are not counted.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from kvplan.engines.base import parse_version
 from kvplan.model import Model
 from kvplan.results import MEMORY, SHM, HostLine, SizeResult
@@ -34,8 +36,8 @@ def lines(model: Model, settings: Settings, version: str, result: SizeResult) ->
         amount = int(settings.cpu_offload_gb * GIB) * ranks
         found.append(_pinned("weights", amount, f"cpu_offload_gb on each of {ranks} GPUs"))
     tier = dict(settings.engine_options).get("kv_offloading_size")
-    if tier:
-        amount = int(tier * GIB)  # type: ignore[operator]
+    if isinstance(tier, Fraction) and tier:
+        amount = int(tier * GIB)
         said = "kv_offloading_size, all ranks of an engine together"
         if known:
             found.append(

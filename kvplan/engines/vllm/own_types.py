@@ -6,8 +6,7 @@ vllm-project/vllm 0.33 vllm/models/; `tests/engines/vllm_own_cases.py` has what 
 from __future__ import annotations
 
 from kvplan.engines.base import has_kind
-from kvplan.engines.kv_support import minor_of
-from kvplan.engines.supported import Row
+from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING
 from kvplan.engines.vllm.grouped_keys import grouped_keys
 from kvplan.engines.vllm.resolve import Resolved
@@ -29,11 +28,6 @@ OWN_RULES = {
 }
 
 
-def in_release(row: Row, version: str) -> bool:
-    asked = minor_of(version)
-    return (not row.since or asked >= minor_of(row.since)) and (not row.until or asked <= minor_of(row.until))
-
-
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
     since = OWN_RULES.get(model.model_type)
@@ -45,7 +39,7 @@ def check_own_rules(model: Model, version: str) -> None:
     if since is None or (since and minor_of(version) >= minor_of(since)):
         return
     row = GENERATING.get(model.architecture or "")
-    if since and row is not None and not in_release(row, version):
+    if since and row is not None and not released(row.since, row.until, version):
         return
     which = f"vLLM {version}'s" if since else "vLLM's"
     raise KvplanError(

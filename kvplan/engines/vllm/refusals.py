@@ -9,12 +9,12 @@ from __future__ import annotations
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, too_many_stages
-from kvplan.engines.kv_support import minor_of, rows_of, unsupported
+from kvplan.engines.kv_support import minor_of, released, rows_of, unsupported
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.defaults import NO_FLOAT16
 from kvplan.engines.vllm.draft_stages import drafts_in_stages
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
-from kvplan.engines.vllm.own_types import check_own_rules, in_release, own_refusal
+from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
@@ -84,7 +84,7 @@ def _architecture(model: Model, version: str) -> Refusal | None:
         return None
     name = OTHER_NAMES.get(model.architecture, model.architecture)
     row = GENERATING.get(name) or POOLING.get(name)
-    if row is not None and in_release(row, version):
+    if row is not None and released(row.since, row.until, version):
         return None
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
@@ -113,7 +113,7 @@ def _families(model: Model, version: str) -> Refusal | None:
                 return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
     crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
     row = GENERATING.get(model.architecture or "")
-    if crossed and (row is None or not in_release(row, version)):
+    if crossed and (row is None or not released(row.since, row.until, version)):
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
     return None

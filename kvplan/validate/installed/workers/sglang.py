@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from kvplan.validate.installed.workers.vllm import stored
+
 if TYPE_CHECKING:
     from kvplan.validate.installed.speaker import Speaker
 
@@ -189,12 +191,3 @@ def admitted(runner: Any, shape: dict[str, Any]) -> dict[str, Any]:
         "free_before": int(before),
         "free_after": int(allocator.available_size()),
     }
-
-
-def stored(tensors: Any) -> int:
-    """Bytes of the storages under tensors, each once."""
-    found = {}
-    for tensor in tensors:
-        storage = tensor.untyped_storage()
-        found[storage.data_ptr()] = storage.nbytes()
-    return sum(found.values())
