@@ -53,14 +53,15 @@ def run(words: list[str], given: Given) -> Answer:
             lines.append(line)
     if not lines:
         raise wrong[0]
+    code = _code(lines, wanted)
     if is_given(given, "json"):
-        return Answer(data=_data(model, choice, lines), code=_code(lines, wanted))
+        return Answer(data=_data(model, choice, lines), code=code)
     from kvplan.report.capacity import capacity_screen
+    from kvplan.report.notes import none_holds
 
     typed = [*words, *(word for name, flag in _CARRIED for word in _pair(given, name, flag))]
-    return Answer(
-        capacity_screen(model, choice, lines, lengths, wanted, typed=typed), code=_code(lines, wanted)
-    )
+    no = none_holds({wanted}) if code == EXIT_NO else []
+    return Answer([*no, *capacity_screen(model, choice, lines, lengths, wanted, typed=typed)], code=code)
 
 
 _CARRIED = (

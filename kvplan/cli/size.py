@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.questions import Compared, ask, compare, ladder, memory_of, suggested_fixes, verdict
+from kvplan.report.layout import Screen
 from kvplan.results import SCHEMA_VERSION, SizeResult
 
 
@@ -104,24 +106,29 @@ def _several(asked: Question, json: bool, asks: bool, whole: bool) -> Answer:
         return Answer(
             data={"schema_version": SCHEMA_VERSION, "results": [_dump(row) for row in rows]}, code=code
         )
+    from kvplan.report.notes import none_holds
+
+    no = none_holds({row.settings.requests for row in rows}) if code == EXIT_NO else []
+    return Answer([*no, *_table(asked, rows, whole)], code=code)
+
+
+def _table(asked: Question, rows: Sequence[Compared], whole: bool) -> Screen:
+    """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
+    an answer."""
     from kvplan.report.compare import comparison_screen
     from kvplan.report.grids import fit_grid_screen, grid_screen
 
     dtypes = {settings.kv_cache_dtype for settings in asked.variants}
-    if len(asked.models) == len(asked.choices) == len(dtypes) == 1:
-        rules = rules_file(asked.choices[0]) if whole else None
-        first = rows[0].result
-        if (
-            first is not None
-            and first.budget is not None
-            and len({row.settings.requests for row in rows}) == 1
-        ):
-            from kvplan.api.fits import fits_at
+    if not len(asked.models) == len(asked.choices) == len(dtypes) == 1:
+        return comparison_screen(rows)
+    rules = rules_file(asked.choices[0]) if whole else None
+    budget = None if rows[0].result is None else rows[0].result.budget
+    if budget is None or len({row.settings.requests for row in rows}) > 1:
+        return grid_screen(rows, rules_file=rules)
+    from kvplan.api.fits import fits_at
 
-            fitting = fits_at(asked.models[0], asked.choices[0], asked.variants, first.budget)
-            return Answer(fit_grid_screen(rows, fitting, rules_file=rules), code=code)
-        return Answer(grid_screen(rows, rules_file=rules), code=code)
-    return Answer(comparison_screen(rows), code=code)
+    fitting = fits_at(asked.models[0], asked.choices[0], asked.variants, budget)
+    return fit_grid_screen(rows, fitting, rules_file=rules)
 
 
 def _asks(asked: Question, given: Given) -> bool:

@@ -11,7 +11,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.questions import MAX_REQUESTS
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
-from kvplan.report.notes import next_line, short_warnings
+from kvplan.report.notes import next_line, short_warnings, too_few
 from kvplan.report.words import command, engine_title, size_words
 from kvplan.results import EngineRef
 
@@ -30,7 +30,10 @@ def capacity_screen(
     """One line a machine; those without an answer below, with the reason. typed: the command line's words but
     the machines."""
     title = engine_title(EngineRef(choice.engine.name, choice.version))
-    screen = wrapped(f"{model.id}, {title}: requests at once, likely and (safe), by tokens of a request.")
+    asked = f" ({wanted:,} asked for)" if wanted > 1 else ""
+    screen = wrapped(
+        f"{model.id}, {title}: requests at once{asked}, likely and (safe), by tokens of a request."
+    )
     ranks = traits_of(choice.engine.name).spread is None  # else all that it sees
     heads = ["GPUs", *(["TP"] if ranks else []), "weights a GPU", *(f"{length:,}" for length in lengths)]
     cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
@@ -49,11 +52,16 @@ def capacity_screen(
     said = tuple(dict.fromkeys(text for one in lines for text in one.warnings))
     if said:
         screen += [BLANK, *short_warnings(said, _MOST_WARNINGS)]
-    first = next((one for one in lines if one.why is None), None)
+    answered = [one for one in lines if one.why is None]
+    first = next((one for one in answered if _holds(one, wanted)), next(iter(answered), None))
     if first is not None:
         gpus = first.gpu.slug if first.gpu.row else f"{first.gpus}x{first.gpu.slug}"
         screen += [BLANK, *next_line(command("kvplan", "size", *(typed or (model.id,)), "--gpu", gpus))]
     return screen
+
+
+def _holds(one: Held, wanted: int) -> bool:
+    return any(cell is not None and cell.likely >= wanted for cell in one.cells)
 
 
 def _name(one: Held) -> str:
@@ -71,5 +79,6 @@ def _cell(cell: Fitting | None, wanted: int) -> Piece:
         return Span("too long", "dim")
     likely, safe = ("any" if number >= MAX_REQUESTS else f"{number:,}" for number in (cell.likely, cell.safe))
     return Span(
-        f"{likely} ({safe})", "good" if cell.safe >= wanted else "bad" if cell.likely < wanted else ""
+        too_few(f"{likely} ({safe})", cell.likely, wanted),
+        "good" if cell.safe >= wanted else "bad" if cell.likely < wanted else "",
     )

@@ -19,7 +19,7 @@ from kvplan.report.layout import (
     table_width,
     wrapped,
 )
-from kvplan.report.notes import help_lines, warning_lines
+from kvplan.report.notes import help_lines, too_few, warning_lines
 from kvplan.report.words import (
     Unit,
     count,
@@ -155,7 +155,8 @@ def _fits(row: Compared) -> Piece:
     if row.max_requests >= MAX_REQUESTS:
         return Span("any", "good")
     fits = row.max_requests >= row.settings.requests
-    return Span(f"{row.max_requests:,}", "good" if fits else "bad")
+    shown = too_few(f"{row.max_requests:,}", row.max_requests, row.settings.requests)
+    return Span(shown, "good" if fits else "bad")
 
 
 def _ratio(amount: int, first: int) -> str:

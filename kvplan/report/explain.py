@@ -22,7 +22,14 @@ from kvplan.report.layout import (
     table_width,
     wrapped,
 )
-from kvplan.report.notes import help_lines, more_line, source_lines, warning_lines, warning_section
+from kvplan.report.notes import (
+    help_lines,
+    more_line,
+    source_lines,
+    styled,
+    warning_lines,
+    warning_section,
+)
 from kvplan.report.words import count, engine_title, gpus_of_request, of_bytes, size_words
 from kvplan.results import Pool, SizeResult
 
@@ -37,24 +44,24 @@ def explain_screen(model: Model, result: SizeResult, pool: Pool | None) -> Scree
     pool: the engine's block pool, of any size, where it has one.
     """
     data, last = _data(result), [*_tail(result, pool)]
-    head = _head(model, result, data)
+    head = (Section(_refused(result)), Section(_head(model, result, data)))
     form = whole_layer if len(result.layers) == 1 else layer_terms
     kinds = [form(model, entry, result) for entry in result.layers]
-    screen = joined([Section(head), *map(Section, kinds), *last])
+    screen = joined([*head, *map(Section, kinds), *last])
     return (
-        screen if len(screen) <= MOST_LINES else joined([Section(head), Section(_rows(result, data)), *last])
+        screen if len(screen) <= MOST_LINES else joined([*head, Section(_rows(result, data)), *last])
     )
 
 
 def whole_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules_file: str) -> Screen:
     """Each different layer with its terms, keys and source, the sum, and how the engine allocates."""
     data = _data(result)
-    engine = _engine(result, pool, data) if result.sized else _refused(result)
     sections = [
+        _refused(result),
         _head(model, result, data),
         *(whole_layer(model, entry, result) for entry in result.layers),
         _sum(result, data),
-        engine,
+        _engine(result, pool, data) if result.sized else [],
         warning_lines(result.warnings),
         source_lines(result, rules_file),
     ]
@@ -76,7 +83,7 @@ def _head(model: Model, result: SizeResult, data: int) -> Screen:
 
 def _tail(result: SizeResult, pool: Pool | None) -> Iterator[Section]:
     """What the engine makes of it, warnings, what else there is."""
-    yield Section(_engine_line(result, pool) if result.sized else _refused(result))
+    yield Section(_engine_line(result, pool) if result.sized else [])
     yield warning_section(result.warnings, _MOST_WARNINGS, 9, close=True)
     yield Section(more_line("-v: config keys, sources, blocks, settings; --json"), close=True)
 
@@ -138,10 +145,12 @@ def _sum(result: SizeResult, data: int) -> Screen:
 
 
 def _refused(result: SizeResult) -> Screen:
-    """The engine took the model not at all: it has no figures."""
-    assert result.refusal is not None
-    head = f"{engine_title(result.engine)} would not serve it: {result.refusal.message}"
-    return [*wrapped(head), *help_lines(result.refusal.help)]
+    """The answer where the engine does not serve it; what a layer stores is true all the same."""
+    if result.refusal is None:
+        return []
+    text = f"No: {engine_title(result.engine)} would not serve it: {result.refusal.message}"
+    head = wrapped(text)
+    return [styled(head[0], "No:", "bad"), *head[1:], *help_lines(result.refusal.help)]
 
 
 def _engine(result: SizeResult, pool: Pool | None, data: int) -> Screen:

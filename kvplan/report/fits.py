@@ -32,7 +32,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     engine, _, version = result.engine.partition("@")
     what = f"{count(result.asked_requests, 'request')} of {result.tokens:,} tokens"
     where = result.gpu if "+" in result.gpu else f"{result.gpus} × {result.gpu}"
-    head = f"{number} of {every} models hold {what} on {where}, safely, with {title_of(engine)} {version}."
+    none = f"{number} of" if number else "No: none of"
+    head = f"{none} {every} models hold {what} on {where}, safely, with {title_of(engine)} {version}."
     screen: Screen = wrapped(head, style="bold")
     if result.rows:
         screen += [BLANK, *_table(result.rows[:top])]

@@ -19,7 +19,15 @@ from kvplan.report.layout import (
     table_width,
     wrapped,
 )
-from kvplan.report.notes import basis_line, help_lines, more_line, short_warnings, source_lines, warning_lines
+from kvplan.report.notes import (
+    basis_line,
+    help_lines,
+    more_line,
+    short_warnings,
+    source_lines,
+    too_few,
+    warning_lines,
+)
 from kvplan.report.words import (
     Unit,
     count,
@@ -118,8 +126,12 @@ def fit_grid_screen(
     name = f"{first.model.id} on {gpus} × {first.budget.gpu}"
     heads = ("tokens", f"{unit.name} each" if gpus == 1 else f"{unit.name} a GPU", "likely", "safe")
     cells: list[list[Piece]] = [[Span(head, "dim") for head in heads]]
+    wanted = rows[0].settings.requests
     for result, one in zip(results, fitting):
-        numbers = [Span(f"{number:,}", "good" if number else "bad") for number in (one.likely, one.safe)]
+        numbers = [
+            Span(too_few(f"{number:,}", number, wanted), "good" if number >= wanted else "bad")
+            for number in (one.likely, one.safe)
+        ]
         cells.append([f"{one.tokens:,}", unit.show(result.per_gpu.kv_bytes_per_request), *numbers])
     screen = [*wrapped(f"Requests at once, {name}: {said}."), BLANK, *table(cells, "rrrr"), BLANK]
     if refused := _refused(results):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from kvplan.report.layout import Line, Screen, Section, Span, one_line, wrapped
-from kvplan.report.words import engine_title, settings_words
+from kvplan.report.words import count, engine_title, settings_words
 from kvplan.results import SizeResult
 
 
@@ -16,6 +17,20 @@ def styled(row: Line, part: str, style: str) -> Line:
     if not found:
         return row
     return tuple(Span(piece, kind) for piece, kind in ((before, ""), (found, style), (after, "")) if piece)
+
+
+def none_holds(wanted: Collection[int]) -> Screen:
+    """The first line of a table where no row is a yes: the exit code says no, so does the screen."""
+    if len(wanted) == 1:
+        text = f"none of these holds {count(min(wanted), 'request')} at once."
+    else:
+        text = "none of these holds the requests asked for."
+    return [styled(row, "No:", "bad") for row in wrapped(f"No: {text}")]
+
+
+def too_few(number: str, holds: int, wanted: int) -> str:
+    """A count in a table; ``no`` before it where fewer are held than were asked for."""
+    return f"no {number}" if holds < wanted and wanted > 1 else number
 
 
 def help_lines(helps: tuple[str, ...]) -> Screen:

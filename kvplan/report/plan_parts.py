@@ -44,7 +44,7 @@ def load_words(result: PlanResult) -> str:
 def plan_sentence(result: PlanResult) -> Screen:
     name = result.model.id.rpartition("/")[2]
     if not result.options:
-        text = f"Nothing that was tried serves {load_words(result)} of {name}."
+        text = f"No: nothing that was tried serves {load_words(result)} of {name}."
         return wrapped(text, style="bad")
     best = result.options[0]
     kind = f"{best.gpus} × {best.gpu}" + (f" ({best.where})" if best.where else "")

@@ -133,3 +133,37 @@ def test_nothing_asked_shows_the_help(run: Run) -> None:
     ran = run()
     assert ran.code == 0
     assert ran.out.startswith("Usage: kvplan")
+
+
+SHORT = ("-g", "4090", "-t", "32k")
+NO = [
+    ("size", "qwen3-32b", *SHORT),
+    ("size", "qwen3-8b", *SHORT, "-n", "9"),
+    ("size", "qwen3-8b", "-g", "4090", "-t", "16k,32k", "-n", "9"),
+    ("size", "qwen3-8b", "-g", "4090", "-t", "16k,32k", "-n", "9,12"),
+    ("size", "qwen3-8b", "-g", "4090,3090", "-t", "32k", "-n", "9"),
+    ("size", "qwen3-8b", "llama-3.1-8b", *SHORT, "-n", "9"),
+    ("size", "qwen3-32b", *SHORT, "--compare-dtypes"),
+    ("size", "qwen3-8b", "-g", "4090", "-t", "8k:30,32k:2"),
+    ("size", "qwen3-32b", "-g", "4090", "--ladder"),
+    ("size", "qwen3-8b", "--kv-cache-memory", "1GiB", "-t", "16k,32k"),
+    ("explain", "qwen3-32b", "--tp", "7"),
+    ("explain", "qwen3-32b", "--tp", "7", "-v"),
+    ("size", "qwen3-32b", "--tp", "7"),
+    ("plan", "qwen3-32b", "-g", "4090", "--max-gpus", "1", "-t", "32k"),
+    ("fits", "--gpu", "1GiB"),
+]
+
+
+@pytest.mark.parametrize("arguments", NO, ids=" ".join)
+def test_where_the_exit_code_says_no_so_does_the_first_word(run: Run, arguments: tuple[str, ...]) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.startswith("No: ")
+
+
+def test_where_one_row_holds_what_was_asked_the_others_say_no(run: Run) -> None:
+    ran = run("size", "qwen3-8b", "-g", "h100", "-t", "16k,32k", "-n", "20")
+    assert ran.code == 0
+    rows = [row.split() for row in ran.out.splitlines() if row.startswith(("  16,384", "  32,768"))]
+    assert ["no" in row for row in rows] == [False, True]

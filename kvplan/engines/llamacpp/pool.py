@@ -21,7 +21,7 @@ from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Serving, Settings
-from kvplan.units import MIB, round_up
+from kvplan.units import MIB, human_bytes, round_up
 
 _FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
@@ -235,10 +235,17 @@ def _too_small(
         words.append(f"--tokens {largest}")
     return Refusal(
         "not-enough-memory",
-        f"a context of {one.n_ctx:,} cells needs {needs:,} bytes {where}; {there or 0:,} are there",
+        f"a context of {one.n_ctx:,} cells needs {_beside(needs, there or 0, where)}",
         largest_max_model_len=largest or None,
         help=(" ".join(words),) if largest else (),
     )
+
+
+def _beside(needs: int, there: int, where: str) -> str:
+    """Bytes only where the two look alike in GiB."""
+    if human_bytes(needs) == human_bytes(there):
+        return f"{needs:,} B {where}; {there:,} B are there"
+    return f"{human_bytes(needs)} {where}; {human_bytes(there)} are there"
 
 
 def longest_slot(
