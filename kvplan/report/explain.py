@@ -48,9 +48,7 @@ def explain_screen(model: Model, result: SizeResult, pool: Pool | None) -> Scree
     form = whole_layer if len(result.layers) == 1 else layer_terms
     kinds = [form(model, entry, result) for entry in result.layers]
     screen = joined([*head, *map(Section, kinds), *last])
-    return (
-        screen if len(screen) <= MOST_LINES else joined([*head, Section(_rows(result, data)), *last])
-    )
+    return screen if len(screen) <= MOST_LINES else joined([*head, Section(_rows(result, data)), *last])
 
 
 def whole_screen(model: Model, result: SizeResult, pool: Pool | None, *, rules_file: str) -> Screen:
