@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
 DOCS = "docs"
 LINK_HERE = "<!-- documentation -->"
-STATIC = ("index.html", "app.js", "worker.js", "icon.svg")
+STATIC = ("index.html", "app.js", "python.js", "worker.js", "icon.svg")
 PYODIDE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PLATFORM, PYTHON = "pyemscripten_2026_0_wasm32", "3.14"
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
@@ -71,13 +71,15 @@ def _pyodide(into: Path) -> None:
 
 
 def _python(site: Path, folder: Path) -> None:
-    """The wheels, and which of them an answer needs."""
-    into = site / "python"
+    """Python's memory with kvplan in it, the files on its path, and the wheels that are loaded later."""
+    into, first = site / "python", folder / "first"
     into.mkdir()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(into), str(ROOT)], check=True)
-    (wheel,) = into.iterdir()
-    _pure_yaml(into / "yaml.zip")
+    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(first), str(ROOT)], check=True)
+    (wheel,) = first.iterdir()
+    _pure_yaml(first / "yaml.zip")
+    archives = [str(wheel), str(first / "yaml.zip")]
+    subprocess.run(["node", str(WEB / "image.mjs"), str(site), *archives], check=True)
     later = folder / "later"
     subprocess.run(
         [*pip, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes",
@@ -87,15 +89,8 @@ def _python(site: Path, folder: Path) -> None:
     names = sorted(one.name for one in later.iterdir())
     for name in names:
         shutil.copy(later / name, into / name)
-    files = {
-        "first": [_file(wheel.name, "wheel"), _file("yaml.zip", "zip")],
-        "then": [_file(name, "wheel") for name in names],
-    }
+    files = [{"path": f"python/{name}", "format": "wheel"} for name in names]
     (site / "files.json").write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
-
-
-def _file(name: str, form: str) -> dict[str, str]:
-    return {"path": f"python/{name}", "format": form}
 
 
 def _pure_yaml(target: Path) -> None:

@@ -2,7 +2,7 @@
 const FIELDS = ["model", "gpu", "tensor_parallel_size", "tokens", "requests", "kv_cache_dtype", "engine",
   "max_model_len", "more"];
 const LISTS = {model: "models", gpu: "gpus", kv_cache_dtype: "formats", engine: "engines"};
-const PAUSE_MS = 60;
+const PAUSE_MS = 20;
 const at = id => document.getElementById(id);
 const worker = new Worker("worker.js", {type: "module"});
 const waiting = new Map();
@@ -122,6 +122,8 @@ async function start() {
 function whole() {
   document.body.dataset.whole = "";
   if (!at("plan").textContent) answer();
+  // Not before: keeping every file takes from the first answer.
+  if ("serviceWorker" in navigator) navigator.serviceWorker.register("sw.js").catch(() => {});
 }
 
 async function take() {
@@ -161,4 +163,3 @@ for (const button of document.querySelectorAll("[data-copy]")) {
 }
 addEventListener("hashchange", () => { if (recall()) answer(); });
 recall();
-if ("serviceWorker" in navigator) navigator.serviceWorker.register("sw.js").catch(() => {});

@@ -1,34 +1,25 @@
 // Python in a thread of its own: first what an answer needs, then what writes plans and reads commands.
-import {loadPyodide} from "./pyodide/pyodide.mjs";
+import {started, unpackLater} from "./python.js";
 
 const say = said => postMessage({said});
 let answered;
 const early = [];
 
-async function unpack(python, files) {
-  for (const file of files) {
-    const found = await fetch(file.path);
-    if (!found.ok) throw new Error(file.path);
-    python.unpackArchive(await found.arrayBuffer(), file.format);
-  }
+async function read(path) {
+  const found = await fetch(path);
+  if (!found.ok) throw new Error(path);
+  return found.arrayBuffer();
 }
 
 async function load() {
   say("Loading Python…");
-  const [python, files] = await Promise.all([
-    loadPyodide({indexURL: new URL("pyodide/", location.href).href}),
-    fetch("files.json").then(found => found.json()),
-  ]);
-  say("Loading kvplan…");
-  await unpack(python, files.first);
-  python.runPython("import os; os.environ['KVPLAN_CONFIG'] = ''\nfrom kvplan.cli.web import answered");
-  answered = python.globals.get("answered");
+  const python = await started(read, new URL("pyodide/", location.href).href);
+  answered = python.runPython("from kvplan.cli.web import answered; answered");
   const config = text => python.FS.writeFile("config.json", text);
   onmessage = ({data}) => take(data, config);
   say("ready");
   early.splice(0).forEach(data => take(data, config));
-  await unpack(python, files.then);
-  python.runPython("import importlib; importlib.invalidate_caches()");
+  await unpackLater(python, read, await fetch("files.json").then(found => found.json()));
   say("whole");
 }
 
