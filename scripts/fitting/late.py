@@ -15,8 +15,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+
+import yaml
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
@@ -311,15 +314,14 @@ def late_rows(rows: Iterable[Row]) -> list[LateRow]:
 def _plain(row: LateRow) -> bool:
     """Whether the other lines of the row are known: text, no draft, memory of its own, the release's sampler
     and batch."""
-    odd = row.row.model.model_type in _ODD or row.row.id.startswith(_CHANGED)
+    odd = row.row.model.model_type in _ODD or row.row.id in APART
     return not (row.shape.is_multimodal or row.load.drafts or row.board == UNIFIED or odd)
 
 
 _ODD = ("deepseek_v4",)
 """Model types with buffers of their own that no line has."""
-_CHANGED = ("vllm50159-", "exact-")
-"""Rows whose report switches the sampler's kernel off and does not state the batch; and one of two T4, which
-share less than the cards that the class is for (its interval has it)."""
+APART: Mapping[str, str] = yaml.safe_load((Path(__file__).parent / "apart.yaml").read_text(encoding="utf-8"))
+"""Rows from which no constant of a class is learnt → why."""
 
 
 def by_family(rows: Iterable[LateRow], value: Callable[[LateRow], int]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from kvplan.record import field_names
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import file_text, fit, report
 from scripts.fitting.early import errors, fit_early, halves, usable
+from scripts.fitting.late import APART
 from tests.recorded import DATA
 
 REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
@@ -125,3 +126,8 @@ def test_each_half_predicts_the_other(rows: list[Row]) -> None:
 def test_every_family_is_predicted_by_the_others(rows: list[Row]) -> None:
     lines = report(rows)
     assert len([line for line in lines if line.startswith("without ")]) >= 6
+
+
+def test_every_row_that_stands_apart_is_a_row(rows: list[Row]) -> None:
+    assert set(APART) <= {row.id for row in rows}
+    assert all(APART.values())
