@@ -39,7 +39,7 @@ def inventory_of(raw: Mapping[str, Any], *, hf_quant_config: Mapping[str, Any] |
         return quantised(Inventory(tuple(ends), layers, dtype=stated_dtype(part)), quantisation)
     made = _rule(part)(part.view)
     ends = made.frame.ends(part.view, _wrapper_ties(part))
-    for level in part.levels[:-1]:
+    for level in part.levels[:-1] or (part.levels if _beside(part) else ()):
         tower = lineage_of(level.model_type).tower
         if tower is None:
             raise _unknown(level.model_type, "what stands beside its text decoder is not known")
@@ -74,9 +74,14 @@ def _wrapper_ties(part: TextPart) -> bool | None:
 _OTHER_INPUT = ("vision_config", "visual", "img_processor", "audio_config", "vision_tower", "mm_vision_tower")
 
 
+def _beside(part: TextPart) -> list[str]:
+    """What a config without a text part of its own says of other input."""
+    return [key for key in _OTHER_INPUT if part.levels[-1].raw.get(key) and len(part.levels) == 1]
+
+
 def _rule(part: TextPart) -> DecoderRule:
-    beside = [key for key in _OTHER_INPUT if part.levels[-1].raw.get(key) and len(part.levels) == 1]
-    if beside:
+    beside = _beside(part)
+    if beside and lineage_of(part.model_type).tower is None:
         raise _unknown(part.model_type, f"what its {beside[0]} adds is not known")
     for name in (part.model_type, part.view.model_type):
         rule = lineage_of(name).tensors

@@ -1,6 +1,7 @@
-"""MiMo 7B and MiMo-V2: windowed layers with heads of their own.
+"""MiMo 7B and MiMo-V2: windowed layers with heads of their own; the encoders of V2.5.
 
-Source: vllm-project/vllm 0.32 vllm/model_executor/models/mimo.py, mimo_v2.py.
+Source: vllm-project/vllm 0.32 vllm/model_executor/models/mimo.py, mimo_v2.py; 0.33 mimo_v2_omni.py,
+mimo_audio.py.
 """
 
 from __future__ import annotations
@@ -11,15 +12,38 @@ from kvplan.architectures.blocks.custom import entries, width_per_head
 from kvplan.architectures.blocks.decoder import head_dim, num_kv_heads, window
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import Moe
-from kvplan.architectures.blocks.parts import Heads, Tensors, attention, even, mlp, norms, vector, whole
+from kvplan.architectures.blocks.parts import (
+    AttentionNames,
+    Heads,
+    Tensors,
+    attention,
+    even,
+    linear,
+    mlp,
+    norm,
+    norms,
+    vector,
+    whole,
+)
 from kvplan.architectures.blocks.plain import TWO_NORMS, Plain, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Parts, Recipe
+from kvplan.architectures.blocks.tower import (
+    VISION,
+    Raw,
+    placed,
+    qwen_patches,
+    repeated,
+    tower_layers,
+    vision_view,
+)
 from kvplan.architectures.config.custom_types import VLLM_MODELS, CustomType, copy_of
-from kvplan.architectures.config.view import ConfigView, check_integer, derived
+from kvplan.architectures.config.view import MAX_FACTOR, ConfigView, check_integer, derived
+from kvplan.architectures.media.rule import Pixels, Rule
 from kvplan.architectures.prediction import FINAL_NORMS, WINDOWED_KINDS, Forward, Joins, Prediction
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, Part, SlidingWindow
 from kvplan.model import Layer
+from kvplan.weights.inventory import Placed
 
 
 def mimo_v2_layers(view: ConfigView) -> list[Layer]:
@@ -118,6 +142,77 @@ _MIMO_V2 = Prediction(
 )
 
 
+def _omni(raw: Raw, view: ConfigView) -> list[Placed]:
+    """What V2.5 sees and hears with. The audio encoder is the library's, whole on every rank.
+
+    Not here: the audio tokenizer, which vLLM reads from a folder of the checkpoint if it is given a path.
+    """
+    made = _seen(vision_view(raw), hidden_size(view)) if raw.get("vision_config") else ()
+    return placed(made + (_heard(vision_view(raw, "audio_config")) if raw.get("audio_config") else ()))
+
+
+def _seen(vision: ConfigView, text: int) -> Tensors:
+    """Qwen2.5-VL's blocks with fewer key heads of 64, and a sink a head where a block has a window."""
+    hidden, depth = int(vision.integer("hidden_size")), tower_layers(vision, "depth")
+    merge = int(vision.integer("spatial_merge_size", highest=MAX_FACTOR))
+    heads = Heads(int(vision.integer("num_heads")), int(vision.integer("num_key_value_heads")), 64, 64)
+    names = AttentionNames("attn.qkv", "attn.qkv", "attn.qkv", "attn.proj")
+    layer = attention(heads, hidden, names=names, qkv_bias=True, o_bias=True)
+    layer += mlp("mlp", hidden, int(vision.integer("intermediate_size")), bias=True)
+    layer += norms(("norm1", "norm2"), whole(VISION, hidden))
+    made = qwen_patches(vision, bias=False) + repeated("visual.blocks", layer, depth)
+    unwindowed = vision.sequence("fullatt_block_indexes") or []
+    if vision.flag("use_sink"):
+        sink = vector("attn.sinks", whole("vision heads", heads.count))
+        made += repeated("visual.blocks", sink, depth - len(unwindowed))
+    wide, narrow = whole("merged width", hidden * merge**2), even("merged width", hidden * merge**2)
+    made += norm("visual.merger.ln_q", whole(VISION, hidden)) + linear("visual.merger.mlp.0", narrow, wide)
+    return made + linear("visual.merger.mlp.2", whole("hidden_size", text), narrow)
+
+
+def _heard(audio: ConfigView) -> Tensors:
+    """Code books, a Qwen2 of its own whose unused embedding of 151,936 words stays, and a projection."""
+    hidden, channels = int(audio.integer("input_local_dim")), int(audio.integer("audio_channels"))
+    model, path = whole("input_local_dim", hidden), "audio_encoder.input_local_transformer"
+    inner = whole("input_local_intermediate_size", int(audio.integer("input_local_intermediate_size")))
+    layer: Tensors = ()
+    for name in ("q_proj", "k_proj", "v_proj"):
+        layer += linear(f"self_attn.{name}", model, model, bias=True)
+    layer += linear("self_attn.o_proj", model, model) + linear("mlp.gate_proj", inner, model)
+    layer += linear("mlp.up_proj", inner, model) + linear("mlp.down_proj", model, inner)
+    layer += norms(("input_layernorm", "post_attention_layernorm"), model)
+    made = vector(f"{path}.embed_tokens", whole("Qwen2Config's vocab_size", 151_936), model)
+    made += repeated(f"{path}.layers", layer, tower_layers(audio, "input_local_layers"))
+    made += norm(f"{path}.norm", model) if audio.flag("add_post_norm") else ()
+    for index, size in enumerate(_per_channel(audio, "speech_vocab_size", channels)):
+        made += vector(f"audio_encoder.speech_embeddings.{index}", whole("speech_vocab_size", size), model)
+    grouped = hidden * int(audio.integer("group_size"))
+    into, out = (
+        whole("grouped width", grouped),
+        whole("out_hidden_size", int(audio.integer("out_hidden_size"))),
+    )
+    if int(audio.integer("projection_layers")) == 1:
+        return made + linear("audio_encoder.projection", out, into)
+    between = whole("projection width", 4 * grouped)
+    made += linear("audio_encoder.projection.mlp.0", between, into)
+    return made + linear("audio_encoder.projection.mlp.2", out, between)
+
+
+def _per_channel(audio: ConfigView, key: str, channels: int) -> list[int]:
+    """One number for every channel, or one a channel between dashes."""
+    words = str(audio.get(key)).split("-")
+    if len(words) not in (1, channels) or not all(word.isdecimal() for word in words):
+        raise audio.refuse(key, "is neither a number nor one for each channel")
+    return [int(word) for word in words] * (channels if len(words) == 1 else 1)
+
+
+_MEDIA = Rule(
+    "merged",
+    patch=("vision_config.patch_size", 16),
+    pixels=Pixels(8192, 8_388_608),
+    source="XiaomiMiMo/MiMo-V2.5 config.json, processor_config",
+)
+
 lineage(
     "mimo",
     reads=copy_of("qwen2", VLLM_MODELS + "mimo.py (MiMoModel is Qwen2Model)"),
@@ -132,7 +227,9 @@ lineage(
     reads=CustomType(VLLM_MODELS + "mimo_v2.py"),
     layers=mimo_v2_layers,
     tensors=mimo_v2_tensors,
+    tower=_omni,
     prediction=_MIMO_V2,
+    media=_MEDIA,
 )
 lineage(
     "mimo_v2_flash",
