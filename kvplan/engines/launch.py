@@ -37,7 +37,9 @@ class Server:
 
     starts: the words before its own (``vllm serve``); of a Python module the words after ``python``.
     model: the options that name the model. positional: the model may also stand without one. images: parts
-    of the names of container images that have it; such an image starts it without a word. count: a number
+    of the names of container images that have it (after a slash: how the last part of the name begins); such
+    an image starts it without a word. tagged: the ends of the names of those whose tags are the engine's
+    releases. count: a number
     as the server reads it, None where it is none (``32k``). translate: what of the options another form
     in a plan has; it takes (``serve``, the options by their long name) and gives the long names that it
     could not say.
@@ -47,6 +49,7 @@ class Server:
     starts: tuple[tuple[str, ...], ...]
     model: tuple[str, ...]
     images: tuple[str, ...]
+    tagged: tuple[str, ...] = ()
     positional: bool = False
     count: Callable[[str], int | None] = lambda text: int(text) if text.lstrip("-").isdigit() else None
     translate: Callable[[Serve, Mapping[str, Any]], tuple[str, ...]] = lambda serve, options: ()

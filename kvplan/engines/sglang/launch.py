@@ -41,6 +41,7 @@ SERVER = Server(
     starts=(("-m", "sglang.launch_server"), ("sglang", "serve"), ("-m", "dynamo.sglang")),
     model=("--model-path", "--model"),
     images=("lmsysorg/sglang", "sglang"),
+    tagged=("lmsysorg/sglang", "sglang"),
     translate=translate,
     translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK),
     options_file="--config",

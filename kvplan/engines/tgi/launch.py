@@ -9,5 +9,6 @@ SERVER = Server(
     starts=(("text-generation-launcher",),),
     model=("--model-id",),
     images=("text-generation-inference",),
+    tagged=("text-generation-inference",),
     environment=(("MODEL_ID", "model"), ("NUM_SHARD", "num_shard"), ("ATTENTION", "tgi_attention")),
 )

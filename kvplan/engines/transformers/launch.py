@@ -9,5 +9,6 @@ SERVER = Server(
     starts=(("transformers", "serve"),),
     model=("--force-model",),
     images=("transformers-pytorch-gpu",),
+    tagged=("transformers-pytorch-gpu",),
     positional=True,
 )

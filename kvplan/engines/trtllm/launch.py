@@ -9,6 +9,7 @@ SERVER = Server(
     starts=(("trtllm-serve", "serve"), ("trtllm-serve",), ("-m", "dynamo.trtllm")),
     model=("--model",),
     images=("tensorrt-llm", "tensorrtllm"),
+    tagged=("tensorrt-llm/release",),
     positional=True,
     options_file="--config",
     variables=("TRTLLM_", "TLLM_"),

@@ -10,14 +10,14 @@ from typing import Any
 from kvplan.engines.launch import Serve, Server, as_object, flags_of_server, paths_of_options
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
-from kvplan.files.launch.starts import Start
+from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.words import Option, take_apart
 from kvplan.plans.flags import EngineFlags, Flag
 from kvplan.plans.plan import PLAN_FORMAT
 from kvplan.plans.serve import flags_of
 from kvplan.record import record
 
-_OPEN = re.compile(r"\$[{(]?\w", re.ASCII)
+_OPEN = re.compile(r"\$[{(]*\w", re.ASCII)
 _ANY_MODEL = ("hf://", "huggingface.co/", "https://huggingface.co/", "hf.co/", "https://hf.co/")
 _SECRET = re.compile(r"key|token(?!s)|secret|password|credential", re.IGNORECASE)
 """Of what is called so, the value is never shown."""
@@ -77,6 +77,11 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
             raise
         notes.append(f"{spec} is not a release that kvplan knows: the newest one that it knows is taken")
         spec, flags = server.engine, flags_of(server.engine)
+    if engine is None and version is None and start.image is not None and version_of(start.image):
+        notes.append(
+            f"the tag of {start.image} says no release of {server.engine}: the newest one that kvplan knows"
+            f" is taken (-e {server.engine}@… says another)"
+        )
     reader = _Reader(server, flags, dict(start.environment), beside)
     words = take_apart(server, start.words)
     for option in words.options:

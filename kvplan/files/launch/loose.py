@@ -14,6 +14,7 @@ from kvplan.files.json_input import read_limited
 MAX_VALUES = 200_000
 """Of one file, with everything that aliases repeat."""
 MAX_DEPTH = 100
+_PLACEHOLDER = "{}"
 
 
 def load_loose_file(path: Path) -> list[Any]:
@@ -28,7 +29,17 @@ def load_loose(content: bytes | str, *, name: str) -> list[Any]:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class Loader(base):  # type: ignore[misc]
-        """Tags of others (``!Ref``) give the value that they stand before."""
+        """Tags of others (``!Ref``) give the value that they stand before, and a mapping as a key (a
+        placeholder that was not filled in: ``{{TOKEN}}``) a text."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            if isinstance(node, yaml.MappingNode):
+                self.flatten_mapping(node)
+            return {
+                self.construct_object(key, deep=True) if isinstance(key, yaml.ScalarNode) else _PLACEHOLDER:
+                self.construct_object(value, deep=deep)
+                for key, value in node.value
+            }  # fmt: skip
 
     def untagged(loader: Any, suffix: str, node: Any) -> Any:
         del suffix

@@ -27,6 +27,12 @@ ACCELERATORS = {
     "nvidia-gb200": "gb200",
     "nvidia-gb300": "gb300",
     "nvidia-rtx-pro-6000": "rtx-pro-6000",
+    "tpu-v5-lite-podslice": "tpu-v5e",
+    "tpu-v5-lite-device": "tpu-v5e",
+    "tpu-v5p-slice": "tpu-v5p",
+    "tpu-v6e-slice": "tpu-v6e",
+    "tpu-v6e-device": "tpu-v6e",
+    "tpu7x": "tpu-v7x",
 }
 """Google's labels → a GPU."""
 INSTANCES: tuple[tuple[str, str], ...] = (

@@ -15,16 +15,27 @@ from typing import Any, NamedTuple
 from kvplan.engines.launch import servers
 from kvplan.errors import KvplanError
 from kvplan.files.launch import charts
+from kvplan.files.launch.entries import mapping, words_of_keys
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.loose import load_loose
 from kvplan.files.launch.machines import gpu_of_label
 from kvplan.files.launch.starts import Start, split_words, starts_of, with_image
 
-_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu")
+_RESOURCES = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+    "habana.ai/gaudi",
+    "google.com/tpu",
+    "aws.amazon.com/neuron",
+    "gpu",
+)
 _REPLICAS = ("replicas", "replicaCount", "minReplicas", "replica_count")
 _LABELS = (
     "gpu.product",
     "gke-accelerator",
+    "gke-tpu-accelerator",
     "instance-type",
     "instancetype",
     "gpu-type",
@@ -37,12 +48,14 @@ _WORDS = ("entrypoint", "command", "args", "arg")
 class Around(NamedTuple):
     """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does.
     compose: it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
-    replaces it."""
+    replaces it. group: the pods of one LeaderWorkerSet's group, which each is told as ``LWS_GROUP_SIZE``
+    (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go)."""
 
     name: str | None = None
     replicas: int | None = None
     gpu: str | None = None
     compose: bool = False
+    group: int | None = None
 
 
 def launches_in(
@@ -81,7 +94,7 @@ def _of_document(document: dict[str, Any], stem: str, engine: str | None, beside
     server = charts.own_config(document)
     if server is None:
         return []
-    return [launch_of(Start(server, charts.words_of_keys(document)), name=stem, engine=engine, beside=beside)]
+    return [launch_of(Start(server, words_of_keys(document)), name=stem, engine=engine, beside=beside)]
 
 
 def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Path) -> Iterator[Launch]:
@@ -96,11 +109,12 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
     if special is not None:
         for start, extra in special:
             launch = launch_of(start, name=extra.name or inside.name or stem, engine=engine, beside=beside)
+            launch = replace(launch, notes=(*launch.notes, *extra.notes))
             gpu = gpu_of_label(extra.gpu) if extra.gpu else None
             own = inside._replace(replicas=extra.replicas or inside.replicas, gpu=gpu or inside.gpu)
             yield _placed(launch, value, own, extra.gpus)
         return
-    starts = _container(value, compose=around.compose)
+    starts = _container(value, inside)
     if starts:
         for start in starts:
             name = inside.name or str(value.get("name") or stem)
@@ -126,7 +140,9 @@ def _around(value: dict[str, Any], around: Around) -> Around:
         None,
     )
     gpu = _gpu_of(value)
+    group = mapping(value.get("leaderWorkerTemplate")).get("size")
     return around._replace(
+        group=group if isinstance(group, int) else around.group,
         replicas=around.replicas if number is None or number < 1 else number,
         gpu=around.gpu if gpu is None else gpu,
     )
@@ -137,7 +153,7 @@ def _placed(launch: Launch, container: dict[str, Any], around: Around, gpus: int
     return replace(launch, replicas=around.replicas or 1, gpu=around.gpu, gpus=count)
 
 
-def _container(value: dict[str, Any], *, compose: bool) -> list[Start]:
+def _container(value: dict[str, Any], around: Around) -> list[Start]:
     """The servers that a container starts: by its words, else by its image's own entry point."""
     image = value.get("image")
     if isinstance(image, dict):  # charts: {repository, tag}
@@ -147,7 +163,9 @@ def _container(value: dict[str, Any], *, compose: bool) -> list[Start]:
     words = [word for key in _WORDS for word in _words(value.get(key))]
     if not words and (image is None or not environment):
         return []
-    replaced = value.get("entrypoint" if compose else "command") is not None
+    if around.group is not None:
+        environment.setdefault("LWS_GROUP_SIZE", str(around.group))
+    replaced = value.get("entrypoint" if around.compose else "command") is not None
     starts = starts_of(words, environment, image=None if replaced else image)
     return [with_image(one, image) for one in starts]
 

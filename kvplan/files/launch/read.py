@@ -66,10 +66,11 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
 def launches_of_text(text: str, *, engine: str | None = None, shown: str = "standard input") -> list[Launch]:
     """As `launches_of`, of a text that is a manifest, a script or a command."""
     try:
-        if starts_in(text):
-            return _of_text(text, COMMAND, engine, Path())
+        starts = starts_in(text)
     except KvplanError:
-        pass
+        starts = []
+    if starts:
+        return _of_text(text, COMMAND, engine, Path())
     return launches_in(text, shown=shown, engine=engine)
 
 

@@ -19,6 +19,16 @@ _TO_A_STREAM = re.compile(r"\d?[<>]&(\d|-)|&(?=>)", re.ASCII)
 _BREAKS = re.compile(r"[;&|]+")
 _IMAGE = re.compile(r"[\w./@-]+(?::[\w.-]+)?", re.ASCII)
 _TAG = re.compile(r"(?:^|[-_])v?(\d+\.\d+(?:\.\d+)?)(?=$|[-_.a-z+])", re.ASCII)
+_REPACKED = ("lmcache/",)
+"""Who puts an engine into images with tags of their own."""
+_BESIDE = re.compile(
+    r"rout(er|ing)|sidecar|schedul|picker|gateway|proxy|controller|operator|exporter|autoscal|bench|syncer"
+    r"|-sim(?![a-z])|-cache-manager|dashboard|-epp"
+)
+"""In the names of images that stand beside a server and start none."""
+_NAME = re.compile(r"(?<![$\w{])[A-Za-z_]\w*", re.ASCII)
+_SUM = re.compile(r"\$\(\(([^()]*)\)\)")
+_TERMS = re.compile(r"\s*(\d{1,9})((?:\s*[-+*]\s*\d{1,9})*)\s*", re.ASCII)
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?", re.ASCII)
 _CONTAINERS = ("docker", "podman", "nerdctl")
 _DEPTH = 4
@@ -38,8 +48,18 @@ class Start:
 
     @property
     def version(self) -> str | None:
-        """The release that the image's tag says, None where it says none (``latest``, a commit)."""
-        return None if self.image is None else version_of(self.image)
+        """The release that the image's tag says, None where it says none (``latest``, a commit) and where
+        the image is not the engine's own: ``llm-d-cuda:v0.9.0`` holds llm-d's 0.9.0."""
+        return version_of(self.image) if self.image is not None and self.is_tagged_by_engine else None
+
+    @property
+    def is_tagged_by_engine(self) -> bool:
+        """Whether the tags of the image are the engine's releases: its own image, or one of that name in
+        another registry."""
+        name = _name_of(self.image or "")
+        return any(f"/{name}".endswith(f"/{one}") for one in self.server.tagged) and not any(
+            f"/{one}" in f"/{name}" for one in _REPACKED
+        )
 
 
 def version_of(image: str) -> str | None:
@@ -52,7 +72,7 @@ def version_of(image: str) -> str | None:
 
 def starts_in(text: str, environment: Mapping[str, str] | None = None) -> list[Start]:
     """The servers that a shell text starts."""
-    joined = re.sub(r"\\\r?\n", " ", text)
+    joined = _SUM.sub(lambda match: "".join(match[0].split()), re.sub(r"\\\r?\n", " ", text))
     known = dict(environment or {})
     found: list[Start] = []
     for line in _commands(joined):
@@ -99,14 +119,26 @@ def starts_of(
 
 
 def server_of_image(image: str) -> Server | None:
-    """The engine whose server an image starts by itself."""
-    path = image.partition("@")[0]
-    head, colon, tag = path.rpartition(":")
-    name = (head if colon and "/" not in tag else path).lower()
+    """The engine whose server an image starts by itself: by parts of its name (``/vllm``: how the last part
+    of its path begins)."""
+    name = _name_of(image)
+    last = name.rpartition("/")[2]
+    if _BESIDE.search(last):
+        return None
     for server in servers().values():
-        if any(part in f"/{name}" for part in server.images):
+        if any(
+            last.startswith(part[1:]) if part.startswith("/") else part in f"/{name}"
+            for part in server.images
+        ):
             return server
     return None
+
+
+def _name_of(image: str) -> str:
+    """An image without its tag and digest."""
+    path = image.partition("@")[0]
+    head, colon, tag = path.rpartition(":")
+    return (head if colon and "/" not in tag else path).lower()
 
 
 def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
@@ -254,4 +286,25 @@ def _expanded(word: str, known: Mapping[str, str]) -> str:
             return known[name]
         return match[2] if match[2] is not None else match[0]
 
-    return _VARIABLE.sub(value, word) if "$" in word else word
+    if "$" not in word:
+        return word
+    return _SUM.sub(_summed, _VARIABLE.sub(value, _SUM.sub(lambda match: _named(match, known), word)))
+
+
+def _named(match: re.Match[str], known: Mapping[str, str]) -> str:
+    """A sum in which names that are known stand as their values: ``$((A*4))``."""
+    return "$((" + _NAME.sub(lambda name: known.get(name[0], name[0]), match[1]) + "))"
+
+
+def _summed(match: re.Match[str]) -> str:
+    """The value of ``$((2*8))``; of what is no plain sum of numbers, its text."""
+    found = _TERMS.fullmatch(match[1])
+    if found is None:
+        return match[0]
+    total, product, sign = 0, int(found[1]), 1
+    for operator, number in re.findall(r"([-+*])\s*(\d+)", found[2]):
+        if operator == "*":
+            product *= int(number)
+        else:
+            total, product, sign = total + sign * product, int(number), 1 if operator == "+" else -1
+    return str(total + sign * product)
