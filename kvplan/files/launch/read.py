@@ -15,17 +15,13 @@ from kvplan.files.launch.starts import starts_in
 SUFFIXES = (".yaml", ".yml")
 SCRIPTS = (".sh", ".bash")
 COMMAND = "command"
+_NO_MANIFEST = ("no-server", "bad-yaml", "yaml-too-large")
 _PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
 
 
 def is_command(word: str) -> bool:
     """Whether a word is a whole command that starts a server: ``"vllm serve Qwen/Qwen3-32B -tp 2"``."""
-    if not any(char.isspace() for char in word):
-        return False
-    try:
-        return bool(starts_in(word))
-    except KvplanError:
-        return False
+    return any(char.isspace() for char in word) and _starts_one(word)
 
 
 def title_of(word: str) -> str:
@@ -66,12 +62,18 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
 def launches_of_text(text: str, *, engine: str | None = None, shown: str = "standard input") -> list[Launch]:
     """As `launches_of`, of a text that is a manifest, a script or a command."""
     try:
-        starts = starts_in(text)
+        return launches_in(text, shown=shown, engine=engine)
+    except KvplanError as error:
+        if error.code not in _NO_MANIFEST or not _starts_one(text):
+            raise
+    return _of_text(text, COMMAND, engine, Path())
+
+
+def _starts_one(text: str) -> bool:
+    try:
+        return bool(starts_in(text))
     except KvplanError:
-        starts = []
-    if starts:
-        return _of_text(text, COMMAND, engine, Path())
-    return launches_in(text, shown=shown, engine=engine)
+        return False
 
 
 def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Launch]:

@@ -2,8 +2,8 @@
 
 Both pass the same few keys on to ``vllm serve`` (vllm-project/production-stack
 helm/templates/deployment-vllm-multi.yaml and ray-cluster.yaml,
-operator/internal/controller/vllmruntime_controller.go): a switch that is absent is said to be off, LMCache becomes ``--kv-transfer-config`` and variables. A key that the
-template does not read is named as one.
+operator/internal/controller/vllmruntime_controller.go): a switch that is absent is said to be off, LMCache
+becomes ``--kv-transfer-config`` and variables. A key that the template does not read is named as one.
 """
 
 from __future__ import annotations
