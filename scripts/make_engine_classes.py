@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kvplan.engines.supported import CLASSES, IDENTIFIER, Row, classes, read_rows, rows_text
 
-GENERATING, POOLING = "generates", "pools"
+GENERATING, POOLING, ENCODING = "generates", "pools", "encodes"
 _KINDS = {
     "_TEXT_GENERATION_MODELS": GENERATING,
     "_MULTIMODAL_MODELS": GENERATING,
@@ -52,6 +52,17 @@ def vllm_rows(releases: Path) -> list[Row]:
         until = "" if last == len(minors) - 1 else minors[last]
         rows.append(Row("vllm", kind, name, since, until))
     return rows
+
+
+def encoding_rows(release: Path) -> list[Row]:
+    """The classes that a release lists as multimodal: they have an encoder, whatever a config says of it."""
+    found = ast.parse((release / "vllm/model_executor/models/registry.py").read_text(encoding="utf-8"))
+    for node in found.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if getattr(target, "id", "") == "_MULTIMODAL_MODELS":
+            keys = getattr(getattr(node, "value", None), "keys", [])
+            return [Row("vllm", ENCODING, str(key.value), "", "") for key in keys]
+    raise SystemExit(f"{release} has no _MULTIMODAL_MODELS")
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -234,6 +245,7 @@ def main() -> None:
         "--transformers", action="store_true", help="of this interpreter, for SGLang's backend"
     )
     parser.add_argument("--sglang-releases", type=Path, help="write the table of later classes, and no more")
+    parser.add_argument("--vllm-encoders", type=Path, help="the folder of one release: its multimodal classes")
     given = parser.parse_args()
     if given.sglang_releases:
         LATER.write_text(later_classes(given.sglang_releases), encoding="utf-8")
@@ -241,6 +253,8 @@ def main() -> None:
     rows = read_rows(CLASSES.read_text(encoding="utf-8")) if CLASSES.is_file() else []
     if given.vllm:
         rows = merged(rows, vllm_rows(given.vllm), (GENERATING, POOLING))
+    if given.vllm_encoders:
+        rows = merged(rows, encoding_rows(given.vllm_encoders), (ENCODING,))
     if given.sglang:
         rows = merged(rows, sglang_rows(given.sglang), ("builds", "window_less_one", *SGLANG_LISTS))
     if given.transformers:

@@ -329,6 +329,41 @@ def _kimi_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], i
     return {"pixel_values": pixels, "grid_thws": torch.tensor([[1, height, width]])}, count
 
 
+def _kimi_k3(at: Widths) -> dict[str, Any]:
+    return {
+        "architectures": ["KimiK3ForConditionalGeneration"],
+        "model_type": "kimi_k3",
+        "text_config": text(at.out, "kimi_linear", kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64)
+        | {"v_head_dim": 128, "linear_attn_config": None, "num_experts": 0},
+        "vision_config": {
+            "vt_hidden_size": at.hidden,
+            "vt_intermediate_size": at.mlp,
+            "vt_num_attention_heads": at.heads,
+            "vt_num_hidden_layers": 3,
+            "qkv_hidden_size": 3 * at.hidden // 2,
+        },
+    }
+
+
+def _minimax_m3(at: Widths) -> dict[str, Any]:
+    return {
+        "architectures": ["MiniMaxM3SparseForConditionalGeneration"],
+        "model_type": "minimax_m3_vl",
+        "text_config": text(at.out, num_local_experts=4, num_experts_per_tok=1),
+        "vision_config": {
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_attention_heads": at.heads,
+            "num_hidden_layers": 3,
+            "num_channels": 3,
+            "patch_size": 14,
+            "layer_norm_eps": 1e-5,
+            "hidden_act": "gelu",
+            "img_token_compression_config": {"spatial_merge_size": 2, "temporal_patch_size": 2},
+        },
+    }
+
+
 def _kimi_vl(at: Widths) -> dict[str, Any]:
     base = _kimi_k25(at)
     return {
@@ -483,6 +518,10 @@ TOWERS = (
     ),
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, Widths(16, 64, 4096, 5120)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
+    Tower(("KimiK3ForConditionalGeneration",), _kimi_k3, _kimi_inputs, Widths(12, 96, 4608, 7168)),
+    Tower(
+        ("MiniMaxM3SparseForConditionalGeneration",), _minimax_m3, _grid(1176), Widths(16, 80, 5120, 6144)
+    ),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
     Tower(("InternVLForConditionalGeneration",), _internvl, _internvl_inputs, Widths(16, 64, 4096, 4096)),
     Tower(("Lfm2VlForConditionalGeneration",), _lfm2, _lfm2_inputs, Widths(16, 72, 4304, 2048)),

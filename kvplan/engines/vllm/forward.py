@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
 from kvplan.architectures.weights import sources_of
+from kvplan.engines.vllm.multimodal import has_encoder
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.units import ceil_div
@@ -30,6 +31,7 @@ from kvplan.weights.parts import Part, part_of
 def served_shape(model: Model, element_bytes: int) -> Shape:
     """The widths of a model as its layers are built: of attention, and of what is no routed expert."""
     shape = replace(shape_of(model, element_bytes), attention_width=attention_width(model))
+    shape = replace(shape, is_multimodal=shape.is_multimodal or has_encoder(model))
     if not shape.experts_per_token:
         return shape
     try:

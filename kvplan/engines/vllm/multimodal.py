@@ -20,6 +20,7 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.engines.base import parse_version
+from kvplan.engines.supported import classes
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, Item, Release, rule_of, widths_of
@@ -38,14 +39,15 @@ UNKNOWN_MOST = 5 * GIB
 
 def text_only(model: Model, settings: Serving) -> bool:
     """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
-    (image and video where its rule is not known)."""
+    (image and video where its rule is not known, audio where its config has such an encoder)."""
     own = dict(settings.engine_options)
     if own.get("language_model_only"):
         return True
     limits = limits_of(settings)
     if not limits:
         return False
-    kinds = KINDS.get(model.architecture or "", ("image", "video"))
+    heard = ("audio",) if isinstance((model.config or {}).get("audio_config"), Mapping) else ()
+    kinds = KINDS.get(model.architecture or "", ("image", "video", *heard))
     return all(kind in limits and _count(limits[kind]) == 0 for kind in kinds)
 
 
@@ -111,7 +113,7 @@ def encoder_run(
     config = split_quant(model.config)[0] if model.config else {}
     own = dict(settings.engine_options)
     name, release = model.architecture or "", parse_version(version)
-    if not _has_encoder(config) or text_only(model, settings) or own.get("skip_mm_profiling"):
+    if not has_encoder(model) or text_only(model, settings) or own.get("skip_mm_profiling"):
         return None
     if v2 and release < V2_SINCE:
         return None
@@ -198,5 +200,9 @@ def _count(limit: object) -> int:
     return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else NO_LIMIT
 
 
-def _has_encoder(config: Mapping[str, Any]) -> bool:
-    return any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config", "visual"))
+def has_encoder(model: Model) -> bool:
+    """By its class, as vLLM's registry lists it, or by a config that has one: the config that is at hand may
+    be the language model's alone."""
+    config = split_quant(model.config)[0] if model.config else {}
+    stated = any(isinstance(config.get(key), Mapping) for key in ("vision_config", "audio_config", "visual"))
+    return stated or (model.architecture or "") in classes("vllm", "encodes")
