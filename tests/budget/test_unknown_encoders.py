@@ -1,0 +1,89 @@
+"""Of every class that has an encoder the budget says what its profile run takes, or that it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import kvplan
+from kvplan.engines.supported import classes
+from kvplan.engines.vllm.multimodal import UNKNOWN_MOST, has_encoder
+from kvplan.engines.vllm.profiled import RULES
+from kvplan.engines.vllm.towers import traced
+from kvplan.errors import KvplanError
+from kvplan.files.cards.find import list_cards, load_card
+from kvplan.model import Model
+from kvplan.results import SizeResult
+from kvplan.units import GIB
+
+LINE = "encoder profile run"
+
+
+def _asked(model: Model, **more: object) -> SizeResult:
+    settings = {"gpu": "h200", "weights": 8 * GIB, "max_model_len": 4096} | more
+    return kvplan.size(model, engine="vllm@0.33", **settings)  # type: ignore[arg-type]
+
+
+@cache
+def _with_encoder() -> tuple[str, ...]:
+    return tuple(card.slug for card in list_cards() if has_encoder(load_card(card.slug)))
+
+
+@pytest.mark.parametrize("slug", _with_encoder())
+def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> None:
+    try:
+        result = _asked(load_card(slug))
+    except KvplanError as error:
+        assert error.code == "unknown-rule"
+        return
+    if result.budget is None:
+        assert result.refusal is not None or result.warnings
+        return
+    line = {line.name: line for line in result.budget.lines}[LINE]
+    said = [warning for warning in result.warnings if "encoder" in warning and "is not known" in warning]
+    if said:
+        assert (line.low_bytes, line.high_bytes) == (0, UNKNOWN_MOST)
+        assert "--language-model-only" in said[0]
+        width = result.budget.kv_pool_high_bytes - result.budget.kv_pool_low_bytes
+        assert width >= UNKNOWN_MOST
+    else:
+        assert line.bytes or "item" in line.source
+
+
+@pytest.mark.parametrize("name", sorted(classes("vllm", "encodes")))
+def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone(name: str) -> None:
+    """A checkpoint's text config says nothing of the encoder that its class builds."""
+    plain = load_card("qwen3-8b")
+    result = _asked(replace(plain, architecture=name))
+    if result.budget is None:
+        assert result.refusal is not None
+        return
+    assert any("encoder" in warning and "is not known" in warning for warning in result.warnings)
+    alone = _asked(replace(plain, architecture=name), language_model_only=True)
+    assert not any("encoder" in warning for warning in alone.warnings)
+    assert alone.budget is not None and LINE not in {line.name for line in alone.budget.lines}
+
+
+def test_a_model_of_text_alone_has_neither() -> None:
+    result = _asked(load_card("qwen3-8b"))
+    assert result.budget is not None and LINE not in {line.name for line in result.budget.lines}
+    assert not any("encoder" in warning for warning in result.warnings)
+
+
+def test_a_limit_of_images_leaves_audio_in() -> None:
+    plain = load_card("qwen3-8b")
+    config = {**plain.config, "audio_config": {}}
+    heard = replace(plain, architecture="Qwen2AudioForConditionalGeneration", config=config)
+    assert any(
+        "is not known" in warning
+        for warning in _asked(heard, limit_mm_per_prompt='{"image": 0, "video": 0}').warnings
+    )
+    silent = _asked(heard, limit_mm_per_prompt='{"image": 0, "video": 0, "audio": 0}')
+    assert not any("is not known" in warning for warning in silent.warnings)
+
+
+def test_what_has_a_rule_and_a_trace_is_listed_as_a_class_with_an_encoder() -> None:
+    listed = set(classes("vllm", "encodes")) | {"PixtralForConditionalGeneration"}
+    assert {name for name in RULES if traced(name)} <= listed
