@@ -245,7 +245,7 @@ def main() -> None:
         "--transformers", action="store_true", help="of this interpreter, for SGLang's backend"
     )
     parser.add_argument("--sglang-releases", type=Path, help="write the table of later classes, and no more")
-    parser.add_argument("--vllm-encoders", type=Path, help="the folder of one release: its multimodal classes")
+    parser.add_argument("--vllm-encoders", type=Path, help="one release: its multimodal classes")
     given = parser.parse_args()
     if given.sglang_releases:
         LATER.write_text(later_classes(given.sglang_releases), encoding="utf-8")

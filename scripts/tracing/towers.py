@@ -333,8 +333,17 @@ def _kimi_k3(at: Widths) -> dict[str, Any]:
     return {
         "architectures": ["KimiK3ForConditionalGeneration"],
         "model_type": "kimi_k3",
-        "text_config": text(at.out, "kimi_linear", kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64)
-        | {"v_head_dim": 128, "linear_attn_config": None, "num_experts": 0},
+        "text_config": text(
+            at.out,
+            "kimi_linear",
+            kv_lora_rank=512,
+            qk_nope_head_dim=128,
+            qk_rope_head_dim=64,
+            v_head_dim=128,
+            mla_use_nope=True,
+            linear_attn_config=None,
+            num_experts=0,
+        ),
         "vision_config": {
             "vt_hidden_size": at.hidden,
             "vt_intermediate_size": at.mlp,
@@ -519,9 +528,7 @@ TOWERS = (
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, Widths(16, 64, 4096, 5120)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
     Tower(("KimiK3ForConditionalGeneration",), _kimi_k3, _kimi_inputs, Widths(12, 96, 4608, 7168)),
-    Tower(
-        ("MiniMaxM3SparseForConditionalGeneration",), _minimax_m3, _grid(1176), Widths(16, 80, 5120, 6144)
-    ),
+    Tower(("MiniMaxM3SparseForConditionalGeneration",), _minimax_m3, _grid(1176), Widths(16, 80, 5120, 6144)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
     Tower(("InternVLForConditionalGeneration",), _internvl, _internvl_inputs, Widths(16, 64, 4096, 4096)),
     Tower(("Lfm2VlForConditionalGeneration",), _lfm2, _lfm2_inputs, Widths(16, 72, 4304, 2048)),
