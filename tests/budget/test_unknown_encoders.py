@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,8 @@ from kvplan.units import GIB
 LINE = "encoder profile run"
 
 
-def _asked(model: Model, **more: object) -> SizeResult:
-    settings = {"gpu": "h200", "weights": 8 * GIB, "max_model_len": 4096} | more
-    return kvplan.size(model, engine="vllm@0.33", **settings)  # type: ignore[arg-type]
+def _asked(model: Model, **more: Any) -> SizeResult:
+    return kvplan.size(model, engine="vllm@0.33", gpu="h200", weights=8 * GIB, max_model_len=4096, **more)
 
 
 @cache
@@ -75,7 +75,7 @@ def test_a_model_of_text_alone_has_neither() -> None:
 
 def test_a_limit_of_images_leaves_audio_in() -> None:
     plain = load_card("qwen3-8b")
-    config = {**plain.config, "audio_config": {}}
+    config = {**(plain.config or {}), "audio_config": {}}
     heard = replace(plain, architecture="Qwen2AudioForConditionalGeneration", config=config)
     assert any(
         "is not known" in warning
@@ -88,3 +88,20 @@ def test_a_limit_of_images_leaves_audio_in() -> None:
 def test_what_has_a_rule_and_a_trace_is_listed_as_a_class_with_an_encoder() -> None:
     listed = set(classes("vllm", "encodes")) | {"PixtralForConditionalGeneration"}
     assert {name for name in RULES if traced(name)} <= listed
+
+
+def test_minimax_m3_profiles_the_longest_video_that_a_sequence_holds() -> None:
+    """_MAX_FRAMES_PER_VIDEO: 500 frames, about 192,000 tokens; one image has 24 × 24."""
+    card = load_card("minimax-m3-nvfp4")
+    tower = {"hidden_size": 1280, "intermediate_size": 5120, "num_attention_heads": 16, "patch_size": 14}
+    model = replace(card, config={**(card.config or {}), "vision_config": tower})
+    sources = {
+        length: {line.name: line.source for line in result.budget.lines}[LINE]
+        for length in (4096, 400_000)
+        if (result := _m3(model, length)).budget is not None
+    }
+    assert sources == {4096: "4 video items of 3,840 tokens", 400_000: "1 video item of 192,000 tokens"}
+
+
+def _m3(model: Model, length: int) -> SizeResult:
+    return kvplan.size(model, engine="vllm@0.33", gpu="b200", tp=8, weights=8 * GIB, max_model_len=length)

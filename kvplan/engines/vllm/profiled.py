@@ -226,6 +226,21 @@ def _lfm2(asked: Asked) -> dict[str, Item]:
     return {"image": Item(side * side, (side * number("downsample_factor", 2)) ** 2)}
 
 
+_M3_IMAGE, _M3_VIDEO, _M3_FRAMES = 672 * 672, 768 * 28 * 28, 500
+"""max_pixels of MiniMaxVLProcessor's images and of a video's frame (vllm/transformers_utils/processors/
+minimax_m3.py), and _MAX_FRAMES_PER_VIDEO (vllm/models/minimax_m3/common/mm_preprocess.py)."""
+
+
+def _minimax_m3(asked: Asked) -> dict[str, Item]:
+    """The largest square image; pairs of frames of the largest area, as many as the sequence holds."""
+    unit = asked.number("patch_size", 14) * 2
+    side = max(1, isqrt(asked.most_pixels(Pixels(1, _M3_IMAGE), "images_kwargs")) // unit)
+    pair = max(1, asked.most_pixels(Pixels(1, _M3_VIDEO), "videos_kwargs") // unit**2)
+    most = min(_M3_FRAMES, asked.frames or _M3_FRAMES)
+    video = pair * ceil_div(max(1, min(2 * (asked.length // pair), most)), 2)
+    return {"image": Item(side * side, 4 * side * side), "video": Item(video, 4 * video)}
+
+
 RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Qwen2VLForConditionalGeneration": _qwen2,
     "Qwen2_5_VLForConditionalGeneration": _qwen2,
@@ -245,6 +260,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "InternVLForConditionalGeneration": _internvl,
     "KimiK25ForConditionalGeneration": _kimi_k25,
     "KimiVLForConditionalGeneration": _kimi_vl,
+    "MiniMaxM3SparseForConditionalGeneration": _minimax_m3,
     "Lfm2VlForConditionalGeneration": _lfm2,
     "LlavaForConditionalGeneration": _llava,
 }
