@@ -52,7 +52,8 @@ class EngineOption:
                 _known(str(value).lower(), ("true", "on", "1", "false", "off", "0"))
             ]
         if self.kind == "word":
-            return _known(str(value).lower(), self.choices)
+            word = str(value).lower()
+            return next((known for known in self.choices if known.lower() == word), None) or _known(word, ())
         if self.kind == "map":
             return _map(value)
         if self.kind == "retention":

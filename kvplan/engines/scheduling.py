@@ -67,6 +67,28 @@ class PromptsFirst:
         return self.chunked_prefill_size or max(self.max_prefill_tokens, self.context_length)
 
 
+@record()
+class CapacityFirst:
+    """TensorRT-LLM's, under the names of its arguments. context_chunking_policy: None where prompts are not
+    cut; how many requests may run is max_batch_size."""
+
+    release: str
+    tokens_per_block: int
+    max_num_tokens: int
+    max_batch_size: int
+    max_seq_len: int
+    enable_block_reuse: bool
+    enable_partial_reuse: bool
+    capacity_scheduler_policy: str
+    context_chunking_policy: str | None
+    overlap: bool
+
+    @property
+    def step_tokens(self) -> int:
+        """The most tokens that a step computes."""
+        return self.max_num_tokens
+
+
 def not_simulated(what: str, way: str) -> KvplanError:
     """What no simulation here serves, and the way round it."""
     return RefusedError("not-simulated", f"{what} is not simulated", help=way)

@@ -94,6 +94,8 @@ class Traits:
     """What turns its window pools off."""
     never_preempts: str | None = None
     """Why it preempts no request, where it does not."""
+    scheduler_unasked: str | None = None
+    """Why its own scheduler was not asked, where what is simulated is what its source says."""
     at_once: str | None = None
     """The rule for how many requests run at once."""
     printed_pool: str = "bytes"

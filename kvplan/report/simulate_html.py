@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kvplan.engines.folders import title_of
+from kvplan.engines.traits import traits_of
 from kvplan.report.html.markup import Markup, el
 from kvplan.report.html.page import FROM, page, section
 from kvplan.report.html.svg import Mark, along, area, curve, frame, up
@@ -30,7 +31,8 @@ def simulation_page(result: SimulationResult, *, where: str) -> str:
 
 def rules_of(result: SimulationResult) -> str:
     """Whose scheduler, and where it stands."""
-    return f"{title_of(result.engine)} {result.release}'s scheduler, step by step (kvplan/simulate/)"
+    known = "read, not asked" if traits_of(result.engine).scheduler_unasked else "step by step"
+    return f"{title_of(result.engine)} {result.release}'s scheduler, {known} (kvplan/simulate/)"
 
 
 def simulation_sections(result: SimulationResult) -> Iterator[Section]:

@@ -11,6 +11,7 @@ from kvplan.simulate.results import Answer
 from kvplan.simulate.settings import Engine
 from kvplan.simulate.sglang.settings import SglangEngine
 from kvplan.simulate.timeline import AnyEngine, Timeline, Trace
+from kvplan.simulate.trtllm.settings import TrtllmEngine
 
 View = TypeVar("View", bound=Timeline)
 
@@ -21,6 +22,10 @@ def kind_of(engine: AnyEngine) -> type[Timeline]:
         from kvplan.simulate.sglang.replica import SglangReplica
 
         return SglangReplica
+    if isinstance(engine, TrtllmEngine):
+        from kvplan.simulate.trtllm.replica import TrtllmReplica
+
+        return TrtllmReplica
     if isinstance(engine, Engine) and engine.offload is not None:
         from kvplan.simulate.offload.replica import Offloaded
 

@@ -15,15 +15,16 @@ from collections.abc import Sequence
 
 from kvplan.errors import KvplanError
 from kvplan.record import record
+from kvplan.simulate.chain import Chain
 from kvplan.simulate.clock import StepTime
 from kvplan.simulate.evict import replay
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.replica import Trace, simulate
 from kvplan.simulate.settings import Engine, Group
-from kvplan.simulate.sglang.chain import Chain
 from kvplan.simulate.sglang.settings import SglangEngine
 from kvplan.simulate.sglang.tree import Tree
 from kvplan.simulate.timeline import AnyEngine
+from kvplan.simulate.trtllm.settings import TrtllmEngine
 from kvplan.simulation.load import Load
 from kvplan.units import MAX_TOKENS
 
@@ -121,7 +122,7 @@ def most_hits(load: Load, engine: AnyEngine) -> float:
     if not load.has_identities:
         return 0.0
     block = engine.hashed
-    if isinstance(engine, SglangEngine):
+    if isinstance(engine, (SglangEngine, TrtllmEngine)):
         return _most_of_tree(load, block)
     seen: set[int] = set()
     hits = 0

@@ -108,6 +108,10 @@ def serve(
     result = _sized(model, replace(choice, pool=LIKELY), asked, required=True)
     assert result is not None
     facts: Facts = part.scheduling(model, asked, choice.version)
+    unasked = traits_of(choice.engine.name).scheduler_unasked
+    if unasked is not None:
+        title = title_of(choice.engine.name)
+        notes.append(f"warning[scheduler-unasked]: {title}'s own scheduler was not asked: {unasked}")
     release = release_of(facts.release, known_releases(facts), title_of(choice.engine.name), notes)
     if speeds is None:
         speeds = speeds_of(model, choice, asked, facts)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from kvplan.errors import KvplanError
 from kvplan.simulate import Arrival, StepTime
+from kvplan.simulate.chain import Chain
 from kvplan.simulate.kinds import simulate_any
 from kvplan.simulate.sglang import SglangEngine
-from kvplan.simulate.sglang.chain import Chain
 from kvplan.simulate.sglang.replica import SglangReplica
 from kvplan.simulate.sglang.settings import POLICIES
 from kvplan.simulate.sglang.tree import ORDERS, Node, Tree

@@ -40,6 +40,23 @@ OPTIONS = (
         "Tokens between snapshots of a state (default: no reuse of states).",
     ),
     EngineOption(
+        "capacity_scheduler_policy",
+        "word",
+        "Who is let in: with room for the whole answer, for the next step, or batch by batch.",
+        default="GUARANTEED_NO_EVICT",
+        choices=("GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"),
+    ),
+    EngineOption("enable_chunked_prefill", "flag", "Prompts are cut into chunks.", default=False),
+    EngineOption(
+        "context_chunking_policy",
+        "word",
+        "How a step's tokens are dealt to prompts that are cut.",
+        default="FIRST_COME_FIRST_SERVED",
+        choices=("FIRST_COME_FIRST_SERVED", "EQUAL_PROGRESS"),
+    ),
+    EngineOption("enable_partial_reuse", "flag", "Blocks that are alike in part are reused.", default=True),
+    EngineOption("disable_overlap_scheduler", "flag", "No overlap of scheduling and forward.", default=False),
+    EngineOption(
         "enable_attention_dp", "flag", "Attention data-parallel: every rank keeps all heads.", default=False
     ),
     EngineOption(

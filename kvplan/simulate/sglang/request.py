@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.simulate.sglang.chain import Chain
+from kvplan.simulate.chain import Chain
 from kvplan.simulate.sglang.tree import Node
 
 

@@ -42,6 +42,10 @@ class Scheduler:
     def waiting(self) -> list[Request]:
         return self.queue.waiting
 
+    @property
+    def stuck(self) -> bool:
+        return bool(self.unfinished) and not self.running and self.cut is None
+
     def add(self, request: Request) -> None:
         self.queue.waiting.append(request)
         self.unfinished += 1

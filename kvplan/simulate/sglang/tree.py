@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from kvplan.simulate.sglang.chain import Chain
+from kvplan.simulate.chain import Chain
 
 _DEPTH = 10**6
 """Nodes of one path are told apart within one tick of the clock."""

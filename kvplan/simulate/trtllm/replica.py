@@ -1,0 +1,61 @@
+"""TensorRT-LLM in virtual time: batches are scheduled and end, nothing is computed.
+
+NVIDIA/TensorRT-LLM around 1.2 tensorrt_llm/_torch/pyexecutor/py_executor.py (_executor_loop,
+_executor_loop_overlap). Read, not asked.
+"""
+
+from __future__ import annotations
+
+from kvplan.simulate.batched import Batched
+from kvplan.simulate.chain import Chain
+from kvplan.simulate.clock import Clock
+from kvplan.simulate.names import Arrival
+from kvplan.simulate.timeline import Trace
+from kvplan.simulate.trtllm.request import Request
+from kvplan.simulate.trtllm.scheduler import Scheduler
+from kvplan.simulate.trtllm.settings import TrtllmEngine
+
+
+class TrtllmReplica(Batched):
+    def __init__(
+        self, trace: Trace, engine: TrtllmEngine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
+    ) -> None:
+        self.engine, self.scheduler = engine, Scheduler(engine)
+        super().__init__(trace, engine, time, self.scheduler, jump=jump, rows=rows, overlap=engine.overlap)
+        self.names = trace.names(1, 1) if engine.caching else None
+
+    @property
+    def free(self) -> int:
+        return self.scheduler.memory.free
+
+    def begun(self) -> list[tuple[int, int]]:
+        active = self.scheduler.active
+        return [(one.position, one.prompt) for one in active if one.begun and one.prefilling]
+
+    def request(self, number: int, row: Arrival) -> Request:
+        chain = Chain(() if self.names is None else self.names.paths[number], number)
+        return Request(number, row.at_ns, row.prompt, self.engine.answered(row.prompt, row.answer), chain)
+
+    def leap(self) -> bool:
+        scheduler = self.scheduler
+        if not scheduler.steady or len(self.queue) != self.overlap:
+            return False
+        if scheduler.queue and not scheduler.full:  # somebody has come
+            return False
+        making = [request for request in scheduler.active if not request.prefilling]
+        steps = min(request.asked - request.coming for request in making) - 1
+        if steps < 2:
+            return False
+        memory = scheduler.memory
+        line = self.time.line(len(making), sum(request.written for request in making))
+        steps = self.in_time(steps, line, full=scheduler.full)
+        while steps >= 2 and memory.growth(making, steps) > memory.free:
+            steps //= 2
+        if steps < 2:
+            return False
+        for request in making:
+            memory.grow(request, steps)
+            request.coming += steps
+            request.made += steps
+        self.taken(steps, len(making), line)
+        return True
