@@ -202,6 +202,18 @@ class SizeOptions(TypedDict, total=False):
     """Part of the pool up to which requests resume, for the prototype."""
     mamba_state_cache_interval: int | str | None
     """Tokens between snapshots of a state (default: no reuse of states)."""
+    capacity_scheduler_policy: str | None
+    """Who is let in: with room for the whole answer, for the next step, or batch by batch. One of
+    GUARANTEED_NO_EVICT, MAX_UTILIZATION, STATIC_BATCH."""
+    enable_chunked_prefill: bool | None
+    """Prompts are cut into chunks."""
+    context_chunking_policy: str | None
+    """How a step's tokens are dealt to prompts that are cut. One of FIRST_COME_FIRST_SERVED,
+    EQUAL_PROGRESS."""
+    enable_partial_reuse: bool | None
+    """Blocks that are alike in part are reused."""
+    disable_overlap_scheduler: bool | None
+    """No overlap of scheduling and forward."""
     enable_attention_dp: bool | None
     """Attention data-parallel: every rank keeps all heads."""
     moe_expert_parallel_size: int | str | None
@@ -444,6 +456,18 @@ class PlanOptions(TypedDict, total=False):
     """Part of the pool up to which requests resume, for the prototype."""
     mamba_state_cache_interval: int | str | None
     """Tokens between snapshots of a state (default: no reuse of states)."""
+    capacity_scheduler_policy: str | None
+    """Who is let in: with room for the whole answer, for the next step, or batch by batch. One of
+    GUARANTEED_NO_EVICT, MAX_UTILIZATION, STATIC_BATCH."""
+    enable_chunked_prefill: bool | None
+    """Prompts are cut into chunks."""
+    context_chunking_policy: str | None
+    """How a step's tokens are dealt to prompts that are cut. One of FIRST_COME_FIRST_SERVED,
+    EQUAL_PROGRESS."""
+    enable_partial_reuse: bool | None
+    """Blocks that are alike in part are reused."""
+    disable_overlap_scheduler: bool | None
+    """No overlap of scheduling and forward."""
     enable_attention_dp: bool | None
     """Attention data-parallel: every rank keeps all heads."""
     moe_expert_parallel_size: int | str | None

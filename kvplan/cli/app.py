@@ -201,6 +201,9 @@ def _function(command: Command) -> Any:
 
     def call(**values: Any) -> Answer:
         words = values.pop(WORDS, None)
+        for option in command.options:
+            if option.repeats and values.get(option.name) is not None:
+                values[option.name] = " ".join(values[option.name])
         return command.call([words] if isinstance(words, str) else list(words or ()), values)
 
     call.__name__ = command.name.replace(" ", "_")
@@ -233,7 +236,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         show_default=False,
         autocompletion=completer(option.complete) if option.complete else None,
     )
-    kind: Any = (bool if option.is_switch else str) | None
+    kind: Any = bool | None if option.is_switch else (list[str] if option.repeats else str) | None
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, info]
     )

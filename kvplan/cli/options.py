@@ -84,7 +84,7 @@ def longest_or(text: str) -> int:
 class Option(NamedTuple):
     """One option. name: the library's keyword; many: a comma list is taken; switch options have no value.
 
-    complete: the name of a completer in kvplan.cli.completion.
+    complete: the name of a completer in kvplan.cli.completion; repeats: of several, all count.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Option(NamedTuple):
     many: bool = False
     off_flags: tuple[str, ...] = ()
     complete: str | None = None
+    repeats: bool = False
 
     @property
     def is_switch(self) -> bool:

@@ -50,7 +50,8 @@ def parse(arguments: list[str], environment: Mapping[str, str] | None = None) ->
                 value = next(rest, "-")
                 if value.startswith("-"):
                     return None
-            given[option.name] = value
+            before = given.get(option.name)
+            given[option.name] = f"{before} {value}" if option.repeats and before else value
     least, most = (0, 0) if command.argument is None else (command.argument.least, command.argument.most)
     if len(words) < least or (most is not None and len(words) > most):
         return None

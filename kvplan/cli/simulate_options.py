@@ -61,7 +61,8 @@ SIMULATED: tuple[Option, ...] = (
            "With --hit-rates: of flat caches that evict by lru, fifo, lfu, slru, s3fifo, ttl, cost or belady,"
            " or radix, SGLang's own tree. vLLM itself has only lru.", _TIME, complete="evictions"),
     Option("sweep", ("--sweep",), "KEY=a,b", word,
-           "One run for each combination: 'replicas=2,3 max_num_batched_tokens=2048,8192'.", _TIME),
+           "One run for each combination: 'replicas=2,3 max_num_batched_tokens=2048,8192'. May be repeated.",
+           _TIME, repeats=True),
     Option("executor", ("--executor",), "NAME", word,
            "Of a sweep: auto, serial, processes, dask, dask://HOST:PORT, ray, ray://HOST:PORT.", _TIME,
            complete="executors"),
