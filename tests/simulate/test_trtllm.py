@@ -68,7 +68,8 @@ class _Watched(Scheduler):
     """Looks at the blocks after each batch and each result."""
 
     def look(self) -> None:
-        memory, held = self.memory, {}
+        memory = self.memory
+        held: dict[Block, int] = {}
         for request in self.active:
             for block in request.blocks:
                 held[block] = held.get(block, 0) + 1
