@@ -31,6 +31,9 @@ class Gpu(Shown):
     vendors' name for the same idea (``gfx942``). `provenance` and `notes` map a figure's name, such as
     ``dense_tflops.bf16``, to its source and to remarks; a source of ``unverified`` means nobody checked it.
 
+    `is_vgpu`: it is a share of a board by NVIDIA's vGPU software; `memory_nvml_bytes` is its profile's frame
+    buffer.
+
     `row`: the GPUs of a server that has several kinds, in order; such a value has the figures of its first.
     """
 
@@ -52,6 +55,7 @@ class Gpu(Shown):
     pcie_bytes_per_second: int | None = None
     gpus_per_node: int | None = None
     is_unified_memory: bool = False
+    is_vgpu: bool = False
     mig_parent: str | None = None
     mig_profile: str | None = None
     aliases: tuple[str, ...] = ()

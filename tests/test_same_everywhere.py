@@ -15,8 +15,10 @@ from tests.law_answers import questions
 
 pytestmark = pytest.mark.laws
 ROOT = Path(__file__).resolve().parent.parent
-STEP = 1 if os.environ.get("KVPLAN_LAWS") == "all" else 12
-"""Every so many questions are asked; KVPLAN_LAWS=all asks all."""
+STEP = 1 if os.environ.get("KVPLAN_LAWS") == "all" else 13
+"""Every so many questions are asked; KVPLAN_LAWS=all asks all. It shares no factor with the ten questions of
+a card or the two of a config: every twelfth asked each engine of half the cards only, and the share of pools
+moved with each card that was added."""
 
 
 def _answers(*words: str) -> list[str]:
@@ -37,4 +39,4 @@ def test_answers_do_not_depend_on_what_is_installed() -> None:
         assert mine == bare
     assert len(here) == len(range(0, len(questions()), STEP)) + 1
     pools = sum('"pool": {' in line for line in here)
-    assert pools * 7 > len(here)
+    assert pools * 6 > len(here)  # a fifth of all of them

@@ -6,7 +6,7 @@ from kvplan.cli.options import OUTPUT, QUESTION, Option, whole_number, word
 from kvplan.units import parse_tokens
 
 FITTED = (
-    Option("gpu", ("--gpu",), "GPU", word,
+    Option("gpu", ("--gpu", "-g"), "GPU", word,
            "The GPUs: rtx-4090, 24GiB, 2xrtx-3090; without it, this machine's.", QUESTION, complete="gpus"),
     Option("engine", ("--engine", "-e"), "ENGINE", word,
            "Default: vllm; on Apple's llamacpp. llamacpp tries GGUF builds from f16 to q3_k_m.", QUESTION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvplan.cli.options import OUTPUT, QUESTION, Option, switch, word
 
 STARTED_ON = Option(
-    "gpu", ("--gpu",), "GPU", word,
+    "gpu", ("--gpu", "-g"), "GPU", word,
     "The kind of GPU that a command or a manifest runs on, before what it says itself.", QUESTION,
     complete="gpus",
 )  # fmt: skip

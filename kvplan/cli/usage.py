@@ -9,6 +9,8 @@ from kvplan.cli.commands import COMMANDS
 from kvplan.cli.everyday import EVERYDAY
 from kvplan.errors import KvplanError, did_you_mean
 
+_MEANT = {"--rehearse": "--device cpu", "--dry-run": "--device cpu", "--rehearsal": "--device cpu"}
+"""Words of the documents that are no options → the option that does it."""
 _WITHOUT_VALUE = re.compile(r"[Oo]ption '(-[^']+)' requires an argument")
 
 
@@ -18,7 +20,8 @@ def usage_error(error: Any) -> KvplanError:
     path = context.command_path if context is not None else "kvplan"
     option = getattr(error, "option_name", None)
     if option is not None and type(error).__name__ == "NoSuchOption":
-        near = did_you_mean(option, _flags(context))
+        near = _MEANT.get(option) or did_you_mean(option, _flags(context))
+        near = near if near is None or near.split()[0] in _flags(context) else None
         helps = ([f"did you mean {near}?"] if near else []) + [
             f"see: {path} --help{'-all' if _is_long(path) else ''}"
         ]

@@ -68,3 +68,46 @@ def test_the_largest_mac_wires_a_little_more() -> None:
 def test_a_newer_macos_wires_no_less(size: int) -> None:
     newer, older = wired_by_macos(replace(load_gpu("m4-max"), memory_marketing=f"{size} GB"))
     assert older <= newer < size * GIB
+
+
+SOLD = [
+    gpu
+    for gpu in list_gpus()
+    if gpu.vendor in ("amd", "intel") and gpu.memory_total_bytes and not gpu.is_unified_memory
+    and gpu.slug != "mi250x-64gb"  # sold as a package of two
+]  # fmt: skip
+
+
+def test_enough_cards_stand_behind_the_law_of_what_is_sold() -> None:
+    assert sum(gpu.vendor == "amd" for gpu in SOLD) >= 12
+    assert sum(gpu.vendor == "intel" for gpu in SOLD) >= 3
+
+
+@pytest.mark.parametrize("gpu", SOLD, ids=lambda gpu: gpu.slug)
+def test_a_card_of_which_only_the_sold_memory_is_known_has_an_interval(gpu: Gpu) -> None:
+    total, lines, said = memory_of(replace(gpu, memory_total_bytes=None, memory_nvml_bytes=None))
+    [line] = lines
+    assert total is not None
+    assert gpu.memory_total_bytes is not None
+    assert line.low_bytes <= total - gpu.memory_total_bytes <= line.high_bytes
+    assert "not published" in said[0]
+
+
+def test_accelerators_that_are_no_cards_have_no_total() -> None:
+    assert memory_of(load_gpu("gaudi3"))[0] is None
+    assert memory_of(load_gpu("v5e"))[0] is None
+
+
+RESERVED = {2: 0xC000000, 4: 0x14000000, 13: 0x38000000}
+"""GiB of a profile, bytes that its manager keeps: mbilker/vgpu_unlock-rs issues 37 and 42."""
+
+
+@pytest.mark.parametrize("size", RESERVED)
+def test_a_vgpu_has_an_interval_below_its_profile(size: int) -> None:
+    gpu = load_gpu(f"L4-{size}Q")
+    total, [line], said = memory_of(gpu)
+    assert total == gpu.memory_nvml_bytes == size * GIB
+    assert line.bytes >= RESERVED[size]
+    assert line.low_bytes == 0
+    assert line.high_bytes > RESERVED[size] + kept_by_driver(total)[0]
+    assert "in the guest" in said[0]

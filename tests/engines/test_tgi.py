@@ -130,3 +130,19 @@ def test_the_log_s_blocks_are_compared() -> None:
     assert seen.engine == "tgi"
     assert seen.rows[0].num_blocks is not None
     assert seen.rows[0].num_blocks.value == blocks
+
+
+@pytest.mark.parametrize(("gpu", "said"), [
+    ("p100", "compute capability 7.5"), ("v100", "compute capability 7.5"), ("7900xtx", "gfx90a and gfx942"),
+    ("gaudi3", "not known"), ("m4-max", "not known"), ("v5e", "not known"),
+])  # fmt: skip
+def test_where_it_does_not_run(gpu: str, said: str) -> None:
+    with pytest.raises(KvplanError, match=said) as caught:
+        sized(gpu=gpu)
+    assert caught.value.code == "engine-gpu"
+
+
+def test_the_image_for_amd_sets_paged_attention() -> None:
+    """Dockerfile_amd: ENV ATTENTION=paged; a word of the user's counts before it."""
+    assert sized(gpu="mi300x").settings["attention"] == "paged"
+    assert sized(gpu="mi300x", tgi_attention="flashinfer").settings["attention"] == "flashinfer"

@@ -89,6 +89,12 @@ _KEPT, _KEPT_SHARE, _KEPT_LEAST = 370 * MIB, 400, 240 * MIB
 totals are known (tests/budget/test_totals.py holds them to the interval: 240 MiB to one and a half times)."""
 
 
+_KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620)}
+"""(likely, least, most) in ten-thousandths of the GiB that a card is sold with: 16 MiB of Instinct, RDNA 3,
+80 of 16 GiB of RDNA 4; 0.3 (Arc Pro B70) to 5.7 hundredths (Arc A770, B580): tests/budget/test_totals.py."""
+_NO_CARD = ("Gaudi",)
+
+
 def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
     """Bytes that a Mac's GPU may use: by macOS 26, and by the releases before it.
 
@@ -104,6 +110,13 @@ def kept_by_driver(shown: int) -> tuple[int, int, int]:
     """(likely, least, most) bytes of nvidia-smi's total that the CUDA runtime does not report, on Linux."""
     likely = _KEPT + shown // _KEPT_SHARE
     return likely, _KEPT_LEAST, likely * 3 // 2
+
+
+def kept_of_a_vgpu(profile: int) -> tuple[int, int, int]:
+    """(likely, least, most) bytes of a vGPU's profile that the guest's runtime does not report: the manager's
+    64 MiB for each GiB and one more, and what the driver keeps."""
+    reserved, driver = (profile // GIB + 1) * 64 * MIB, _KEPT + profile // _KEPT_SHARE
+    return reserved + driver, 0, reserved * 11 // 10 + driver * 3 // 2
 
 
 def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, ...]]:
@@ -125,6 +138,8 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
     if gpu.vendor == APPLE:
         return _of_a_mac(gpu, warnings)
     total = gpu.memory_nvml_bytes
+    if total is None and (shown := _as_sold(gpu)) is not None:
+        return shown
     if total is None:
         return None, (), (
             f"no pool was computed: the memory of {gpu.slug} as its runtime reports it is not published."
@@ -132,10 +147,30 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
         )  # fmt: skip
     warnings.append(f"the runtime's total of {gpu.slug} is not published: nvidia-smi's was taken")
     kept: tuple[BudgetLine, ...] = ()
-    if not gpu.is_mig_slice and gpu.vendor == NVIDIA:
+    if gpu.is_vgpu:
+        warnings[-1] = f"what a guest sees of {gpu.slug} is not published: nvidia-smi in the guest says it"
+        how = "vGPU manager and driver, of the profile's frame buffer"
+        kept = (BudgetLine("kept by the vGPU", *kept_of_a_vgpu(total), how),)
+    elif not gpu.is_mig_slice and gpu.vendor == NVIDIA:
         how = "of what nvidia-smi shows, as on cards of which both are known; nothing on Windows and WSL"
         kept = (BudgetLine("kept by the driver", *kept_by_driver(total), how),)
     return total, (*kept, *_held(gpu, total)), tuple(warnings)
+
+
+def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | None:
+    """A discrete AMD or Intel card of which nothing but the memory it is sold with is known."""
+    amount = re.fullmatch(r"(\d{1,4}) GB", gpu.memory_marketing)
+    if gpu.vendor not in _KEPT_OF_SOLD or amount is None or gpu.is_unified_memory or gpu.arch in _NO_CARD:
+        return None
+    if not gpu.slug.endswith(f"-{amount[1]}gb"):  # a package of several dies
+        return None
+    total = int(amount[1]) * GIB
+    likely, least, most = (total * share // 10_000 for share in _KEPT_OF_SOLD[gpu.vendor])
+    line = BudgetLine(
+        "kept by the driver", likely, least, most, "as on the maker's cards whose total is known"
+    )
+    said = f"the runtime's total of {gpu.slug} is not published: as on other {gpu.vendor.upper()} cards"
+    return total, (line,), (said,)
 
 
 def _of_a_mac(gpu: Gpu, warnings: list[str]) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]]:

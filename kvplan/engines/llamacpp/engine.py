@@ -241,7 +241,19 @@ def _in_host(machine: Machine, host: int, options: Options) -> str:
     return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
 
 
+_NO_BACKEND = ("tpu", "neuron", "hpu")
+"""How the targets begin for which ggml has no backend (ggml-org/llama.cpp ggml/src: CUDA, HIP, Metal, SYCL,
+Vulkan, CANN, OpenCL, MUSA and others)."""
+
+
 def _check(settings: Serving) -> None:
+    for gpu in () if settings.gpu is None else settings.gpu.row or (settings.gpu,):
+        if gpu.device_target is not None and gpu.device_target.startswith(_NO_BACKEND):
+            raise KvplanError(
+                "engine-gpu",
+                f"llama.cpp has no backend for {gpu.name}",
+                help=f"`kvplan gpus {gpu.slug}` lists what each engine does there",
+            )
     for name in ("tensor_parallel_size", "decode_context_parallel_size"):
         count = getattr(settings, name)
         if count > 1:

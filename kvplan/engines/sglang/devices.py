@@ -37,7 +37,10 @@ def device_of(gpu: Gpu | None) -> Device:
         raise KvplanError(
             "engine-gpu",
             f"the rules of SGLang on {gpu.name} ({gpu.vendor}) are not known",
-            help="choose an NVIDIA or AMD GPU",
+            help=(
+                "choose an NVIDIA or AMD GPU",
+                f"`kvplan gpus {gpu.slug}` lists what each engine does there",
+            ),
         )
     if (why := _unbuilt(gpu)) is not None:
         raise KvplanError("engine-gpu", why, help=("choose another GPU", "--engine vllm, or llamacpp"))

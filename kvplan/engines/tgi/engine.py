@@ -22,6 +22,7 @@ from kvplan.engines.base import (
     request_tokens,
 )
 from kvplan.engines.options import EngineOption, Options, resolve
+from kvplan.engines.tgi.devices import attention_of_image, check
 from kvplan.engines.tgi.options import BLOCKS, OPTIONS
 from kvplan.engines.tgi.prefill import prefill_tokens
 from kvplan.errors import KvplanError
@@ -124,7 +125,8 @@ def charged(plan: Plan, tokens: int) -> int:
 
 
 def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal:
-    """Raises KvplanError(bad-setting)."""
+    """Raises KvplanError(bad-setting | engine-gpu)."""
+    check(settings.gpu)
     widths = set()
     for run in model.runs:
         part = run.layer.parts[0] if len(run.layer.parts) == 1 else None
@@ -144,7 +146,8 @@ def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal
             f"TGI does not divide {model.num_attention_heads} heads ({num_kv_heads} of keys) by {ranks}",
             help=(f"--tp {num_kv_heads}",),
         )
-    attention = options.word("tgi_attention") or attention_of(model, settings, head_dim)
+    own_word = options.word("tgi_attention") or attention_of_image(settings.gpu)
+    attention = own_word or attention_of(model, settings, head_dim)
     dtype = settings.dtype
     if dtype == "auto":
         dtype = "bfloat16" if model.model_type in _BFLOAT16 else "float16"

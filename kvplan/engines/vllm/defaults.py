@@ -63,7 +63,10 @@ def device_of(gpu: Gpu | None) -> Device:
         raise KvplanError(
             "engine-gpu",
             f"the cache rules of vLLM on {gpu.name} ({gpu.vendor}) are not known",
-            help="choose an NVIDIA or AMD GPU",
+            help=(
+                "choose an NVIDIA or AMD GPU",
+                f"`kvplan gpus {gpu.slug}` lists what each engine does there",
+            ),
         )
     if gpu.compute_capability is not None and gpu.compute_capability < OLDEST:
         raise KvplanError(

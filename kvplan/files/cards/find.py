@@ -242,6 +242,15 @@ def _columns(names: list[str]) -> list[str]:
 
 
 def _unknown(name: str) -> KvplanError:
+    from kvplan.files.gpus.find import is_name
+
+    if is_name(name):
+        shown = f'"{name}"' if " " in name else name
+        return KvplanError(
+            "unknown-model",
+            f"`{name}` is a GPU, and a model is wanted here",
+            help=[f"kvplan size MODEL --gpu {shown}", f"kvplan fits --gpu {shown}: the models that fit it"],
+        )
     near = near_card(card_index.key_of(name), list_names())
     helps = [f"did you mean {near}?"] if near else []
     helps.append("a model without a card can be given as the path of its config.json, or as hf:org/name")

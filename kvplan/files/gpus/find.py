@@ -31,10 +31,14 @@ _BLANKS = re.compile(r"[\s_]+")
 _BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
 _MAKERS = re.compile(r"(?:nvidia|geforce|amd|radeon|intel|apple|google|huawei)+", re.ASCII)
 _COUNTED = re.compile(r"[×*]")
-_MAC = re.compile(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
-_VGPU = re.compile(r"(?:[a-z]+[- ])*[a-z]{1,4}\d{1,3}[a-z]{0,2}-(\d{1,2})[qc]", re.IGNORECASE | re.ASCII)
-"""Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
-_NAME_FIRST = re.compile(r"(.+?)\s*[x×*]\s*(\d{1,9})", re.IGNORECASE)
+_WORDS = re.compile(r"[a-z0-9+]+", re.ASCII)
+_AMOUNT = re.compile(r"(\d+)[\s_-]*g(?:i?b)?(?![a-z0-9])", re.ASCII)
+_SERIES = re.compile(r"(?<!\d)(\d{4})(?=[a-z])", re.ASCII)
+_OTHERWISE = {"mobile": "laptop", "m": "laptop", "sxm5": "sxm", "sxm4": "sxm", "sxm2": "sxm"}
+_UNSAID = frozenset(
+    "nvidia geforce amd radeon intel apple google huawei edition generation gpu graphics".split()
+)
+_NAME_FIRST = re.compile(r"(.+?)[\s_-]*[x×*]\s*(\d{1,9})", re.IGNORECASE)
 _COUNT_FIRST = re.compile(r"(\d{1,9})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 
@@ -49,11 +53,11 @@ def load_gpu(query: str) -> Gpu:
     """
     if query.lower().endswith((".yaml", ".yml")):
         return load_gpu_file(Path(query))
-    if (mac := _mac(query)) is not None:
-        return mac
     slugs = find_slugs(query)
     if len(slugs) == 1:
         return _load_packaged(slugs[0])
+    if (other := _variant(query)) is not None:
+        return other
     if slugs:
         raise KvplanError(
             "ambiguous-gpu",
@@ -108,16 +112,43 @@ def find_slugs(query: str) -> list[str]:
     if not key:
         return []
     found = sorted({slug for known, slugs in index.items() if known.startswith(key) for slug in slugs})
-    return [slug for slug in found if "-mig-" not in slug] or found
+    return [slug for slug in found if "-mig-" not in slug] or found or _by_words(query)
 
 
-def _mac(query: str) -> Gpu | None:
-    """A Mac by chip and memory, of which there are too many for a file each: ``m4-max-64gb``."""
-    named = _MAC.fullmatch(_BESIDE.sub("", query.lower()))
-    if named is None or key_of(query) in _index():
-        return None
-    chip = _short_index().get(named[1], ())
-    return with_memory(_load_packaged(chip[0]), int(named[2])) if len(chip) == 1 else None
+def _by_words(query: str) -> list[str]:
+    """The GPUs in one of whose names every word of the query stands, in any order: ``RTX 6000 Pro``,
+    ``9060 XT 16 GB``. A name of just these words goes before longer ones; laptops and slices are not meant
+    where nothing says so."""
+    asked = _words(query)
+    if len(asked) < 2 and not any(char.isdigit() for word in asked for char in word):
+        return []
+    named = [(words, slugs) for words, slugs in _word_index() if asked <= words]
+    whole = [slugs for words, slugs in named if words == asked]
+    found = sorted({slug for slugs in whole or [one for _, one in named] for slug in slugs})
+    for part in ("-mig-", "-laptop-"):
+        found = [slug for slug in found if part not in slug] or found
+    return found
+
+
+def _words(text: str) -> frozenset[str]:
+    plain = _SERIES.sub(r"\1 ", _AMOUNT.sub(r" \1gb ", text.lower()))
+    words = (_OTHERWISE.get(word, word) for word in _WORDS.findall(plain))
+    return frozenset(word for word in words if word not in _UNSAID)
+
+
+def _variant(query: str) -> Gpu | None:
+    """A GPU that is one of those listed in another form; looked at only where no name is meant."""
+    from kvplan.files.gpus.variants import variant_of
+
+    return variant_of(query)
+
+
+def is_name(text: str) -> bool:
+    """Whether it is a GPU's name in full, with or without a count: ``RTX 3060``, ``2xh100``."""
+    try:
+        return _is_name(parse_gpu_count(text)[0])
+    except KvplanError:
+        return False
 
 
 def parse_gpu_count(text: str) -> tuple[str, int]:
@@ -137,9 +168,16 @@ def parse_gpu_count(text: str) -> tuple[str, int]:
         return leading[2], _count(leading[1], text)  # 3x4090 is no 4,090 of what begins with 3
     if trailing is not None and _names_a_gpu(trailing[1], text):
         return trailing[1], _count(trailing[2], text)
-    if leading is not None and (find_slugs(leading[2]) or not _NUMBER.fullmatch(leading[2])):
+    if leading is not None and (
+        find_slugs(leading[2]) or not (_NUMBER.fullmatch(leading[2]) or _is_model(text))
+    ):
         return leading[2], _count(leading[1], text)
     return text, 1
+
+
+def _is_model(text: str) -> bool:
+    """Whether four digits and ``XT`` begin it, as Radeons are called: no count."""
+    return re.match(r"\d{4}\s*xtx?(?![a-z])", text, re.IGNORECASE) is not None
 
 
 def _is_name(text: str) -> bool:
@@ -152,7 +190,8 @@ def _names_a_gpu(name: str, text: str) -> bool:
     belongs to a name that many begin with (``rtx3060`` is no 3,060 times ``rt``)."""
     if _is_name(name) or gpu_of_size(name) is not None:
         return True
-    return bool(find_slugs(name)) and not find_slugs(text.strip()[: len(name) + 1])
+    has_digit = any(char.isdigit() for char in name)  # MX450 is no 450 of what begins with M
+    return has_digit and bool(find_slugs(name)) and not find_slugs(text.strip()[: len(name) + 1])
 
 
 def gpu_of_size(text: str) -> Gpu | None:
@@ -239,6 +278,11 @@ def _short_index() -> dict[str, tuple[str, ...]]:
 
 
 @cache
+def _word_index() -> tuple[tuple[frozenset[str], tuple[str, ...]], ...]:
+    return tuple((_words(key), slugs) for key, slugs in _index().items())
+
+
+@cache
 def _load_packaged(slug: str) -> Gpu:
     path = data_dir("gpu_specs") / f"{slug}.yaml"
     return gpu_of(load_yaml_file(path, name=f"gpu_specs/{slug}.yaml").data)
@@ -256,16 +300,18 @@ def _count(digits: str, text: str) -> int:
 
 
 def _unknown(query: str) -> KvplanError:
+    from kvplan.files.cards.index import find_targets
+
+    if len(find_targets(query)) == 1:
+        return KvplanError(
+            "unknown-gpu", f"`{query}` is a model, and a GPU is wanted here",
+            help=f"kvplan size {query} --gpu h100",
+        )  # fmt: skip
     near = did_you_mean(key_of(query), list_keys())
     known = f"`kvplan gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"
     helps = [f"did you mean {near}?"] if near else [known]
     number = query.strip()
-    if (profile := _VGPU.fullmatch(number)) is not None:
-        helps = [
-            f"a vGPU has at most its profile's frame buffer, {profile[1]}GiB, of which the driver keeps a"
-            " part: nvidia-smi in the guest says what it has; give that, as --gpu 23GiB",
-        ]
-    elif _NUMBER.fullmatch(number):
+    if _NUMBER.fullmatch(number):
         helps.append(f"a size has a unit: {number}GiB (powers of 1024) or {number}GB (powers of 1000)")
     else:
         helps.append("one that is not listed can be given by its memory (80GiB) or a spec file")

@@ -109,9 +109,17 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
         if name.startswith(server.variables) and name not in dict(server.environment)
     ]  # fmt: skip
     return Launch(
-        name, spec, text, reader.serve, gpus=start.gpus,
+        name, spec, text, reader.serve, gpus=start.gpus or _visible(reader.environment),
         unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
     )  # fmt: skip
+
+
+def _visible(environment: Mapping[str, str]) -> int | None:
+    """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
+            return environment[name].count(",") + 1
+    return None
 
 
 class _Reader:

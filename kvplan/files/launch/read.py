@@ -13,7 +13,8 @@ from kvplan.files.launch.manifest import is_manifest, launches_in
 from kvplan.files.launch.starts import starts_in
 
 SUFFIXES = (".yaml", ".yml")
-SCRIPTS = (".sh", ".bash")
+SCRIPTS = (".sh", ".bash", ".service", ".bat", ".cmd", ".ps1")
+_WINDOWS = (".bat", ".cmd", ".ps1")
 COMMAND = "command"
 _NO_MANIFEST = ("no-server", "bad-yaml", "yaml-too-large")
 _PLAN = re.compile(rb"^kvplan:", re.MULTILINE)
@@ -55,8 +56,25 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
     path = Path(word)
     content = read_limited(path)
     if word.lower().endswith(SCRIPTS):
-        return _of_text(content.decode("utf-8", "replace"), path.stem, engine, path.parent)
+        return _of_text(_as_shell(path, content), path.stem, engine, path.parent)
     return launches_in(content, shown=word, engine=engine, beside=path.parent)
+
+
+def _as_shell(path: Path, content: bytes) -> str:
+    """A script as words of a shell: of a systemd unit its variables and what it starts; of Windows' scripts
+    with their own line continuations, slashes for backslashes and ``set``."""
+    text = content.decode("utf-8", "replace")
+    suffix = path.suffix.lower()
+    if suffix == ".service":
+        joined = re.sub(r"\\\r?\n", " ", text)
+        found = re.findall(r"^(Environment|ExecStart)=[-@:+!]*(.+)$", joined, re.MULTILINE)
+        return "\n".join(f"export {said}" if key == "Environment" else said for key, said in found)
+    if suffix in _WINDOWS:
+        text = re.sub(r"[\^`]\r?\n", " ", text).replace("\\", "/")
+        text = re.sub(r"^\s*\$env:(\w+)\s*=", r"export \1=", text, flags=re.MULTILINE | re.IGNORECASE)
+        text = re.sub(r"^\s*(?:@|rem\b.*|::.*)", "", text, flags=re.MULTILINE | re.IGNORECASE)
+        return re.sub(r"%(\w+)%", r"${\1}", text)
+    return text
 
 
 def launches_of_text(text: str, *, engine: str | None = None, shown: str = "standard input") -> list[Launch]:

@@ -17,7 +17,9 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^{}]*))?\}|\((\w+)\)|(\w+))", re.ASCII)
 _TO_A_STREAM = re.compile(r"\d?[<>]&(\d|-)|&(?=>)", re.ASCII)
 _BREAKS = re.compile(r"[;&|]+")
-_IMAGE = re.compile(r"[\w./@-]+(?::[\w.-]+)?", re.ASCII)
+_IMAGE = re.compile(r"[\w./-]+(?::[\w.-]+)?(?:@sha256:\w+)?", re.ASCII)
+_IMAGE_WORD = re.compile(r"(?:docker://|--image=)(.+)")
+"""How Apptainer and ``kubectl run`` name an image."""
 _TAG = re.compile(r"(?:^|[-_])v?(\d+\.\d+(?:\.\d+)?)(?=$|[-_.a-z+])", re.ASCII)
 _REPACKED = ("lmcache/",)
 """Who puts an engine into images with tags of their own."""
@@ -107,6 +109,11 @@ def starts_of(
                         for text in words[at + 1 :][:1]
                         for one in starts_in(text, known)
                     ]
+        if (named := _IMAGE_WORD.fullmatch(word)) is not None and server_of_image(named[1]) is not None:
+            after = [one for one in words[place + 1 :] if one != "--"]
+            return starts_of(after, known, image=named[1], depth=depth + 1)
+        if " " in word and depth < _DEPTH and place and name not in SHELLS and _said_to(words[0]):
+            return [with_image(one, image) for one in _inside(word, known)]
         if name in _CONTAINERS and "run" in words[place + 1 : place + 3]:
             return _container(words[words.index("run", place) + 1 :], known, depth)
         found = _own(words, place)
@@ -116,6 +123,18 @@ def starts_of(
     if server is None:
         return []
     return [Start(server, tuple(_after_entry(words)), tuple(known.items()), image)]
+
+
+def _said_to(word: str) -> bool:
+    """Whether a command is given another as one word: ``ssh gpu1 'vllm serve …'``."""
+    return PurePosixPath(word).name in ("ssh", "tmux", "screen", "su", "sudo", "watch", "timeout", "eval")
+
+
+def _inside(text: str, known: Mapping[str, str]) -> list[Start]:
+    try:
+        return starts_in(text, known)
+    except KvplanError:
+        return []
 
 
 def server_of_image(image: str) -> Server | None:
@@ -144,7 +163,7 @@ def _name_of(image: str) -> str:
 def _own(words: Sequence[str], place: int) -> tuple[Server, int] | None:
     """The server that the words at a place start, and where its own begin. ``python -m module`` begins at
     ``python``; a command by its name or path."""
-    first = PurePosixPath(words[place]).name
+    first = PurePosixPath(words[place]).name.removesuffix(".exe")
     for server in servers().values():
         for start in server.starts:
             module = start[0] == "-m"

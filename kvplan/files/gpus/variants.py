@@ -1,0 +1,97 @@
+"""GPUs that no file lists because they are listed ones in another form: Macs by their memory, vGPUs, cards
+whose memory was changed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import find_slugs, load_gpu, squeezed, with_memory
+from kvplan.gpu import Gpu
+from kvplan.units import GIB
+
+_BESIDE = re.compile(r"[^a-z0-9+.]+", re.ASCII)
+_COMPUTER = re.compile(
+    r"(?:apple\s+)?(?:macbook\s*(?:pro|air)?|mac\s*(?:studio|mini|pro)|imac)[\s-]+", re.IGNORECASE
+)
+_MAC = re.compile(r"(?:apple)?(m\d(?:pro|max|ultra)?)(\d{1,4})gb", re.ASCII)
+_VGPU = re.compile(
+    r"(?:nvidia[- ])?(?:grid[- ])?([a-z]{1,4}\d{1,4}[a-z]{0,3})-(\d{1,3})[qc]", re.IGNORECASE | re.ASCII
+)
+"""Profiles of NVIDIA vGPU software: the board, GiB of frame buffer, and the series (L4-24Q, GRID A40-48C)."""
+_CHANGED = re.compile(r"(.*?\S)[\s_-]*?(\d{1,3})\s*g(?:i?b)?", re.IGNORECASE | re.ASCII)
+_MOST = 4
+"""Times its listed memory that a changed card may have."""
+
+
+def variant_of(query: str) -> Gpu | None:
+    """The GPU that a query means in another form than its file's; None where it means none."""
+    for form in (_mac, _vgpu, _changed):
+        found = form(query.strip())
+        if found is not None:
+            return found
+    return None
+
+
+def _one(name: str) -> Gpu | None:
+    if len(find_slugs(name)) != 1:
+        return None
+    try:
+        return load_gpu(name)
+    except KvplanError:  # pragma: no cover - one slug is always a file
+        return None
+
+
+def _mac(query: str) -> Gpu | None:
+    """A Mac by chip and memory, of which there are too many for a file each: ``m4-max-64gb``."""
+    plain = _COMPUTER.sub("", query)
+    named = _MAC.fullmatch(_BESIDE.sub("", plain.lower()))
+    if named is not None and (chip := _one(named[1])) is not None and chip.vendor == "apple":
+        return with_memory(chip, int(named[2]))
+    return _one(plain) if plain != query else None
+
+
+def _vgpu(query: str) -> Gpu | None:
+    """A vGPU: its board's class with the profile's frame buffer, of which the manager keeps 64 MiB for each
+    GiB and one more. Of that the budget makes an interval.
+
+    Sources: mbilker/vgpu_unlock-rs issue 37 (A5000-4Q: 0xec000000 bytes and 0x14000000 reserved), issue 42
+    (profiles of 2 and 13 GiB)."""
+    profile = _VGPU.fullmatch(query)
+    board = _one(profile[1]) if profile is not None else None
+    if profile is None or board is None or board.vendor != "nvidia":
+        return None
+    sold = re.match(r"\d+", board.memory_marketing)
+    if sold is None or not 1 <= int(profile[2]) <= int(sold[0]):
+        return None
+    slug = f"{profile[1]}-{profile[2]}q".lower()
+    return replace(
+        board, slug=slug, name=f"{board.name} vGPU of {profile[2]} GiB", memory_marketing=f"{profile[2]} GB",
+        memory_total_bytes=None, memory_nvml_bytes=int(profile[2]) * GIB, memory_totals_seen=(),
+        is_vgpu=True, note=f"a share of {board.slug}", aliases=(), nvml_names=(), default_for=(),
+    )  # fmt: skip
+
+
+def _changed(query: str) -> Gpu | None:
+    """An NVIDIA card sold with another memory than NVIDIA's (2080 Ti 22GB, 4080 32GB): its class with that
+    many GiB as what nvidia-smi shows."""
+    named = _CHANGED.fullmatch(query)
+    card = _one(named[1]) if named is not None else None
+    if (
+        named is None
+        or card is None
+        or card.vendor != "nvidia"
+        or card.is_unified_memory
+        or card.is_mig_slice
+    ):
+        return None
+    listed, amount = re.match(r"\d+", card.memory_marketing), int(named[2])
+    if listed is None or not int(listed[0]) < amount <= _MOST * int(listed[0]) or not squeezed(named[1]):
+        return None
+    stem = card.slug.rpartition("-")[0]
+    return replace(
+        card, slug=f"{stem}-{amount}gb", memory_marketing=f"{amount} GB", memory_total_bytes=None,
+        memory_nvml_bytes=amount * GIB, memory_totals_seen=(), aliases=(), default_for=(),
+        note=f"A modified card; NVIDIA sells it with {listed[0]} GB.",
+    )  # fmt: skip
