@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvplan.shown import Shown
+from kvplan.units import parse_bytes
 
 UNVERIFIED = "unverified"
 
@@ -75,6 +76,11 @@ class Gpu(Shown):
     def is_mig_slice(self) -> bool:
         """True for a part of a GPU that acts as a device of its own."""
         return self.mig_parent is not None
+
+    @property
+    def memory_stated_bytes(self) -> int:
+        """The best figure that anybody states: the runtime's total, nvidia-smi's, the seller's."""
+        return self.memory_total_bytes or self.memory_nvml_bytes or parse_bytes(self.memory_marketing)
 
     def is_verified(self, figure: str) -> bool:
         """True where the figure is known and somebody's output or page was read for it."""

@@ -135,7 +135,7 @@ def key_of(objective: str, found: Found, rank: int) -> Key:
         REQUESTS: (-found.requests,),
         CONTEXT: (-found.max_model_len,),
     }[objective]
-    memory = offer.gpu.memory_total_bytes or offer.gpu.memory_nvml_bytes or 0
+    memory = offer.gpu.memory_stated_bytes
     return (
         int(one.layout.tp > node_of(offer)),
         *first,

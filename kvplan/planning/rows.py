@@ -122,7 +122,7 @@ def _ordered(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def memory_of(found: Found) -> int:
     """Memory of one of its GPUs."""
-    return found.offer.gpu.memory_total_bytes or found.offer.gpu.memory_nvml_bytes or 0
+    return found.offer.gpu.memory_stated_bytes
 
 
 def _joined(asks: int, parts: Sequence[_Part]) -> tuple[Searched, ...]:

@@ -7,13 +7,14 @@ Facts from vllm-project/production-stack (tutorials/assets, operator/config/samp
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from kvplan.errors import KvplanError
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.manifest import launches_in
-from kvplan.files.launch.read import launches_of_text
+from kvplan.files.launch.read import is_launch, launches_of, launches_of_text
 from kvplan.files.launch.starts import server_of_image, starts_in
 
 
@@ -251,3 +252,45 @@ def test_a_services_own_command() -> None:
     assert (one.model, one.serve, one.unread) == ("Qwen/Qwen3-8B", {"tensor_parallel_size": 2}, ())
     one = service(hub, container="{command: [/app/simulator]}")
     assert one.notes == ("its command /app/simulator is not one that kvplan knows",)
+
+
+@pytest.mark.parametrize("words", [
+    "ssh gpu1 'vllm serve Qwen/Qwen3-8B -tp 2'",
+    "tmux new -d 'vllm serve Qwen/Qwen3-8B -tp 2'",
+    "vllm.exe serve Qwen/Qwen3-8B -tp 2",
+    "apptainer run --nv docker://vllm/vllm-openai --model Qwen/Qwen3-8B -tp 2",
+    "kubectl run chat --image=vllm/vllm-openai -- --model Qwen/Qwen3-8B -tp 2",
+    f"docker run vllm/vllm-openai@sha256:{'a1' * 32} --model Qwen/Qwen3-8B -tp 2",
+])  # fmt: skip
+def test_words_around_a_server(words: str) -> None:
+    [one] = launches_of_text(words)
+    assert (one.engine, one.model, one.serve) == ("vllm", "Qwen/Qwen3-8B", {"tensor_parallel_size": 2})
+
+
+def test_visible_devices_are_counted() -> None:
+    assert launches_of_text("CUDA_VISIBLE_DEVICES=0,1 vllm serve x/y")[0].gpus == 2
+    assert launches_of_text("CUDA_VISIBLE_DEVICES=all vllm serve x/y")[0].gpus is None
+
+
+SCRIPTS = {
+    "chat.service": (
+        '[Service]\nEnvironment="CUDA_VISIBLE_DEVICES=0,1"\nEnvironment=TP=2\n'
+        "ExecStart=-/opt/venv/bin/vllm serve Qwen/Qwen3-8B \\\n  -tp ${TP} --max-model-len 4096\n"
+    ),
+    "chat.bat": (
+        "@echo off\r\nset TP=2\r\n"
+        "C:\\bin\\vllm.exe serve Qwen/Qwen3-8B ^\r\n -tp %TP% --max-model-len 4096\r\n"
+    ),
+    "chat.ps1": "$env:TP=2\nvllm serve Qwen/Qwen3-8B `\n -tp $TP --max-model-len 4096\n",
+    "chat.sh": "#!/bin/bash\nTP=2\nvllm serve Qwen/Qwen3-8B -tp $TP --max-model-len 4096\n",
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_and_units(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(SCRIPTS[name], encoding="utf-8")
+    assert is_launch(str(path))
+    [one] = launches_of(str(path))
+    assert one.model == "Qwen/Qwen3-8B"
+    assert one.serve == {"tensor_parallel_size": 2, "max_model_len": 4096}

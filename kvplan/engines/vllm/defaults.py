@@ -15,7 +15,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Layout
-from kvplan.units import GIB, parse_bytes
+from kvplan.units import GIB
 
 # Numerically unstable in float16 (vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS).
 NO_FLOAT16 = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4"})
@@ -75,7 +75,7 @@ def device_of(gpu: Gpu | None) -> Device:
             f" {'.'.join(map(str, gpu.compute_capability))}",
             help=("choose a newer GPU", "--engine llamacpp"),
         )
-    memory = gpu.memory_total_bytes or gpu.memory_nvml_bytes or parse_bytes(gpu.memory_marketing)
+    memory = gpu.memory_stated_bytes
     if gpu.is_unified_memory and gpu.memory_nvml_bytes is None:
         # NVML is asked and does not tell: get_batch_defaults takes the small row.
         memory = 0
