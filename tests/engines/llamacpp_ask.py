@@ -156,9 +156,10 @@ def main() -> None:
 
 
 def _about(said: str) -> str:
-    """The line of a failed assertion, without its file."""
+    """The line of a failed assertion, its file without the folder that the package was built in."""
     lines = [line for line in said.splitlines() if line.strip()] or ["the process ended"]
-    return next((line for line in lines if "GGML_ASSERT" in line or "rror" in line), lines[-1])[-160:]
+    line = next((line for line in lines if "GGML_ASSERT" in line or "rror" in line), lines[-1])
+    return line[max(line.find("vendor/"), 0) :][-160:]
 
 
 if __name__ == "__main__":

@@ -111,11 +111,11 @@ def shallow(config: Config, depth: int = DEPTH) -> Config:
     return made
 
 
-def _with_angles(config: Config) -> Config:
+def with_angles(config: Config) -> Config:
     """Angles of layers whose rope settings state no base."""
     for key, value in config.items():
         if isinstance(value, dict):
-            _with_angles(value)
+            with_angles(value)
             if "rope_type" in value or key == "rope_parameters":
                 inner = [one for one in value.values() if isinstance(one, dict)]
                 for one in inner or [value]:
@@ -131,7 +131,7 @@ def card_configs() -> dict[str, Config]:
         if card.slug in CARDS and card.model.config:
             config = shallow(asked(plain(card.model.config)))
             config.pop("auto_map", None)
-            found[card.slug] = {**SIZELESS.get(str(config.get("model_type")), {}), **_with_angles(config)}
+            found[card.slug] = {**SIZELESS.get(str(config.get("model_type")), {}), **with_angles(config)}
     return found
 
 
