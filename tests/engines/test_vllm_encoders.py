@@ -71,7 +71,8 @@ def test_glm_4_5v_runs_on_four_and_not_on_eight() -> None:
     found = refusal("glm-4.5v", 8)
     assert found.help[0] == "--tp 4"
     assert "--mm-encoder-tp-mode data" in found.help[1]
-    assert refusal("glm-4.5v", 8, "0.31") is None  # not read, so nothing is said
+    assert refusal("glm-4.5v", 8, "0.20") is not None
+    assert refusal("glm-4.5v", 8, "0.19") is None  # not read, so nothing is said
 
 
 @pytest.mark.parametrize("heads", [None, "12", True, 0])

@@ -103,6 +103,7 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
     """
     import torch
     from vllm.config import set_current_vllm_config
+    from vllm.distributed import get_pp_group
     from vllm.platforms import current_platform
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     from vllm.v1.worker.worker_base import WorkerBase
@@ -124,7 +125,7 @@ def _stage_specs(config: Any) -> tuple[dict[str, Any], list[str], list[int]]:
     with set_current_vllm_config(config, check_compile=False):
         with set_default_torch_dtype(config.model_config.dtype), torch.device("meta"), _meta_device():
             kept = [initialize_model(vllm_config=config)]
-            drafter = config.speculative_config
+            drafter = config.speculative_config if get_pp_group().is_last_rank else None
             if drafter is not None and drafter.method == "draft_model":
                 kept.append(_draft_model(config))
             elif drafter is not None and drafter.draft_model_config is not config.model_config:

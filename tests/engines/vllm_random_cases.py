@@ -7,18 +7,21 @@ changes some of them, on any GPU of the stage, for a config of any lineage at li
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from kvplan.api import load_model, make_settings
+from kvplan.errors import KvplanError
 from kvplan.files.cards.index import read_cards
 from kvplan.files.datafiles import data_dir
+from kvplan.settings import Settings
 from tests.engines.vllm_besides import DRAFTS
 from tests.engines.vllm_card_cases import asked, plain
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options, question
+from tests.engines.vllm_compare import gpu_of
 from tests.engines.vllm_drafts import CONFIGS as PREDICTING
 from tests.engines.vllm_drafts import LIKE, RESTORE
-from tests.engines.vllm_own_cases import OWN
 from tests.engines.vllm_release_cases import SIZELESS, card_configs, shallow, with_angles
 from tests.engines.vllm_stage import CARDS
 from tests.recorded import config_names, config_of
@@ -54,102 +57,124 @@ RARELY = (
     "num_gpu_blocks_override", "language_model_only", "decode_context_parallel_size", "mamba_cache_dtype",
     "mamba_ssm_cache_dtype", "disable_hybrid_kv_cache_manager",
 )  # fmt: skip
-LOOKUPS = ("ngram", "ngram", "suffix")
+Entry = dict[str, Any]
+
+TWO_DEPTHS = ("longcat_flash",)
+"""Configs that state two numbers of layers, of which each transformers believes another."""
 
 
 @cache
-def pool() -> dict[str, tuple[Config, ...]]:
+def pool() -> dict[str, tuple[str, ...]]:
     """Names of configs by where they come from: every lineage that a card or a published config has."""
-    kinds: dict[str, list[Config]] = {"small": [], "card": [], "predicting": [], "published": [], "own": []}
-    kinds["small"] = [{"from": "small", "name": name} for name in CONFIGS]
-    kinds["card"] = [
-        {"from": "card", "name": card.slug}
-        for card in read_cards(data_dir("model_cards"))
-        if card.model.config
-    ]
-    kinds["predicting"] = [{"from": "predicting", "name": name} for name in PREDICTING if name not in LIKE]
-    kinds["published"] = [{"from": "published", "name": name} for name in config_names()]
-    kinds["own"] = [{"from": "own", "name": name} for name in OWN]
-    return {kind: tuple(sorted(listed, key=str)) for kind, listed in kinds.items()}
+    return {
+        "small": tuple(CONFIGS),
+        "card": tuple(sorted(_cards())),
+        "predicting": tuple(name for name in PREDICTING if name not in (*LIKE, *TWO_DEPTHS)),
+        "published": config_names(),
+    }
 
 
 @cache
 def _cards() -> dict[str, Config]:
-    return {
-        card.slug: plain(card.model.config)
-        for card in read_cards(data_dir("model_cards"))
-        if card.model.config
-    }
+    """Configs of the cards, where the keys that a card keeps are enough to say which layers it has."""
+    found = {}
+    for card in read_cards(data_dir("model_cards")):
+        if card.model.config:
+            config = plain(card.model.config)
+            with suppress(KvplanError):
+                if load_model(config).layers() == card.model.layers():
+                    found[card.slug] = config
+    return found
 
 
 def config_named(where: str, name: str, depth: int) -> Config:
     """A config as vLLM gets it: without remote code, cut to so many layers."""
     if where == "small":
         return CONFIGS[name]
-    if where == "own":
-        return OWN[name]
     if where == "predicting":
         return PREDICTING[name]
     if where == "card" and name in card_configs():
         raw = card_configs()[name]
     else:
         raw = _cards()[name] if where == "card" else plain(config_of(name)[0])
-    config = shallow(asked(raw), depth)
+    shared = "num_kv_shared_layers" in str(raw)  # a layer whose K and V another one reads must stay
+    config = asked(raw) if shared else shallow(asked(raw), depth)
     config.pop("auto_map", None)
     return {**SIZELESS.get(str(config.get("model_type")), {}), **with_angles(config)}
 
 
-def _drafts(draw: random.Random, where: str, name: str, config: Config) -> tuple[Options, Config | None]:
-    """How drafts are proposed, where anything is drawn: lookups, the model's own layers, a model beside it."""
+def _drafts(draw: random.Random, where: str, name: str, config: Config) -> tuple[Options, str]:
+    """How drafts are proposed: mostly not; by lookups, the model's own layers, a model beside it."""
     chance = draw.random()
     count = draw.choice((1, 2, 3, 5))
     own = where == "predicting" or any("nextn" in key or "mtp" in key for key in config)
     if own and chance < 0.6:
-        return {"speculative_method": "mtp", "num_speculative_tokens": count}, None
+        return {"speculative_method": "mtp", "num_speculative_tokens": count}, ""
     if chance < 0.12:
-        return {"speculative_method": draw.choice(LOOKUPS), "num_speculative_tokens": count}, None
-    if where == "small" and chance < 0.3:
-        found = [(draft, how) for target, draft, how in DRAFTS.values() if target is config]
-        if found:
-            draft, how = draw.choice(found)
-            method = how.get("method", "draft_model")
-            return {"speculative_method": method, "num_speculative_tokens": count}, draft
-    return {}, None
+        return {"speculative_method": "ngram", "num_speculative_tokens": count}, ""
+    beside = [key for key, (target, _, _) in DRAFTS.items() if where == "small" and target is CONFIGS[name]]
+    if beside and chance < 0.4:
+        key = draw.choice(beside)
+        method = DRAFTS[key][2].get("method", "draft_model")
+        return {"speculative_method": method, "num_speculative_tokens": count}, key
+    return {}, ""
 
 
-def random_case(draw: random.Random, gpus: tuple[str, ...]) -> tuple[Case, Config | None]:
-    """One draw: (the case, its draft model)."""
+def draw_case(draw: random.Random, gpus: tuple[str, ...]) -> Entry:
+    """One draw as it is recorded: where its config comes from, the GPU, GiB, options, the draft beside it."""
     where = draw.choice(("small", "small", "card", "card", "card", "published", "published", "predicting"))
-    name = draw.choice(pool()[where])["name"]
-    depth = draw.choice(DEPTHS)
-    config = config_named(where, name, depth)
+    name, depth = draw.choice(pool()[where]), draw.choice(DEPTHS)
     options: Options = {}
     for key, choices in CHANCES.items():
         if draw.random() < (0.06 if key in RARELY else 0.22):
             options[key] = draw.choice(choices)
     if "decode_context_parallel_size" in options:
         options["tensor_parallel_size"] = draw.choice((4, 8, 16))
+    config = config_named(where, name, depth)
+    if "expert" not in str(config) and draw.random() < 0.9:
+        options.pop("enable_expert_parallel", None)
     drafts, draft = _drafts(draw, where, name, config)
-    options |= drafts
-    gpu, memory = draw.choice(gpus), draw.choice(MEMORY) * GIB
-    words = [f"{key}={value}" for key, value in options.items()]
-    title = " ".join([f"{where}:{name}", f"depth={depth}", f"gpu={gpu}", f"memory={memory // GIB}", *words])
-    return Case(title, gpu, config, memory, options), draft
-
-
-def random_cases(release: str, seed: int, count: int) -> Iterator[tuple[Case, Config | None]]:
-    """So many draws of a seed, grouped by GPU: three GPUs a seed, since each starts a process."""
-    draw = random.Random(f"{release} {seed}")
-    gpus = tuple(draw.sample(sorted(CARDS), 3)) + ("h100",)
-    made = {case.name: (case, draft) for case, draft in (random_case(draw, gpus) for _ in range(count))}
-    yield from sorted(made.values(), key=lambda entry: (entry[0].gpu, entry[0].name))
-
-
-def random_question(case: Case, draft: Config | None) -> dict[str, Any]:
-    """The line that `vllm_ask` reads."""
-    model_type = str(case.config.get("model_type"))
-    return {
-        **question(case),
-        **({"draft": draft} if draft is not None else {}),
-        **({"restore": RESTORE[model_type]} if model_type in RESTORE else {}),
+    entry = {
+        "config": f"{where}:{name}:{depth}",
+        "gpu": draw.choice(gpus),
+        "memory": draw.choice(MEMORY),
+        "options": options | drafts,
     }
+    return {**entry, "draft": draft} if draft else entry
+
+
+def draws(release: str, seed: int, count: int) -> list[Entry]:
+    """So many draws of a seed, grouped by GPU: four GPUs a seed, since each starts a process."""
+    draw = random.Random(f"{release} {seed}")
+    gpus = (*draw.sample(sorted(CARDS), 3), "h100")
+    made = {str(entry): entry for entry in (draw_case(draw, gpus) for _ in range(count))}
+    return sorted(made.values(), key=lambda entry: (entry["gpu"], str(entry)))
+
+
+def config_of_draw(entry: Entry) -> Config:
+    where, name, depth = entry["config"].split(":")
+    return config_named(where, name, int(depth))
+
+
+def case_of_draw(entry: Entry, config: Config) -> Case:
+    """A draw as a case."""
+    words = [f"{key}={value}" for key, value in entry["options"].items()]
+    title = " ".join([entry["config"], f"gpu={entry['gpu']}", f"memory={entry['memory']}", *words])
+    return Case(title, entry["gpu"], config, entry["memory"] * GIB, entry["options"])
+
+
+def question_of_draw(entry: Entry, config: Config) -> dict[str, Any]:
+    """The line that `vllm_ask` reads."""
+    kind = str(config.get("model_type"))
+    return {
+        **question(case_of_draw(entry, config)),
+        **({"draft": DRAFTS[entry["draft"]][1]} if "draft" in entry else {}),
+        **({"restore": RESTORE[kind]} if kind in RESTORE else {}),
+    }
+
+
+def settings_of_draw(entry: Entry) -> Settings:
+    """The draw as kvplan's settings."""
+    draft = {"speculative_model": DRAFTS[entry["draft"]][1]} if "draft" in entry else {}
+    memory = entry["memory"] * GIB
+    return make_settings(gpu=gpu_of(entry["gpu"]), kv_cache_memory=memory, **entry["options"], **draft)

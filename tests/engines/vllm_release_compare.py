@@ -29,6 +29,8 @@ NOT_READ = (
     "does not support chunked",
     "failed to be inspected",
     "Cannot copy out of meta tensor",
+    "raises unimplemented by default",
+    "does not have `num_attention_heads` attribute",
 )
 PLACES = {
     "groups": "kvplan/engines/vllm/grouping.py, states.py",

@@ -163,6 +163,9 @@ def _quiet_operators() -> None:
     import torch._ops
     import torch.library
 
+    # Which experts a rank has is worked out on the device.
+    shapes: Any = importlib.import_module("torch.fx.experimental._config")
+    shapes.meta_nonzero_assume_all_nonzero = True
     declare = torch.library.register_fake
 
     def register(op: Any, func: Any = None, **kwargs: Any) -> Any:
@@ -196,6 +199,16 @@ def _quiet_operators() -> None:
             return Operator()
 
     torch._ops._OpNamespace.__getattr__ = lookup
+
+
+def _no_distributions(card: Card) -> None:
+    """transformers asks which distribution a package it can import comes from: a prop from none."""
+    real = importlib.metadata.packages_distributions
+
+    def distributions() -> dict[str, list[str]]:
+        return {**{name: ["prop"] for name in card.packages}, **real()}
+
+    importlib.metadata.packages_distributions = distributions
 
 
 def _device_answers(card: Card) -> None:
@@ -295,6 +308,7 @@ def set_stage(card_name: str) -> None:
     """Before anything else of vLLM is imported."""
     card = CARDS[card_name]
     _named_vllm()
+    _no_distributions(card)
     _quiet_operators()
     _put_modules(card)
     import vllm.platforms as platforms

@@ -206,7 +206,7 @@ lineage(
     "qwen3_5_moe_text",
     layers=Recipe({**ATTENTION, LINEAR: _delta_layer}, every_key("full_attention_interval", 4, LINEAR, FULL)),
     tensors=qwen_delta_tensors,
-    prediction=Prediction(MTP_LAYER_KEYS, joins=QWEN_JOINS, path=MTP_PATH),
+    prediction=Prediction(MTP_LAYER_KEYS, default=1, joins=QWEN_JOINS, path=MTP_PATH),
 )
 lineage(
     "qwen4_exp_text",

@@ -171,6 +171,8 @@ def attention_backend(ask: Ask) -> Backend:
         _undivided(ask, "TURBOQUANT")
         if ask.windowed or ask.sinks or ask.v_head_dim != ask.head_dim:
             raise NoBackendError("TurboQuant takes neither windows nor sinks, and K and V of one width only")
+        if ask.dtype == "float32":
+            raise NoBackendError("TurboQuant runs in float16 and bfloat16, not in float32")
         return BACKENDS["TURBOQUANT"]
     if ask.kv.startswith("nvfp4"):
         return _nvfp4(ask)
@@ -190,11 +192,11 @@ def attention_backend(ask: Ask) -> Backend:
     if flash is not None:
         return flash
     if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
-        alone = ask.divided("TRITON_ATTN") and triton_runs_fp8(ask, "Triton attention")
+        alone = ask.divided("TRITON_ATTN") and triton_runs(ask, "Triton attention")
         if not alone and _flashinfer_serves(ask):
             return BACKENDS["FLASHINFER"]
         _undivided(ask, "TRITON_ATTN")
-        triton_takes_fp8(ask, "Triton attention")
+        triton_takes(ask, "Triton attention")
         if ask.block_size is None or ask.block_size % 16 == 0:
             return BACKENDS["TRITON_ATTN"]
     if not ask.quantized and not ask.sinks and (ask.block_size or 16) % 16 == 0:
@@ -232,18 +234,29 @@ def _flashinfer_serves(ask: Ask) -> bool:
     return fits and sizes and ask.dtype in row.dtypes.split(",")
 
 
-def triton_runs_fp8(ask: Ask, which: str) -> bool:
+def triton_runs(ask: Ask, which: str) -> bool:
     """Whether Triton's kernels of the release run with the cache on the GPU."""
-    checks = ask.rules.latent_checks_fp8 if "MLA" in which else ask.rules.triton_checks_fp8
-    return not (checks and ask.kv.startswith("fp8") and ask.device.capability < (8, 9))
+    return _least_for_triton(ask, which) is None
 
 
-def triton_takes_fp8(ask: Ask, which: str) -> None:
-    """Raises NoBackendError where `triton_runs_fp8` says no."""
-    if not triton_runs_fp8(ask, which):
+def _least_for_triton(ask: Ask, which: str) -> tuple[int, int] | None:
+    """The capability that the release wants for the cache (triton_attn.py, triton_mla.py), where the GPU has
+    less: fp8 in hardware, and bfloat16 where that was asked for by its word."""
+    if not (ask.rules.latent_checks if "MLA" in which else ask.rules.triton_checks):
+        return None
+    least = (8, 9) if ask.kv.startswith("fp8") else (8, 0) if ask.kv == "bfloat16" else (0, 0)
+    return least if ask.device.capability < least else None
+
+
+def triton_takes(ask: Ask, which: str) -> None:
+    """Raises NoBackendError where `triton_runs` says no."""
+    least = _least_for_triton(ask, which)
+    if least is not None:
+        had, needed = (".".join(map(str, pair)) for pair in (ask.device.capability, least))
+        word = "bfloat16" if ask.kv == "bfloat16" else "FP8"
         raise NoBackendError(
-            f"FP8 KV cache is not supported by the {which} backend on {ask.device.name} "
-            f"(compute capability {ask.device.capability[0]}.{ask.device.capability[1]}; 8.9 is needed)"
+            f"{word} KV cache is not supported by the {which} backend on {ask.device.name}"
+            f" (compute capability {had}; {needed} is needed)"
         )
 
 
@@ -309,7 +322,7 @@ def _diff_kv(ask: Ask) -> Backend:
         raise NoBackendError(f"the DiffKV backends take only fp8 and fp8_e4m3 quantized caches, not {ask.kv}")
     if not ask.rules.diff_triton:
         raise NoBackendError(f"K and V of different width need FlashAttention 3: {ask.device.name}")
-    triton_takes_fp8(ask, "Triton attention")
+    triton_takes(ask, "Triton attention")
     return BACKENDS["TRITON_ATTN_DIFFKV"]
 
 
@@ -330,7 +343,7 @@ def _chosen(ask: Ask) -> Backend:
     if not fits:
         raise not_served(ask, backend)
     if backend.name == "TRITON_ATTN":
-        triton_takes_fp8(ask, backend.name)
+        triton_takes(ask, backend.name)
     return backend
 
 

@@ -1,4 +1,4 @@
-"""Whose own prediction layers may draft beside pipeline stages, release by release.
+"""What may draft beside a model: draft models that fit it, and whose own layers draft beside pipeline stages.
 
 vllm/config/model.py (verify_with_parallel_config): a drafter's class must be SupportsPP, as the target's.
 Read in the classes of vllm-project/vllm 0.10.2 to 0.33.0, vllm/model_executor/models/*mtp*.py and
@@ -7,21 +7,29 @@ vllm/models/*/*mtp*.py; which class drafts for a model: vllm/config/speculative.
 
 from __future__ import annotations
 
+from kvplan.architectures.config.drafts import how_many
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import parse_version
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
 
 _UNTIL_013 = (("0", "0.14"),)
-_SINCE_030 = (("0.30", "9"),)
 _ALWAYS = (("0", "9"),)
+_ALONE = (0, 30)
+"""Since then the draft has a parallel configuration of one stage (create_draft_parallel_config)."""
 PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
     **dict.fromkeys(
         ("deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm_moe_dsa", "axk1"),
-        (*_UNTIL_013, *_SINCE_030),
+        _UNTIL_013,
     ),
     **dict.fromkeys(("glm4_moe_lite", "glm_ocr", "nemotron_h", "nemotron_h_puzzle", "qwen4_exp"), _ALWAYS),
     **dict.fromkeys(
         ("qwen3_next", "glm4_moe", "ernie4_5_moe", "longcat_flash", "pangu_ultra_moe"), _UNTIL_013
     ),
-    **dict.fromkeys(("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), _SINCE_030),
+    **dict.fromkeys(("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"), ()),
     **dict.fromkeys(
         """mimo mimo_v2 mimo_v2_flash step3p5 step3p7 hy_v3 hy_v4 deepseek_v4 exaone_moe exaone4_5
         minimax_m3 minimax_m3_vl kimi_k3 inkling_mm_model dots3_note gemma4_assistant""".split(),
@@ -29,12 +37,73 @@ PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """Model type → the releases [since, until) whose drafter is SupportsPP; an absent type is not known."""
+DRAFTED_SINCE = dict.fromkeys(("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), "0.28")
+"""Classes that were built before their own layers drafted (vllm/config/speculative.py,
+hf_config_override)."""
 
 
 def drafts_in_stages(model_type: str, version: str) -> bool | None:
     """Whether the model's own layers draft beside pipeline stages; None where the class was not read."""
     ranges = PIPELINED.get(model_type)
+    release = parse_version(version)[:2]
+    if release >= _ALONE:
+        return True
     if ranges is None:
         return None
-    release = parse_version(version)[:2]
     return any(parse_version(since) <= release < parse_version(until) for since, until in ranges)
+
+
+def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | None:
+    """What vLLM's SpeculativeConfig refuses of drafts that it would have to run."""
+    draft = settings.speculative_model
+    same = draft is None or settings.speculative_method != "draft_model"
+    if not same and draft is not None and draft.vocab_size != model.vocab_size:
+        return Refusal(
+            "speculative",
+            f"target and draft must have the same vocabulary: {model.vocab_size:,} tokens, and"
+            f" {draft.vocab_size:,} of {draft.id}",
+        )
+    if draft is not None and draft.num_attention_heads % settings.tensor_parallel_size:
+        return Refusal(
+            "speculative",
+            f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
+            f" {settings.tensor_parallel_size} tensor-parallel ranks",
+        )
+    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
+        return None
+    if settings.pipeline_parallel_size > 1 and drafts_in_stages(model.model_type, version) is False:
+        return Refusal(
+            "pipeline-parallel",
+            f"pipeline parallelism is not supported for the class that drafts for {model.model_type} in"
+            f" vLLM {version} (it is no SupportsPP)",
+            help=("--pp 1",),
+        )
+    since = DRAFTED_SINCE.get(model.architecture or "")
+    if since is not None and parse_version(version) < parse_version(since):
+        return Refusal(
+            "speculative",
+            f"vLLM {version} drafts with no layers of {model.architecture}: {since} is the first",
+            help=("leave out --speculative", f"use engine vllm@{since}"),
+        )
+    rule = lineage_of(model.model_type).prediction
+    if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
+        return Refusal(
+            "speculative",
+            f"{model.id} has no multi-token-prediction layers",
+            help=("leave out --speculative",),
+        )
+    steps, count = _steps(model), settings.num_speculative_tokens
+    if count > steps and count % steps:
+        return Refusal(
+            "speculative",
+            f"{count} tokens to draft are no multiple of the {steps} that the layers of {model.id} predict",
+            help=(f"--speculative mtp:{count // steps * steps}",),
+        )
+    return None
+
+
+def _steps(model: Model) -> int:
+    """Steps that the model's own layers predict: n_predict of vllm/config/speculative.py."""
+    if not model.config:
+        return len(model.draft_layers)
+    return how_many(find_text_part(split_quant(model.config)[0]))

@@ -7,7 +7,7 @@ whose attention divides them, and ``data`` where the class heeds ``--mm-encoder-
 (``supports_encoder_tp_data``), which leaves the tower whole on every rank. Classes without a row keep theirs
 whole where it does not divide (intern_vit.py, kimi_k25_vit.py, muse_glimmer.py), never divide it
 (transformers' own towers of Gemma 3n and 4, interns1_vit.py, qwen2_audio.py, deepseek_vl2.py), or are not
-known here: nothing is said of them, nor of releases before 0.32, whose towers were not read.
+known here: nothing is said of them, nor of releases before 0.20, whose towers were not read.
 
 Text alone changes nothing: with ``--limit-mm-per-prompt`` of 0 (``--language-model-only``) a tower is
 still built, on the meta device, before a placeholder takes its place (interfaces.py, _mark_tower_model;
@@ -28,7 +28,7 @@ from kvplan.results import Refusal
 
 FILE = Path(__file__).parent / "data" / "encoders.tsv"
 HEADER = ("class", "encoder", "heads", "source", "mode")
-FIRST_READ = "0.32"
+FIRST_READ = "0.20"
 
 
 class Encoder(NamedTuple):

@@ -10,7 +10,7 @@ from kvplan.engines.vllm.backends import (
     NoBackendError,
     named,
     not_served,
-    triton_takes_fp8,
+    triton_takes,
 )
 from kvplan.families import MultiHeadLatentAttention, Part
 
@@ -32,7 +32,7 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
             continue
         if ask.block_size is None or backend.accepts(ask.block_size):
             if name == "TRITON_MLA":
-                triton_takes_fp8(ask, "Triton MLA")
+                triton_takes(ask, "Triton MLA")
                 if ask.quantized and ask.rules.latent_fp8 == "hopper":
                     continue
             return backend

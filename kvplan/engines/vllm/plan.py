@@ -223,7 +223,7 @@ def _plan_group(
     group: Group, stage: frozenset[int], scheduling: Scheduling, resolved: Resolved, rules: Rules
 ) -> PlanGroup:
     on_stage = group.on(stage)
-    paged = on_stage if rules.stage_pages else group
+    paged = on_stage if rules.stage_pages and on_stage.specs else group
     first = on_stage.first if on_stage.specs else group.first
     kinds = {spec.kind for spec in group.specs}
     kind = first.kind

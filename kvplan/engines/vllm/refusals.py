@@ -7,15 +7,14 @@ vllm/model_executor/models/registry.py.
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import num_experts
-from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import has_kind, too_many_stages
-from kvplan.engines.kv_support import minor_of, released, rows_of, unsupported
+from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
-from kvplan.engines.vllm.defaults import NO_FLOAT16
-from kvplan.engines.vllm.draft_stages import drafts_in_stages
+from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
+from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
 from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
-from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved, keeps_latent, lead_attention
+from kvplan.engines.vllm.resolve import AHEAD, Resolved, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
@@ -37,22 +36,27 @@ NOT_SERVED = {
 def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first reason for which the engine would not start, or None.
 
-    Raises KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
+    In the engine's order: what its configuration objects refuse (vllm/engine/arg_utils.py,
+    create_engine_config; vllm/config/), then what stops it while it builds the model. Raises
+    KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
     """
     check_own_rules(model, version)
     return (
         _architecture(model, version)
         or _families(model, version)
-        or _quantisation(model, settings, resolved)
-        or _dtypes(model, settings, resolved, version)
-        or _positions(model, version)
         or _length(settings, resolved)
-        or _parallel(model, settings, resolved, version)
-        or too_many_stages(model, settings)
+        or draft_refusal(model, settings, version)
+        or _batch(resolved)
+        or _heads(model, resolved, version)
         or _experts(model, settings)
         or _prefill_context(model, settings, version)
         or _context_parallel(model, settings, resolved)
-        or _drafts(model, settings, version)
+        or _asynchronous(settings, version)
+        or quantisation_refusal(model, settings, resolved)
+        or dtype_refusal(model, settings, resolved, version)
+        or _positions(model, version)
+        or _parallel(model, settings, resolved, version)
+        or too_many_stages(model, settings)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved)
         or _adapters(model, settings)
@@ -65,10 +69,6 @@ def _adapters(model: Model, settings: Layout) -> Refusal | None:
     from kvplan.engines.vllm.adapters import lora_refusal
 
     return lora_refusal(model, settings)
-
-
-# Layers that transformers' own classes do not leave to vLLM: an older release could not run them either.
-_OWN_KINDS = (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER)
 
 
 OTHER_NAMES = {
@@ -96,13 +96,11 @@ def _architecture(model: Model, version: str) -> Refusal | None:
             f"vLLM built {name} until {row.until} and does not any more",
             help=(f"use engine vllm@{row.until}",),
         )
-    if has_kind(model, *_OWN_KINDS):
-        return Refusal(
-            "unsupported-model",
-            f"vLLM {version} has no class for {name}: {row.since} is the first",
-            help=(f"use engine vllm@{row.since}",),
-        )
-    return None  # through transformers, where that release of it has the class
+    return Refusal(
+        "unsupported-model",
+        f"vLLM {version} has no class for {name}: {row.since} is the first",
+        help=(f"use engine vllm@{row.since}",),
+    )
 
 
 def _families(model: Model, version: str) -> Refusal | None:
@@ -116,83 +114,6 @@ def _families(model: Model, version: str) -> Refusal | None:
     if crossed and (row is None or not released(row.since, row.until, version)):
         what = model.architecture or model.model_type
         return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
-    return None
-
-
-LEAST_CAPABILITY = {
-    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (8, 0)),
-    **dict.fromkeys(("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "awq", "torchao"), (7, 5)),
-    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (7, 0)),
-    **dict.fromkeys(("gptq", "inc"), (6, 0)),
-    "fp_quant": (10, 0),
-}
-"""Method of quantisation → the oldest NVIDIA GPUs that any release runs it on: get_min_capability in
-vllm/model_executor/layers/quantization/, held against the GPU in vllm/config/vllm.py."""
-
-
-def _quantisation(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
-    """The method that the weights are stored in, or quantised by while loading, needs newer kernels."""
-    method = settings.quantization or model.quantization or ""
-    least, device = LEAST_CAPABILITY.get(method), resolved.device
-    if least is None or device.vendor != "nvidia" or device.capability >= least:
-        return None
-    had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
-    return Refusal(
-        "quantization",
-        f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
-        help=(f"choose a GPU of compute capability {needed} or newer",),
-    )
-
-
-STATE_DTYPES = ("auto", "float32", "float16", "bfloat16")
-"""vllm/config/cache.py, MambaDType."""
-
-
-def _dtypes(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
-    device = resolved.device
-    asked = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
-    if (
-        has_kind(model, Kind.COMPRESSED)
-        and asked in ("auto", "bfloat16")
-        and not rules_of(version).latent_words
-    ):
-        return Refusal(
-            "kv-cache-dtype",
-            f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
-            help=("--kv-cache-dtype fp8",),
-        )
-    own_dtype = resolved.dtype.name
-    beside = resolved.state_only or has_kind(model, Kind.INDEXER)
-    if asked in ("bfloat16", "float16") and not (rules_of(version).float_words or beside):
-        return Refusal(
-            "kv-cache-dtype",
-            f"before 0.15 no attention backend of vLLM takes a cache asked for as {asked}",
-            help=("--kv-cache-dtype auto",),
-        )
-    if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
-        return Refusal(
-            "kv-cache-dtype",
-            f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
-            help=("--kv-cache-dtype auto",),
-        )
-    none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
-    # DeepSeek-V4's records are what its class keeps, not what was asked for.
-    own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
-    # Where no GPU is named, and where no layer keeps K and V, the release alone decides.
-    anywhere = device.assumed or resolved.state_only
-    somewhere = anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
-    if none is not None and not own and not somewhere:
-        return Refusal("kv-cache-dtype", none.message, help=none.help)
-    for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
-        if word not in STATE_DTYPES:
-            return Refusal("mamba-cache-dtype", f"vLLM keeps no states in {word}")
-    kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
-    if kda and settings.mamba_ssm_cache_dtype == "float16":
-        return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
-    if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
-        return Refusal(
-            "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
-        )
     return None
 
 
@@ -219,12 +140,50 @@ def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
     return None
 
 
+def _batch(resolved: Resolved) -> Refusal | None:
+    """vllm/config/scheduler.py, verify_max_model_len (since 0.8): a step has a token for each request."""
+    tokens, seqs = resolved.batch.tokens, resolved.batch.seqs
+    if tokens >= seqs:
+        return None
+    return Refusal(
+        "max-num-batched-tokens",
+        f"max_num_batched_tokens {tokens:,} is less than max_num_seqs {seqs:,}",
+        help=(f"--max-num-batched-tokens {seqs}", f"--max-num-seqs {tokens}"),
+    )
+
+
+def _heads(model: Model, resolved: Resolved, version: str) -> Refusal | None:
+    """vllm/config/model.py, verify_with_parallel_config: what it looks at before the model is built."""
+    heads, tp = model.num_attention_heads, resolved.tp
+    if not heads % tp:
+        return None
+    message = f"{heads} attention heads cannot be divided over {tp} tensor-parallel ranks"
+    return Refusal("tensor-parallel", message, help=(f"--tp {_ways(model, tp, version)}",))
+
+
+def _ways(model: Model, tp: int, version: str) -> int:
+    """The most ranks below so many over which all of the model divides."""
+    return next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
+
+
+def _asynchronous(settings: Layout, version: str) -> Refusal | None:
+    """vllm/config/vllm.py: until 0.33 nothing runs ahead of lookups that was told to."""
+    method = settings.speculative_method if settings.num_speculative_tokens else None
+    if not settings.async_scheduling or rules_of(version).lookups_async or method in (None, *AHEAD):
+        return None
+    return Refusal(
+        "speculative",
+        f"vLLM {version} does not schedule ahead (--async-scheduling) of drafts by {method}",
+        help=("leave out --async-scheduling",),
+    )
+
+
 UNDIVIDED = frozenset({"MllamaForConditionalGeneration"})
 """Classes that vLLM runs through transformers, which says nothing of how they are divided."""
 
 
 def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
-    tp, heads = resolved.tp, model.num_attention_heads
+    tp = resolved.tp
     if (
         model.architecture in UNDIVIDED
         and not rules_of(version).replicated_unplanned
@@ -234,8 +193,7 @@ def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) 
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
     if not _divides(model, tp, version):
-        ways = next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
-        why = f"{heads} attention heads" if heads % tp else _whole_part(model, tp)
+        why, ways = _whole_part(model, tp), _ways(model, tp, version)
         if why is None:
             return undivided_encoder(model, tp, version, ways, whole=whole)
         message = f"{why} cannot be divided over {tp} tensor-parallel ranks"
@@ -363,37 +321,3 @@ def _index_keys(model: Model, resolved: Resolved) -> Refusal | None:
         f"indexer_kv_dtype mxfp4 needs compute capability 10.x, or gfx950 with AITER, not {device.name}",
         help=("leave out --indexer-kv-dtype",),
     )
-
-
-def _drafts(model: Model, settings: Layout, version: str) -> Refusal | None:
-    draft = settings.speculative_model
-    same = draft is None or settings.speculative_method != "draft_model"
-    if not same and draft is not None and draft.vocab_size != model.vocab_size:
-        return Refusal(
-            "speculative",
-            f"target and draft must have the same vocabulary: {model.vocab_size:,} tokens, and"
-            f" {draft.vocab_size:,} of {draft.id}",
-        )
-    if draft is not None and draft.num_attention_heads % settings.tensor_parallel_size:
-        return Refusal(
-            "speculative",
-            f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
-            f" {settings.tensor_parallel_size} tensor-parallel ranks",
-        )
-    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
-        return None
-    if settings.pipeline_parallel_size > 1 and drafts_in_stages(model.model_type, version) is False:
-        return Refusal(
-            "pipeline-parallel",
-            f"pipeline parallelism is not supported for the class that drafts for {model.model_type} in"
-            f" vLLM {version} (it is no SupportsPP)",
-            help=("--pp 1",),
-        )
-    rule = lineage_of(model.model_type).prediction
-    if not model.draft_layers or (rule is not None and not rule.built_by_vllm(model.architecture)):
-        return Refusal(
-            "speculative",
-            f"{model.id} has no multi-token-prediction layers",
-            help=("leave out --speculative",),
-        )
-    return None

@@ -61,6 +61,8 @@ OTHER_WORDS = {
 DRAFT_KINDS = frozenset({Kind.FULL, Kind.SLIDING, Kind.MLA})
 NO_LAYERS = (*LOOKUP_METHODS, "draft_model", "medusa", "mlp_speculator")
 """Methods that use none of the model's own prediction layers."""
+AHEAD = (*EAGLE_LIKE, "draft_model", "ngram_gpu")
+"""Methods that every runner schedules ahead of (vllm/config/vllm.py)."""
 DRAFTING: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
     **dict.fromkeys(("eagle", "eagle3", "mtp"), ((1, 0), (0, 0))),
     "draft_model": ((1, 0), (0, 1)),
@@ -141,7 +143,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         kv = "fp8_ds_mla"
     asynchronous = not pooling and (
         not draft
-        or settings.speculative_method in (*EAGLE_LIKE, "draft_model", "ngram_gpu")
+        or settings.speculative_method in AHEAD
         or (rules.lookups_async and runner_of(model, settings, rules.runners) == V2)
     )
     if settings.async_scheduling is not None:

@@ -45,8 +45,8 @@ class Rules:
     blocks, whatever size the user gave (models/config.py, HybridAttentionMambaModelConfig); state_at_end:
     a state of the last blocks is kept by classes that cannot keep all.
 
-    gdn_state_dtype: GDN heeds --mamba-ssm-cache-dtype. pure_states_blocks: classes of states alone keep one
-    of every block too.
+    gdn_state_dtype: GDN heeds --mamba-ssm-cache-dtype; bfloat16_states: states may be asked for in it.
+    pure_states_blocks: classes of states alone keep one of every block too.
 
     Groups (v1/core/kv_cache_utils.py): pads, pages that do not divide the largest are padded: none,
     those of every attention layer, or all but latents; pads_states, those of states; full_fallback,
@@ -71,8 +71,8 @@ class Rules:
     mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
-    TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks_fp8,
-    latent_checks_fp8: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents; latent_fp8: where
+    TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks,
+    latent_checks: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents; latent_fp8: where
     latents may be fp8 at all ("hopper": Triton's kernel takes 16 bit only); sparse_fp8: any fp8 word gives
     sparse attention its records; dcp_backends: a backend that cannot divide a request's tokens among ranks is
     not chosen where decode context parallelism is asked for. runners: the
@@ -126,8 +126,8 @@ class Rules:
     sparse_flash: bool = False
     diff_triton: bool = False
     prefix_triton: bool = False
-    triton_checks_fp8: bool = False
-    latent_checks_fp8: bool = False
+    triton_checks: bool = False
+    latent_checks: bool = False
     runners: str = "0.26"
     image_layers_full: bool = False
     head_dim_stated: bool = False
@@ -143,6 +143,7 @@ class Rules:
     rotation_handed_on: bool = False
     dcp_backends: bool = False
     lookups_async: bool = False
+    bfloat16_states: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -182,9 +183,9 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         },
     ),
     ("0.21", {"promoted_quantized": True}),
-    ("0.22", {"every_state_with_drafts": True}),
+    ("0.22", {"every_state_with_drafts": True, "bfloat16_states": True}),
     ("0.23", {"latent_blocks": "pages"}),
-    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks_fp8": True, "diff_triton": True}),
+    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks": True, "diff_triton": True}),
     (
         "0.25",
         {
@@ -199,7 +200,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         {
             "in_flight_batches": True,
             "pads_states": True,
-            "latent_checks_fp8": True,
+            "latent_checks": True,
         },
     ),
     (

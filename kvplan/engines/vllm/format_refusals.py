@@ -1,0 +1,113 @@
+"""Formats that vLLM refuses: of the weights on a GPU, of the model, its cache and its states.
+
+vllm-project/vllm vllm/model_executor/layers/quantization/, vllm/config/{vllm,cache,model}.py.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.base import has_kind
+from kvplan.engines.kv_support import rows_of, unsupported
+from kvplan.engines.vllm.defaults import NO_FLOAT16
+from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
+
+LEAST_CAPABILITY = {
+    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (8, 0)),
+    **dict.fromkeys(("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "awq", "torchao"), (7, 5)),
+    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (7, 0)),
+    **dict.fromkeys(("gptq", "inc"), (6, 0)),
+    "fp_quant": (10, 0),
+}
+"""Method of quantisation → the oldest NVIDIA GPUs that any release runs it on: get_min_capability in
+vllm/model_executor/layers/quantization/, held against the GPU in vllm/config/vllm.py."""
+
+
+HALF = ("float16", "bfloat16")
+RUNS_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        """fp8 fbgemm_fp8 experts_int8 modelopt modelopt_fp4 modelopt_mixed awq gptq inc quark
+        moe_wna16""".split(),
+        HALF,
+    ),
+    **dict.fromkeys(("mxfp4", "fp_quant"), ("bfloat16",)),
+}
+"""Method → the model's element types (get_supported_act_dtypes, the same in 0.20 to 0.33); others are not
+bounded."""
+
+
+def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
+    """The method that the weights are stored in, or quantised by while loading: newer kernels, 16 bit."""
+    method = settings.quantization or model.quantization or ""
+    least, device = LEAST_CAPABILITY.get(method), resolved.device
+    if least is not None and device.vendor == "nvidia" and device.capability < least:
+        had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
+        return Refusal(
+            "quantization",
+            f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
+            help=(f"choose a GPU of compute capability {needed} or newer",),
+        )
+    dtypes = RUNS_IN.get(method)
+    if dtypes is None or resolved.dtype.name in dtypes:
+        return None
+    return Refusal(
+        "quantization",
+        f"vLLM's {method} runs in {' or '.join(dtypes)}, not in {resolved.dtype.name}",
+        help=(f"--dtype {dtypes[-1]}",),
+    )
+
+
+STATE_DTYPES = ("auto", "float32", "float16")
+"""vllm/config/cache.py, MambaDType; bfloat16 since 0.22."""
+
+
+def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    device = resolved.device
+    asked = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
+    if (
+        has_kind(model, Kind.COMPRESSED)
+        and asked in ("auto", "bfloat16")
+        and not rules_of(version).latent_words
+    ):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.30 vLLM's DeepSeek-V4 has to be asked for an fp8 cache, got {asked}",
+            help=("--kv-cache-dtype fp8",),
+        )
+    own_dtype = resolved.dtype.name
+    beside = resolved.state_only or has_kind(model, Kind.INDEXER)
+    if asked in ("bfloat16", "float16") and not (rules_of(version).float_words or beside):
+        return Refusal(
+            "kv-cache-dtype",
+            f"before 0.15 no attention backend of vLLM takes a cache asked for as {asked}",
+            help=("--kv-cache-dtype auto",),
+        )
+    if rules_of(version).one_float and asked in ("bfloat16", "float16") and asked != own_dtype:
+        return Refusal(
+            "kv-cache-dtype",
+            f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
+            help=("--kv-cache-dtype auto",),
+        )
+    none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
+    # DeepSeek-V4's records are what its class keeps, not what was asked for.
+    own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)
+    # Where no GPU is named, and where no layer keeps K and V, the release alone decides.
+    anywhere = device.assumed or resolved.state_only
+    somewhere = anywhere and any(row.in_release(version) for row in rows_of("vllm", resolved.kv))
+    if none is not None and not own and not somewhere:
+        return Refusal("kv-cache-dtype", none.message, help=none.help)
+    words = (*STATE_DTYPES, "bfloat16") if rules_of(version).bfloat16_states else STATE_DTYPES
+    for word in (settings.mamba_cache_dtype, settings.mamba_ssm_cache_dtype):
+        if word not in words:
+            return Refusal("mamba-cache-dtype", f"vLLM {version} keeps no states in {word}")
+    kda = any(part.family == "kda" for run in model.runs for part in run.layer.parts)
+    if kda and settings.mamba_ssm_cache_dtype == "float16":
+        return Refusal("mamba-cache-dtype", "KDA's recurrent state is float32 or bfloat16")
+    if resolved.dtype.name == "float16" and model.model_type in NO_FLOAT16:
+        return Refusal(
+            "dtype", f"{model.model_type} is numerically unstable in float16", help=("--dtype bfloat16",)
+        )
+    return None
