@@ -98,10 +98,15 @@ def _installed(folder: Path, packages: tuple[str, ...]) -> Path:
     return folder
 
 
+def environment(folders: list[Path]) -> dict[str, str]:
+    """That of a process in which a release's files come first."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "OMP_NUM_THREADS": "1"}
+
+
 def ask(python: str, folders: list[Path], cases: list[Case]) -> list[Entry]:
     """The release's answers in the order of the cases; one process a GPU, a fork a case."""
     found: list[Entry] = []
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "OMP_NUM_THREADS": "1"}
+    env = environment(folders)
     for _, same in groupby(cases, key=lambda case: case.gpu):
         lines = "\n".join(json.dumps(question(case)) for case in same)
         done = subprocess.run(

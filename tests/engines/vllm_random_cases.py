@@ -28,7 +28,7 @@ from tests.recorded import config_names, config_of
 
 MEMORY = (24, 24, 24, 24, 3, 1, 60, 140)
 """GiB of the cache, little enough at times that the model's own length does not fit."""
-DEPTHS = (13, 13, 5, 8, 24)
+DEPTHS = (13, 13, 8, 24)
 CHANCES: dict[str, tuple[Any, ...]] = {
     "tensor_parallel_size": (2, 4, 8, 2, 4, 16),
     "pipeline_parallel_size": (2, 3, 4),
@@ -59,8 +59,9 @@ RARELY = (
 )  # fmt: skip
 Entry = dict[str, Any]
 
-TWO_DEPTHS = ("longcat_flash",)
-"""Configs that state two numbers of layers, of which each transformers believes another."""
+TWO_DEPTHS = ("longcat_flash", "step3p5")
+"""Configs that state two numbers of layers, of which each transformers believes another, or leave out the
+length, which vLLM's own config class has a default for."""
 
 
 @cache

@@ -6,6 +6,7 @@ planner would have said is not known.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import kvplan
@@ -46,6 +47,9 @@ PLACES = {
 }
 """Figure → where its rule stands; what changes with a release stands in kvplan/engines/vllm/versions.py."""
 
+LATER = re.compile(r"has no class for \S+: 0\.\d+ is the first")
+"""kvplan's word where a release answered through transformers, newer ones than those of its time."""
+
 
 def not_asked(answer: dict[str, Any]) -> bool:
     """Whether the release's own code stopped before its planner was reached."""
@@ -62,11 +66,14 @@ def older(release: str) -> bool:
     return tuple(map(int, release.split(".")[:2])) < (0, 20)
 
 
-def verdict(case: Case, answer: dict[str, Any], release: str) -> tuple[str, dict[str, Any]]:
+def verdict(
+    case: Case, answer: dict[str, Any], release: str, settings: Settings | None = None
+) -> tuple[str, dict[str, Any]]:
     """(equal | refused | not asked | not known | differs, what differs: field → (kvplan's, the other's))."""
     if not_asked(answer):
         return "not asked", {}
-    settings = Settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options)
+    if settings is None:
+        settings = Settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options)
     try:
         result = ENGINES["vllm"].size(kvplan.load_model(case.config), settings, minor(release))
     except KvplanError as error:
@@ -76,6 +83,8 @@ def verdict(case: Case, answer: dict[str, Any], release: str) -> tuple[str, dict
     said = result.refusal.message if result.refusal is not None else None
     if without_flashinfer(answer.get("refused", ""), result):
         return "refused", {}
+    if "refused" not in answer and said is not None and LATER.search(said):
+        return "not asked", {}
     if "refused" in answer or said is not None:
         agreed = "refused" in answer and said is not None
         return ("refused", {}) if agreed else ("differs", {"refused": (said, answer.get("refused"))})

@@ -38,16 +38,17 @@ def as_run(model: Model, version: str) -> Model:
     encoder of its own gets one attention a layer, layers that read images too (Mllama, whose own class was
     given up after 0.10). vllm/models/inkling/nvidia/: convolutions are kept in pages, and a layer is windowed
     where local_layer_ids names it. vllm/models/glm5next/common/attention.py: every latent layer has an
-    indexer, those too that share another's choice. vllm/model_executor/models/commandr.py: before 0.29
-    Cohere2's heads are as wide as the hidden size divided by their number, whatever head_dim says.
+    indexer, those too that share another's choice; so has every layer of deepseek_v2.py until 0.24.
+    vllm/model_executor/models/commandr.py: before 0.29 Cohere2's heads are as wide as the hidden size divided
+    by their number, whatever head_dim says.
     """
     rules = rules_of(version)
     reads_images = model.encoder is not None and model.encoder.input is EncoderInput.IMAGE
     if rules.image_layers_full and reads_images and model.architecture in THROUGH_TRANSFORMERS:
         return _with_parts(replace(model, encoder=None), _plain)
     heads = model.num_attention_heads
-    if model.model_type == "glm5_next_text":
-        return _all_indexed(model)
+    if model.model_type == "glm5_next_text" or not rules.borrowed_indexers:
+        model = _all_indexed(model)
     if _keeps_convolutions(model):
         return _inkling(model)
     if not rules.head_dim_stated and model.model_type == "cohere2" and heads:

@@ -14,7 +14,7 @@ from kvplan.architectures.lineages import lineage_of
 from kvplan.engines.base import parse_version
 from kvplan.model import Model
 from kvplan.results import Refusal
-from kvplan.settings import Layout
+from kvplan.settings import HEAD_METHODS, Layout
 
 _UNTIL_013 = (("0", "0.14"),)
 _ALWAYS = (("0", "9"),)
@@ -37,7 +37,10 @@ PIPELINED: dict[str, tuple[tuple[str, str], ...]] = {
     ),
 }
 """Model type → the releases [since, until) whose drafter is SupportsPP; an absent type is not known."""
-DRAFTED_SINCE = dict.fromkeys(("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), "0.28")
+DRAFTED_SINCE = {
+    **dict.fromkeys(("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"), "0.28"),
+    "MiMoV2FlashForCausalLM": "0.21",
+}
 """Classes that were built before their own layers drafted (vllm/config/speculative.py,
 hf_config_override)."""
 
@@ -69,15 +72,15 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
             f"{draft.num_attention_heads} attention heads of {draft.id} cannot be divided over"
             f" {settings.tensor_parallel_size} tensor-parallel ranks",
         )
-    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
-        return None
-    if settings.pipeline_parallel_size > 1 and drafts_in_stages(model.model_type, version) is False:
+    head = settings.speculative_method in HEAD_METHODS
+    if head and settings.pipeline_parallel_size > 1 and parse_version(version)[:2] < _ALONE:
         return Refusal(
             "pipeline-parallel",
-            f"pipeline parallelism is not supported for the class that drafts for {model.model_type} in"
-            f" vLLM {version} (it is no SupportsPP)",
-            help=("--pp 1",),
+            f"vLLM {version} divides what drafts too, and no EAGLE head runs in stages: 0.30 is the first",
+            help=("--pp 1", "use engine vllm@0.30"),
         )
+    if settings.speculative_method != "mtp" or not settings.num_speculative_tokens:
+        return None
     since = DRAFTED_SINCE.get(model.architecture or "")
     if since is not None and parse_version(version) < parse_version(since):
         return Refusal(
@@ -98,6 +101,13 @@ def draft_refusal(model: Model, settings: Layout, version: str) -> Refusal | Non
             "speculative",
             f"{count} tokens to draft are no multiple of the {steps} that the layers of {model.id} predict",
             help=(f"--speculative mtp:{count // steps * steps}",),
+        )
+    if settings.pipeline_parallel_size > 1 and drafts_in_stages(model.model_type, version) is False:
+        return Refusal(
+            "pipeline-parallel",
+            f"pipeline parallelism is not supported for the class that drafts for {model.model_type} in"
+            f" vLLM {version} (it is no SupportsPP)",
+            help=("--pp 1",),
         )
     return None
 

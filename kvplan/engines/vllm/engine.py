@@ -234,7 +234,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
             built = build(served)
             plan = make_plan(resolved, rules, built)
         except (NoBackendError, CannotGroupError) as error:
-            refusal = Refusal("cannot-start", str(error))
+            refusal = refusal or Refusal("cannot-start", str(error))
         if plan is not None and not all(plan.bytes_per_block) and plan.groups:
             refusal, plan = Refusal("cannot-start", "a pipeline stage has no layer with a cache"), None
     return Compiled(

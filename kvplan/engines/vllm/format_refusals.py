@@ -91,6 +91,12 @@ def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: s
             f"vLLM {version} keeps no {asked} cache of a model that runs in {own_dtype}",
             help=("--kv-cache-dtype auto",),
         )
+    if resolved.hybrid and asked.startswith("turboquant_") and not rules_of(version).hybrid_turboquant:
+        return Refusal(
+            "kv-cache-dtype",
+            f"vLLM {version} does not quantise a cache beside states by TurboQuant: 0.21 is the first",
+            help=("--kv-cache-dtype fp8", "use engine vllm@0.21"),
+        )
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
     own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)

@@ -41,6 +41,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     KvplanError(unknown-rule) for a type that vLLM serves by rules that kvplan does not know.
     """
     check_own_rules(model, version)
+    _check_large_blocks(model, settings, version)
     return (
         _architecture(model, version)
         or _families(model, version)
@@ -51,6 +52,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _experts(model, settings)
         or _prefill_context(model, settings, version)
         or _context_parallel(model, settings, resolved)
+        or _nameless(model, resolved, version)
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved)
         or dtype_refusal(model, settings, resolved, version)
@@ -71,6 +73,18 @@ def _adapters(model: Model, settings: Layout) -> Refusal | None:
     return lora_refusal(model, settings)
 
 
+def _check_large_blocks(model: Model, settings: Layout, version: str) -> None:
+    """Raises KvplanError(unknown-rule): 0.32 and 0.33 pack more bytes into DeepSeek-V4's blocks of 512 tokens
+    than their pages have (asked; equal up to 256, and until 0.31)."""
+    size = settings.block_size or 0
+    if size > 256 and has_kind(model, Kind.COMPRESSED) and minor_of(version) >= minor_of("0.32"):
+        raise KvplanError(
+            "unknown-rule",
+            f"what vLLM {version} packs into a block of {size} tokens of {model.model_type} is not known",
+            help="--block-size 256",
+        )
+
+
 OTHER_NAMES = {
     "MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM",
     "Dots3NoteForConditionalGeneration": "Dots3NoteForCausalLM",
@@ -85,7 +99,7 @@ def _architecture(model: Model, version: str) -> Refusal | None:
     name = OTHER_NAMES.get(model.architecture, model.architecture)
     row = GENERATING.get(name) or POOLING.get(name)
     if row is not None and released(row.since, row.until, version):
-        return None
+        return _forgotten(name, version)
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
     if row is None:
@@ -100,6 +114,21 @@ def _architecture(model: Model, version: str) -> Refusal | None:
         "unsupported-model",
         f"vLLM {version} has no class for {name}: {row.since} is the first",
         help=(f"use engine vllm@{row.since}",),
+    )
+
+
+FORGOTTEN = {"ExaoneMoEForCausalLM": ("0.27", "0.32")}
+"""Names that the registry lost and got back: [since, until)."""
+
+
+def _forgotten(name: str, version: str) -> Refusal | None:
+    since, until = FORGOTTEN.get(name, ("99", "99"))
+    if not minor_of(since) <= minor_of(version) < minor_of(until):
+        return None
+    return Refusal(
+        "unsupported-model",
+        f"vLLM {since} to {until} have no class named {name}: {until} has it again",
+        help=(f"use engine vllm@{until}",),
     )
 
 
@@ -164,6 +193,28 @@ def _heads(model: Model, resolved: Resolved, version: str) -> Refusal | None:
 def _ways(model: Model, tp: int, version: str) -> int:
     """The most ranks below so many over which all of the model divides."""
     return next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
+
+
+NAMELESS = frozenset({"Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"})
+"""Classes whose language model has no architecture of its own until 0.30 (vllm-project/vllm#43271)."""
+
+
+def _nameless(model: Model, resolved: Resolved, version: str) -> Refusal | None:
+    """vllm/model_executor/models/qwen3_vl.py: the text's config is checked again, without a class that could
+    say whether it runs in stages, since 0.28 whether it keeps latents. Asked of 0.20 to 0.29."""
+    if model.architecture not in NAMELESS or not minor_of("0.20") <= minor_of(version) < minor_of("0.30"):
+        return None
+    what = "pipeline stages" if resolved.pp > 1 else ""
+    if not what and resolved.dcp > 1 and minor_of(version) >= minor_of("0.28"):
+        what = "decode context parallelism"
+    if not what:
+        return None
+    return Refusal(
+        "pipeline-parallel" if resolved.pp > 1 else "context-parallel",
+        f"vLLM {version} stops with {what} of {model.architecture}: its language model has no architecture"
+        " (vllm-project/vllm#43271, mended in 0.30)",
+        help=("use engine vllm@0.30",),
+    )
 
 
 def _asynchronous(settings: Layout, version: str) -> Refusal | None:
@@ -276,7 +327,8 @@ def _context_parallel(model: Model, settings: Layout, resolved: Resolved) -> Ref
         return None
     if tp % dcp:
         return Refusal("context-parallel", f"{tp} tensor-parallel ranks cannot be split into groups of {dcp}")
-    if any(part.kind in (Kind.SLIDING, Kind.CHUNKED) for run in model.runs for part in run.layer.parts):
+    windows = any(part.kind in (Kind.SLIDING, Kind.CHUNKED) for run in model.runs for part in run.layer.parts)
+    if windows and not resolved.disable_hybrid:  # which keeps every token of theirs
         return Refusal("context-parallel", "decode context parallelism does not support sliding windows")
     lead = lead_attention(model)
     if lead is None:

@@ -68,7 +68,9 @@ class Rules:
     sparse_fp8_on_sm100: GLM's sparse latents are fp8 there by default; pooled_fp8_on_sm100: GLM-5.3-Flash's;
     one_float: a cache asked for in 16 bit has the model's dtype; float_words: one may be asked for;
     short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
-    mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling.
+    mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling;
+    borrowed_indexers: a layer that borrows another's choice of tokens keeps no index keys;
+    hybrid_turboquant: TurboQuant runs beside states.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks,
@@ -144,6 +146,8 @@ class Rules:
     dcp_backends: bool = False
     lookups_async: bool = False
     bfloat16_states: bool = False
+    borrowed_indexers: bool = False
+    hybrid_turboquant: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -182,10 +186,19 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "states_step": False,
         },
     ),
-    ("0.21", {"promoted_quantized": True}),
+    ("0.21", {"promoted_quantized": True, "hybrid_turboquant": True}),
     ("0.22", {"every_state_with_drafts": True, "bfloat16_states": True}),
     ("0.23", {"latent_blocks": "pages"}),
-    ("0.24", {"pads": "attention", "promoted_merge": False, "triton_checks": True, "diff_triton": True}),
+    (
+        "0.24",
+        {
+            "borrowed_indexers": True,
+            "pads": "attention",
+            "promoted_merge": False,
+            "triton_checks": True,
+            "diff_triton": True,
+        },
+    ),
     (
         "0.25",
         {
