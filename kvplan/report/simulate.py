@@ -12,6 +12,7 @@ from kvplan.units import SECOND, human_bytes
 
 _BARS = "▁▂▃▄▅▆▇█"
 NAME = 34
+TOO_SHORT = "The trace is too short to say what rate one replica sustains"
 NOT_IN_IT = "drafts, pauses of the host"
 
 
@@ -56,7 +57,9 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     for text in result.missed:
         lines += wrapped(f"No: {text}.", style="bad")
     rates = result.sustainable
-    if rates is not None:
+    if rates is not None and rates.at_least and not rates.value:
+        lines += wrapped(f"{TOO_SHORT}.")
+    elif rates is not None:
         who = "One replica sustains" if result.split is None else "They sustain"
         least = "at least " if rates.at_least else ""
         lines += wrapped(

@@ -10,7 +10,7 @@ from kvplan.report.html.markup import Markup, el
 from kvplan.report.html.page import FROM, page, section
 from kvplan.report.html.svg import Mark, along, area, curve, frame, up
 from kvplan.report.sections import Cell, Entry, Section, Table
-from kvplan.report.simulate import NOT_IN_IT, seconds_words, target_words
+from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, seconds_words, target_words
 from kvplan.simulation.outcome import Outcome, means, percentile
 from kvplan.simulation.results import Interval, SimulationResult
 from kvplan.units import SECOND
@@ -53,7 +53,9 @@ def simulation_sections(result: SimulationResult) -> Iterator[Section]:
 def _sustained(result: SimulationResult) -> str:
     rates = result.sustainable
     said = f"{result.rate:.3g} requests/s arrive."
-    if rates is not None:
+    if rates is not None and rates.at_least and not rates.value:
+        said = f"{TOO_SHORT}; {said}"
+    elif rates is not None:
         said = (
             f"One replica sustains {rates.value:.3g} ({rates.low:.3g} … {rates.high:.3g}) requests/s; {said}"
         )

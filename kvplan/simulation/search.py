@@ -47,7 +47,8 @@ def sustainable(served: Served, load: Load, target: Target, router: str) -> tupl
     for pool, speed in ((LIKELY, LIKELY), (SAFE, SLOW), (LIKELY, FAST)):
         tried = _Tried(served, sample, target, router, pool, speed)
         rate = highest(tried.holds, guess)
-        short = short or (not found and tried.short_at is not None and tried.short_at <= rate * 2)
+        brief = tried.short_at is not None and (not rate or tried.short_at <= rate * 2)
+        short = short or (not found and brief)
         found.append(rate * (1 if served.split is not None else served.pools))
         guess = rate or guess
     return Rates(found[0], min(found), max(found), short), len(sample.arrivals)
@@ -118,12 +119,25 @@ def highest(holds: Callable[[float], bool], guess: float) -> float:
     return low
 
 
+def _least(keeps: Callable[[int], bool], number: int) -> int:
+    """The least number that keeps, where ``number`` does and more never keep less: first near it."""
+    low, step = 0, 1
+    while number - step > low:
+        if keeps(number - step):
+            number, step = number - step, step * 2
+        else:
+            low = number - step
+            break
+    while number - low > 1:
+        middle = (low + number) // 2
+        low, number = (low, middle) if keeps(middle) else (middle, number)
+    return number
+
+
 def replicas_needed(served: Served, load: Load, target: Target, router: str, rates: Rates) -> ReplicasNeeded:
     """The least replicas of which a run over the whole trace keeps the target."""
 
     def least(pool: str, speed: str, rate: float) -> int | None:
-        if not rate:
-            return None
         engine, clock = served.engine(pool), served.speeds.clock(speed)
         frontend = served.speeds.frontend(speed)
 
@@ -131,11 +145,11 @@ def replicas_needed(served: Served, load: Load, target: Target, router: str, rat
             dealt = on_replicas(served, load, replicas, router)
             return dealt.run(engine, clock, target, frontend).keeps(target)
 
-        first = number = min(MOST_REPLICAS, max(1, ceil(load.rate / rate)))
+        if not rate:  # not even one request after another, or too few to say it
+            return 1 if keeps(1) else None
+        number = min(MOST_REPLICAS, len(load.arrivals), max(1, ceil(load.rate / rate)))
         if keeps(number):
-            while number > 1 and first - number < _TRIES and keeps(number - 1):
-                number -= 1
-            return number
+            return _least(keeps, number)
         for _ in range(_TRIES):
             number += max(1, number // 4)
             if number > min(MOST_REPLICAS, len(load.arrivals)):

@@ -100,7 +100,7 @@ def test_a_load_beyond_the_capacity_is_saturated() -> None:
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        ({"engine": "trtllm"}, "not-simulated"),
+        ({"engine": "trtllm", "pipeline_parallel_size": 2}, "not-simulated"),
         ({"engine": "sglang", "pipeline_parallel_size": 2}, "not-simulated"),
         ({"tensor_parallel_size": 1, "pipeline_parallel_size": 2}, "not-simulated"),
         ({"num_speculative_tokens": 2, "speculative_method": "ngram"}, "not-simulated"),

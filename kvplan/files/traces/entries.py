@@ -38,9 +38,10 @@ class Opened(NamedTuple):
     entries: Iterator[Entry]
 
 
-def bad(name: str, number: int, what: str) -> KvplanError:
+def bad(name: str, number: int, what: str, ways: tuple[str, ...] = ()) -> KvplanError:
     """The error of one line of a trace."""
-    return KvplanError("bad-trace", f"line {number} of {name} {what}", where=Mark(name, number, 1, 2))
+    where = Mark(name, number, 1, 2)
+    return KvplanError("bad-trace", f"line {number} of {name} {what}", where=where, help=ways)
 
 
 def opened(path: Path, name: str) -> Opened:

@@ -143,6 +143,10 @@ FORMS = {
     )
 }  # fmt: skip
 """Told apart in this order."""
+COLUMNS_SAID = (
+    "--trace-columns prompt_tokens,completion_tokens,time: of prompt, answer, time, ids, in this order",
+    "in a plan: trace_columns: {input: prompt_tokens, output: completion_tokens}",
+)
 NAMED = ("csv", "jsonl", "parquet")
 FORMATS = ("auto", *FORMS, *NAMED)
 
@@ -157,7 +161,7 @@ def recognised(head: frozenset[str], name: str) -> Form:
     raise KvplanError(
         "bad-trace",
         f"{name} is none of the traces that kvplan knows: {', '.join(FORMS)}",
-        help="trace_columns: {input: prompt_tokens, output: completion_tokens}",
+        help=COLUMNS_SAID,
     )
 
 

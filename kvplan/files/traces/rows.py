@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.files.traces.entries import bad, opened
-from kvplan.files.traces.formats import FORMATS, FORMS, NAMED, WALL, Columns, Form, named, recognised
+from kvplan.files.traces.formats import (
+    COLUMNS_SAID,
+    FORMATS,
+    FORMS,
+    NAMED,
+    WALL,
+    Columns,
+    Form,
+    named,
+    recognised,
+)
 
 MOST_TOKENS = 10**9
 MOST_NS = 10**9 * 86_400 * 3_660
@@ -63,7 +73,7 @@ def read_rows(
         raise KvplanError(
             "bad-trace",
             f"{name}: which columns hold the lengths is not said",
-            help="trace_columns: {input: prompt_tokens, output: completion_tokens}",
+            help=COLUMNS_SAID,
         )
     else:
         said = recognised(found.head, name) if form == "auto" else FORMS[form]
@@ -77,7 +87,8 @@ def read_rows(
 def _titles(head: frozenset[str], columns: Columns, name: str) -> None:
     for column in (columns.input, columns.output):
         if column not in head:
-            raise bad(name, 1, f"does not name a column {column}")
+            known = ", ".join(sorted(head)[:_SHOWN])
+            raise bad(name, 1, f"does not name a column {column}", (f"it has {known}", *COLUMNS_SAID))
 
 
 def _rows(
