@@ -1,4 +1,4 @@
-"""How many replicas a load needs: the least that keep it, also of a trace that is too short to have a rate."""
+"""How many replicas a load needs: the least that keep it, also where a trace is too short for a rate."""
 
 from __future__ import annotations
 
