@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -83,6 +84,9 @@ class Settings(Serving):
     """what images, video and audio add, for the answer's settings; `tokens` has them already"""
     spread: bool = False
     """the tensor-parallel size stands for the GPUs that were named; nobody wrote it"""
+    starts: bool = False
+    """`kv_cache_memory` is what a GPU's budget leaves: a server starts in it, and what the engine checks once
+    its cache is planned is checked too"""
     cache_implementation: str = "dynamic"
     """of the transformers library"""
 
@@ -110,6 +114,11 @@ class Settings(Serving):
             )
         if self.usage not in ("server", "llm"):
             raise KvplanError("bad-setting", f"usage is {self.usage!r}", help="usage is server or llm")
+
+
+def started_in(settings: Settings, pool: int) -> Settings:
+    """The settings with the bytes that a GPU's budget leaves for the cache (`Settings.starts`)."""
+    return replace(settings, kv_cache_memory=pool, starts=True)
 
 
 def experts_spread(settings: Settings) -> bool:

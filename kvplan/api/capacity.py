@@ -13,7 +13,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests, uncounted
 from kvplan.results import Budget
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 
 
 class Held(NamedTuple):
@@ -81,7 +81,7 @@ def _cell(model: Model, choice: Choice, base: Settings, budget: Budget | None, l
     if budget is None:
         return Fitting(length, 0, 0)
     likely, safe = (
-        max_requests(model, choice, replace(base, tokens=length, kv_cache_memory=pool)) if pool else 0
+        max_requests(model, choice, replace(started_in(base, pool), tokens=length)) if pool else 0
         for pool in (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
     )
     return Fitting(length, likely, safe)

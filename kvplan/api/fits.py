@@ -10,7 +10,7 @@ from kvplan.engines.base import Choice
 from kvplan.model import Model
 from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted
 from kvplan.results import Budget, SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 
 
 class Fitting(NamedTuple):
@@ -42,7 +42,7 @@ def fits_of(
     budget = result.budget
     if budget is None or budget.kv_pool_bytes == 0 or uncounted(result):
         return Fits()
-    likely = replace(settings, kv_cache_memory=budget.kv_pool_bytes, requests=1)
+    likely = replace(started_in(settings, budget.kv_pool_bytes), requests=1)
     safe = replace(likely, kv_cache_memory=budget.kv_pool_low_bytes)
     largest, is_own = _largest_start(model, choice, likely)
     surely, _ = _largest_start(model, choice, safe)
@@ -79,7 +79,7 @@ def fits_at(model: Model, choice: Choice, variants: Sequence[Settings], budget: 
     for settings in variants:
         pools = (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
         likely, safe = (
-            max_requests(model, choice, replace(settings, kv_cache_memory=pool, requests=1)) if pool else 0
+            max_requests(model, choice, replace(started_in(settings, pool), requests=1)) if pool else 0
             for pool in pools
         )
         tokens = ask(model, choice, settings).request.tokens

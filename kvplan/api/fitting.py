@@ -25,7 +25,7 @@ from kvplan.model import Model
 from kvplan.questions import ask, max_requests
 from kvplan.record import field_names, record
 from kvplan.results import SCHEMA_VERSION
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 from kvplan.shown import Shown
 
 AS_STORED = "as stored"
@@ -204,7 +204,7 @@ def _fit(
         )
     if result.refusal is not None and result.refusal.largest_max_model_len is None:
         return TOO_LARGE if not result.budget.kv_pool_bytes else REFUSED
-    likely = replace(settings, kv_cache_memory=result.budget.kv_pool_bytes, requests=1)
+    likely = replace(started_in(settings, result.budget.kv_pool_bytes), requests=1)
     safe = replace(likely, kv_cache_memory=result.budget.kv_pool_low_bytes)
     surely = max_requests(model, choice, safe) if result.budget.kv_pool_low_bytes else 0
     if surely < requests:

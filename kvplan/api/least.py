@@ -13,7 +13,7 @@ from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests, needed_memory
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _HUNDREDTHS = range(1, 100)
@@ -93,7 +93,7 @@ def _both(
                 budget = ask(model, choice, replace(kept[step], requests=1)).budget
                 pools[step] = (0, 0) if budget is None else (budget.kv_pool_bytes, budget.kv_pool_low_bytes)
             pool = pools[step][safe]
-            pooled = replace(kept[step], kv_cache_memory=pool, requests=1)
+            pooled = replace(started_in(kept[step], pool), requests=1)
             return pool > 0 and max_requests(model, choice, pooled) >= asked.requests
         except KvplanError:
             return False

@@ -18,7 +18,7 @@ from kvplan.model import Model
 from kvplan.plans.workload import apportion
 from kvplan.questions import MAX_REQUESTS, ask, memory_of, uncounted
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 
 
 class Part(NamedTuple):
@@ -85,7 +85,7 @@ def _filled(
         return Filled(None, 0)
     takes: list[Taken] = []
     for part in parts:
-        asked = replace(started, tokens=part.tokens, kv_cache_memory=pool)
+        asked = replace(started_in(started, pool), tokens=part.tokens)
         taken = taken_of(ask(model, choice, asked))
         if taken is None:
             return Filled(None, 0)

@@ -175,7 +175,7 @@ def _spread_over(count: int, values: dict[str, Any], *, dp_inside: bool, beside:
 
 
 _DEFAULTS = Settings()
-OPTION_NAMES = [name for name in field_names(Settings) if name != "spread"]
+OPTION_NAMES = [name for name in field_names(Settings) if name not in ("spread", "starts")]
 _COMPUTED = ("engine_options", "media")
 """Settings that follow from other keywords."""
 

@@ -124,7 +124,8 @@ class Started:
         length = self.settings.max_model_len
         if length == LONGEST and self.result is not None:
             length = self.max_model_len
-        return replace(self.settings, kv_cache_memory=memory, max_model_len=length)
+        starts = self.plan.settings.kv_cache_memory is None
+        return replace(self.settings, kv_cache_memory=memory, max_model_len=length, starts=starts)
 
     @property
     def max_model_len(self) -> int | None:

@@ -14,7 +14,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import IN_HOST, ask, uncounted
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, started_in
 
 Answer = SizeResult | Rejection
 
@@ -61,7 +61,7 @@ class AskedCapacityModel:
         if isinstance(found, Rejection):
             return found
         if safe and found.budget is not None:
-            settings = replace(settings, kv_cache_memory=found.budget.kv_pool_low_bytes)
+            settings = started_in(settings, found.budget.kv_pool_low_bytes)
             found = self._ask(settings)
             if isinstance(found, Rejection):
                 return found

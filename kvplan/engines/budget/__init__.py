@@ -19,7 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.record import changed
 from kvplan.results import HOST, Budget, Device, ModelWeights, Refusal, SizeResult
-from kvplan.settings import LONGEST, Settings
+from kvplan.settings import LONGEST, Settings, started_in
 from kvplan.units import MIB, gib
 
 BUDGETS = FOLDERS
@@ -112,7 +112,7 @@ def fitted(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         if result.refusal is None:
             result = replace(result, refusal=_nothing_left(module, model, choice, plain, fit))
     else:
-        with_pool = changed(settings, kv_cache_memory=fit.budget.kv_pool_bytes)
+        with_pool = started_in(settings, fit.budget.kv_pool_bytes)
         result = _started(model, choice, with_pool, fit.shortens, fit.budget.kv_pool_low_bytes)
         if settings.num_gpu_blocks_override is not None:
             result = _beside(model, choice, with_pool, fit.budget, result)
@@ -184,7 +184,7 @@ def in_safe_pool(model: Model, choice: Choice, settings: Settings, likely: SizeR
     shortens = None
     if _is_lengthless(settings) and settings.gpu is not None:
         shortens = _fit(choice.engine.name, model, choice, settings).shortens
-    found = _started(model, choice, replace(settings, kv_cache_memory=pool), shortens, pool)
+    found = _started(model, choice, started_in(settings, pool), shortens, pool)
     return replace(
         found,
         settings={**likely.settings, **found.settings},
@@ -270,7 +270,7 @@ def _ways_out(module: str, model: Model, choice: Choice, settings: Settings) -> 
             budget = _fit(module, model, choice, changed).budget
             if budget is None or not budget.kv_pool_bytes:
                 return False
-            pooled = replace(changed, kv_cache_memory=budget.kv_pool_bytes)
+            pooled = started_in(changed, budget.kv_pool_bytes)
             return choice.engine.size(model, pooled, choice.version).refusal is None
         except KvplanError:
             return False

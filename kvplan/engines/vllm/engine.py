@@ -36,6 +36,7 @@ from kvplan.engines.vllm.resolve import Resolved, resolve
 from kvplan.engines.vllm.rocm import AITER_TARGETS
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
 from kvplan.engines.vllm.served import Served
+from kvplan.engines.vllm.state_graphs import too_few_states
 from kvplan.engines.vllm.versions import NOT_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -90,7 +91,7 @@ class Vllm:
         attention: the blocks of its own encoder tokens).
         """
         compiled, request, refusal, warning = _asked(model, settings, version)
-        plan = compiled.plan
+        plan, warnings = compiled.plan, (warning,)
         pool = None
         if plan is None:
             held = NOTHING_HELD
@@ -100,8 +101,13 @@ class Vllm:
                 refusal = _memory_refusal(plan, settings)
                 if refusal is None:
                     pool = _pool(plan, settings, blocks, request)
+                    graphs = too_few_states(model, settings, version, plan, pool.num_blocks)
+                    if graphs is not None and settings.starts:
+                        pool, refusal = None, graphs
+                    elif graphs is not None and settings.gpu is not None:
+                        warnings += (f"vLLM would stop: {graphs.message}; {graphs.help[0]}",)
             held = per_gpu, total
-        return answer_of(compiled, request, held, pool, refusal, warnings=(warning,))
+        return answer_of(compiled, request, held, pool, refusal, warnings=warnings)
 
     def taken(self, model: Model, settings: Settings, version: str) -> Taken | None:
         """`kvplan.engines.budget.sharing.taken_of` of `size` without what else it counts.
