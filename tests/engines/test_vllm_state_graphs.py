@@ -1,0 +1,118 @@
+"""A server starts no more sequences than its pool has blocks of recurrent state (vLLM since 0.20)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kvplan
+from kvplan.engines.vllm.versions import VERSIONS
+
+TOO_FEW = "too-few-states"
+HYBRIDS = (
+    "qwen3.6-27b",
+    "qwen3-next-80b-a3b",
+    "nemotron-3-super-120b-a12b",
+    "granite-4.0-h-small",
+    "lfm2-1.2b",
+)
+MACHINES: tuple[dict[str, Any], ...] = (
+    {"gpu": "h100", "quantization": "fp8"},
+    {"gpu": "2xh100", "tensor_parallel_size": 2},
+    {"gpu": "rtx-4090"},
+    {"gpu": "l40s", "max_num_seqs": 700},
+)
+
+
+def answered(model: str, **options: Any) -> kvplan.SizeResult | None:
+    """None where the question has no answer of its own: weights that are stored otherwise, for example."""
+    try:
+        return kvplan.size(model, **options)
+    except kvplan.KvplanError:
+        return None
+
+
+@pytest.mark.parametrize("version", ["0.19", "0.20", "0.27", VERSIONS[-1]])
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda one: one["gpu"])
+def test_who_starts_has_a_block_for_every_sequence(version: str, machine: dict[str, Any]) -> None:
+    seen = 0
+    for model in HYBRIDS:
+        result = answered(model, engine=f"vllm@{version}", **machine)
+        if result is None or result.budget is None:
+            continue
+        seen += 1
+        if result.pool is not None and version != "0.19":
+            assert result.pool.num_blocks >= result.pool.max_num_seqs
+        elif result.refusal is not None and result.refusal.code == TOO_FEW:
+            assert version != "0.19"
+            flag, number = result.refusal.help[0].split()
+            assert flag == "--max-num-seqs"
+            mended = answered(model, engine=f"vllm@{version}", **{**machine, "max_num_seqs": int(number)})
+            assert mended is not None
+            assert mended.refusal is None
+            eager = answered(model, engine=f"vllm@{version}", **machine, enforce_eager=True)
+            assert eager is not None
+            assert eager.refusal is None
+    assert seen
+
+
+PUBLIC: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
+    ("vllm-project/recipes#551", "qwen3.6-27b", 856,
+     {"engine": "vllm@0.22", "gpu": "h100", "quantization": "fp8", "gpu_memory_utilization": 0.95}),
+    ("NVIDIA-AI-Blueprints/retail-shopping-assistant#95", "nemotron-3-super-120b-a12b", 524,
+     {"engine": "vllm@0.20", "gpu": "2xh100", "tensor_parallel_size": 2}),
+    ("vllm-project/vllm#49064 (2026-09-03)", "qwen3.8-27b", 969,
+     {"engine": "vllm@0.28", "gpu": "h100", "quantization": "nvfp4", "gpu_memory_utilization": 0.9,
+      "max_model_len": 132_000}),
+)  # fmt: skip
+"""Starts that printed `max_num_seqs (1024) exceeds available Mamba cache blocks (…)`, and how many; nothing
+was fitted to them. The third does not name the checkpoint's format: of those published only 4 bits leave so
+many."""
+
+
+@pytest.mark.parametrize(("source", "model", "blocks", "options"), PUBLIC, ids=lambda one: str(one)[:40])
+def test_the_refusals_that_servers_printed(
+    source: str, model: str, blocks: int, options: dict[str, Any]
+) -> None:
+    refusal = kvplan.size(model, **options).refusal
+    assert refusal is not None, source
+    assert refusal.code == TOO_FEW
+    said = int(refusal.message.split("the ")[1].split(" blocks")[0].replace(",", ""))
+    assert abs(said - blocks) <= 0.02 * blocks
+
+
+def test_a_cache_that_is_stated_is_planned_with_a_warning() -> None:
+    """The planner's own answer, which does not look at the graphs; the server's end is a warning."""
+    result = kvplan.size(
+        "qwen3.6-27b", engine="vllm@0.32", gpu="h100", quantization="fp8", kv_cache_memory="30GiB"
+    )
+    assert result.refusal is None
+    assert result.pool is not None
+    assert any("vLLM would stop: max_num_seqs" in text for text in result.warnings)
+
+
+def test_what_may_not_start_holds_nothing_safely() -> None:
+    """Where the likely pool has the blocks and the safe one has not."""
+    from kvplan.api.fits import fits_at, fits_of
+    from kvplan.api.options import make_settings
+    from kvplan.engines.budget import choose
+    from kvplan.questions import ask
+
+    model, choice = kvplan.load_model("qwen3.6-27b"), choose("vllm@0.28")
+    plain = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=16)
+    blocks = ask(model, choice, plain).pool
+    assert blocks is not None
+    for seqs in range(blocks.num_blocks - 160, blocks.num_blocks, 8):
+        settings = make_settings(gpu="h100", quantization="fp8", tokens="32k", max_num_seqs=seqs)
+        result = ask(model, choice, settings)
+        if result.refusal is not None:
+            break
+        fits = fits_of(model, choice, settings, result)
+        safe = {one.safe for one in fits.rungs}
+        (at,) = fits_at(model, choice, (settings,), result.budget) if result.budget else ()
+        assert (0 in safe) == (at.safe == 0)
+        if 0 in safe:
+            assert safe == {0}
+            return
+    raise AssertionError("no number of sequences lies between the two pools")
