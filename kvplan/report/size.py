@@ -100,7 +100,7 @@ def answer_sections(
         fewer = tuple(fit_table(fits, asked, number) for number in range(_MOST_RUNGS - 1, 1, -1))
         sections.append(Section(fit_table(fits, asked, _MOST_RUNGS), 2, fewer, shrinks=7))
     elif result.sized:
-        sections.append(Section(figures(result), 2, ([line(_one_request(result), indent=1)],)))
+        sections.append(Section(figures(result), 2, (wrapped(_one_request(result), indent=1),)))
         sections.append(Section(_kinds(result), 3))
     if fits is not None:
         sections.append(Section(limits(fits), 4, close=True))

@@ -200,7 +200,7 @@ MISTAKES = {
     "mla-under-tp": "model: deepseek-v3\nengine: vllm@0.32\ngpu: h200\ngpus: 8\n"
     "serve: {tensor_parallel_size: 8, max_model_len: 16384}\n",
     "states-beyond-pool": "model: nemotron-h-8b\nengine: vllm@0.32\ngpu: a10\n"
-    "serve: {max_num_seqs: 1024, max_model_len: 8192}\n",
+    "serve: {max_num_seqs: 1024, max_model_len: 8192, enforce_eager: true}\n",
     "window-charged-by-batch": "model: gemma-3-27b\nengine: vllm@0.32\ngpu: h200\n"
     "serve: {max_num_batched_tokens: 16384}\n",
     "poorest-stage": "model: gemma-3-27b\nengine: vllm@0.32\ngpu: h100\ngpus: 4\n"
