@@ -11,7 +11,7 @@ from kvplan.api.fits import Fits
 from kvplan.plans.serve import remarks
 from kvplan.questions import SuggestedFixes, Verdict
 from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
-from kvplan.report.layout import Screen, Section, joined, line, within, wrapped
+from kvplan.report.layout import Screen, Section, joined, within, wrapped
 from kvplan.report.notes import (
     basis_line,
     but_unverified,
