@@ -110,7 +110,8 @@ def test_what_may_not_start_holds_nothing_safely() -> None:
             break
         fits = fits_of(model, choice, settings, result)
         safe = {one.safe for one in fits.rungs}
-        (at,) = fits_at(model, choice, (settings,), result.budget) if result.budget else ()
+        assert result.budget is not None
+        (at,) = fits_at(model, choice, (settings,), result.budget)
         assert (0 in safe) == (at.safe == 0)
         if 0 in safe:
             assert safe == {0}

@@ -91,7 +91,8 @@ class Vllm:
         attention: the blocks of its own encoder tokens).
         """
         compiled, request, refusal, warning = _asked(model, settings, version)
-        plan, warnings = compiled.plan, (warning,)
+        plan = compiled.plan
+        warnings: tuple[str | None, ...] = (warning,)
         pool = None
         if plan is None:
             held = NOTHING_HELD
