@@ -30,7 +30,8 @@ def readings() -> dict[str, Reading]:
     for entry in yaml.safe_load(READ.read_text(encoding="utf-8")):
         where = {name: entry[name] for name in ("repository", "revision", "path")}
         for slug, sizes in entry["sizes"].items():
-            found[slug] = Reading(Source("converted", verified=True, note=NOTE, **where), sizes)
+            source = Source("converted", verified=True, note=entry.get("note", NOTE), **where)
+            found[slug] = Reading(source, sizes)
     return found
 
 

@@ -50,6 +50,7 @@ NO_LENGTH, ODD = 4096, 1000
 MEASURED = {"transformers": "5.23", "vllm": "0.32"}  # the releases that conformance tests ask
 SAME = ("runs", "draft_layers", "encoder", "model_type", "num_attention_heads", "hidden_size")
 CONFIG_KEYS = {"max_model_len": "max_position_embeddings", "vocab_size": "vocab_size"}
+TEXT_PARTS = ("text_config", "llm_config", "language_config")
 WHOLE = ("verbatim", "retyped", "page")
 NEEDED = (
     {"hidden_size", "n_embd", "d_model", "dim"},
@@ -223,7 +224,7 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
     assert model.config is not None
     raw, quant = split_quant(model.config)
     if not is_whole:
-        levels = (raw, raw.get("text_config") or {})
+        levels = (raw, *(raw.get(key) or {} for key in TEXT_PARTS))
         given = {key for level in levels for key in level}
         needed = NEEDED[:-1] if model.model_type in FOUR_WIDE else NEEDED
         if not all(given & spellings for spellings in needed):

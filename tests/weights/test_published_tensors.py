@@ -1,7 +1,8 @@
 """Inventories against lists of the tensors that a published checkpoint has, encoders and all.
 
 Source of the lists: gogongxt/python scripts/models/*.md (revisions: the cards'), which prints every tensor's
-shape. A list also has block scales, prediction layers and, of MiMo, no embedding for its audio encoder's
+shape; of the second test AlexsJones/llmfit 1.1.17 llmfit-core/data/hf_models.json, which has the total of each
+checkpoint's safetensors headers. A list also has block scales, prediction layers and, of MiMo, no embedding for its audio encoder's
 Qwen2 (vLLM 0.33 builds one that nothing reads: mimo_audio.py, Qwen2Model): each is a term of its own below.
 """
 
@@ -46,3 +47,25 @@ def test_every_number_of_the_checkpoint_is_there(
     raw, quant = split_quant(load_model(card).config or {})
     inventory = inventory_of(raw, hf_quant_config=quant)
     assert inventory.parameters == published - not_loaded + built
+
+
+@pytest.mark.parametrize(
+    ("card", "published"),
+    [
+        ("bamba-9b", 9_780_235_392),
+        ("ernie-4.5-vl-28b-a3b", 29_399_294_336),
+        ("falcon-h1-34b", 33_642_516_224),
+        ("glm-4.1v-9b", 10_292_777_472),
+        ("granite-4.0-h-small", 32_207_337_984),
+        ("intern-s1", 240_709_856_128),
+        ("internvl3.5-8b", 8_528_318_464),
+        ("kimi-linear-48b-a3b", 49_122_681_728),
+        ("minimax-text-01", 456_089_655_296),
+        ("qwen2.5-vl-72b", 73_410_777_344),
+        ("ring-1t-fp8", 999_705_328_640),
+        ("seed-oss-36b", 36_151_104_512),
+    ],
+)
+def test_the_published_total_is_met_to_the_last_number(card: str, published: int) -> None:
+    raw, quant = split_quant(load_model(card).config or {})
+    assert inventory_of(raw, hf_quant_config=quant).parameters == published

@@ -65,6 +65,20 @@ VISION_DEFAULTS: dict[str, dict[str, Any]] = {
         "embed_dim": 1280,
         "mlp_ratio": 4,
     },
+    "ernie4_5_vl_moe_vision": {
+        "patch_size": 14,
+        "in_channels": 3,
+        "spatial_merge_size": 2,
+        "temporal_merge_size": 2,
+    },
+    "internvl_vision": {
+        "image_size": 448,
+        "patch_size": 14,
+        "num_channels": 3,
+        "attention_bias": False,
+        "use_qk_norm": False,
+        "use_mean_pooling": True,
+    },
     "qwen2_audio_encoder": {"num_mel_bins": 128, "max_source_positions": 1500},
 }
 

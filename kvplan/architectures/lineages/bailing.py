@@ -1,17 +1,27 @@
 """Ling and Ring (Bailing): experts, and Kimi delta attention beside latent attention.
 
-Source: huggingface/transformers 5.23.0 models/bailing_hybrid.
+Sources: huggingface/transformers 5.23.0 models/bailing_hybrid; of Ling 2.0 vllm-project/vllm 0.33
+vllm/model_executor/models/bailing_moe.py.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.decoder import head_dim, num_heads
 from kvplan.architectures.blocks.frame import Frame
-from kvplan.architectures.blocks.latent import MLA, both_norms, mla_attention, routed_forward, routed_here
-from kvplan.architectures.blocks.parts import Tensors, even, linear, norm, vector, whole
-from kvplan.architectures.blocks.plain import BIAS, hidden_size
+from kvplan.architectures.blocks.latent import (
+    MLA,
+    both_norms,
+    dense_forward,
+    mla_attention,
+    routed_forward,
+    routed_here,
+)
+from kvplan.architectures.blocks.moe import Moe
+from kvplan.architectures.blocks.parts import Tensors, attention, even, fused, linear, norm, vector, whole
+from kvplan.architectures.blocks.plain import BIAS, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, Recipe, every_key
 from kvplan.architectures.blocks.words import layer_words
 from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys_grouped
@@ -67,6 +77,45 @@ def bailing_hybrid_tensors(view: ConfigView) -> Decoder:
     return Decoder(Frame(tied=False), layers)
 
 
+def _shared(view: ConfigView) -> int:
+    """moe_shared_expert_intermediate_size where the config has it, else an expert's width, times all."""
+    count = int(view.optional_integer("num_shared_experts", default=0, lowest=0) or 0)
+    return (
+        count * int(view.integer("moe_shared_expert_intermediate_size", "moe_intermediate_size"))
+        if count
+        else 0
+    )
+
+
+def bailing_moe_v2_tensors(view: ConfigView) -> Decoder:
+    """A joint projection with a norm a head, a dense start, then experts; router_dtype fp32 is the gate's."""
+    moe = replace(
+        _EXPERTS,
+        correction="mlp.gate.expert_bias" if view.flag("moe_router_enable_expert_bias") else "",
+        gate_dtype="float32" if view.word("router_dtype") == "fp32" else None,
+    )
+    names = fused("attention", "query_key_value", "dense")
+    names = replace(names, query_norm="attention.query_layernorm", key_norm="attention.key_layernorm")
+    bias = view.flag("use_bias")
+    own = attention(
+        heads_of(view),
+        hidden_size(view),
+        names=names,
+        qkv_bias=bias or view.flag("use_qkv_bias"),
+        o_bias=bias,
+        qk_norm="head" if view.flag("use_qk_norm") else "",
+    )
+    around, dense = both_norms(view), dense_forward(view, bias=bias)
+    first = int(view.optional_integer("first_k_dense_replace", default=0, lowest=0) or 0)
+    sparse = own + moe.tensors(view) + around
+    count = int(view.num_layers())
+    return Decoder(
+        Frame(), tuple(own + dense + around if index < first else sparse for index in range(count))
+    )
+
+
+_EXPERTS = Moe(shared=_shared)
+
 lineage(
     "bailing_hybrid",
     layers=Recipe({**MLA, LINEAR: _bailing_kda}, every_key("layer_group_size", 1, LINEAR, FULL)),
@@ -76,6 +125,7 @@ lineage(
 lineage(
     "bailing_moe_v2",
     reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"),
+    tensors=bailing_moe_v2_tensors,
     prediction=Prediction(vllm=(), unknown=NO_MODULE),
 )
 lineage("bailing_moe", reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"))

@@ -23,6 +23,7 @@ from kvplan.architectures.blocks.parts import (
     norm,
     norms,
     router,
+    unquantised,
     vector,
     whole,
 )
@@ -245,6 +246,19 @@ def _unified(raw: Raw, view: ConfigView) -> list[Placed]:
     return placed(made)
 
 
+def _diffusion(raw: Raw, view: ConfigView) -> list[Placed]:
+    """Gemma 4's encoder, and a perceptron that reads the canvas of the step before, whole on every rank.
+
+    Source: vllm-project/vllm 0.33 vllm/model_executor/models/diffusion_gemma.py (self_conditioning).
+    """
+    model, path = whole("hidden_size", hidden_size(view)), "self_conditioning"
+    width = int(raw.get("self_conditioning_size") or view.integer("intermediate_size"))
+    inner = whole("self_conditioning_size", width)
+    made = norm(f"{path}.pre_norm", model) + unquantised(f"{path}.gate_proj", inner, model)
+    made += unquantised(f"{path}.up_proj", inner, model) + unquantised(f"{path}.down_proj", model, inner)
+    return (_gemma4(raw, view) if raw.get("vision_config") else []) + placed(made)
+
+
 lineage(
     "gemma4",
     tower=_gemma4,
@@ -258,7 +272,8 @@ lineage(
 )
 lineage("gemma4_unified", tower=_unified)
 lineage("gemma4_text", "gemma4_unified_text", layers=_GEMMA4, tensors=gemma4_tensors)
-lineage("diffusion_gemma_text", layers=_GEMMA4)
+lineage("diffusion_gemma_text", layers=_GEMMA4, tensors=gemma4_tensors)
+lineage("diffusion_gemma", tower=_diffusion)
 lineage(
     "embedding_gemma2_text",
     layers=Recipe(

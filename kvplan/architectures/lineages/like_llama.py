@@ -59,7 +59,6 @@ from kvplan.architectures.config.custom_types import (
     wrapper_of,
 )
 from kvplan.architectures.config.view import MAX_FACTOR, ConfigView, check_integer, derived
-from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention
 from kvplan.model import Layer
@@ -256,16 +255,6 @@ lineage(
     "stablelm", block=Plain(frame=Frame(everywhere=True, norm=LAYER), norm=LAYER, qkv_bias="use_qkv_bias")
 )
 lineage("idefics3", "smolvlm", tower=_idefics)
-lineage(
-    "internvl",
-    media=Rule(
-        "ratio_tiles",
-        tokens=("image_seq_length", 256),
-        tile=("vision_config.image_size", 448),
-        tiles=12,
-        source="OpenGVLab/InternVL3-8B-hf preprocessor_config.json: 1 to 12 tiles and a thumbnail",
-    ),
-)
 lineage("xverse", reads=own_keys("xverse/XVERSE-13B-Chat modeling_xverse.py"))
 lineage("solar", reads=own_keys_grouped(VLLM_MODELS + "solar.py"))
 lineage("telechat", reads=own_keys(VLLM_MODELS + "telechat2.py", GPT2_NAMES))
@@ -279,11 +268,9 @@ lineage(
     "stablelm_epoch",
     reads=copy_of("stablelm", "stabilityai/stablelm-3b-4e1t (first release)", inherits=False),
 )
-lineage("internvl_chat", reads=wrapper_of(VLLM_MODELS + "internvl.py", "llm_config"))
 lineage("NVLM_D", reads=wrapper_of(VLLM_MODELS + "nvlm_d.py", "llm_config", "qwen2"))
 lineage("h2ovl_chat", reads=wrapper_of(VLLM_MODELS + "h2ovl.py", "llm_config"))
 lineage("skywork_chat", reads=wrapper_of(VLLM_MODELS + "skyworkr1v.py", "llm_config"))
 lineage("ovis", reads=wrapper_of(VLLM_CONFIGS + "ovis.py", "llm_config"))
 lineage("ovis2_5", reads=wrapper_of(VLLM_MODELS + "ovis2_5.py", "llm_config"))
 lineage("ultravox", reads=wrapper_of(VLLM_CONFIGS + "ultravox.py"))
-lineage("interns1", reads=wrapper_of(VLLM_MODELS + "interns1.py"))
