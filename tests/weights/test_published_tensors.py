@@ -1,9 +1,9 @@
 """Inventories against lists of the tensors that a published checkpoint has, encoders and all.
 
-Source of the lists: gogongxt/python scripts/models/*.md (revisions: the cards'), which prints every tensor's
-shape; of the second test AlexsJones/llmfit 1.1.17 llmfit-core/data/hf_models.json, which has the total of each
-checkpoint's safetensors headers. A list also has block scales, prediction layers and, of MiMo, no embedding for its audio encoder's
-Qwen2 (vLLM 0.33 builds one that nothing reads: mimo_audio.py, Qwen2Model): each is a term of its own below.
+Sources: gogongxt/python scripts/models/*.md (revisions: the cards'), which prints every tensor's shape; of the
+second test AlexsJones/llmfit 1.1.17 llmfit-core/data/hf_models.json, totals of the safetensors' headers. A
+list also has block scales, prediction layers and, of MiMo, no embedding for its audio encoder's Qwen2 (vLLM
+0.33 builds one that nothing reads: mimo_audio.py, Qwen2Model): each is a term of its own below.
 """
 
 from __future__ import annotations
