@@ -1,6 +1,6 @@
 """Inventories against lists of the tensors that a published checkpoint has, encoders and all.
 
-Sources: gogongxt/python scripts/models/*.md (revisions: the cards'), which prints every tensor's shape; of the
+Sources: gogongxt/python scripts/models/*.md (revisions: the cards'), with every tensor's shape; of the
 second test AlexsJones/llmfit 1.1.17 llmfit-core/data/hf_models.json, totals of the safetensors' headers. A
 list also has block scales, prediction layers and, of MiMo, no embedding for its audio encoder's Qwen2 (vLLM
 0.33 builds one that nothing reads: mimo_audio.py, Qwen2Model): each is a term of its own below.
@@ -60,7 +60,9 @@ def test_every_number_of_the_checkpoint_is_there(
         ("intern-s1", 240_709_856_128),
         ("internvl3.5-8b", 8_528_318_464),
         ("kimi-linear-48b-a3b", 49_122_681_728),
+        ("lfm2.5-230m", 229_693_184),
         ("minimax-text-01", 456_089_655_296),
+        ("mistral-medium-3.5-128b", 127_704_210_176),
         ("qwen2.5-vl-72b", 73_410_777_344),
         ("ring-1t-fp8", 999_705_328_640),
         ("seed-oss-36b", 36_151_104_512),
