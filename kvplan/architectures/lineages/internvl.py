@@ -6,7 +6,7 @@ interns1.py.
 
 from __future__ import annotations
 
-from kvplan.architectures.blocks.parts import LAYER, Dim, Tensors, even, linear, norm, norms, vector, whole
+from kvplan.architectures.blocks.parts import LAYER, Tensors, even, linear, norm, norms, vector, whole
 from kvplan.architectures.blocks.plain import hidden_size
 from kvplan.architectures.blocks.tower import (
     VISION,
@@ -21,7 +21,7 @@ from kvplan.architectures.config.custom_types import VLLM_MODELS, wrapper_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.media.rule import Rule
 from kvplan.architectures.registry import lineage
-from kvplan.weights.inventory import Placed
+from kvplan.weights.inventory import Dim, Placed
 
 
 def _side(view: ConfigView, key: str) -> int:
