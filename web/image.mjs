@@ -1,4 +1,5 @@
-// Run by scripts/make_site.py: starts Python once, imports kvplan, answers, and keeps the memory and the files.
+// Run by scripts/make_site.py: starts Python once, imports kvplan, answers once with every engine and kind of model
+// (so that no later answer waits for an import), and keeps the memory and the files.
 //     node web/image.mjs SITE WHEEL YAML
 import fs from "node:fs";
 import path from "node:path";
@@ -14,9 +15,17 @@ for (const archive of archives) {
 python.runPython(`
 import os, json, gc
 os.environ["KVPLAN_CONFIG"] = ""
+from kvplan.architectures.lineages import lineages
 from kvplan.cli.web import answered
-for fields in ({"model": "llama-3.1-8b", "gpu": "h100", "tokens": "8k"}, {"model": "llama-3.1-8b", "tokens": "x"}):
-    answered("answer", json.dumps([fields]))
+from kvplan.engines import ENGINES
+lineages()
+form = {"model": "qwen3-32b", "gpu": "h200-sxm-141gb", "tokens": "32k"}
+for other in (
+    *({"engine": name} for name in ENGINES), {"tokens": "x"}, {"model": "gpt-oss-120b"}, {"model": "gemma-3-27b"},
+    {"model": "deepseek-v3", "tensor_parallel_size": "8"}, {"model": "qwen3-next-80b-a3b"}, {"kv_cache_dtype": "fp8"}, {},
+):
+    last = answered("answer", json.dumps([form | other]))
+assert "answer" in json.loads(last), last
 answered("choices", "[]")
 gc.collect()
 `);
