@@ -118,16 +118,23 @@ class KvplanError(Exception):
         # errors that cross a process boundary whole.
         return (_rebuild, (type(self), self.code, self.message), self.__dict__.copy())
 
-    def format(self) -> str:
-        """The error as text, without colour and without a final newline."""
-        lines = [f"error[{self.code}]: {self.message}"]
-        for block in (self.where, *self.detail):
-            if block:
-                lines += [(_INDENT + line).rstrip() for line in block.splitlines()]
+    def format(self, columns: int | None = None) -> str:
+        """The error as text, without colour and without a final newline.
+
+        In so many columns, where they are said: sentences are wrapped; what is copied (places in files,
+        commands) and what is aligned stays on its line.
+        """
+        lines = _wrapped(f"error[{self.code}]: {self.message}", "", _INDENT, columns)
+        if self.where:
+            lines += [(_INDENT + line).rstrip() for line in self.where.splitlines()]
+        for block in self.detail:
+            for line in block.splitlines():
+                lines += _rows(line, _INDENT, _INDENT, columns)
         for entry in self.help:
             first, *rest = entry.splitlines() or [""]
-            lines.append((_HELP + first).rstrip())
-            lines += [(" " * len(_HELP) + line).rstrip() for line in rest]
+            hang = " " * len(_HELP)
+            lines += _rows(first, _HELP, hang, columns)
+            lines += [(hang + line).rstrip() for line in rest]
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,6 +147,20 @@ class KvplanError(Exception):
             "help": list(self.help),
             "exit_code": self.exit_code,
         }
+
+
+def _rows(text: str, first: str, hang: str, columns: int | None) -> list[str]:
+    copied = "kvplan " in text or "  " in text
+    return [(first + text).rstrip()] if copied else _wrapped(text, first, hang, columns)
+
+
+def _wrapped(text: str, first: str, hang: str, columns: int | None) -> list[str]:
+    if columns is None or len(first) + len(text) <= columns:
+        return [(first + text).rstrip()]
+    from textwrap import TextWrapper
+
+    wrapper = TextWrapper(columns, first, hang, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
 
 
 class RefusedError(KvplanError):

@@ -15,7 +15,7 @@ from kvplan.cli.completion import completer
 from kvplan.cli.everyday import EVERYDAY, Everyday
 from kvplan.cli.options import ENGINE_GROUPS, OUTPUT, TASKS, Option
 from kvplan.cli.usage import unknown_command
-from kvplan.report.layout import columns
+from kvplan.report.layout import WIDTH, columns
 
 WORDS = "words"
 HELP_ALL = "--help-all"
@@ -37,6 +37,16 @@ def _context() -> dict[str, Any]:
     """The names of help, and how wide it is."""
     wide = columns()
     return {"help_option_names": ["-h", "--help"], "terminal_width": wide, "max_content_width": wide}
+
+
+def _in_width(epilog: str) -> str:
+    """Prose is broken as it stands, or anew where the terminal is narrower; examples stay as they are."""
+    if columns() >= WIDTH:
+        return epilog
+    parts = epilog.split("\n\n")
+    return "\n\n".join(
+        part if "\n  kvplan" in part else " ".join(part.replace("\b\n", "").split()) for part in parts
+    )
 
 
 class PanelCommand(TyperCommand):
@@ -98,13 +108,20 @@ def _write_everyday(command: Command, everyday: Everyday, formatter: Any) -> Non
     with formatter.section("Examples"):
         _write_rows(examples, formatter)
     left = len({option.name for option in command.options}) - len(rows)
-    formatter.write(f"\n{left} more options, by task and engine: kvplan {command.name} {HELP_ALL}\n")
+    more, how = f"{left} more options, by task and engine:", f"kvplan {command.name} {HELP_ALL}"
+    formatter.write(f"\n{more} {how}\n" if len(more) + len(how) < columns() else f"\n{more}\n  {how}\n")
 
 
 def _write_rows(rows: list[tuple[str, str]], formatter: Any) -> None:
+    """A line each; the words stand below, where they find no room beside."""
     width = max(len(first) for first, _ in rows)
+    lead = " " * formatter.current_indent
     for first, words in rows:
-        formatter.write(f"{'':>{formatter.current_indent}}{first:<{width}}  {words}".rstrip() + "\n")
+        beside = f"{lead}{first:<{width}}  {words}".rstrip()
+        if len(beside) <= columns():
+            formatter.write(beside + "\n")
+        else:
+            formatter.write(f"{lead}{first}\n{lead * 2}{words}\n")
 
 
 class NamedGroup(TyperGroup):
@@ -137,7 +154,7 @@ def root_command(*, everything: bool = False) -> Any:
         pretty_exceptions_enable=False,
         invoke_without_command=True,
         context_settings=_context(),
-        epilog=EXAMPLES,
+        epilog=_in_width(EXAMPLES),
     )
     app.callback()(_root)
     for name in TOP_LEVEL:
@@ -189,7 +206,7 @@ def _add(app: typer.Typer, name: str, command: Command, everything: bool) -> Non
         help=command.summary,
         short_help=command.summary,
         context_settings=_context(),
-        epilog=command.epilog,
+        epilog=_in_width(command.epilog),
     )(_function(command))
 
 

@@ -134,7 +134,7 @@ def _report(error: KvplanError, arguments: list[str], cause: BaseException | Non
     """The error on stderr, and as JSON on stdout where JSON was asked for."""
     if _wants_json(arguments):
         write_error(json_text({"schema_version": SCHEMA_VERSION, "error": error.as_dict()}), sys.stdout)
-    text = printable(error.format())
+    text = printable(error.format(width_of(sys.stderr)))
     if wants_color(color_choice(arguments), sys.stderr):
         text = "\n".join(_colored(row) for row in text.split("\n"))
     if "--debug" in arguments:

@@ -179,4 +179,4 @@ def _next(found: Comparison, observation: Observation, typed: str | None, whole:
         more = "as it was started: --tp, --kv-cache-dtype, --gpu, --engine NAME@…"
     else:
         more = "--json, --tolerance 1%" + (", --watch" if observation.source != "log" else "")
-    return [*screen, line(Span(f"more:   {more if whole else f'-v, {more}'}", "dim"), indent=1)]
+    return [*screen, *wrapped(more if whole else f"-v, {more}", style="dim", indent=1, first="more:   ")]

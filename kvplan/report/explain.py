@@ -197,12 +197,13 @@ def _blocks(result: SizeResult, pool: Pool) -> Screen:
     product = f"{blocks:,} blocks × {pool.bytes_per_block:,} B = {own:,} B"
     screen = [BLANK, *table(rows, "lrrrr")]
     if blocks * pool.bytes_per_block == own:
-        screen.append(line(f"one request of {count(result.request.tokens, 'token')}: {product}", indent=1))
+        whole = f"one request of {count(result.request.tokens, 'token')}: {product}"
+        screen += wrapped(whole, indent=1, hang=2)
     if pool.running_blocks is not None and pool.prompt_blocks is not None and pool.running_blocks != blocks:
         held = (
             f"{pool.running_blocks:,} blocks once its prompt is computed, {pool.prompt_blocks:,} to admit it"
         )
-        screen.append(line(held, indent=1))
+        screen += wrapped(held, indent=1, hang=2)
     for kind in dict.fromkeys(group.kind for group in pool.groups):
         if kind in _CHARGES:
             screen += wrapped(_CHARGES[kind], style="dim", indent=1, hang=2)

@@ -12,11 +12,9 @@ from kvplan.report.layout import (
     Piece,
     Screen,
     Span,
-    columns,
     line,
     shorten,
     table,
-    table_width,
     wrapped,
 )
 from kvplan.report.notes import (
@@ -90,7 +88,7 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None) -> S
     screen = wrapped(
         f"KV cache of {first.model.id} on {where}, in {unit.name}, by length and number of requests."
     )
-    screen += [BLANK, *_in_blocks(cells), BLANK]
+    screen += [BLANK, *table(cells, "r" * len(cells[0])), BLANK]
     memory = rows[0].settings.kv_cache_memory
     if memory is not None:
         words = (
@@ -149,16 +147,3 @@ def _refused(results: Sequence[SizeResult]) -> Screen:
             text = f"{engine_title(result.engine)} would not serve it: {result.refusal.message}"
             return [*wrapped(text, first="No: "), *help_lines(result.refusal.help)]
     return []
-
-
-def _in_blocks(cells: list[list[Piece]]) -> Screen:
-    """The table, cut into several below each other where it is wider than a screen."""
-    counts = len(cells[0]) - 1
-    for per_block in range(counts, 0, -1):
-        blocks = [
-            table([[row[0], *row[1 + at : 1 + at + per_block]] for row in cells], "r" * (per_block + 1))
-            for at in range(0, counts, per_block)
-        ]
-        if all(table_width(block) <= columns() for block in blocks):
-            break
-    return [row for at, block in enumerate(blocks) for row in ([BLANK, *block] if at else block)]

@@ -18,6 +18,8 @@ WIDTH = 80
 NARROWEST, WIDEST = 60, 120
 INDENT = "  "
 GAP = "   "
+_LEAST_WORDS = 16
+"""Columns into which words are still wrapped."""
 
 
 class Span(NamedTuple):
@@ -111,9 +113,20 @@ def wrapped(text: str, *, style: str = "", indent: int = 0, hang: int = 0, first
 def table(rows: Sequence[Sequence[Piece]], align: str, *, indent: int = 1, gap: str = GAP) -> Screen:
     """Rows in columns as wide as their widest cell; align holds "l" or "r" for each column.
 
-    Rows may be shorter than ``align``. Trailing blanks are left to `plain`.
+    Rows may be shorter than ``align``. What is wider than the screen stands closer together; then words
+    of the last column are wrapped; then tables stand below each other that all begin with the first column.
     """
     cells = [[span(piece) for piece in row] for row in rows]
+    screen = _in_rows(cells, align, indent, gap)
+    if table_width(screen) > columns() and len(gap) > len(INDENT):
+        gap = INDENT
+        screen = _in_rows(cells, align, indent, gap)
+    if table_width(screen) <= columns():
+        return screen
+    return _last_wrapped(cells, align, indent, gap) or _in_blocks(cells, align, indent, gap)
+
+
+def _in_rows(cells: Sequence[Sequence[Span]], align: str, indent: int, gap: str) -> Screen:
     widths = [
         max((len(row[at].text) for row in cells if len(row) > at), default=0) for at in range(len(align))
     ]
@@ -129,6 +142,39 @@ def table(rows: Sequence[Sequence[Piece]], align: str, *, indent: int = 1, gap: 
                 pieces += [Span(between), cell, Span(space)]
         screen.append(tuple(pieces))
     return screen
+
+
+def _last_wrapped(cells: Sequence[Sequence[Span]], align: str, indent: int, gap: str) -> Screen:
+    """The rows with the words of their last column below each other; nothing where they find no room."""
+    last = len(align) - 1
+    others = _in_rows([row[:last] for row in cells], align[:last], indent, gap)
+    left = max(sum(len(piece.text) for piece in row) for row in others) + len(gap)
+    room = columns() - left
+    if not last or align[last] == "r" or room < _LEAST_WORDS:
+        return []
+    screen: Screen = []
+    for row, before in zip(cells, others):
+        text, style = row[last] if len(row) > last else Span("")
+        words = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+        lead = (Span(" " * (left - sum(len(piece.text) for piece in before))),)
+        screen += [(*before, *lead, Span(words[0], style))]
+        screen += [(Span(" " * left), Span(more, style)) for more in words[1:]]
+    return screen if table_width(screen) <= columns() else []
+
+
+def _in_blocks(cells: Sequence[Sequence[Span]], align: str, indent: int, gap: str) -> Screen:
+    """As many columns at once as fit beside the first, at least one."""
+    screen: Screen = []
+    begin = 1
+    while begin < len(align):
+        for end in range(len(align), begin, -1):
+            part = [[*row[:1], *row[begin:end]] for row in cells if begin == 1 or len(row) > begin]
+            block = _in_rows(part, align[0] + align[begin:end], indent, gap)
+            if table_width(block) <= columns():
+                break
+        screen += [BLANK, *block] if screen else block
+        begin = end
+    return screen or _in_rows(cells, align, indent, gap)
 
 
 def table_width(screen: Screen) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvplan.report.layout import BLANK, Piece, Screen, Span, line, shorten, table, wrapped
+from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import count
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import Interval, SimulationResult
@@ -26,7 +26,7 @@ def simulation_screen(result: SimulationResult, *, where: str, rules: str) -> Sc
         screen += wrapped(note, indent=1, style="dim", first="note:   ")
     screen += wrapped(_trace(result), indent=1, style="dim", first="trace:  ")
     screen += wrapped(f"{result.step_time}; not in it: {NOT_IN_IT}", indent=1, style="dim", first="step:   ")
-    screen.append(line(Span(f"rules:  {rules}", "dim"), indent=1))
+    screen += wrapped(rules, style="dim", indent=1, first="rules:  ")
     return screen
 
 

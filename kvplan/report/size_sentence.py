@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvplan.api.fits import Fits
 from kvplan.questions import MAX_REQUESTS, SuggestedFixes, Verdict
-from kvplan.report.layout import Screen, Span, line, wrapped
+from kvplan.report.layout import Screen, wrapped
 from kvplan.report.notes import help_lines, styled
 from kvplan.report.words import (
     count,
@@ -59,7 +59,8 @@ def _headline(result: SizeResult, verdict: Verdict | None, memory: int | None, s
     if host := int(result.settings.get("host_kv_bytes") or 0):
         return _host_sentence(result, host)
     if result.total.kv_bytes == 0:
-        return [line(Span(name, "bold"), " keeps nothing from one token to the next: 0 bytes of cache.")]
+        said = f"{name} keeps nothing from one token to the next: 0 bytes of cache."
+        return [styled(row, name, "bold") for row in wrapped(said)]
     subject = "One request" if result.request.count == 1 else count(result.request.count, "request")
     verb = "takes" if result.request.count == 1 else "take"
     gpus, (ranks, ranks_name) = gpus_of_request(result), request_ranks(result)

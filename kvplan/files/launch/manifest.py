@@ -71,7 +71,7 @@ def launches_in(
     if not found:
         raise KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
-            help="kvplan reads commands, Compose files, Kubernetes objects, and values of charts",
+            help="what is read: commands, Compose files, Kubernetes objects, values of charts",
         )  # fmt: skip
     return _named_apart(found)
 
