@@ -46,7 +46,7 @@ class Batched(Timeline):
     ) -> None:  # fmt: skip
         super().__init__(trace, engine, time, jump=jump, rows=rows)
         self.serving = scheduler
-        self.jump, self.overlap = jump and not rows, overlap
+        self.jump, self.overlap = jump and not rows, bool(overlap)
         self.queue: deque[Any] = deque()
 
     @property

@@ -12,6 +12,8 @@ from typing import Any
 from kvplan.simulate import Arrival, Engine, Group, StepTime, Trace
 from kvplan.simulate.kinds import simulate_any as serve
 from kvplan.simulate.sglang import SglangEngine
+from kvplan.simulate.trtllm import TrtllmEngine
+from kvplan.simulate.trtllm.settings import CHUNKING, POLICIES
 from tests.fuzz.mutate import bent_bytes, bent_lines, value
 from tests.fuzz.watch import FaultError, asked, command
 
@@ -39,6 +41,16 @@ SGLANG: dict[str, tuple[Any, ...]] = {
     "mixed": (False, False, True), "conservativeness": (1.0, 0.0, 0.3, 2.0), "fixed": (True, False),
 }  # fmt: skip
 
+TRTLLM: dict[str, tuple[Any, ...]] = {
+    "blocks": (5, 10, 20, 60, 200), "block": (1, 8, 16), "batch": (16, 64, 300, 1000),
+    "sequences": (1, 4, 16), "length": (50, 300, 1000), "caching": (True, True, False),
+    "partial": (True, True, False), "policy": POLICIES, "chunking": (None, *CHUNKING),
+    "overlap": (True, False, False),
+}  # fmt: skip
+KINDS: tuple[tuple[Any, dict[str, tuple[Any, ...]]], ...] = (
+    (Engine, SETTINGS), (Engine, SETTINGS), (SglangEngine, SGLANG), (TrtllmEngine, TRTLLM),
+)  # fmt: skip
+
 
 def _rows(random: Random, wild: bool) -> list[Arrival]:
     rows, at = [], 0
@@ -61,14 +73,14 @@ def _rows(random: Random, wild: bool) -> list[Arrival]:
 def core(random: Random) -> None:
     """The scheduler: an answer, the same in single steps, or a refusal."""
     wild = random.random() < 0.3
-    known = SGLANG if random.random() < 0.35 else SETTINGS
+    kind, known = random.choice(KINDS)
     settings = {name: random.choice(choice) for name, choice in known.items()}
     settings["blocks"] += 20 * random.randrange(3)
     if wild and random.random() < 0.3:
         settings[random.choice([*known])] = random.choice(WILD)
-    engine: Any = (
-        SglangEngine(**settings) if known is SGLANG else Engine(groups=random.choice(GROUPS), **settings)
-    )
+    if kind is Engine:
+        settings["groups"] = random.choice(GROUPS)
+    engine: Any = kind(**settings)
     trace = Trace(_rows(random, wild), random.choice((16, 16, 16, 32, 64, 7)))
     time = StepTime(random.choice((1, 1000, 10**6)), random.choice((0, 1000)), random.choice((0, 7)))
     found = asked(lambda: serve(trace, engine, time, rows=not wild and known is SETTINGS))
@@ -173,12 +185,14 @@ def simulate(random: Random, folder: Path) -> None:
         command(["simulate", "--trace", str(path), "--hit-rates", sizes, *options])
     elif kind < 97:
         words = ["simulate", "llama-3.2-1b", "--gpu", "l4", "--max-model-len", "4096", "--trace", str(path)]
-        words += random.choice(([], ["-e", "sglang"]))
+        words += random.choice(([], ["-e", "sglang"], ["-e", "trtllm"]))
         command([*words, "--quick", "--replicas", random.choice(("1", "2", "0", "x")), *options])
     else:
         plan = folder / "plan.yaml"
         text = bent_lines(
-            random, PLAN.format(name=path.name, engine=random.choice(("vllm@0.32", "sglang"))), PLAN_KEYS
+            random,
+            PLAN.format(name=path.name, engine=random.choice(("vllm@0.32", "sglang", "trtllm"))),
+            PLAN_KEYS,
         )
         plan.write_text(text, encoding="utf-8", errors="replace")
         command(["check", str(plan)] if random.random() < 0.5 else ["simulate", str(plan), "--quick"])

@@ -20,6 +20,7 @@ _UNKNOWN = {
     "shortest-prefill-first": "is experimental",
 }
 KNOWN = ("0.5.23",)
+MOST_PAGE = 1 << 16
 INITIAL_RATIO, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
 """SGLANG_INIT_NEW_TOKEN_RATIO, _MIN_NEW_TOKEN_RATIO_FACTOR, _NEW_TOKEN_RATIO_DECAY_STEPS."""
 
@@ -113,6 +114,8 @@ def _check(engine: SglangEngine) -> None:
     for name, value in least.items():
         if type(value) is not int or value < 1:
             raise _bad(f"{name} is {value}", "give a whole number of at least 1")
+    if engine.block > MOST_PAGE:
+        raise _bad(f"page_size is {engine.block}", f"give at most {MOST_PAGE}")
     share: Any = engine.conservativeness
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1000:
         raise _bad(f"schedule_conservativeness is {share}", "give a number from 0 to 1000")

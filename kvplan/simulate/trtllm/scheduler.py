@@ -59,6 +59,7 @@ class Scheduler:
 
     def schedule(self, queued: Batch | None) -> Batch | None:
         """The next batch. The results of the one that is under way are not known, and not needed."""
+        self.steady = False
         while self.queue and not self.full:
             self.active.append(self.queue.popleft())
         fitting = self._by_steps() if self.engine.policy == MAX_UTILIZATION else self._to_the_end()
