@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kvplan
+from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.errors import KvplanError
 from kvplan.files.cards.gguf_names import OLLAMA
 from kvplan.files.cards.index import packaged_index
@@ -66,7 +67,7 @@ def test_the_answer_is_that_of_the_mixture_by_name() -> None:
 
 
 def test_a_mixture_is_not_said_twice() -> None:
-    with pytest.raises(KvplanError, match="says its mixture itself"):
+    with pytest.raises(KvplanError, match="names a file of q"):
         kvplan.size(
             "bartowski/Qwen3-32B-GGUF:Q4_K_M",
             engine="llamacpp",
@@ -74,3 +75,18 @@ def test_a_mixture_is_not_said_twice() -> None:
             quantization="q8_0",
             tokens=4096,
         )
+
+
+@pytest.mark.parametrize("word", ["UD-Q4_K_XL", "ud_q2_k_xl", "Q4_K_L", "q6_k_l", "Q2_K_XL"])
+def test_a_mixture_of_an_author_s_own_is_not_taken_for_one_of_llama_cpp(word: str) -> None:
+    """Which type each tensor has is no public rule: the file's header says it. q3_k_l is llama.cpp's own."""
+    with pytest.raises(KvplanError, match="chooses a type for each tensor") as caught:
+        known_mixture(word)
+    assert any("header" in line for line in caught.value.help)
+    assert known_mixture("Q3_K_L") == "q3_k_l"
+
+
+def test_the_mixture_that_a_name_says_may_be_said_again() -> None:
+    name = "bartowski/Llama-3.3-70B-Instruct-GGUF"
+    asked = kvplan.size(name, engine="llamacpp", gpu="h200", tokens=4096, quantization="Q4_K_M")
+    assert asked.weights == kvplan.size(name, engine="llamacpp", gpu="h200", tokens=4096).weights

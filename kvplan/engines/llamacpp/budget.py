@@ -209,9 +209,12 @@ def _check_mixture(model: Model, settings: Serving) -> None:
     of a mixture that is none."""
     if settings.quantization is None:
         return
-    if model.gguf_mixture not in (None, settings.quantization):
+    if model.gguf_mixture not in (None, known_mixture(settings.quantization)):
+        other = f"{model.id.rsplit(':', 1)[0]}:{settings.quantization.upper()}"
         raise KvplanError(
-            "bad-setting", f"{model.id} says its mixture itself", help="leave --quantization out"
+            "bad-setting",
+            f"{model.id} names a file of {model.gguf_mixture}",
+            help=("leave --quantization out", f"name the other file: {other}"),
         )
     if model.is_gguf:
         raise KvplanError(

@@ -37,6 +37,17 @@ _OWN_RULES = frozenset(("deepseek_v4",))
 """Model types whose checkpoints mix formats that no usual build has."""
 
 
+_OTHER = dict.fromkeys(
+    (
+        "hugging-quants/meta-llama-3.1-405b-instruct-awq-int4",
+        "hugging-quants/meta-llama-3.1-405b-instruct-gptq-int4",
+    ),
+    "16 KV heads, as the model's first release had: twice the cache",
+)
+"""Builds whose names name a card that they are not: what their own config says instead
+(AlexsJones/llmfit 1.1.17 llmfit-core/data/hf_models.json)."""
+
+
 @record()
 class NamedBuild:
     """What a build's name says: the card's target, and the format (``whole``: as it was trained,
@@ -86,6 +97,12 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
 
     Raises KvplanError(unknown-model) for a lineage whose builds follow rules of their own.
     """
+    if key_of(name) in _OTHER:
+        raise KvplanError(
+            "unknown-model",
+            f"`{name}` is not {base.id} quantised: {_OTHER[key_of(name)]}",
+            help="give its own config.json, or hf:org/name",
+        )
     if base.model_type in _OWN_RULES:
         raise KvplanError(
             "unknown-model",
