@@ -108,6 +108,9 @@ def _trtllm() -> Plan:
             "max_attention_window": (512, 32768), "enable_attention_dp": True,
             "use_kv_cache_manager_v2": True, "max_util_for_resume": Fraction(9, 10),
             "moe_expert_parallel_size": 2, "kv_retention": "sinks:0,window:4096",
+            "capacity_scheduler_policy": "MAX_UTILIZATION", "enable_chunked_prefill": True,
+            "context_chunking_policy": "EQUAL_PROGRESS", "enable_partial_reuse": False,
+            "disable_overlap_scheduler": True,
         },
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.api import load_model
-from kvplan.engines import OPTIONS_OF
+from kvplan.engines import OPTIONS_OF, OWN_OPTIONS
 from kvplan.engines.command import Argument
 from kvplan.engines.folders import having
 from kvplan.errors import KvplanError
@@ -210,7 +210,8 @@ def test_no_setting_is_dropped(engine: str) -> None:
         else:
             values: dict[str, Any] = {name: getattr(made.settings, name)}
             changed = replace(bare, **values, **(beside if name == "speculative_method" else {}))
-        silent = own.get(name) is False and table.settings[name].off is None
+        usual = name in OWN_OPTIONS and OWN_OPTIONS[name].default is True
+        silent = own.get(name) is False and table.settings[name].off is None and not usual
         assert (arguments_of(plain, changed, table, version) == before) is silent, name
 
 

@@ -13,8 +13,14 @@ kv_cache_config:
   - 512
   - 32768
   enable_block_reuse: false
+  enable_partial_reuse: false
   use_kv_cache_manager_v2: true
   max_util_for_resume: 0.9
+scheduler_config:
+  capacity_scheduler_policy: MAX_UTILIZATION
+  context_chunking_policy: EQUAL_PROGRESS
+enable_chunked_prefill: true
+disable_overlap_scheduler: true
 cuda_graph_config: null
 speculative_config:
   decoding_type: MTP
