@@ -57,6 +57,8 @@ class Server:
     """Long names of the options that `translate` reads."""
     options_file: str | None = None
     """The option that names a YAML file with more of them."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """(an option of a wrapper that starts it, its own)."""
     environment: tuple[tuple[str, str], ...] = ()
     """(variable, the flag that it sets)."""
     variables: tuple[str, ...] = ()

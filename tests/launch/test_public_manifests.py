@@ -294,3 +294,79 @@ def test_scripts_and_units(name: str, tmp_path: Path) -> None:
     [one] = launches_of(str(path))
     assert one.model == "Qwen/Qwen3-8B"
     assert one.serve == {"tensor_parallel_size": 2, "max_model_len": 4096}
+
+
+WORKER = """
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: settings}
+    data:
+      config.yaml: |
+        tensor_parallel_size: 8
+        moe_expert_parallel_size: 8
+        enable_attention_dp: true
+        max_batch_size: 512
+        kv_cache_config: {dtype: fp8, free_gpu_memory_fraction: 0.8}
+    ---
+    kind: DynamoGraphDeployment
+    metadata: {name: r1}
+    spec:
+      services:
+        Frontend:
+          componentType: frontend
+          extraPodSpec:
+            mainContainer:
+              image: nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.1.1
+              env: [{name: A, value: b}]
+        Worker:
+          componentType: worker
+          replicas: 2
+          resources: {limits: {gpu: "8"}}
+          extraPodSpec:
+            mainContainer:
+              image: nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.1.1
+              command: [/bin/sh, -c]
+              args:
+              - python3 -m dynamo.trtllm --model-path deepseek-ai/DeepSeek-R1
+                --extra-engine-args /config/config.yaml
+"""
+
+
+def test_a_dynamo_worker_reads_the_config_map_beside_it() -> None:
+    [one] = read(WORKER)
+    assert (one.engine, one.model, one.replicas, one.gpus) == ("trtllm", "deepseek-ai/DeepSeek-R1", 2, 8)
+    assert one.serve == {
+        "tensor_parallel_size": 8, "moe_expert_parallel_size": 8, "enable_attention_dp": True,
+        "max_batch_size": 512, "kv_cache_dtype": "fp8", "free_gpu_memory_fraction": 0.8,
+    }  # fmt: skip
+    assert one.unread == ()
+
+
+def test_a_config_map_of_somebody_else_is_not_read() -> None:
+    [one] = read(WORKER.replace("config.yaml: |", "other.yaml: |"))
+    assert one.unread == ("--config /config/config.yaml (no such file here)",)
+
+
+def test_dynamos_components() -> None:
+    [one] = read("""
+        kind: DynamoGraphDeployment
+        metadata: {name: flash}
+        spec:
+          components:
+          - name: Frontend
+            type: frontend
+            podTemplate:
+              spec: {containers: [{image: nvcr.io/nvidia/ai-dynamo/vllm-runtime, env: [{name: A, value: b}]}]}
+          - name: Worker
+            type: worker
+            replicas: 2
+            podTemplate:
+              spec:
+                nodeSelector: {nvidia.com/gpu.product: NVIDIA-B200}
+                containers:
+                - command: [python3, -m, dynamo.vllm]
+                  args: [--model, deepseek-ai/DeepSeek-V4.1-Flash, -tp, "4", --dyn-reasoning-parser, x]
+                  resources: {limits: {nvidia.com/gpu: "4"}}
+    """)
+    assert (one.replicas, one.gpus, one.gpu) == (2, 4, "b200-sxm-180gb")
+    assert one.unread == ("--dyn-reasoning-parser x",)

@@ -79,6 +79,17 @@ def with_configs(documents: Sequence[Any], load: Callable[[str], Any]) -> None:
             inference[_SETTINGS] = load(text)
 
 
+def files_of_config_maps(documents: Sequence[Any]) -> dict[str, str]:
+    """Name → text of the files that ConfigMaps bring, where only one has a file of that name."""
+    found: dict[str, list[str]] = {}
+    for one in documents:
+        if isinstance(one, dict) and one.get("kind") == "ConfigMap":
+            for name, text in mapping(one.get("data")).items():
+                if isinstance(text, str):
+                    found.setdefault(str(name), []).append(text)
+    return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
+
+
 def _inference_of(value: dict[str, Any]) -> dict[str, Any]:
     """The inference of a workspace, or of an InferenceSet's template."""
     if value.get("kind") == "Workspace":

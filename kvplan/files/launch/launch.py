@@ -60,10 +60,18 @@ class Launch:
         return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
-def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Path = Path()) -> Launch:
+def launch_of(
+    start: Start,
+    *,
+    name: str,
+    engine: str | None = None,
+    beside: Path = Path(),
+    held: Mapping[str, str] | None = None,
+) -> Launch:
     """The server that a command starts.
 
     engine: ``vllm@0.32``, before what the image says. beside: the folder from which its files are meant.
+    held: the files that its manifest brings with it, by name (ConfigMaps).
     Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
     """
     server = start.server
@@ -82,8 +90,8 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
             f"the tag of {start.image} says no release of {server.engine}: the newest one that kvplan knows"
             f" is taken (-e {server.engine}@… says another)"
         )
-    reader = _Reader(server, flags, dict(start.environment), beside)
-    words = take_apart(server, start.words)
+    reader = _Reader(server, flags, dict(start.environment), beside, held or {})
+    words = take_apart(server, [_own_name(server, word) for word in start.words])
     for option in words.options:
         reader.take(option)
     reader.late = True
@@ -114,6 +122,12 @@ def launch_of(start: Start, *, name: str, engine: str | None = None, beside: Pat
     )  # fmt: skip
 
 
+def _own_name(server: Server, word: str) -> str:
+    """A wrapper's option by the server's own name."""
+    name, equals, value = word.partition("=")
+    return dict(server.renamed).get(name, name) + equals + value
+
+
 def _visible(environment: Mapping[str, str]) -> int | None:
     """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
@@ -126,8 +140,14 @@ class _Reader:
     """Collects the plan's ``serve:`` from options."""
 
     def __init__(
-        self, server: Server, flags: EngineFlags, environment: Mapping[str, str], beside: Path
+        self,
+        server: Server,
+        flags: EngineFlags,
+        environment: Mapping[str, str],
+        beside: Path,
+        held: Mapping[str, str],
     ) -> None:
+        self.held = held
         self.server, self.flags, self.environment, self.beside = server, flags, environment, beside
         self.serve: Serve = {}
         self.options: dict[str, Any] = {}
@@ -140,7 +160,10 @@ class _Reader:
     def take(self, option: Option) -> None:
         flag = option.flag
         if flag is None:
-            name, equals, _ = option.spelled.partition("=")
+            name, equals, given = option.spelled.partition("=")
+            if name in self.server.model:  # a server that takes it without an option, through a wrapper
+                self.model = given or next(iter(option.value), None)
+                return
             whole = option.spelled if equals else " ".join((name, *option.value))
             self.unread.append(name if _SECRET.search(name) else whole)
             return
@@ -199,10 +222,14 @@ class _Reader:
 
     def file(self, path: str) -> None:
         """More options from a YAML file: an options file of key paths, or the command's own options."""
-        from kvplan.files.launch.loose import load_loose_file
+        from kvplan.files.launch.loose import load_loose, load_loose_file
 
         place = Path(path)
         place = place if place.is_absolute() else self.beside / place
+        if not exists(place) and (text := self.held.get(PurePosixPath(path).name)) is not None:
+            for document in load_loose(text, name=path):
+                self.keys(document)
+            return
         if not exists(place):
             self.unread.append(f"{self.server.options_file} {path} (no such file here)")
             return

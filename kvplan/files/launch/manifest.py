@@ -49,13 +49,16 @@ class Around(NamedTuple):
     """What the mappings around a server say. name, replicas, gpu: the nearest; None where nothing does.
     compose: it is a service of Compose, whose ``command`` is told to the image's entry point; Kubernetes'
     replaces it. group: the pods of one LeaderWorkerSet's group, which each is told as ``LWS_GROUP_SIZE``
-    (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go)."""
+    (kubernetes-sigs/lws pkg/utils/pod/pod_utils.go). gpus: of the pod
+    around a container (Dynamo). held: the files of the ConfigMaps in the same text."""
 
     name: str | None = None
     replicas: int | None = None
     gpu: str | None = None
     compose: bool = False
     group: int | None = None
+    gpus: int | None = None
+    held: Mapping[str, str] = {}
 
 
 def launches_in(
@@ -64,10 +67,11 @@ def launches_in(
     """The servers of a YAML text, in its order. Raises KvplanError(bad-yaml | no-server | …)."""
     documents = load_loose(content, name=shown)
     charts.with_configs(documents, lambda text: next(iter(load_loose(text, name=shown)), None))
+    held = charts.files_of_config_maps(documents)
     found: list[Launch] = []
     for document in documents:
         if isinstance(document, dict):
-            found += _of_document(document, Path(shown).stem, engine, beside)
+            found += _of_document(document, Path(shown).stem, engine, beside, held)
     if not found:
         raise KvplanError(
             "no-server", f"nothing in {shown} starts a server of {', '.join(servers())}",
@@ -84,10 +88,13 @@ def is_manifest(content: bytes | str, *, shown: str) -> bool:
         return error.code not in ("no-server", "bad-yaml", "yaml-too-large")
 
 
-def _of_document(document: dict[str, Any], stem: str, engine: str | None, beside: Path) -> list[Launch]:
+def _of_document(
+    document: dict[str, Any], stem: str, engine: str | None, beside: Path, held: Mapping[str, str]
+) -> list[Launch]:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    around = Around(name if isinstance(name, str) else None, None, _gpu_below(document.get("spec", document)))
+    gpu = _gpu_below(document.get("spec", document))
+    around = Around(name if isinstance(name, str) else None, None, gpu, held=held)
     found = list(_walk(document, around, stem, engine, beside))
     if found:
         return found
@@ -104,11 +111,15 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
         return
     if not isinstance(value, dict):
         return
+    if _is_frontend(value):
+        return
     inside = _around(value, around)
     special = charts.server_in(value)
     if special is not None:
         for start, extra in special:
-            launch = launch_of(start, name=extra.name or inside.name or stem, engine=engine, beside=beside)
+            launch = launch_of(
+                start, name=extra.name or inside.name or stem, engine=engine, beside=beside, held=inside.held
+            )
             launch = replace(launch, notes=(*launch.notes, *extra.notes))
             gpu = gpu_of_label(extra.gpu) if extra.gpu else None
             own = inside._replace(replicas=extra.replicas or inside.replicas, gpu=gpu or inside.gpu)
@@ -118,7 +129,12 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
     if starts:
         for start in starts:
             name = inside.name or str(value.get("name") or stem)
-            yield _placed(launch_of(start, name=name, engine=engine, beside=beside), value, inside, None)
+            yield _placed(
+                launch_of(start, name=name, engine=engine, beside=beside, held=inside.held),
+                value,
+                inside,
+                None,
+            )
         return
     for key, one in value.items():
         if key == "services" and isinstance(one, dict) and "image" not in value:
@@ -128,6 +144,13 @@ def _walk(value: Any, around: Around, stem: str, engine: str | None, beside: Pat
                 )
         else:
             yield from _walk(one, inside, stem, engine, beside)
+
+
+def _is_frontend(value: Mapping[str, Any]) -> bool:
+    """Dynamo's HTTP server, in the same image as its workers."""
+    return value.get("componentType") == "frontend" or (
+        value.get("type") == "frontend" and "podTemplate" in value
+    )
 
 
 def _around(value: dict[str, Any], around: Around) -> Around:
@@ -143,13 +166,14 @@ def _around(value: dict[str, Any], around: Around) -> Around:
     group = mapping(value.get("leaderWorkerTemplate")).get("size")
     return around._replace(
         group=group if isinstance(group, int) else around.group,
+        gpus=_count({"resources": value.get("resources")}) or around.gpus,
         replicas=around.replicas if number is None or number < 1 else number,
         gpu=around.gpu if gpu is None else gpu,
     )
 
 
 def _placed(launch: Launch, container: dict[str, Any], around: Around, gpus: int | None) -> Launch:
-    count = gpus or launch.gpus or _count(container)
+    count = gpus or launch.gpus or _count(container) or around.gpus
     return replace(launch, replicas=around.replicas or 1, gpu=around.gpu, gpus=count)
 
 
