@@ -12,8 +12,9 @@ from kvplan.engines.budget import room_for_cache
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.questions import ask, max_requests, needed_memory
+from kvplan.questions import ask, least_from, max_requests, needed_memory
 from kvplan.settings import Settings, started_in
+from kvplan.units import MIB
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _HUNDREDTHS = range(1, 100)
@@ -29,7 +30,8 @@ class Both(NamedTuple):
 class Least(NamedTuple):
     """memory: bytes for the cache on each GPU, None where no memory is enough; room: of them that there are.
     share, flag: of the GPU's memory and what the engine calls it, None where it has none. gpus: of the kind
-    that was named. seqs: max_num_seqs, where the engine takes it."""
+    that was named. seqs: max_num_seqs, where the engine takes it. why: what keeps the GPU's part from being
+    answered."""
 
     tokens: int
     requests: int
@@ -39,6 +41,7 @@ class Least(NamedTuple):
     share: Both | None = None
     gpus: Both | None = None
     seqs: int | None = None
+    why: str | None = None
 
 
 def least(model: Model, choice: Choice, settings: Settings) -> Least:
@@ -47,13 +50,19 @@ def least(model: Model, choice: Choice, settings: Settings) -> Least:
     tokens = settings.tokens or ask(model, choice, settings).request.tokens
     asked = replace(settings, tokens=tokens, max_model_len=settings.max_model_len or tokens)
     asked = replace(asked, kv_cache_memory=None)
-    memory = needed_memory(model, replace(choice, pool=None), asked)  # whatever the GPU has
+    unbound = replace(choice, pool=None)  # whatever the GPU has
+    memory = needed_memory(model, unbound, asked)
+    if memory is not None:
+        memory = _tight(model, unbound, asked, memory)
     traits = traits_of(choice.engine.name)
     seqs = None if "max_num_seqs" in traits.foreign else settings.requests
     found = Least(tokens, settings.requests, memory, seqs=seqs)
     if settings.gpu is None:
         return found
-    budget = ask(model, choice, replace(asked, requests=1)).budget
+    one = ask(model, choice, replace(asked, requests=1))
+    budget, unknown = one.budget, [text for text in one.warnings if text.startswith("no pool")]
+    if budget is None and one.refusal is None and unknown:
+        return found._replace(why=unknown[0])
     if budget is not None and memory is not None:
         found = found._replace(room=room_for_cache(budget))
     if traits.memory_share is not None:
@@ -65,6 +74,30 @@ def least(model: Model, choice: Choice, settings: Settings) -> Least:
         ways = _both(model, choice, (_set(asked, spread, number) for number in WAYS), asked)
         found = found._replace(gpus=Both(*(None if one is None else WAYS[one] for one in ways)))
     return found
+
+
+_DOUBLED = 6
+"""How often an amount that is said to be enough is doubled where it is not."""
+
+
+def _tight(model: Model, choice: Choice, settings: Settings, enough: int) -> int | None:
+    """The least memory in whole MiB. What the requests take is not it: a block that an engine never uses is
+    in it for all, and not what some keep free besides. None where no memory is enough."""
+
+    def holds(number: int) -> bool:
+        try:
+            pooled = replace(settings, kv_cache_memory=number * MIB)
+            return max_requests(model, choice, pooled) >= settings.requests
+        except KvplanError:
+            return False
+
+    most = max(1, enough // MIB)
+    for _ in range(_DOUBLED):
+        if holds(most):
+            found = least_from(holds, 1, most)
+            return None if found is None else found * MIB
+        most *= 2
+    return None
 
 
 def _set(settings: Settings, name: str, value: Fraction | int) -> Settings:

@@ -38,7 +38,7 @@ def run(words: list[str], given: Given) -> Answer:
         return run_least(asked, json=json)
     if len(asked.models) * len(asked.choices) * len(asked.variants) == 1:
         return _one(asked, given, json)
-    return _several(asked, json, _asks(asked, given), is_given(given, "verbose"))
+    return _several(asked, given, json)
 
 
 def _one(asked: Question, given: Given, json: bool) -> Answer:
@@ -96,7 +96,8 @@ def _step(asked: Question, given: Given, result: SizeResult) -> str:
     return shlex.join(["kvplan", "plan", *words, "--gpu", settings.gpu.slug])
 
 
-def _several(asked: Question, json: bool, asks: bool, whole: bool) -> Answer:
+def _several(asked: Question, given: Given, json: bool) -> Answer:
+    asks = _asks(asked, given)
     rows = compare(asked.models, asked.choices, asked.variants, keep_errors=asked.forgiving)
     code = EXIT_OK if any(_good(row) for row in rows) else EXIT_NO
     if asks and not any(row.max_requests is not None and _good(row) for row in rows):
@@ -109,10 +110,10 @@ def _several(asked: Question, json: bool, asks: bool, whole: bool) -> Answer:
     from kvplan.report.notes import none_holds
 
     no = none_holds({row.settings.requests for row in rows}) if code == EXIT_NO else []
-    return Answer([*no, *_table(asked, rows, whole)], code=code)
+    return Answer([*no, *_table(asked, rows, given)], code=code)
 
 
-def _table(asked: Question, rows: Sequence[Compared], whole: bool) -> Screen:
+def _table(asked: Question, rows: Sequence[Compared], given: Given) -> Screen:
     """What the rows differ in chooses the table: lengths on a GPU, lengths by number of requests, or one line
     an answer."""
     from kvplan.report.compare import comparison_screen
@@ -121,10 +122,14 @@ def _table(asked: Question, rows: Sequence[Compared], whole: bool) -> Screen:
     dtypes = {settings.kv_cache_dtype for settings in asked.variants}
     if not len(asked.models) == len(asked.choices) == len(dtypes) == 1:
         return comparison_screen(rows)
-    rules = rules_file(asked.choices[0]) if whole else None
+    rules = rules_file(asked.choices[0]) if is_given(given, "verbose") else None
     budget = None if rows[0].result is None else rows[0].result.budget
     if budget is None or len({row.settings.requests for row in rows}) > 1:
-        return grid_screen(rows, rules_file=rules)
+        unnamed = all(row.settings.gpu is None for row in rows) and asked.plan is None
+        refused = any(row.result is not None and row.result.refusal is not None for row in rows)
+        first = rows[0].result
+        step = _step(asked, given, first) if unnamed and not refused and first is not None else ""
+        return grid_screen(rows, rules_file=rules, step=step)
     from kvplan.api.fits import fits_at
 
     fitting = fits_at(asked.models[0], asked.choices[0], asked.variants, budget)

@@ -21,6 +21,7 @@ from kvplan.report.notes import (
     basis_line,
     help_lines,
     more_line,
+    next_line,
     short_warnings,
     source_lines,
     too_few,
@@ -52,10 +53,10 @@ def shared_warnings(results: Sequence[SizeResult]) -> Screen:
     return [BLANK, *warning_lines(texts)] if texts else []
 
 
-def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None) -> Screen:
+def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None, step: str = "") -> Screen:
     """Lengths down, numbers of requests across; what the fullest GPU holds in each place.
 
-    rules_file: shown with every setting, where all is asked for.
+    rules_file: shown with every setting, where all is asked for. step: the command that comes next.
     """
     results = [row.result for row in rows if row.result is not None]
     first = results[0]
@@ -100,13 +101,14 @@ def grid_screen(rows: Sequence[Compared], *, rules_file: str | None = None) -> S
     if refused := _refused(results):
         screen += [*refused, BLANK]
     screen += shared_warnings(results)[1:] + ([BLANK] if any(result.warnings for result in results) else [])
-    return screen + grid_basis(first, rules_file)
+    return screen + grid_basis(first, rules_file, step)
 
 
-def grid_basis(result: SizeResult, rules_file: str | None) -> Screen:
+def grid_basis(result: SizeResult, rules_file: str | None, step: str = "") -> Screen:
+    following = next_line(step) if step else []
     if rules_file is not None:
-        return source_lines(result, rules_file)
-    return [*basis_line(result), *more_line("-v, --json")]
+        return [*source_lines(result, rules_file), *following]
+    return [*basis_line(result), *following, *more_line("-v, --json")]
 
 
 def fit_grid_screen(

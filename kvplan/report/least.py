@@ -31,6 +31,8 @@ def least_screen(found: Least, model: Model, choice: Choice, settings: Settings)
     if found.seqs is not None:
         rows.append(["--max-num-seqs", f"{found.seqs:,}", f"{found.seqs:,}"])
     screen += [BLANK, *table(rows, "lrr")]
+    if found.why is not None:
+        screen += [BLANK, *wrapped(found.why, indent=1, style="warn", first="warning: ")]
     if found.memory is not None and found.room is not None and found.memory > found.room:
         text = f"beside the rest a GPU has {size_words(found.room)} for the cache: less than that memory"
         screen += [BLANK, *wrapped(text, indent=1)]

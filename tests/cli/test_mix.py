@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from kvplan.api.mix import Mix, Part, mixed
 from kvplan.cli.mixed import parts_of
 from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
+from kvplan.questions import max_requests
+from kvplan.units import MIB
 from tests.cli.conftest import Run
 
 
@@ -151,6 +154,41 @@ def test_the_least_is_enough_and_less_is_not(
     assert found.gpus is not None
     assert found.gpus.likely is not None
     assert holds(gpu=f"{found.gpus.likely}x{gpu}")
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(["llama-3.1-8b", "qwen3-8b", "gpt-oss-20b", "gemma-3-27b", "deepseek-v2-lite"]),
+    st.sampled_from(["vllm", "sglang", "trtllm", "llamacpp", "tgi", "generic"]),
+    st.integers(1, 60),
+    st.sampled_from([1, 100, 4096, 8000, 20000]),
+)
+def test_one_mib_less_than_the_least_is_too_little(
+    model: str, engine: str, requests: int, tokens: int
+) -> None:
+    """The inverse answer against the forward one: it holds them, and a MiB less does not."""
+    try:
+        found = needs(model, engine, requests=requests, tokens=tokens)
+    except KvplanError:
+        return
+    if found.memory is None:
+        return
+    loaded, choice = load_model(model), choose(engine)
+    asked = make_settings(requests=requests, tokens=tokens, max_model_len=tokens)
+
+    def holds(memory: int) -> bool:
+        return max_requests(loaded, choice, replace(asked, kv_cache_memory=memory)) >= requests
+
+    assert found.memory % MIB == 0
+    assert holds(found.memory)
+    assert found.memory == MIB or not holds(found.memory - MIB)
+
+
+def test_what_keeps_the_gpus_part_from_an_answer_is_said(run: Run) -> None:
+    """Not ``none``, which says that no number of GPUs is enough."""
+    ran = run("size", "qwen3-8b", "-e", "llamacpp", "-g", "h100", "-n", "4", "-t", "8k", "--least")
+    assert "no pool was computed: llama.cpp loads a GGUF file" in " ".join(ran.out.split())
+    assert "none" not in ran.out
 
 
 def test_the_least_on_the_screen(run: Run) -> None:
