@@ -82,22 +82,25 @@ _DOUBLED = 6
 
 def _tight(model: Model, choice: Choice, settings: Settings, enough: int) -> int | None:
     """The least memory in whole MiB. What the requests take is not it: a block that an engine never uses is
-    in it for all, and not what some keep free besides. None where no memory is enough."""
-
-    def holds(number: int) -> bool:
-        try:
-            pooled = replace(settings, kv_cache_memory=number * MIB)
-            return max_requests(model, choice, pooled) >= settings.requests
-        except KvplanError:
-            return False
-
-    most = max(1, enough // MIB)
-    for _ in range(_DOUBLED):
-        if holds(most):
-            found = least_from(holds, 1, most)
-            return None if found is None else found * MIB
-        most *= 2
+    in it for all, and not what some keep free besides. Where the engine's own max_num_seqs is in the way, with
+    as many as there are requests. None where no memory is enough."""
+    for asked in (settings, replace(settings, max_num_seqs=settings.requests)):
+        most = max(1, enough // MIB)
+        for _ in range(_DOUBLED):
+            if _holds(model, choice, asked, most):
+                found = least_from(lambda number, asked=asked: _holds(model, choice, asked, number), 1, most)  # type: ignore[misc]
+                return None if found is None else found * MIB
+            most *= 2
     return None
+
+
+def _holds(model: Model, choice: Choice, settings: Settings, number: int) -> bool:
+    """Whether so many MiB hold the requests."""
+    try:
+        pooled = replace(settings, kv_cache_memory=number * MIB)
+        return max_requests(model, choice, pooled) >= settings.requests
+    except KvplanError:
+        return False
 
 
 def _set(settings: Settings, name: str, value: Fraction | int) -> Settings:
