@@ -51,11 +51,12 @@ def least(model: Model, choice: Choice, settings: Settings) -> Least:
     asked = replace(settings, tokens=tokens, max_model_len=settings.max_model_len or tokens)
     asked = replace(asked, kv_cache_memory=None)
     unbound = replace(choice, pool=None)  # whatever the GPU has
-    memory = needed_memory(model, unbound, asked)
-    if memory is not None:
-        memory = _tight(model, unbound, asked, memory)
     traits = traits_of(choice.engine.name)
     seqs = None if "max_num_seqs" in traits.foreign else settings.requests
+    memory = _memory(model, unbound, asked)
+    if memory is None and seqs is not None and asked.max_num_seqs is None:
+        asked = replace(asked, max_num_seqs=seqs)  # the engine's own is less than the requests
+        memory = _memory(model, unbound, asked)
     found = Least(tokens, settings.requests, memory, seqs=seqs)
     if settings.gpu is None:
         return found
@@ -80,17 +81,20 @@ _DOUBLED = 6
 """How often an amount that is said to be enough is doubled where it is not."""
 
 
+def _memory(model: Model, choice: Choice, settings: Settings) -> int | None:
+    enough = needed_memory(model, choice, settings)
+    return None if enough is None else _tight(model, choice, settings, enough)
+
+
 def _tight(model: Model, choice: Choice, settings: Settings, enough: int) -> int | None:
     """The least memory in whole MiB. What the requests take is not it: a block that an engine never uses is
-    in it for all, and not what some keep free besides. Where the engine's own max_num_seqs is in the way, with
-    as many as there are requests. None where no memory is enough."""
-    for asked in (settings, replace(settings, max_num_seqs=settings.requests)):
-        most = max(1, enough // MIB)
-        for _ in range(_DOUBLED):
-            if _holds(model, choice, asked, most):
-                found = least_from(lambda number, asked=asked: _holds(model, choice, asked, number), 1, most)  # type: ignore[misc]
-                return None if found is None else found * MIB
-            most *= 2
+    in it for all, and not what some keep free besides. None where no memory is enough."""
+    most = max(1, enough // MIB)
+    for _ in range(_DOUBLED):
+        if _holds(model, choice, settings, most):
+            found = least_from(lambda number: _holds(model, choice, settings, number), 1, most)
+            return None if found is None else found * MIB
+        most *= 2
     return None
 
 
