@@ -156,10 +156,12 @@ bench: $(VENV)/.test
 
 # Start-ups that people published (scripts/record_published.py); another collection: make accuracy REPORTS=...
 REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz tests/data/more_start_ups.yaml
+# Judged, never fitted.
+HELD_OUT ?= tests/data/held_out.yaml
 
 accuracy: $(VENV)/.test
 	$(BIN)/python -m scripts.fit_budget $(REPORTS) --write
-	$(BIN)/python -m scripts.accuracy $(REPORTS)
+	$(BIN)/python -m scripts.accuracy $(REPORTS) --held-out $(HELD_OUT)
 
 # vLLM's own encoders and decoders run without a GPU: writes towers.json and decoders.json of kvplan/engines/vllm/data.
 activations: .venv-vllm/.ready

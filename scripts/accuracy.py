@@ -1,6 +1,6 @@
 """Predicted pools beside what servers printed: writes docs/accuracy.md.
 
-    python -m scripts.accuracy FIELD_REPORTS... [--out docs/accuracy.md]
+    python -m scripts.accuracy FIELD_REPORTS... [--held-out FILE] [--out docs/accuracy.md]
 
 Every row that states model, GPU, tensor parallel size, utilisation and a release is listed, the wrong ones
 first.
@@ -268,7 +268,31 @@ def served_lines(rows: Sequence[Served]) -> list[str]:
     return lines
 
 
-def text(*paths: Path) -> str:
+def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
+    """Rows that no fit has seen, and those from 0.20 on together with the fitted ones."""
+    rows, left = read_rows(path)
+    held = judged(rows, left)
+    return [
+        f"## Held out: `{path.name}`",
+        "",
+        "No constant has seen these start-ups; they were predicted before anything was changed.",
+        "",
+        *summary(held),
+        "",
+        "Told whether the compile cache was cold or warm:",
+        "",
+        *summary(judged(rows, {}, told=True)),
+        "",
+        *table(held),
+        "",
+        "Together with the fitted rows from 0.20 on:",
+        "",
+        *summary([*late, *held]),
+        "",
+    ]
+
+
+def text(*paths: Path, held_out: Path | None = None) -> str:
     """The whole document; the same reports give the same bytes."""
     rows, left = read_rows(*paths)
     total = len(rows) + len(left)
@@ -319,6 +343,7 @@ def text(*paths: Path) -> str:
         "",
         *table(late),
         "",
+        *(held_out_lines(held_out, late) if held_out else ()),
         "## vLLM 0.11 to 0.19",
         "",
         *summary(inner),
@@ -359,9 +384,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("reports", type=Path, nargs="+")
+    parser.add_argument("--held-out", type=Path, help="rows that are judged and never fitted")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
-    options.out.write_bytes(text(*options.reports).encode())
+    options.out.write_bytes(text(*options.reports, held_out=options.held_out).encode())
     print(f"{options.out}")
     return 0
 

@@ -28,6 +28,7 @@ CARDS = {
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
     "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
     "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
+    "nvidia/GLM-5.2-NVFP4": "zai-org/GLM-5.2",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
