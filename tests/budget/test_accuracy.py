@@ -50,7 +50,7 @@ def test_later_releases(answers: list[accuracy.Judged]) -> None:
 
 
 def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
-    """Nine of ten in the interval, none below the safe figure; with the fitted rows a half-width of 1.5 GiB."""
+    """Nine of ten in the interval, none below the safe figure; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
     assert (len(rows), left) == (10, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
