@@ -14,8 +14,6 @@ beyond a request's ids is its own.
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import hashlib
 import importlib
 import json
@@ -29,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from scripts.record_vllm_scheduler import TINY
+from scripts.scheduler_recorder import record
 from scripts.scheduler_traces import Row, rows_of
 from scripts.sglang_scenarios import scenario
 
@@ -361,29 +360,5 @@ def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
         return asked | {"error": f"{type(error).__name__}: {error}"[:300]}
 
 
-def main() -> int:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("seeds", type=int, nargs="*", help="first seed, seed after the last")
-    ask.add_argument("--file", type=Path, help="scenarios of a file in place of random ones")
-    ask.add_argument("--traces", type=Path, default=Path("../shared/traces"))
-    ask.add_argument("-o", "--output", type=Path, required=True)
-    args = ask.parse_args()
-    if args.file:
-        asked = json.loads(args.file.read_text())["scenarios"]
-    else:
-        asked = {f"seed-{seed}": scenario(seed) for seed in range(*args.seeds)}
-    found = {}
-    for name, one in asked.items():
-        made = answer(one, args.traces)
-        print(name, made.get("error") or made["steps"]["count"], flush=True)
-        found[name] = made
-    text = json.dumps({"sglang_version": "0.5.23", "scenarios": found}, separators=(",", ":")) + "\n"
-    if args.output.suffix == ".gz":
-        args.output.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        args.output.write_text(text)
-    return 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    record(__doc__, scenario, answer, lambda: {"sglang_version": "0.5.23"}, errors=True)

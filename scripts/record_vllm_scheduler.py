@@ -13,8 +13,6 @@ it is scheduled; with async scheduling a queue of two, as EngineCore.step_with_b
 
 from __future__ import annotations
 
-import argparse
-import gzip
 import hashlib
 import json
 import os
@@ -23,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from scripts.scheduler_recorder import record
 from scripts.scheduler_scenarios import scenario
 from scripts.scheduler_traces import Row, rows_of
 
@@ -311,34 +310,13 @@ def answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
         return asked | {"error": f"{type(error).__name__}: {error}"[:300]}
 
 
-def main() -> int:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("seeds", type=int, nargs="*", help="first seed, seed after the last")
-    ask.add_argument("--file", type=Path, help="scenarios of a file in place of random ones")
-    ask.add_argument("--traces", type=Path, default=Path("../shared/traces"))
-    ask.add_argument("-o", "--output", type=Path, required=True)
-    args = ask.parse_args()
-    if args.file:
-        asked = json.loads(args.file.read_text())["scenarios"]
-    else:
-        asked = {f"seed-{seed}": scenario(seed) for seed in range(*args.seeds)}
-    found = {}
-    for name, one in asked.items():
-        made = answer(one, args.traces)
-        print(name, made.get("error") or made["steps"]["count"], flush=True)
-        if "error" not in made:
-            found[name] = made
+def _stamp() -> dict[str, str]:
     import vllm
 
-    text = json.dumps({"vllm_version": vllm.__version__, "scenarios": found}, separators=(",", ":")) + "\n"
-    if args.output.suffix == ".gz":
-        args.output.write_bytes(gzip.compress(text.encode(), mtime=0))
-    else:
-        args.output.write_text(text)
-    return 0
+    return {"vllm_version": vllm.__version__}
 
 
 if __name__ == "__main__":
-    code = main()
+    record(__doc__, scenario, answer, _stamp, errors=False)
     sys.stdout.flush()
-    os._exit(code)  # vLLM leaves threads behind
+    os._exit(0)  # vLLM leaves threads behind

@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from kvplan.errors import KvplanError
-from kvplan.simulate import radix
 from kvplan.simulate.orders import GONE, NEW, ORDERS, Block
 from kvplan.simulate.refusals import unknown
+from kvplan.simulate.sglang import flat
 
 Chain = Sequence[Hashable]
 
 NEVER = 1 << 62
 POLICIES = tuple(ORDERS)
-KNOWN = (*POLICIES, radix.RADIX)
+KNOWN = (*POLICIES, flat.RADIX)
 """With SGLang's own tree, which evicts whole runs."""
 
 
@@ -114,8 +114,8 @@ def replay(
     policy: str, size: int, chains: Sequence[Chain], *, window: int = NEVER, slope: float = 0.001
 ) -> list[int]:
     """Hits of each request, one after another, in blocks."""
-    if policy == radix.RADIX:
-        return radix.replay(size, chains)
+    if policy == flat.RADIX:
+        return flat.replay(size, chains)
     cache = Cache(policy, size, window=window, slope=slope)
     if policy != "belady":
         return [cache.serve(chain) for chain in chains]

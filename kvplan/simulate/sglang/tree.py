@@ -3,7 +3,7 @@
 sgl-project/sglang 0.5.23 python/sglang/srt/mem_cache/unified_radix_cache.py,
 unified_cache/unified_tree_core.py (match_prefix, begin_insert, _split_node), components/full.py (locks,
 eviction) and evict_policy.py, with full attention as the only component. Where it differs from the older
-RadixCache (`kvplan.simulate.radix`): a look-up makes the whole path new, the deepest node newest; an
+RadixCache: a look-up makes the whole path new, the deepest node newest; an
 insertion node by node; and a split makes the part behind it new.
 """
 
