@@ -56,6 +56,40 @@ def test_an_old_driver_is_asked_without_the_capability(monkeypatch: pytest.Monke
     assert (found.name, found.compute_capability) == ("Tesla T4", None)
 
 
+@pytest.mark.parametrize(("row", "slug", "memory"), [
+    ("NVIDIA GeForce RTX 2080 Ti, 22528, 550.1, 7.5, [N/A]", "rtx-2080-ti-11gb", 22528),  # another memory
+    ("NVIDIA L40S, 10240, 550.1, 8.9, [N/A]", "l40s-48gb", 10240),  # a share of it
+])  # fmt: skip
+def test_a_card_with_another_memory_has_no_published_total(
+    monkeypatch: pytest.MonkeyPatch, row: str, slug: str, memory: int
+) -> None:
+    tools(monkeypatch, {"nvidia-smi": f"{row}\n"})
+    found = first_gpu()
+    assert (found.slug, found.memory_total_bytes, found.memory_nvml_bytes) == (slug, None, memory * MIB)
+
+
+@pytest.mark.parametrize("row", [
+    "NVIDIA L40S, 46068, 550.1, 8.9, [N/A]", "Tesla T4, 15360, 535.1, 7.5, [N/A]",
+    "NVIDIA A100-SXM4-80GB, 81920, 550.1, 8.0, Disabled", "NVIDIA H100 80GB HBM3, 81559, 550, 9.0, Disabled",
+    "NVIDIA GeForce RTX 5090, 32607, 580.1, 12.0, [N/A]", "NVIDIA A10G, 23028, 535.1, 8.6, [N/A]",
+])  # fmt: skip
+def test_a_card_as_it_is_sold_has_its_total(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    tools(monkeypatch, {"nvidia-smi": f"{row}\n"})
+    assert first_gpu().memory_total_bytes is not None
+
+
+def test_a_gpu_in_slices_is_not_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(monkeypatch, {"nvidia-smi": "NVIDIA H100 80GB HBM3, 81559, 550.1, 9.0, Enabled\n"})
+    with pytest.raises(CannotRunHere, match="divided into MIG slices"):
+        first_gpu()
+
+
+def test_wsl_has_its_tool_on_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "NVIDIA GeForce RTX 4090, 24564, 580.1, 8.9, [N/A]\n"
+    tools(monkeypatch, {"/usr/lib/wsl/lib/nvidia-smi": row})
+    assert first_gpu().slug == "rtx-4090-24gb"
+
+
 def test_unified_memory_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     tools(monkeypatch, {"nvidia-smi": "NVIDIA GB10, [N/A], 580.95.05, 12.1\n"})
     assert seen_gpus()[0].memory_bytes is None

@@ -22,15 +22,18 @@ from kvplan.units import MIB
 NVIDIA, AMD, APPLE = "nvidia", "amd", "apple"
 DRM = Path("/sys/class/drm")
 _SECONDS = 15
-_FIELDS = ("name", "memory.total", "driver_version", "compute_cap")
+_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "mig.mode.current")
 """``compute_cap`` since driver 510: older ones are asked without it."""
+_SMI = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
+"""The second: WSL, where its folder is on no path."""
 _AMD_ID = "0x1002"
 
 
 @record()
 class SeenGpu:
     """One GPU. memory_bytes: as the tool shows it; None where it does not (unified memory). limit_bytes: what
-    macOS was told to let it wire. by: the tool."""
+    macOS was told to let it wire. by: the tool. is_divided: into MIG slices, of which the tool
+    does not tell."""
 
     name: str
     vendor: str
@@ -39,6 +42,7 @@ class SeenGpu:
     compute_capability: tuple[int, int] | None = None
     driver: str | None = None
     limit_bytes: int | None = None
+    is_divided: bool = False
 
 
 class SilentError(Exception):
@@ -75,15 +79,18 @@ def _by_nvml() -> list[SeenGpu]:
 
 
 def _by_nvidia_smi() -> list[SeenGpu]:
-    for fields in (_FIELDS, _FIELDS[:-1]):
+    asked = [(tool, number) for tool in _SMI for number in (len(_FIELDS), len(_FIELDS) - 2)]
+    for tool, number in asked:
         try:
-            text = said_by("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-        except SilentError:
-            if fields != _FIELDS:
-                raise
+            query = f"--query-gpu={','.join(_FIELDS[:number])}"
+            text = said_by(tool, query, "--format=csv,noheader,nounits")
+        except SilentError as silent:
+            if (tool, number) == asked[1]:
+                told = silent
             continue
-        return [_of_row(row) for row in text.splitlines() if row.count(",") == len(fields) - 1]
-    return []
+        rows = (row for row in text.splitlines() if 2 <= row.count(",") < number)
+        return [_of_row(row) for row in rows]
+    raise told
 
 
 def _of_row(row: str) -> SeenGpu:
@@ -96,6 +103,7 @@ def _of_row(row: str) -> SeenGpu:
         "nvidia-smi",
         None if capability is None else (int(capability[1]), int(capability[2])),
         driver,
+        is_divided=rest[1:] == ["Enabled"],
     )
 
 

@@ -10,13 +10,22 @@ from kvplan.files.gpus.machine import APPLE, NVIDIA, SeenGpu, seen_gpus
 from kvplan.gpu import Gpu
 from kvplan.units import GIB, parse_bytes
 
+_OTHER = 8
+"""Hundredths by which what is seen differs from what is sold: with ECC, 6 (L40: 44.99 of 48 GiB)."""
+
 
 def first_gpu() -> Gpu:
     """The first GPU: the packaged spec that has its name, else one made of what was seen.
 
-    Raises CannotRunHere: no-gpu; no-gpu-name (a GPU whose name no tool tells, and that is not NVIDIA's).
+    Raises CannotRunHere: no-gpu; no-gpu-name (a GPU whose name no tool tells, and that is not NVIDIA's, or
+    that is divided into MIG slices).
     """
     seen = seen_gpus()[0]
+    if seen.is_divided:
+        raise CannotRunHere(
+            "no-gpu-name", f"{seen.name} is divided into MIG slices, and {seen.by} tells of the whole",
+            help="name the slice: --gpu h100-sxm-80gb-mig-3g.40gb, as `kvplan gpus` lists them",
+        )  # fmt: skip
     slugs = find_slugs(seen.name)
     if not slugs or len({load_gpu(slug).name for slug in slugs}) > 1:
         return _unlisted(seen)
@@ -25,7 +34,11 @@ def first_gpu() -> Gpu:
         return _of_this_mac(listed, seen)
     if seen.memory_bytes is None:
         return listed
-    return replace(_nearest(listed, seen.memory_bytes), memory_nvml_bytes=seen.memory_bytes)
+    nearest = replace(_nearest(listed, seen.memory_bytes), memory_nvml_bytes=seen.memory_bytes)
+    sold = parse_bytes(nearest.memory_marketing.replace("GB", "GiB"))
+    if abs(sold - seen.memory_bytes) * 100 > sold * _OTHER:  # a modified card, or a share of one
+        return replace(nearest, memory_total_bytes=None, memory_totals_seen=())
+    return nearest
 
 
 def _nearest(listed: Gpu, memory: int) -> Gpu:
