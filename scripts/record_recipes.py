@@ -64,8 +64,9 @@ REASONS = {
     "not-enough-memory": "the renderer's rule fits the weights alone and no --max-model-len is given: one"
     " request of the model's whole length does not fit beside them, and vLLM stops the same way",
     "not-enough-memory by the likely figure": "kvplan's likely figure leaves less than one request of the"
-    " model's whole length takes, and no --max-model-len is given; its interval holds a start. Not vLLM's"
-    " word: estimates beside the cache, or a weight read by a build's name",
+    " model's whole length takes, and no --max-model-len is given; its interval holds a start, and the"
+    " screen says that it may. Not vLLM's word: estimates beside the cache, or a weight read by a build's"
+    " name",
     "no-memory-for-cache": "kvplan's likely figure for the activations of so large a batch leaves nothing;"
     " its interval holds a start. Not vLLM's word: an uncalibrated line of the budget",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",

@@ -58,6 +58,19 @@ def test_a_refusal_by_a_likely_figure_says_so() -> None:
             assert result.per_gpu.kv_bytes_per_request > result.budget.kv_pool_high_bytes, fact
 
 
+def test_the_screen_says_that_an_estimate_refuses() -> None:
+    """A start that the interval holds is no flat no."""
+    fact = next(
+        one for one in COMMANDS if one["verdict"].endswith("by the likely figure") and len(one["flags"]) < 4
+    )
+    result = kvplan.size(fact["model"], engine=ENGINE, gpu=fact["gpu"], **settings(fact))
+    assert result.refusal is not None
+    assert "would likely not serve" in str(result)
+    assert "at most: it may start" in " ".join(str(result).split())
+    short = kvplan.size("llama-3.1-8b", engine=ENGINE, gpu="rtx-4090", tokens=8192)
+    assert "would not serve" in str(short)  # the start checks the model's own length, not the request's
+
+
 def test_the_page_is_what_the_record_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(COMMANDS, FOUND["revision"])
 

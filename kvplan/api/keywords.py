@@ -154,7 +154,7 @@ class SizeOptions(TypedDict, total=False):
     max_total_tokens: int | str | None
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
-    """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    """Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided)."""
     max_prefill_tokens: int | str | None
     """Tokens of all prompts of a prefill (default: 16,384)."""
     enable_mixed_chunk: bool | None
@@ -408,7 +408,7 @@ class PlanOptions(TypedDict, total=False):
     max_total_tokens: int | str | None
     """Upper bound of the pool's tokens."""
     chunked_prefill_size: int | str | None
-    """Tokens of a prefill chunk (default: by the GPU's memory)."""
+    """Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided)."""
     max_prefill_tokens: int | str | None
     """Tokens of all prompts of a prefill (default: 16,384)."""
     enable_mixed_chunk: bool | None

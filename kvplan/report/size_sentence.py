@@ -16,6 +16,7 @@ from kvplan.report.words import (
     ways_words,
 )
 from kvplan.results import Budget, SizeResult
+from kvplan.units import gib
 
 
 def size_sentence(
@@ -32,14 +33,27 @@ def size_sentence(
     """
     words = ways_words(ways, result) if ways is not None else ()
     if verdict is not None and result.refusal is not None:
-        head = wrapped(
-            f"{engine_title(result.engine)} would not serve {result.model.id}: {result.refusal.message}",
-            first="No: ",
-        )
+        may = _may_start(result)
+        how, most = ("likely not", f", {gib(_most(result))} at most: it may start") if may else ("not", "")
+        said = f"would {how} serve {result.model.id}: {result.refusal.message}{most}"
+        head = wrapped(f"{engine_title(result.engine)} {said}", first="No: ")
         first = 1 if ways is not None and ways.max_model_len is not None else 0
         helps = (*words[:first], *result.refusal.help, *words[first:])
         return [styled(head[0], "No:", "bad"), *head[1:], *help_lines(helps)]
     return [*_headline(result, verdict, memory, safe_requests(result, fits)), *help_lines(words)]
+
+
+def _most(result: SizeResult) -> int:
+    """What the budget may leave to the cache at most."""
+    return result.budget.kv_pool_high_bytes if result.budget is not None else 0
+
+
+def _may_start(result: SizeResult) -> bool:
+    """Whether a request that the likely figure of the pool does not hold is held by the most of it: the
+    estimates beside the cache say no, not the engine."""
+    short = result.refusal is not None and result.refusal.code == "not-enough-memory"
+    whole = result.request.tokens == result.settings.get("max_model_len")  # the length that the start checks
+    return short and whole and result.per_gpu.kv_bytes_per_request <= _most(result)
 
 
 def safe_requests(result: SizeResult, fits: Fits | None) -> int | None:

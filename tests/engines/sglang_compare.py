@@ -39,6 +39,7 @@ NAMES = {
     "context_length": "max_model_len",
     "max_running_requests": "max_num_seqs",
     "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
+    "disable_cuda_graph": "enforce_eager",
 }
 """SGLang's argument → kvplan's option, where the names are not the same."""
 SPECULATION = {"EAGLE": "mtp", "EAGLE3": "eagle3", "NEXTN": "mtp"}

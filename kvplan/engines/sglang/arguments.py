@@ -100,6 +100,7 @@ class Arguments(KeptHash):
     conv_dtype: Packing
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
+    graphs: bool = True
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property
@@ -190,6 +191,7 @@ def resolve_arguments(
         given_requests=settings.max_num_seqs,
         draft_tokens=draft_tokens,
         draft_layers=draft_layers if rules.drafts else 0,
+        graphs=not settings.enforce_eager,
         draft_windows=_draft_windows(model, settings, options),
         conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
         ssm_dtype=None

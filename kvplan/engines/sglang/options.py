@@ -49,7 +49,10 @@ OPTIONS = (
     EngineOption("max_mamba_cache_size", "count", "Slots of states, whatever the memory."),
     EngineOption("max_total_tokens", "count", "Upper bound of the pool's tokens."),
     EngineOption(
-        "chunked_prefill_size", "count", "Tokens of a prefill chunk (default: by the GPU's memory)."
+        "chunked_prefill_size",
+        "count",
+        "Tokens of a prefill chunk (default: by the GPU's memory; -1: prompts are not divided).",
+        lowest=-1,
     ),
     EngineOption("max_prefill_tokens", "count", "Tokens of all prompts of a prefill (default: 16,384)."),
     EngineOption("enable_mixed_chunk", "flag", "Answers beside the prompts of a prefill.", default=False),
