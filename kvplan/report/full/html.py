@@ -30,7 +30,7 @@ def report_page(reports: Sequence[PlanReport]) -> str:
     several = len(reports) > 1
     said = sentence(CheckReport(tuple(one.checked for one in reports)))
     title = said if several else label(reports[0].checked) if reports else said
-    top = el("header", el("h1", title), el("p", said) if not several else None)
+    top = el("header", el("h1", title))
     foot = el(
         "footer",
         el("p", f"Written by kvplan {__version__}: every figure is computed, no GPU was asked unless a"

@@ -101,17 +101,21 @@ def _bars(options: Sequence[Option], own: int | None) -> Markup | None:
 
 
 def levers_section(one: PlanReport) -> Section | None:
-    """What each memory lever would do to one engine of the plan; those that do nothing say why."""
+    """What each memory lever would do to one engine of the plan; below, those without effect and why."""
     if not one.levers:
         return None
     rows = tuple(
         (
             lever.name,
             lever.summary,
-            "--" + lever.setting.replace("_", "-") if lever.setting and lever.applies else "",
+            "--" + lever.setting.replace("_", "-") if lever.setting else "",
             "; ".join(lever.assumptions) or "the engine's rules",
         )
-        for lever in sorted(one.levers, key=lambda lever: not lever.applies)
+        for lever in one.levers
+        if lever.applies
     )
-    table = Table(("lever", "what it does here", "flag", "from"), "llll", rows)
-    return Section("Levers", said=("Of one engine of the plan.",), tables=(table,))
+    idle = tuple(
+        f"{lever.name}, no effect here: {lever.summary}" for lever in one.levers if not lever.applies
+    )
+    tables = (Table(("lever", "what it does here", "flag", "from"), "llll", rows),) if rows else ()
+    return Section("Levers", said=("Of one engine of the plan.",), tables=tables, listed=idle)

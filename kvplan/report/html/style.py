@@ -7,7 +7,7 @@ STYLE = """
 --raised:#1a2028;--mark:#6db4f2;--band:#6db4f23d;--other:#f0a35e;--good:#6fce93;--bad:#ff8f87}}
 *{box-sizing:border-box}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
-max-width:52rem;margin:0 auto;padding:1.5rem 1rem 4rem}
+max-width:60rem;margin:0 auto;padding:1.5rem 1rem 4rem}
 a{color:var(--mark)}a:focus-visible,[tabindex]:focus-visible{outline:3px solid var(--mark);outline-offset:2px}
 .skip{position:absolute;left:-99rem}.skip:focus{left:1rem;top:.5rem;background:var(--paper)}
 h1{font-size:1.5rem;line-height:1.25}h2{font-size:1.25rem;margin:2.5rem 0 .5rem;overflow-wrap:anywhere}
@@ -15,11 +15,11 @@ h3{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.4rem 0;overflow-wrap:anywhere
 article{border-top:3px solid var(--line);margin-top:2.5rem}
 .answer{font-size:1.2rem;font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
 figure{margin:.75rem 0}figcaption,caption{color:var(--soft);font-size:.85rem;text-align:left}
-caption{padding-bottom:.3rem}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+caption{padding-bottom:.3rem;min-width:min(22rem,85vw)}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .5rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 th{font-weight:600}tbody th{font-weight:400;min-width:8rem}.n{text-align:right;white-space:nowrap}
-.from{color:var(--soft);font-size:.85rem;overflow-wrap:anywhere}
+.from{color:var(--soft);font-size:.85rem;overflow-wrap:break-word;min-width:13rem}td:not([class]){min-width:3rem}
 tr.own td,tr.own th{background:var(--raised);
 font-weight:600}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--raised);padding:.6rem .8rem;
@@ -33,9 +33,12 @@ svg text.soft{fill:var(--soft)}
 .bar{fill:var(--band);stroke:var(--mark)}.bar.own{fill:var(--mark)}
 .rest{fill:none;stroke:var(--line);stroke-dasharray:3 3}.whisker{stroke:var(--ink);stroke-width:1.5}
 .asked{stroke:var(--ink);stroke-dasharray:2 3}
+@media(max-width:45rem){.wide svg{min-width:36rem}td:not([class]):not(:empty){min-width:8rem}}
 @media print{:root{color-scheme:light;--ink:#000;--soft:#333;--paper:#fff;--line:#999;--raised:#f2f2f2;
 --mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
 body{max-width:none;padding:0;font-size:10pt}.skip,nav{display:none}
 figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}article{break-before:page;border:0}
-article:first-of-type{break-before:auto}svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+article:first-of-type{break-before:auto}table{font-size:8.5pt}
+th,td{padding:.15rem .3rem}.from{min-width:0}.wide{overflow:visible}
+svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """

@@ -18,7 +18,8 @@ Point = tuple[float, float]
 def picture(*parts: Part, what: str, high: float = HIGH) -> Markup:
     """The parts as one picture; ``what`` is read aloud in its place and stands below it."""
     drawn = el("svg", *parts, viewBox=f"0 0 {WIDE} {high:g}", role="img", aria_label=what)
-    return el("figure", drawn, el("figcaption", what))
+    scrolled = el("div", drawn, class_="wide", tabindex=0, role="group", aria_label="picture")
+    return el("figure", scrolled, el("figcaption", what))
 
 
 def label(x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None) -> Markup:
