@@ -18,8 +18,8 @@ SCENARIOS: dict[str, Any] = json.loads(gzip.decompress(RECORD.read_bytes()))["sc
 BROAD: dict[str, Any] = json.loads(
     gzip.decompress(RECORD.with_name("vllm_scheduler_broad.json.gz").read_bytes())
 )["scenarios"]
-"""Of 508 broader ones asked of 0.32 and 0.33 (up to six groups, tiny pools, one system prompt, priorities below
-0), all equal, the 40 that preempt most or have most groups."""
+"""Of 508 broader ones asked of 0.32 and 0.33 (up to six groups, tiny pools, one system prompt, priorities
+below 0), all equal, the 40 that preempt most or have most groups."""
 SHARED = Path("../shared/data/vllm_scheduler_answers.json")
 TRACES = Path("../shared/traces")
 
@@ -39,7 +39,7 @@ def test_the_broader_ones_are_of_two_releases_and_of_many_groups() -> None:
     assert {engine.get("release", "0.32") for engine in engines} == {"0.32", "0.33"}
     assert max(len(engine["groups"]) for engine in engines) >= 5
     assert {engine["async_scheduling"] for engine in engines} == {False, True}
-    assert sum(sum(one["requests"]["preemptions"]) for one in BROAD.values()) > 500
+    assert sum(sum(one["requests"]["preemptions"]) for one in BROAD.values()) > 400
 
 
 def test_everything_that_can_be_set_is_recorded() -> None:
