@@ -55,6 +55,7 @@ def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
         (("size", "inputs/none.json"), "no-such-file", "inputs/none.json"),
         (("size", "lama-3.1-8b"), "unknown-model", "hf:"),
         (("size", "RTX 3060"), "unknown-model", 'kvplan size MODEL --gpu "RTX 3060"'),
+        (("size", "--", "ollama", "run", "llama3.1:8b"), "unknown-model", "llama3.1:8b -e llamacpp"),
         (("size", "2x3090"), "unknown-model", "kvplan fits --gpu 2x3090"),
         ((*LLAMA, "--gpu", "qwen3-8b"), "unknown-gpu", "kvplan size qwen3-8b --gpu"),
         (("validate", "--rehearse"), "unknown-option", "did you mean --device cpu?"),

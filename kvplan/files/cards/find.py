@@ -241,6 +241,10 @@ def _columns(names: list[str]) -> list[str]:
     return [*names[:_SHOWN], f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else names
 
 
+_RUNNERS = {"ollama": "Ollama", "lms": "LM Studio"}
+"""First words of commands that run llama.cpp's models, by what they are called."""
+
+
 def _unknown(name: str) -> KvplanError:
     from kvplan.files.gpus.find import is_name
 
@@ -250,6 +254,12 @@ def _unknown(name: str) -> KvplanError:
             "unknown-model",
             f"`{name}` is a GPU, and a model is wanted here",
             help=[f"kvplan size MODEL --gpu {shown}", f"kvplan fits --gpu {shown}: the models that fit it"],
+        )
+    if name in _RUNNERS:
+        return KvplanError(
+            "unknown-model",
+            f"{_RUNNERS[name]} starts models by their names: give the name, and the rules of llama.cpp",
+            help="kvplan size llama3.1:8b -e llamacpp -q q4_k_m -g rtx-3060",
         )
     near = near_card(card_index.key_of(name), list_names())
     helps = [f"did you mean {near}?"] if near else []
