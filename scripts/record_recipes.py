@@ -74,6 +74,23 @@ REASONS = {
     " (vllm/config/model.py, verify_with_parallel_config)",
 }
 """Why a refusal of a verified command is believed, by its code."""
+MISSING = {
+    "inclusionAI/Ling-2.6-1T": "layer_group_size, first_k_dense_replace, q_lora_rank and intermediate_size",
+    "inclusionAI/Ling-2.6-flash": "layer_group_size, first_k_dense_replace, q_lora_rank and intermediate_size",
+    "nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL": "the whole file: of the decoder and of its encoder (RADIO)",
+    "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning": "vision_config and sound_config (RADIO, Parakeet)",
+    "google/gemma-4-E2B-it-qat-mobile-ct": "quantization_config: 2, 4 and 8 bits, tensor by tensor",
+    "google/gemma-4-E4B-it-qat-mobile-ct": "quantization_config: 2, 4 and 8 bits, tensor by tensor",
+}
+"""Which part of a config no public source has, by the beginning of the name."""
+NO_POOL = {
+    "dots-studio/dots3-note-prev": "the tensors of its encoder are not counted",
+    "microsoft/Phi-4-multimodal-instruct": "its encoders and their adapters are not counted",
+    "moonshotai/Kimi-K3": "12 GPUs do not divide its 163,840 words, which vLLM asserts"
+    " (vocab_parallel_embedding.py): the rendered command would not start",
+    "RedHatAI/Kimi-K3-NVFP4": "as moonshotai/Kimi-K3",
+}
+"""Why an answer has blocks and bytes and no pool, by the beginning of the name."""
 RENDER = """
 import fs from "fs"; import path from "path";
 const [root, input, output] = process.argv.slice(2);
@@ -204,6 +221,11 @@ def settings(fact: Fact) -> dict[str, Any]:
     return found
 
 
+def _why(name: str, reasons: dict[str, str]) -> str:
+    """The reason of the longest beginning of a name. Raises StopIteration: every one has a reason."""
+    return next(reasons[known] for known in sorted(reasons, key=len, reverse=True) if name.startswith(known))
+
+
 def verdict(fact: Fact) -> str:
     """``answered``, ``answered without a budget``, ``refused: code``, ``no rule`` (of the engine's for the
     layers), ``no card`` or ``other hardware``."""
@@ -239,6 +261,8 @@ def page(facts: list[Fact], revision: str) -> str:
     known = [fact for fact in covered if fact["verdict"] != "no card"]
     refused = [fact for fact in known if not fact["verdict"].startswith(("answered", "no rule"))]
     missing = sorted({fact["model"] for fact in covered if fact["verdict"] == "no card"}, key=str.casefold)
+    without = {fact["model"] for fact in known if fact["verdict"] == "answered without a budget"}
+    poolless = sorted(without, key=str.casefold)
     derived = sorted({fact["model"] for fact in known if not is_name(fact["model"])}, key=str.casefold)
     lines = [
         "# Commands that were verified on hardware",
@@ -282,7 +306,11 @@ def page(facts: list[Fact], revision: str) -> str:
         f"{len(missing)} checkpoints. `kvplan size PATH/config.json` answers for them, and where the Hub can"
         " be reached `kvplan size ID`:",
         "",
-        *(f"- `{name}`" for name in missing),
+        *(f"- `{name}`: not public to us: {_why(name, MISSING)}" for name in missing),
+        "",
+        "## Answered without a pool",
+        "",
+        *(f"- `{name}`: {_why(name, NO_POOL)}" for name in poolless),
         "",
         "## Attention backends, as vLLM's own classes say",
         "",

@@ -61,6 +61,7 @@ def test_every_number_of_the_checkpoint_is_there(
         ("internvl3.5-8b", 8_528_318_464),
         ("kimi-linear-48b-a3b", 49_122_681_728),
         ("lfm2.5-230m", 229_693_184),
+        ("minimax-m3-nvfp4", 427_040_140_160),
         ("minimax-text-01", 456_089_655_296),
         ("mistral-medium-3.5-128b", 127_704_210_176),
         ("qwen2.5-vl-72b", 73_410_777_344),

@@ -1,7 +1,7 @@
 """MiniMax-M3: an indexer beside grouped-query attention.
 
 Sources: huggingface/transformers 5.23.0 models/minimax_m3_vl; vllm-project/vllm 0.32
-vllm/models/minimax_m3/nvidia/model.py.
+vllm/models/minimax_m3/nvidia/model.py, 0.33 vllm/models/minimax_m3/common/vision_tower.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import (
+    LAYER,
     Tensors,
     attention,
     experts,
@@ -18,16 +19,28 @@ from kvplan.architectures.blocks.parts import (
     norm,
     norms,
     router,
+    vector,
     whole,
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, heads_of, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, Parts, Recipe, index_list
+from kvplan.architectures.blocks.tower import (
+    VISION,
+    Raw,
+    encoder_layer,
+    placed,
+    repeated,
+    tower_layers,
+    two_layer_projector,
+    vision_view,
+    wrapper_view,
+)
 from kvplan.architectures.config.custom_types import VLLM_CONFIGS, copy_of, wrapper_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import FINAL_NORMS, MODULE_KEYS, MTP_PATH, Joins, Prediction, Project
 from kvplan.architectures.registry import Decoder, lineage
 from kvplan.families import FullAttention, SparseIndexer
-from kvplan.weights.inventory import Dim, Split
+from kvplan.weights.inventory import Dim, Placed, Split
 
 
 def _gqa_indexed(view: ConfigView) -> Parts:
@@ -101,6 +114,26 @@ def _frequency(view: ConfigView, key: str, count: int) -> list[int]:
 _MINIMAX_M3 = Prediction(MODULE_KEYS, joins=Joins(FINAL_NORMS, project=Project.REPLICATED), path=MTP_PATH)
 
 
+def _seen(raw: Raw, view: ConfigView) -> list[Placed]:
+    """CLIP's layers over patches of two frames, no norm behind; a projector, and a merger of its outputs."""
+    vision, wrapper, path = vision_view(raw), wrapper_view(raw), "vision_tower.vision_model"
+    joined = vision.inner("img_token_compression_config")
+    hidden, text = int(vision.integer("hidden_size")), hidden_size(view)
+    model, frames = whole(VISION, hidden), int(joined.integer("temporal_patch_size"))
+    patch = int(vision.integer("patch_size"))
+    pixels = whole("channels × frames × patch_size²", int(vision.integer("num_channels")) * frames * patch**2)
+    made = vector(f"{path}.embeddings.patch_embedding", model, pixels)
+    made += norm(f"{path}.pre_layrnorm", model, kind=LAYER)
+    heads, inner = int(vision.integer("num_attention_heads")), int(vision.integer("intermediate_size"))
+    made += repeated(f"{path}.encoder.layers", encoder_layer(hidden, heads, inner), tower_layers(vision))
+    between = int(wrapper.optional_integer("projector_hidden_size") or text)
+    bias = wrapper.flag("multimodal_projector_bias")
+    made += two_layer_projector(view, hidden, between, bias=bias)
+    merged = text * int(joined.integer("spatial_merge_size")) ** 2
+    return placed(made + two_layer_projector(view, merged, between, bias=bias, path="patch_merge_mlp"))
+
+
+lineage("minimax_m3_vl", tower=_seen)
 lineage(
     "minimax_m3",
     reads=copy_of("minimax_m3_vl_text", VLLM_CONFIGS + "minimax_m3.py"),
@@ -119,4 +152,8 @@ lineage(
     tensors=minimax_m3_tensors,
     prediction=_MINIMAX_M3,
 )
-lineage("minimax_m3_vl_moe", reads=wrapper_of(VLLM_CONFIGS + "minimax_m3.py", text_type="minimax_m3_text"))
+lineage(
+    "minimax_m3_vl_moe",
+    reads=wrapper_of(VLLM_CONFIGS + "minimax_m3.py", text_type="minimax_m3_text"),
+    tower=_seen,
+)
