@@ -67,16 +67,17 @@ REASONS = {
     " model's whole length takes, and no --max-model-len is given; its interval holds a start, and the"
     " screen says that it may. Not vLLM's word: estimates beside the cache, or a weight read by a build's"
     " name",
-    "no-memory-for-cache": "kvplan's likely figure for the activations of so large a batch leaves nothing;"
-    " its interval holds a start. Not vLLM's word: an uncalibrated line of the budget",
+    "no-memory-for-cache": "kvplan's likely figure for the activations of so large a batch, or for an"
+    " encoder's profile run, leaves nothing. Not vLLM's word: an uncalibrated line of the budget",
+    "too-few-states": "no --max-num-seqs is given, and its default is more than the states that fit beside"
+    " the weights: vLLM 0.33 captures no graph for them and stops",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",
     "tensor-parallel": "rendered over so many GPUs that the decoder's heads do not divide: vLLM refuses it"
     " (vllm/config/model.py, verify_with_parallel_config)",
 }
 """Why a refusal of a verified command is believed, by its code."""
 MISSING = {
-    "inclusionAI/Ling-2.6-1T": "layer_group_size, first_k_dense_replace, q_lora_rank and intermediate_size",
-    "inclusionAI/Ling-2.6-flash": "layer_group_size, first_k_dense_replace, q_lora_rank and intermediate_size",
+    "inclusionAI/Ling-2.6-": "layer_group_size, first_k_dense_replace, q_lora_rank and intermediate_size",
     "nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL": "the whole file: of the decoder and of its encoder (RADIO)",
     "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning": "vision_config and sound_config (RADIO, Parakeet)",
     "google/gemma-4-E2B-it-qat-mobile-ct": "quantization_config: 2, 4 and 8 bits, tensor by tensor",
