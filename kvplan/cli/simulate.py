@@ -17,7 +17,7 @@ from kvplan.cli.plan import rate as rate_of
 from kvplan.cli.plan import seconds, share
 from kvplan.cli.plan_word import is_plan_file, only, plan_of
 from kvplan.cli.simulate_options import SIMULATED
-from kvplan.errors import EXIT_NO, EXIT_OK, KvplanError
+from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.plans.plan import SAFE, Plan
 from kvplan.results import SCHEMA_VERSION
@@ -220,7 +220,7 @@ def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], jso
         sweep(model, trace=trace, over=over, executor=executor, resume=resume, helps=False, search=not quick,
               **values, **asked)
     )  # fmt: skip
-    code = EXIT_OK if any("error" not in answer for _, answer in found) else EXIT_NO
+    code = EXIT_OK if any("error" not in answer for _, answer in found) else EXIT_CANNOT_ANSWER
     if json:
         rows = [{"change": change, "answer": answer} for change, answer in found]
         return Answer(data={"schema_version": SCHEMA_VERSION, "sweep": rows}, code=code)

@@ -172,3 +172,12 @@ def test_where_one_row_holds_what_was_asked_the_others_say_no(run: Run) -> None:
     assert ran.code == 0
     rows = [row.split() for row in ran.out.splitlines() if row.startswith(("  16,384", "  32,768"))]
     assert ["no" in row for row in rows] == [False, True]
+
+
+def test_a_sweep_without_one_answer_is_no_no(run: Run) -> None:
+    ran = run(
+        "simulate", "llama-3.1-8b", "-g", "h100", "--generate", "requests=3,input=100,output=10,rate=1",
+        "--sweep", "foo=1,2",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert "foo" in ran.out
