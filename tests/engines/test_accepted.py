@@ -80,6 +80,7 @@ NOT_ONE_BY_ONE = {
     "speculative_model",
     "num_speculative_tokens",
     "spread",  # says where the tensor-parallel size came from
+    "starts",  # says where the cache's bytes came from
 }
 
 
