@@ -38,9 +38,18 @@ def _texts(entries: Iterable[Any]) -> list[str]:
 
 
 def _experts_too(texts: list[str]) -> frozenset[str]:
-    """The paths, and for one expert's module the whole of its experts."""
+    """The paths, and for one expert's module the whole of its experts, by our names of its matrices."""
     paths = {plain_path(text) for text in texts}
-    return frozenset(paths | {re.sub(r"\.experts\.\d+\.", ".experts.", path) for path in paths})
+    return frozenset(paths | {_EXPERT.sub(_whole_expert, path) for path in paths})
+
+
+_EXPERT = re.compile(r"\.experts\.\d+\.(w[123](?=$|\.))?")
+_MATRICES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+"""Mixtral's names for an expert's matrices, which MiniMax and others kept."""
+
+
+def _whole_expert(found: re.Match[str]) -> str:
+    return ".experts." + _MATRICES.get(found[1] or "", "")
 
 
 def exact_list(entries: Iterable[Any]) -> Modules:

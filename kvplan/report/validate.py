@@ -103,7 +103,13 @@ def outcome_screen(
 
 def _table(figures: Sequence[Figure], *, indent: int = 1) -> Screen:
     heads = [Span(word, "dim") for word in ("", "predicted", "measured", "difference", "")]
-    return table([heads, *(_row(figure) for figure in figures)], _ALIGN, gap="  ", indent=indent)
+    rows = [heads, *(_row(figure) for figure in figures)]
+    screen = table(rows, _ALIGN, gap="  ", indent=indent)
+    if len(screen) <= len(rows):
+        return screen
+    # Where there is no room the difference goes: it is in the two figures before it.
+    narrow = [[*row[:3], *row[4:]] for row in rows]
+    return table(narrow, _ALIGN[:3] + _ALIGN[4:], gap="  ", indent=indent)
 
 
 def _findings(outcome: Outcome, *, whole: bool) -> Screen:

@@ -15,7 +15,7 @@ from kvplan.api import gpus_of
 from kvplan.engines.llamacpp.memory import place
 from kvplan.errors import KvplanError
 from kvplan.results import SizeResult
-from kvplan.units import GIB
+from kvplan.units import GIB, human_bytes
 
 CARDS = ("rtx-3090", "rtx-3060", "rtx-4090", "rtx-5090", "rtx-4060-ti-16gb", "rtx-2080-ti")
 
@@ -140,7 +140,7 @@ def test_the_memory_shown_is_that_of_the_gpu_with_the_least_left() -> None:
 def test_what_does_not_fit_names_the_bytes_of_the_gpu_that_is_full() -> None:
     found = sized("rtx-3060+rtx-2080-ti", tokens=131072)
     assert found.refusal is not None
-    assert f"needs {max(one.kv_bytes for one in found.devices):,} bytes" in found.refusal.message
+    assert f"needs {human_bytes(max(one.kv_bytes for one in found.devices))} on" in found.refusal.message
     longest = found.refusal.largest_max_model_len
     assert sized("rtx-3060+rtx-2080-ti", tokens=longest).refusal is None
 
