@@ -245,6 +245,10 @@ class HostLine:
         _in_order(self.name, 0, self.low_bytes, self.bytes, self.high_bytes)
 
 
+TOO_FEW_STATES = "too-few-states"
+"""A refusal that a smaller max_num_seqs lifts."""
+
+
 @record()
 class Refusal:
     """Why the engine would not start with these settings, and what would do."""

@@ -10,12 +10,13 @@ from typing import Any, ClassVar, Literal
 from kvplan.api.load import gpus_of, load_model
 from kvplan.architectures.weights import sources_of
 from kvplan.engines import DEFAULT_ENGINE
-from kvplan.engines.base import Choice
+from kvplan.engines.base import SAFE, Choice, has_kind
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.files.cards.card import is_unverified
 from kvplan.files.cards.find import list_cards
 from kvplan.files.cards.index import CardSummary, key_of
@@ -24,7 +25,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
 from kvplan.record import field_names, record
-from kvplan.results import SCHEMA_VERSION
+from kvplan.results import SCHEMA_VERSION, TOO_FEW_STATES
 from kvplan.settings import Settings, started_in
 from kvplan.shown import Shown
 
@@ -56,6 +57,8 @@ class FitRow:
     """Whether the card's facts were held against the published config."""
     checkpoint: str = ""
     """What ``size`` is asked for: the card's name, or the other checkpoint's."""
+    max_num_seqs: int | None = None
+    """What the server is told, where it does not start with its own default."""
 
 
 @record()
@@ -192,6 +195,7 @@ def _fit(
     if own is not None and own < (settings.tokens or TOKENS):
         return TOO_SHORT
     try:
+        settings = _started(model, choice, settings, requests)
         result = ask(model, choice, settings)
     except KvplanError as error:
         wrong.append(error)
@@ -215,4 +219,23 @@ def _fit(
         starts = own if longest.refusal is None else longest.refusal.largest_max_model_len
     most = max_requests(model, choice, likely)
     held = result.weights.bytes_per_gpu
-    return FitRow(model.id, None, build, held, most, surely, starts, not is_unverified(model))
+    return FitRow(
+        model.id, None, build, held, most, surely, starts, not is_unverified(model),
+        max_num_seqs=settings.max_num_seqs,
+    )  # fmt: skip
+
+
+def _started(model: Model, choice: Choice, settings: Settings, requests: int) -> Settings:
+    """The settings, with the most sequences (a power of two) that start in the safe pool where the engine's
+    own default does not."""
+    most, own = _MOST_SEQUENCES, settings
+    while has_kind(model, Kind.STATE) and most >= requests:
+        found = [ask(model, one, settings).refusal for one in (choice, replace(choice, pool=SAFE))]
+        if not any(one is not None and one.code == TOO_FEW_STATES for one in found):
+            return settings
+        settings, most = replace(settings, max_num_seqs=most), most // 2
+    return own
+
+
+_MOST_SEQUENCES = 512
+"""The most that are tried: half of the largest default."""

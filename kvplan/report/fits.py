@@ -20,7 +20,8 @@ def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
         row = result.rows[0]
         stored = row.format == "as stored" or row.checkpoint != row.model
         build = "" if stored else f" -q {row.format}"
-        words = f"kvplan size {row.checkpoint} --gpu {typed} -e {engine}{build} -t {result.tokens}"
+        seqs = f" --max-num-seqs {row.max_num_seqs}" if row.max_num_seqs else ""
+        words = f"kvplan size {row.checkpoint} --gpu {typed} -e {engine}{build} -t {result.tokens}{seqs}"
         screen += wrapped(words, indent=1, first="look: ", style="dim")
     return screen
 
@@ -50,7 +51,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
         screen += wrapped(others, indent=1, style="dim")
     screen += wrapped(
-        "requests at once: likely (safe); longest: the max_model_len that safely starts",
+        "weights: GiB on a GPU; requests at once: likely (safe); longest: the max_model_len"
+        " that safely starts",
         indent=1,
         first="meant: ",
         style="dim",
@@ -59,12 +61,12 @@ def answer_screen(result: FitResult, top: int) -> Screen:
 
 
 def _table(rows: tuple[FitRow, ...]) -> Screen:
-    heads = ("model", "numbers", "format", "weights a GPU", "requests", "longest")
+    heads = ("model", "numbers", "format", "weights", "requests", "longest")
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
         numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
         longest = "no limit" if row.max_model_len is None else f"{row.max_model_len:,}"
-        weights = f"{row.weights_bytes / GIB:.1f} GiB"
+        weights = f"{row.weights_bytes / GIB:.1f}"
         cells.append(
             [
                 row.model if row.verified else f"{row.model} {UNVERIFIED}",

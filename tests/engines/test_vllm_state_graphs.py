@@ -117,3 +117,18 @@ def test_what_may_not_start_holds_nothing_safely() -> None:
             assert safe == {0}
             return
     raise AssertionError("no number of sequences lies between the two pools")
+
+
+def test_what_fits_is_told_how_it_starts() -> None:
+    """With the engine's own default it would not: the row has the number that does."""
+    found = kvplan.fits("24GiB", models="nemotron-3-nano", tokens=8192)
+    (row, *_) = found.rows
+    assert row.max_num_seqs is not None
+    plain = kvplan.size(row.checkpoint, gpu="24GiB", tokens=8192, max_model_len=8192)
+    assert plain.refusal is not None
+    assert plain.refusal.code == TOO_FEW
+    told = kvplan.size(
+        row.checkpoint, gpu="24GiB", tokens=8192, max_model_len=8192, max_num_seqs=row.max_num_seqs
+    )
+    assert told.pool is not None
+    assert told.pool.max_running == row.requests

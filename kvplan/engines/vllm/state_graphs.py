@@ -14,7 +14,7 @@ from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.plan import Plan
 from kvplan.families import LightningAttention
 from kvplan.model import Model
-from kvplan.results import Refusal
+from kvplan.results import TOO_FEW_STATES, Refusal
 from kvplan.settings import Settings
 
 _SINCE = (0, 20)
@@ -29,7 +29,7 @@ def too_few_states(
     if settings.enforce_eager or parse_version(version) < _SINCE or not _full(model, settings, version):
         return None
     return Refusal(
-        "too-few-states",
+        TOO_FEW_STATES,
         f"max_num_seqs {plan.max_num_seqs:,} is more than the {num_blocks:,} blocks of the pool: a sequence"
         " of a CUDA graph needs a block of recurrent state",
         help=(f"--max-num-seqs {1 << (num_blocks.bit_length() - 1)}", "--enforce-eager")
