@@ -66,6 +66,12 @@ def _answer(result: SimulationResult, where: str) -> Screen:
             f"{who} {least}{_rate(rates.value)} requests/s"
             f" ({_rate(rates.low)} … {_rate(rates.high)}); {_rate(result.rate)} arrive."
         )
+    if result.likely.refused:
+        lines += wrapped(
+            f"{result.likely.refused:,} of {count(result.likely.requests, 'request')} are refused (see the"
+            " note) and in no figure.",
+            style="warn",
+        )
     if result.saturated_runs:
         lines += wrapped(
             f"Saturated in {result.saturated_runs} of {count(len(result.runs), 'run')}: the queue only grows,"

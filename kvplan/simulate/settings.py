@@ -90,6 +90,11 @@ class Engine:
         """Whether a prompt is taken at all."""
         return prompt < self.length
 
+    @property
+    def refuses(self) -> str:
+        """Which prompts are not, in words."""
+        return f"prompts of {self.length:,} tokens or more (max_model_len)"
+
     def answered(self, prompt: int, answer: int) -> int:
         """Tokens that it makes of so many that are asked for."""
         return min(prompt + answer, self.length) - prompt

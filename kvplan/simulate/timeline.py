@@ -19,8 +19,9 @@ that preempt each other in turn do so for ever."""
 
 class AnyEngine(Protocol):
     """What a scheduler is set to, as far as all have it: blocks of its pool and their tokens, the longest
-    request, whether prefixes are kept, tokens of one identity of them, and of what all its blocks end at,
-    whose rules. with_caching: the same with prefixes kept, None where they are, or cannot be."""
+    request, which prompts it refuses, in words, whether prefixes are kept, tokens of one identity of them,
+    and of what all its blocks end at, whose rules. with_caching: the same with prefixes kept, None where they
+    are, or cannot be."""
 
     @property
     def blocks(self) -> int: ...
@@ -28,6 +29,8 @@ class AnyEngine(Protocol):
     def block(self) -> int: ...
     @property
     def length(self) -> int: ...
+    @property
+    def refuses(self) -> str: ...
     @property
     def caching(self) -> bool: ...
     @property

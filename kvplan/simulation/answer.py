@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.errors import KvplanError
+from kvplan.simulate.timeline import AnyEngine
 from kvplan.simulation.closed import ClosedDealt
 from kvplan.simulation.disaggregated import Disaggregated
 from kvplan.simulation.fleet import ROUND_ROBIN, Dealt
@@ -30,7 +31,8 @@ def simulate_load(
     """The answer. replicas: `AUTO` for as many as are needed; rate: requests/s in place of the trace's own;
     search: look for the sustainable rate; helps: simulate what else would help.
 
-    Raises KvplanError: no-times where the trace has no times and no rate is given, request-never-fits …
+    Raises KvplanError: no-times where the trace has no times and no rate is given, all-refused,
+    request-never-fits …
     """
     target = Target() if target is None else target
     if rate is not None:
@@ -47,6 +49,7 @@ def simulate_load(
         )  # fmt: skip
     if concurrency:
         replicas, search, helps = replicas or 1, False, False
+    _check_served(load, served.engine(LIKELY))
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None
@@ -74,7 +77,7 @@ def simulate_load(
         pool_blocks=tuple((name, one.blocks) for name, one in served.engines), runs=runs, needed=needed,
         sustainable=rates, sampled=sampled, split=served.split, concurrency=concurrency,
         most_hits=most_hits(load, engine) if engine.caching else 0.0,
-        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.length), *beyond),
+        notes=(*load.notes, *served.notes, *_notes(runs[0][1], engine.refuses), *beyond),
     )  # fmt: skip
     if not helps or served.split is not None:
         return result
@@ -94,6 +97,16 @@ def _run(
     )
 
 
-def _notes(run: Outcome, length: int) -> Iterator[str]:
+def _notes(run: Outcome, refuses: str) -> Iterator[str]:
     if run.refused:
-        yield f"{run.refused:,} requests are refused: prompts of {length:,} tokens or more"
+        yield f"{run.refused:,} requests are refused: {refuses}"
+
+
+def _check_served(load: Load, engine: AnyEngine) -> None:
+    """Raise KvplanError where the engine takes no request at all."""
+    if not any(engine.takes(row.prompt) for row in load.arrivals):
+        raise KvplanError(
+            "all-refused",
+            f"all {len(load.arrivals):,} requests of {load.name} are refused: {engine.refuses}",
+            help="let the engine take longer prompts, or another trace",
+        )  # fmt: skip

@@ -118,7 +118,8 @@ def flat_rates(load: Load, sizes: Sequence[int | None], policies: Sequence[str])
 
 def most_hits(load: Load, engine: AnyEngine) -> float:
     """The share of prompt tokens that a cache without limit would have, in whole blocks, requests one after
-    another."""
+    another; of those that the engine takes."""
+    load = load.only([one for one in load.arrivals if engine.takes(one.prompt)])
     if not load.has_identities:
         return 0.0
     block = engine.hashed

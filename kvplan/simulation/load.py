@@ -47,7 +47,11 @@ class Load:
         """Its first requests."""
         if len(self.arrivals) <= most:
             return self
-        return Load(self.arrivals[:most], self.wide, self.name, self.form, self.notes)
+        return self.only(self.arrivals[:most])
+
+    def only(self, arrivals: Sequence[Arrival]) -> Load:
+        """Some of its requests, or the same at other times."""
+        return Load(tuple(arrivals), self.wide, self.name, self.form, self.notes)
 
     def at_rate(self, rate: Fraction | float) -> Load:
         """The same requests, so many a second: all times in one proportion.
@@ -70,11 +74,12 @@ class Load:
         return self._at([int((one.at_ns - first) * share) for one in self.arrivals])
 
     def _at(self, times: Sequence[int]) -> Load:
-        moved = tuple(
-            Arrival(at, one.prompt, one.answer, one.ids, one.priority)
-            for at, one in zip(times, self.arrivals)
+        return self.only(
+            [
+                Arrival(at, one.prompt, one.answer, one.ids, one.priority)
+                for at, one in zip(times, self.arrivals)
+            ]
         )
-        return Load(moved, self.wide, self.name, self.form, self.notes)
 
     def trace(self) -> Trace:
         return Trace(self.arrivals, self.wide)

@@ -48,7 +48,7 @@ class Outcome:
     """Times in ns, sorted. hits: prompt tokens found in the cache or a tier at first admission; tiers: of
     those outside the GPU, load_ns: how long their loads took together, loads: how many; transfers: prompts
     that went from prefill to decode replicas, how long together, how many blocks; good: requests within
-    the target; refused: prompts of max_model_len or more; used: of the pools' blocks, over time."""
+    the target; refused: prompts that are too long for the engine; used: of the pools' blocks, over time."""
 
     requests: int
     refused: int
@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def taken(self) -> int:
-        """Requests that the engine takes: shorter than max_model_len."""
+        """Requests that the engine takes."""
         return self.requests - self.refused
 
     @property

@@ -36,7 +36,7 @@ class Trace:
     """tokens of one identity; null: prompts share nothing"""
     prompt_tokens: int
     refused: int
-    """prompts of max_model_len tokens or more"""
+    """prompts that are too long for the engine"""
 
 
 @record()

@@ -17,7 +17,7 @@ from kvplan.simulate.chain import Chain
 from kvplan.simulate.kinds import simulate_any
 from kvplan.simulate.timeline import Trace
 from kvplan.simulate.trtllm import TrtllmEngine
-from kvplan.simulate.trtllm.blocks import Block, Blocks
+from kvplan.simulate.trtllm.blocks import Blocks
 from kvplan.simulate.trtllm.replica import TrtllmReplica
 from kvplan.simulate.trtllm.request import Request
 from kvplan.simulate.trtllm.scheduler import Scheduler
@@ -30,7 +30,9 @@ from kvplan.simulate.trtllm.settings import (
     POLICIES,
     STATIC,
 )
+from kvplan.simulate.trtllm.span import Span
 from scripts.scheduler_scenarios import sample_rows
+from tests.simulate.trtllm_visited import VisitedReplica
 
 TIME = StepTime(1000, 100, 7)
 
@@ -44,7 +46,7 @@ def _random(seed: int) -> tuple[Trace, TrtllmEngine]:
     policy = chance.choice(POLICIES)
     engine = TrtllmEngine(
         blocks=int((-(-longest // block) + 2) * chance.choice([1, 1.2, 2, 5])) + 1, block=block,
-        batch=chance.choice([64, 256, 4096]) if chunking else longest + 1200,
+        batch=chance.choice([block, 64, 256, 4096]) if chunking else longest + 1200,
         sequences=chance.choice([1, 3, 8, 64]), length=longest + chance.randint(1, 50),
         caching=chance.random() < 0.8, partial=chance.random() < 0.7, policy=policy, chunking=chunking,
         overlap=policy != MAX_UTILIZATION and chance.random() < 0.6,
@@ -53,34 +55,57 @@ def _random(seed: int) -> tuple[Trace, TrtllmEngine]:
     return Trace(arrivals, wide), engine
 
 
-def _tree(blocks: Blocks) -> Iterator[Block]:
-    """Every block that can be found, parents first; each where its parent has it."""
+def _tree(blocks: Blocks) -> Iterator[Span]:
+    """Every span that can be found, parents first; each where its parent has it."""
     going = [blocks.root]
     for node in going:
         for first, alike in (node.children or {}).items():
             for key, child in alike.items():
                 assert (child.parent, child.first, child.key) == (node, first, key)
+                assert child.start == node.stop
                 going.append(child)
                 yield child
+
+
+def _queue(blocks: Blocks) -> list[Span]:
+    found: list[Span] = []
+    span = blocks.line.after
+    while span is not None and span is not blocks.line:
+        assert span.after is not None
+        assert span.after.before is span
+        found.append(span)
+        span = span.after
+    return found
 
 
 class _Watched(Scheduler):
     """Looks at the blocks after each batch and each result."""
 
     def look(self) -> None:
-        memory = self.memory
-        held: dict[Block, int] = {}
+        memory, answers = self.memory, self.answers
+        queue = _queue(memory)
+        assert memory.idle == sum(span.stop - span.start for span in queue)
+        held: dict[Span, set[Request]] = {}
+        growing = 0
         for request in self.active:
-            for block in request.blocks:
-                held[block] = held.get(block, 0) + 1
-        assert all(block.holders == count for block, count in held.items())
-        assert memory.free + len(held) == self.engine.blocks
-        assert not any(block in memory.queue for block in held)
+            assert (request.prefilling, request.ending) == (request in self.prompts, request in self.ending)
+            place = 0
+            for span in request.spans:
+                assert span.start == place < span.stop
+                place = span.stop
+                held.setdefault(span, set()).add(request)
+            if request in answers.requests:
+                growing += -(-(answers.requests[request][0] + answers.clock) // memory.size) - place
+            else:
+                assert not request.begun or place == request.held == -(-request.written // memory.size)
+        assert all(span.holders.keys() == requests for span, requests in held.items())
+        blocks = sum(span.stop - span.start for span in held) + growing
+        assert memory.free + blocks == self.engine.blocks
+        assert not any(span.holders for span in queue)
         stored = list(_tree(memory))
         assert len(stored) == len(set(stored))
-        assert all(block in held or block in memory.queue for block in stored)
-        for request in self.active:
-            assert not request.begun or len(request.blocks) == -(-request.written // memory.size)
+        assert all(span in held or span in queue for span in stored)
+        assert sum(answers.begins) == len(answers)
 
     def schedule(self, queued: Any) -> Any:
         batch = super().schedule(queued)
@@ -113,6 +138,15 @@ def test_steps_that_are_taken_together_are_the_same(seed: int) -> None:
     assert jumped.columns == single.columns
     for name in ("steps", "tokens", "busy_ns", "end_ns", "preemptions"):
         assert getattr(jumped, name) == getattr(single, name)
+
+
+@given(st.integers(0, 10**6))
+def test_spans_and_a_clock_say_what_visiting_each_block_says(seed: int) -> None:
+    trace, engine = _random(seed)
+    found, visited = simulate_any(trace, engine, TIME, rows=True), VisitedReplica(trace, engine, TIME).run()
+    assert found.columns == visited.columns
+    assert found.rows == visited.rows
+    assert (found.end_ns, found.preemptions) == (visited.end_ns, visited.preemptions)
 
 
 @given(st.integers(0, 10**6))
@@ -205,15 +239,19 @@ def test_what_was_let_go_first_is_taken_first_and_its_children_are_lost() -> Non
     blocks.enter(one)
     one.made = 1
     blocks.leave(one)
-    assert len(list(_tree(blocks))) == 4
+    assert _stored(blocks) == 4
     again = Request(1, 0, 24, 1, Chain(((0, 25, 7),), 1))
     assert blocks.next_new(again) is None
-    blocks.take()  # the last block first
-    assert len(list(_tree(blocks))) == 3
+    blocks.take(1)  # the last block first
+    assert _stored(blocks) == 3
     assert blocks.enter(again) == 23
     assert blocks.free == 0
     with pytest.raises(KvplanError, match="none is left"):
-        blocks.take()
+        blocks.take(1)
+
+
+def _stored(blocks: Blocks) -> int:
+    return sum(span.stop - span.start for span in _tree(blocks))
 
 
 @pytest.mark.parametrize(

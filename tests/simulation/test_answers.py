@@ -16,7 +16,7 @@ import kvplan.simulate.replica  # the room of the same name must not hide the fu
 from kvplan.errors import KvplanError
 from kvplan.report.layout import plain
 from kvplan.report.schema import answer_schema
-from kvplan.report.simulate import simulation_screen
+from kvplan.report.simulate import answer_screen, simulation_screen
 from kvplan.simulate import Arrival
 from kvplan.simulate.settings import Engine as Settings
 from kvplan.simulation.fleet import ROUTERS, Dealt, deal
@@ -122,6 +122,31 @@ def test_what_is_refused_has_a_way_out(asked: dict[str, Any], code: str) -> None
         _answer(**asked)
     assert caught.value.code == code
     assert caught.value.exit_code == 2
+
+
+def test_where_no_request_is_taken_nothing_is_kept_up_with() -> None:
+    with pytest.raises(KvplanError, match="max_model_len") as caught:
+        _answer(max_model_len=20)
+    assert caught.value.code == "all-refused"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"max_model_len": 1600}, "1,600 tokens or more (max_model_len)"),
+        ({"engine": "sglang", "max_model_len": 1600}, "1,594 tokens or more (the context, less six)"),
+        ({"engine": "trtllm", "max_num_batched_tokens": 1600}, "more than 1,600 tokens (max_num_tokens"),
+        ({"engine": "trtllm", "max_model_len": 1600}, "1,600 tokens or more (max_seq_len)"),
+    ],
+)
+def test_who_is_refused_is_said_and_in_no_figure(asked: dict[str, Any], why: str) -> None:
+    also: dict[str, Any] = {"rate": 1, "pool": "likely"}
+    found = _answer(LOAD, **{**also, **asked})
+    assert 0 < found.likely.refused < found.likely.requests
+    assert any(why in note for note in found.notes)
+    assert found.hit_rate.high <= found.most_hits + 1e-9
+    said = " ".join(plain(answer_screen(found)).split())
+    assert f"{found.likely.refused} of {found.likely.requests} requests are refused" in said
 
 
 def test_a_pool_that_does_not_hold_one_request_is_refused() -> None:

@@ -75,6 +75,12 @@ class SglangEngine:
         """Whether a prompt is taken at all (validate_input_length)."""
         return prompt < self.most - 5
 
+    @property
+    def refuses(self) -> str:
+        """Which prompts are not, in words."""
+        limit = "the context" if self.length <= self.tokens else "the pool"
+        return f"prompts of {max(self.most - 5, 0):,} tokens or more ({limit}, less six)"
+
     def answered(self, prompt: int, answer: int) -> int:
         """Tokens that it makes of so many that are asked for (init_req_max_new_tokens, and the allocator's
         max_new_tokens_for_memory); at least one, for the first comes with the prompt."""

@@ -11,7 +11,7 @@ from kvplan.simulate.chain import Chain
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.names import Arrival
 from kvplan.simulate.timeline import Trace
-from kvplan.simulate.trtllm.request import Request
+from kvplan.simulate.trtllm.request import Batch, Request
 from kvplan.simulate.trtllm.scheduler import Scheduler
 from kvplan.simulate.trtllm.settings import TrtllmEngine
 
@@ -29,33 +29,32 @@ class TrtllmReplica(Batched):
         return self.scheduler.memory.free
 
     def begun(self) -> list[tuple[int, int]]:
-        active = self.scheduler.active
-        return [(one.position, one.prompt) for one in active if one.begun and one.prefilling]
+        return [(one.position, one.prompt) for one in self.scheduler.prompts if one.begun]
 
     def request(self, number: int, row: Arrival) -> Request:
         chain = Chain(() if self.names is None else self.names.paths[number], number)
         return Request(number, row.at_ns, row.prompt, self.engine.answered(row.prompt, row.answer), chain)
 
+    def end(self, batch: Batch) -> None:
+        if batch.answers:
+            self.fruitless = 0
+        super().end(batch)
+
     def leap(self) -> bool:
-        scheduler = self.scheduler
-        if not scheduler.steady or len(self.queue) != self.overlap:
+        scheduler, answers = self.scheduler, self.scheduler.answers
+        if not scheduler.steady or len(self.queue) != self.overlap or not answers:
             return False
         if scheduler.queue and not scheduler.full:  # somebody has come
             return False
-        making = [request for request in scheduler.active if not request.prefilling]
-        steps = min(request.asked - request.coming for request in making) - 1
+        steps = answers.until_end() - 1
         if steps < 2:
             return False
-        memory = scheduler.memory
-        line = self.time.line(len(making), sum(request.written for request in making))
+        line = self.time.line(len(answers), answers.written)
         steps = self.in_time(steps, line, full=scheduler.full)
-        while steps >= 2 and memory.growth(making, steps) > memory.free:
+        while steps >= 2 and answers.needed(steps) > scheduler.memory.free:
             steps //= 2
         if steps < 2:
             return False
-        for request in making:
-            memory.grow(request, steps)
-            request.coming += steps
-            request.made += steps
-        self.taken(steps, len(making), line)
+        answers.step(steps)
+        self.taken(steps, len(answers), line)
         return True

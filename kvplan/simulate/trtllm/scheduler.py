@@ -11,28 +11,42 @@ A prompt's blocks can be found once all of it is computed and that step's result
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
+from operator import attrgetter
 
 from kvplan.errors import KvplanError
-from kvplan.simulate.trtllm.blocks import Block, Blocks
+from kvplan.simulate.trtllm.answers import Answers
+from kvplan.simulate.trtllm.blocks import Blocks
+from kvplan.simulate.trtllm.chunks import cut
 from kvplan.simulate.trtllm.request import Batch, Request
-from kvplan.simulate.trtllm.settings import EQUAL, MAX_UTILIZATION, STATIC, TrtllmEngine
+from kvplan.simulate.trtllm.settings import MAX_UTILIZATION, STATIC, TrtllmEngine
+from kvplan.simulate.trtllm.span import Span
+
+_order = attrgetter("order")
 
 
 class Scheduler:
-    """queue: who has come and is not looked at yet; active: who is, at most max_batch_size, in their order;
-    steady: the next batch is the last one again, unless somebody comes or a result changes it; paused:
-    since the last batch."""
+    """queue: who has come and is not looked at yet; prompts, answers, ending: who is, at most max_batch_size:
+    those with prompt tokens to compute, in their order, those that make answers, those whose last token is
+    under way; steady: the next batch is the last one again, unless somebody comes or a result changes it;
+    paused: since the last batch."""
 
     def __init__(self, engine: TrtllmEngine) -> None:
         self.engine = engine
         self.memory = Blocks(engine)
         self.queue: deque[Request] = deque()
-        self.active: list[Request] = []
+        self.prompts: list[Request] = []
+        self.answers = Answers(self.memory, engine.length)
+        self.ending: dict[Request, None] = {}
         self.aborted: list[Request] = []
         self.paused: list[Request] = []
-        self.unfinished = 0
+        self.unfinished = self.came = 0
         self.steady = False
+
+    @property
+    def active(self) -> list[Request]:
+        return sorted([*self.prompts, *self.answers.requests, *self.ending], key=_order)
 
     @property
     def running(self) -> list[Request]:
@@ -40,7 +54,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> list[Request]:
-        return [*(request for request in self.active if not request.begun), *self.queue]
+        return [*(request for request in self.prompts if not request.begun), *self.queue]
 
     @property
     def stuck(self) -> bool:
@@ -48,9 +62,10 @@ class Scheduler:
 
     @property
     def full(self) -> bool:
-        return len(self.active) >= self.engine.sequences
+        return len(self.prompts) + len(self.answers) + len(self.ending) >= self.engine.sequences
 
     def add(self, request: Request) -> None:
+        request.order = self.came = self.came + 1
         self.queue.append(request)
         self.unfinished += 1
 
@@ -61,21 +76,22 @@ class Scheduler:
         """The next batch. The results of the one that is under way are not known, and not needed."""
         self.steady = False
         while self.queue and not self.full:
-            self.active.append(self.queue.popleft())
-        fitting = self._by_steps() if self.engine.policy == MAX_UTILIZATION else self._to_the_end()
-        prompts, answers = self._micro_batch(fitting)
+            self.prompts.append(self.queue.popleft())
+        prompts, left_out = self._fitting()
+        answers = len(self.answers) - len(left_out)
         if not prompts and not answers:
             return None
         batch = Batch()
         for request in prompts:
             self._prompt(request, batch)
-        for request in answers:
-            self.memory.grow(request)
-            self._coming(request, batch, 1, request.written)
+        if answers:
+            self._answer(batch, answers, left_out)
+        for request in batch.making:
+            self._joins(request)
         batch.preempted, self.paused = self.paused, []
-        making = sum(not one.prefilling for one in self.active)
-        alone = making == len(self.active) or self.engine.policy != MAX_UTILIZATION
-        self.steady = not prompts and not batch.preempted and making == len(answers) and alone
+        self.steady = not prompts and not batch.preempted and not left_out and not self.ending
+        if self.engine.policy == MAX_UTILIZATION and self.prompts:
+            self.steady = False
         return batch
 
     def _prompt(self, request: Request, batch: Batch) -> None:
@@ -89,58 +105,78 @@ class Scheduler:
             request.chunk = min(request.chunk, request.prompt - found)
         tokens = request.chunk
         request.position += tokens
+        request.computed = request.position
         batch.parts.append((request, tokens))
-        if request.prefilling:
-            request.computed = request.position
-            batch.tokens += tokens
-            batch.count += 1
-            batch.context += request.position
-        else:
-            batch.stored.append(request)
-            self._coming(request, batch, tokens, request.position)
-
-    @staticmethod
-    def _coming(request: Request, batch: Batch, tokens: int, computed: int) -> None:
-        """A token of its answer comes with this batch."""
-        request.coming += 1
-        request.ending = request.coming >= request.asked
-        request.computed = computed
-        batch.making.append(request)
         batch.tokens += tokens
         batch.count += 1
-        batch.context += computed
+        batch.context += request.position
+        if not request.prefilling:
+            request.coming += 1
+            batch.making.append(request)
+
+    def _answer(self, batch: Batch, count: int, left_out: list[Request]) -> None:
+        """A token for each that makes an answer, and is not left out."""
+        answers = self.answers
+        for request in left_out:
+            answers.leave(request)
+        answers.step()
+        batch.answers = count
+        batch.tokens += count
+        batch.count += count
+        batch.context += answers.written
+        batch.ended = answers.ended()
+        for request in batch.ended:
+            request.ending = True
+            self.ending[request] = None
+        for request in left_out:
+            answers.join(request)
+
+    def _joins(self, request: Request) -> None:
+        """Its prompt is done with this batch, and its first token comes."""
+        self.prompts.remove(request)
+        self.answers.promised += self.answers.to_come(request)
+        if request.coming >= request.asked:
+            request.ending = True
+            self.ending[request] = None
+        else:
+            self.answers.join(request)
 
     # --- whom there is room for ---
 
+    def _fitting(self) -> tuple[list[Request], list[Request]]:
+        """Whose prompts go on with this step, and who makes an answer and is left out."""
+        answers, limit = self.answers, self.engine.batch
+        if self.engine.policy == MAX_UTILIZATION:
+            if self.prompts or len(answers) > limit or answers.needed() > self.memory.free:
+                return self._micro_batch(self._by_steps(), 0)
+            return [], []
+        if len(answers) > limit:
+            return [], sorted(answers.requests, key=_order)[limit:]
+        return self._micro_batch(self._to_the_end(), len(answers))[0], []
+
     def _to_the_end(self) -> list[Request]:
-        """GUARANTEED_NO_EVICT: whoever is at work, and then who fits with a whole answer; STATIC_BATCH: these
-        only once nobody makes an answer."""
+        """GUARANTEED_NO_EVICT: besides whoever makes an answer, who fits with a whole one; STATIC_BATCH:
+        these only once nobody makes an answer."""
         static = self.engine.policy == STATIC
-        fitting = [request for request in self.active if not request.prefilling]
-        pending = [request for request in self.active if request.prefilling]
-        if not pending or (static and fitting):
+        fitting: list[Request] = []
+        if not self.prompts or (static and (self.answers or self.ending)):
             return fitting
-        free = self.memory.free - sum(map(self._to_come, fitting))
+        free = self.memory.free - self.answers.promised
         skipped = not static and self.engine.caching
         begun = self._being_computed() if skipped else set()
-        for request in pending:
+        for request in self.prompts:
             if skipped and self._better_later(request, begun):
                 continue
-            needed = self._to_come(request)
+            needed = self.answers.to_come(request)
             if needed > free:
                 break
             fitting.append(request)
             free -= needed
         return fitting
 
-    def _to_come(self, request: Request) -> int:
-        """Blocks that it still takes to its end; what the cache may have of it does not count."""
-        tokens = min(request.prompt + request.asked, self.engine.length)
-        return -(-tokens // self.engine.block) - len(request.blocks)
-
     def _being_computed(self) -> set[tuple[int, int]]:
         """First new blocks of prompts that are partly computed."""
-        partly = (one for one in self.active if one.prefilling and one.begun)
+        partly = (one for one in self.prompts if one.begun)
         return {new for new in map(self.memory.next_new, partly) if new is not None}
 
     def _better_later(self, request: Request, begun: set[tuple[int, int]]) -> bool:
@@ -161,8 +197,9 @@ class Scheduler:
         free, spent = self.memory.free, 0
         begun = self._being_computed() if self.engine.caching else set()
         fitting: list[Request] = []
-        let_go: dict[Block, int] = {}
-        active, place, end = self.active, 0, len(self.active)
+        let_go: dict[Span, int] = {}
+        active, place = self.active, 0
+        end = len(active)
         paused: list[Request] = []
         while place < end:
             request = active[place]
@@ -178,9 +215,11 @@ class Scheduler:
             last = next((at for at in range(end - 1, place - 1, -1) if active[at].begun), None)
             if last is None:
                 break
-            for block in active[last].blocks:
-                let_go[block] = let_go.get(block, 0) + 1
-                free += let_go[block] == block.holders
+            if active[last] in self.answers.requests:
+                self._visited(active[last])
+            for span in active[last].spans:
+                let_go[span] = let_go.get(span, 0) + 1
+                free += (span.stop - span.start) * (let_go[span] == len(span.holders))
             paused.append(active[last])
             end = last
         for request in paused:
@@ -189,26 +228,32 @@ class Scheduler:
         self.paused += paused
         return fitting
 
+    def _visited(self, request: Request) -> None:
+        """One that makes an answer is to have a prompt again."""
+        self.answers.leave(request)
+        self.answers.promised -= self.answers.to_come(request)
+        request.made = request.starts + request.coming
+        insort(self.prompts, request, key=_order)
+
     def _next_step(self, request: Request) -> int:
-        size = self.engine.block
-        if not request.begun:
-            return -(-request.prompt // size)
-        return 0 if request.prefilling else int(request.written % size == 0)
+        if request.begun:
+            return 0 if request.prefilling else int(self.answers.needs(request))
+        return -(-request.prompt // self.engine.block)
 
     # --- who fits into the step ---
 
-    def _micro_batch(self, fitting: list[Request]) -> tuple[list[Request], list[Request]]:
+    def _micro_batch(self, fitting: list[Request], tokens: int) -> tuple[list[Request], list[Request]]:
+        """Of those that fit, beside so many tokens, whose prompts go on; who makes an answer and does not
+        fit."""
         limit, chunking = self.engine.batch, self.engine.chunking
         prompts: list[Request] = []
-        answers: list[Request] = []
-        tokens, asked = 0, 0
+        left_out = dict(self.answers.requests) if self.engine.policy == MAX_UTILIZATION else {}
+        asked = 0
         for request in fitting:
-            if request.ending:
-                continue
             if not request.prefilling:
                 if tokens + 1 > limit:
                     break
-                answers.append(request)
+                del left_out[request]
                 tokens += 1
                 continue
             request.chunk = request.prompt - request.position
@@ -225,66 +270,34 @@ class Scheduler:
                 tokens += request.chunk
             asked += request.chunk
             prompts.append(request)
-        if chunking is None or asked <= limit - tokens:
-            return prompts, answers
-        self._cut(prompts, limit - tokens)
-        prompts = [request for request in prompts if request.chunk]
-        return _last_chunks_last(prompts), answers
-
-    def _cut(self, prompts: list[Request], room: int) -> None:
-        size, limit = self.engine.block, self.engine.batch
-        if self.engine.chunking != EQUAL:
-            for request in prompts:
-                left = request.prompt - request.position
-                chunk = min(room, limit, left)
-                request.chunk = chunk if chunk == left else chunk // size * size
-                room -= request.chunk
-            return
-        for request in prompts:
-            request.chunk = 0
-        given, more = 0, True
-        while given < room and more:
-            more = False
-            for request in prompts:
-                chunk = min(request.chunk + size, request.prompt - request.position)
-                step = chunk - request.chunk
-                if step and given + step <= room and chunk <= limit:
-                    request.chunk, given, more = chunk, given + step, True
+        if chunking is not None and asked > limit - tokens:
+            prompts = cut(self.engine, prompts, limit - tokens)
+        return prompts, list(left_out)
 
     # --- results ---
 
     def update(self, batch: Batch) -> list[tuple[Request, bool]]:
-        """The batch has ended: who has made a token, and whether it was the last."""
+        """The batch has ended: who has made a first or last token, and whether it was the last."""
         made: list[tuple[Request, bool]] = []
         for request in batch.making:
             request.made += 1
-            if request.made - request.starts >= request.asked:
-                request.done = True
-                self.memory.leave(request)
-                self.unfinished -= 1
-            made.append((request, request.done))
-        if any(done for _, done in made):
-            self.active = [request for request in self.active if not request.done]
+            last = request.made - request.starts >= request.asked
+            made.append((request, last and self._ends(request)))
+        for request in batch.ended:
+            request.made = request.starts + request.asked
+            made.append((request, self._ends(request)))
+        if batch.ended:
             self.steady = False
-        for request in batch.stored:
+        for request in batch.making:
             self.steady = False
             if not request.done:
                 self.memory.store(request, request.prompt, partial=False)
         return made
 
-
-def _last_chunks_last(prompts: list[Request]) -> list[Request]:
-    """Prompts that go on before those that are done with this chunk, as std::partition swaps them."""
-    found, low, high = list(prompts), 0, len(prompts)
-    while True:
-        while low < high and found[low].chunk < found[low].prompt - found[low].position:
-            low += 1
-        if low == high:
-            return found
-        high -= 1
-        while low < high and not found[high].chunk < found[high].prompt - found[high].position:
-            high -= 1
-        if low == high:
-            return found
-        found[low], found[high] = found[high], found[low]
-        low += 1
+    def _ends(self, request: Request) -> bool:
+        self.answers.promised -= self.answers.to_come(request)
+        request.done = True
+        del self.ending[request]
+        self.memory.leave(request)
+        self.unfinished -= 1
+        return True

@@ -60,6 +60,13 @@ class TrtllmEngine:
         """Whether a prompt is taken at all; one that is not cut has to fit into a step."""
         return prompt < self.length and (self.chunking is not None or prompt <= self.batch)
 
+    @property
+    def refuses(self) -> str:
+        """Which prompts are not, in words."""
+        if self.chunking is None and self.batch < self.length - 1:
+            return f"prompts of more than {self.batch:,} tokens (max_num_tokens, without chunked prefill)"
+        return f"prompts of {self.length:,} tokens or more (max_seq_len)"
+
     def answered(self, prompt: int, answer: int) -> int:
         """Tokens that it makes of so many that are asked for."""
         return min(answer, self.length - prompt)
