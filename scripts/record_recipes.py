@@ -70,7 +70,8 @@ REASONS = {
     "no-memory-for-cache": "kvplan's likely figure for the activations of so large a batch, or for an"
     " encoder's profile run, leaves nothing. Not vLLM's word: an uncalibrated line of the budget",
     "too-few-states": "no --max-num-seqs is given, and its default is more than the states that fit beside"
-    " the weights: vLLM 0.33 captures no graph for them and stops",
+    " the weights: since 0.20 vLLM stops as it captures graphs (before, it captured fewer); the mark names no"
+    " release",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",
     "tensor-parallel": "rendered over so many GPUs that the decoder's heads do not divide: vLLM refuses it"
     " (vllm/config/model.py, verify_with_parallel_config)",
