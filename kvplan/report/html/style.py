@@ -37,8 +37,10 @@ svg text.soft{fill:var(--soft)}
 @media print{:root{color-scheme:light;--ink:#000;--soft:#333;--paper:#fff;--line:#999;--raised:#f2f2f2;
 --mark:#0b5fa5;--band:#0b5fa52e;--other:#9a4b00;--good:#0f6b35;--bad:#b3211b}
 body{max-width:none;padding:0;font-size:10pt}.skip,nav{display:none}
-figure,tr,pre,caption{break-inside:avoid}caption{break-after:avoid}h2,h3{break-after:avoid}article{break-before:page;border:0}
+figure,tr,pre,caption{break-inside:avoid}caption{break-after:avoid}
+h2,h3{break-after:avoid}article{break-before:page;border:0}
 article:first-of-type{break-before:auto}table{font-size:8.5pt}
-th,td{padding:.15rem .3rem}.from{min-width:0;font-size:7.5pt}td:nth-child(2):not([class]){min-width:13rem}.wide{overflow:visible}
+th,td{padding:.15rem .3rem}.from{min-width:0;font-size:7.5pt}td:nth-child(2):not([class]){min-width:13rem}
+.wide{overflow:visible}
 svg{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
