@@ -23,7 +23,7 @@ from kvplan.files.json_input import parse_json, read_limited
 from kvplan.record import record
 from kvplan.units import MIB
 
-_LIMIT = 16 * MIB
+_LIMIT = 64 * MIB
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 _TPOT = ("request_time_per_output_token", "inter_token_latency", "time_per_output_token")
 _SAMPLE = re.compile(

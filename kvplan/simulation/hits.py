@@ -125,19 +125,25 @@ def most_hits(load: Load, engine: AnyEngine) -> float:
     block = engine.hashed
     if isinstance(engine, (SglangEngine, TrtllmEngine)):
         return _most_of_tree(load, block)
-    seen: set[int] = set()
-    hits = 0
+    wide, hits = load.wide, 0
+    seen: dict[int, int] = {}  # of an identity, how many of its tokens were computed
     for one in load.arrivals:
         found = 0
         for identity in one.ids:
-            if identity not in seen:
+            tokens = seen.get(identity, 0)
+            found += tokens
+            if tokens < wide:
                 break
-            found += 1
-        hits += min(found * load.wide, one.prompt - 1) // block * block
+        hits += min(found, one.prompt - 1) // block * block
         # An answer's last token is not computed; identities that end before the answer say nothing of it.
-        known = len(one.ids) * load.wide >= one.prompt + one.answer
-        whole = (one.prompt + one.answer - 1 if known else one.prompt) // load.wide
-        seen.update(one.ids[:whole])
+        known = len(one.ids) * wide >= one.prompt + one.answer
+        left = one.prompt + one.answer - 1 if known else min(one.prompt, len(one.ids) * wide)
+        for identity in one.ids:
+            if left <= 0:
+                break
+            if min(left, wide) > seen.get(identity, 0):
+                seen[identity] = min(left, wide)
+            left -= wide
     return hits / load.prompt_tokens
 
 

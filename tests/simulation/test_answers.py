@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,8 @@ from kvplan.errors import KvplanError
 from kvplan.report.layout import plain
 from kvplan.report.schema import answer_schema
 from kvplan.report.simulate import answer_screen, simulation_screen
-from kvplan.simulate import Arrival
+from kvplan.simulate import Arrival, StepTime, Trace
+from kvplan.simulate.replica import simulate as serve
 from kvplan.simulate.settings import Engine as Settings
 from kvplan.simulation.fleet import ROUTERS, Dealt, deal
 from kvplan.simulation.generate import Asked, asked_of, gaps, generated
@@ -26,6 +28,7 @@ from kvplan.simulation.load import Load
 from kvplan.simulation.outcome import Target, means, percentile, saturated
 from kvplan.simulation.results import SimulationResult
 from kvplan.simulation.served import SPEEDS
+from scripts.scheduler_scenarios import sample_rows
 from tests.conftest import BESIDE
 from tests.report.schemas import answer_errors
 
@@ -147,6 +150,18 @@ def test_who_is_refused_is_said_and_in_no_figure(asked: dict[str, Any], why: str
     assert found.hit_rate.high <= found.most_hits + 1e-9
     said = " ".join(plain(answer_screen(found)).split())
     assert f"{found.likely.refused} of {found.likely.requests} requests are refused" in said
+
+
+@given(st.integers(0, 10**6))
+def test_the_most_hits_are_those_of_a_cache_without_limit(seed: int) -> None:
+    chance = random.Random(seed)
+    wide = chance.choice([16, 32, 48, 512])
+    rows = sample_rows(chance, wide, chance.choice([6, 20]), chance.random() < 0.6)
+    arrivals = tuple(Arrival(0, row["input"], row["output"], row["ids"]) for row in rows)
+    engine = Settings(blocks=100_000, sequences=1, length=10**6)
+    found = serve(Trace(arrivals, wide), engine, StepTime(1, 0, 0))
+    load = Load(arrivals, wide)
+    assert most_hits(load, engine) * load.prompt_tokens == pytest.approx(sum(found.columns["cached_tokens"]))
 
 
 def test_a_pool_that_does_not_hold_one_request_is_refused() -> None:

@@ -176,6 +176,58 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
     assert caught.value.code == "bad-trace" or isinstance(caught.value, CannotRunHere)
 
 
+def _said(found: Arrivals) -> Any:
+    rows = [(one.at_ns, one.prompt, one.answer, tuple(one.ids)) for one in found.arrivals]
+    return found._replace(arrivals=()), rows
+
+
+_ROWS = ",\n".join(map(json.dumps, MOONCAKE))
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(MOONCAKE), json.dumps(MOONCAKE, indent=2), f"[\n{_ROWS}]", f"[{_ROWS}\n]"]
+)
+def test_a_list_of_objects_is_as_good_as_lines(text: str, tmp_path: Path) -> None:
+    assert _said(_read(tmp_path, text)) == _said(_read(tmp_path, _lines(*MOONCAKE)))
+
+
+def test_an_object_may_begin_on_its_first_line(tmp_path: Path) -> None:
+    broken = json.dumps(WEKA).replace('"requests": [', '"requests": [\n', 1)
+    assert _said(_read(tmp_path, broken)) == _said(_read(tmp_path, json.dumps(WEKA)))
+
+
+def test_whole_floats_are_tokens(tmp_path: Path) -> None:
+    text = ",prompt,answer,at\n0,472.0,18.00,0.5\n1,30.,2.0,1.5\n"
+    read = _read(tmp_path, text, columns=("prompt", "answer", "at"))
+    assert [(one.prompt, one.answer) for one in read.arrivals] == [(472, 18), (30, 2)]
+    with pytest.raises(KvplanError, match=r"prompt is '472\.5'"):
+        _read(tmp_path, text.replace("472.0", "472.5"), columns=("prompt", "answer", "at"))
+    entries = _lines({"prompt": 472.0, "answer": 18.0})
+    assert _read(tmp_path, entries, columns=("prompt", "answer")).arrivals[0].prompt == 472
+
+
+def test_a_trace_may_begin_with_what_is_no_request(tmp_path: Path) -> None:
+    payload = {"schema": "dynamo.request.trace.v1", "event_type": "request_payload", "request_id": "r"}
+    read = _read(tmp_path, _lines(payload, _dynamo(5, [1])))
+    assert (read.form, len(read.arrivals)) == ("dynamo", 1)
+
+
+def test_sessions_of_weka_begin_together_and_that_is_said(tmp_path: Path) -> None:
+    assert _read(tmp_path, _lines(WEKA, {**WEKA, "id": "two"})).notes == (
+        "2 sessions begin together: times are those within each",
+    )
+    assert not _read(tmp_path, _lines(WEKA)).notes
+
+
+def test_a_folder_and_an_unknown_format_say_what_helps(tmp_path: Path) -> None:
+    with pytest.raises(KvplanError, match="directory") as caught:
+        read_arrivals(tmp_path, name="traces/")
+    assert any("traces/*.json" in way for way in caught.value.help)
+    with pytest.raises(KvplanError, match="none of the traces") as caught:
+        _read(tmp_path, "lengths,made\n1,2\n")
+    assert any("lengths, made" in way for way in caught.value.help)
+
+
 def test_requests_without_prompt_or_answer(tmp_path: Path) -> None:
     found = _read(tmp_path, _lines(ONE, {**ONE, "input_length": 0}, {**ONE, "output_length": 0}))
     assert [(one.prompt, one.answer) for one in found.arrivals] == [(10, 1), (10, 1)]

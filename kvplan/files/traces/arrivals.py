@@ -58,7 +58,7 @@ def read_arrivals(
             raise KvplanError(
                 "bad-trace",
                 f"{name} has more than {MAX_ROWS:,} requests, or {MAX_IDS:,} identities",
-                help="--requests 1000000: its first so many",
+                help="--first 1000000: its first so many",
             )
     return found.done()
 
@@ -72,6 +72,7 @@ class _Checked:
         self.wide = self.ids = self.empty = self.silent = 0
         self.last: int | None = None
         self.timed: bool | None = None
+        self.sessions: set[str | None] = set()
         self.chains: dict[object, tuple[int, int, int]] = {}  # identity: number, parent, depth
         self.made: dict[tuple[int, object], int] = {}
 
@@ -89,6 +90,8 @@ class _Checked:
                 self.name, row.line, "has no time, as others have" if self.timed else "alone has a time"
             )
         at_ns = row.at_ns or 0
+        if self.form.name == "weka":
+            self.sessions.add(row.session)
         if self.form.ordered:
             if self.last is not None and at_ns < self.last:
                 late = (self.last - at_ns) / SECOND
@@ -162,4 +165,6 @@ class _Checked:
             notes.append(f"{self.empty:,} requests without a prompt are left out")
         if self.silent:
             notes.append(f"{self.silent:,} requests without an answer are served with one token")
+        if len(self.sessions) > 1:
+            notes.append(f"{len(self.sessions):,} sessions begin together: times are those within each")
         return Arrivals(tuple(self.arrivals), self.wide or 1, self.form.name, bool(self.timed), tuple(notes))

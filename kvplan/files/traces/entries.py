@@ -1,7 +1,7 @@
 """A trace file as entries: (line, keys and values), bounded in time and memory, gzip opened by the way.
 
-JSON lines, CSV, Parquet (pyarrow, an extra), and one JSON object that fills the whole file. A file is read
-once, line by line.
+JSON lines, CSV, Parquet (pyarrow, an extra), and one JSON object, or a list of them, that fills the whole
+file. A file is read once, line by line.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def bad(name: str, number: int, what: str, ways: tuple[str, ...] = ()) -> Kvplan
 def opened(path: Path, name: str) -> Opened:
     """The entries of a file. Raises KvplanError: bad-trace with the line, no-such-file, not-a-file,
     unreadable-file; CannotRunHere(missing-extra) for Parquet without pyarrow."""
+    if path.is_dir():
+        raise KvplanError(
+            "not-a-file", f"{name} is a directory, not a file",
+            help=f"sessions in one file: jq -c . {name.rstrip('/')}/*.json > trace.jsonl",
+        )  # fmt: skip
     if regular_size(path) > MAX_BYTES:
         raise KvplanError("bad-trace", f"{name} is larger than {MAX_BYTES // GIB} GiB")
     with path.open("rb") as raw:
@@ -57,16 +62,37 @@ def opened(path: Path, name: str) -> Opened:
     first = next(lines, None)
     if first is None:
         raise KvplanError("bad-trace", f"{name} has no requests")
-    if not first[1].lstrip().startswith("{"):
+    begins = first[1].lstrip()[:1]
+    if begins not in ("{", "["):
         return _csv(first, lines, name)
-    if first[1].strip() == "{":  # an object over many lines
-        entry = _object("".join(text for _, text in chain([first], lines)))
-        if entry is None:
-            raise KvplanError("bad-trace", f"{name} is neither JSON lines nor one JSON object")
-        return Opened("jsonl", frozenset(entry), iter([(1, entry)]))
     entry = _object(first[1])
-    head = frozenset() if entry is None else frozenset(entry)
-    return Opened("jsonl", head, _json(chain([first], lines), name))
+    if entry is None:
+        return _whole(chain([first], lines), name)
+    return Opened("jsonl", frozenset(entry), _json(chain([first], lines), name))
+
+
+def _whole(lines: Iterator[tuple[int, str]], name: str) -> Opened:
+    """A file that is one object over several lines, or a list of objects."""
+    texts, size = [], 0
+    for _, text in lines:
+        texts.append(text)
+        size += len(text)
+        if size > MAX_OBJECT:
+            raise KvplanError(
+                "bad-trace", f"{name} is one JSON value of more than {MAX_OBJECT // MIB} MiB",
+                help="one object a line: jq -c '.[]' FILE > trace.jsonl",
+            )  # fmt: skip
+    try:
+        found = json.loads("\n".join(texts))
+    except (ValueError, RecursionError):
+        found = None
+    entries = found if isinstance(found, list) else [found]
+    if not entries or not all(isinstance(one, dict) for one in entries):
+        raise KvplanError(
+            "bad-trace", f"{name} is neither JSON lines nor one JSON object, or a list of them",
+            help="one object a line",
+        )  # fmt: skip
+    return Opened("jsonl", frozenset(entries[0]), iter(enumerate(entries, 1)))
 
 
 def _lines(path: Path, name: str, *, packed: bool) -> Iterator[tuple[int, str]]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
 
+_SHOWN = 40
 MILLISECONDS, SECONDS, NANOSECONDS, WALL = 10**6, 10**9, 1, 0
 """Nanoseconds of one unit of time; WALL: a date and a time of day."""
 
@@ -137,7 +138,7 @@ FORMS = {
              Columns("num_prefill_tokens", "num_decode_tokens", "arrived_at", SECONDS)),
         Form("weka", ("requests", "block_size"), _FLAT._replace(unit=SECONDS, wide=64), _weka,
              ordered=False, chained=False),
-        Form("dynamo", ("event_type", "request"), _FLAT._replace(wide=64), _dynamo, ordered=False),
+        Form("dynamo", ("event_type",), _FLAT._replace(wide=64), _dynamo, ordered=False),
         Form("aiperf", ("metadata", "metrics"), _FLAT._replace(unit=NANOSECONDS, ids=None), _aiperf,
              ordered=False),
     )
@@ -158,10 +159,11 @@ def recognised(head: frozenset[str], name: str) -> Form:
             return form
     if "event" in head:
         return FORMS["dynamo"]
+    known = ", ".join(sorted(title for title in head if title)[:_SHOWN])
     raise KvplanError(
         "bad-trace",
         f"{name} is none of the traces that kvplan knows: {', '.join(FORMS)}",
-        help=COLUMNS_SAID,
+        help=(*([f"it has {known}"] if known else []), *COLUMNS_SAID),
     )
 
 

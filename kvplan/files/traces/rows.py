@@ -116,8 +116,11 @@ def tokens(entry: Mapping[str, Any], column: str) -> int:
     length = value
     if isinstance(value, str):
         stripped = value.strip()
-        if stripped.isascii() and stripped.isdigit() and len(stripped) <= 12:
-            length = int(stripped)
+        whole, _, rest = stripped.partition(".")
+        if stripped.isascii() and whole.isdigit() and len(stripped) <= 16 and not rest.strip("0"):
+            length = int(whole)  # 472.0: a column that also has empty cells
+    elif isinstance(value, float) and value.is_integer():
+        length = int(value)
     if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= MOST_TOKENS:
         raise KvplanError("bad-trace", f"{column} is {repr(value)[:_SHOWN]}, not a number of tokens")
     return length
