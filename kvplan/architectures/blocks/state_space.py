@@ -216,9 +216,10 @@ def gated_delta_net(view: ConfigView, hidden: int, *, joint: bool, path: str = "
     return made + norm(f"{path}.norm", value) + linear(f"{path}.out_proj", model, tall)
 
 
-def kimi_delta(hidden: int, heads: int, width: int, kernel: int, *, full_gate: bool) -> Tensors:
+def kimi_delta(
+    hidden: int, heads: int, width: int, kernel: int, *, full_gate: bool, path: str = "self_attn"
+) -> Tensors:
     """Kimi delta attention. full_gate: the output gate has full rank (Kimi K3), else rank head_dim."""
-    path = "self_attn"
     count, inner, model = even("kda heads", heads), whole("kda head_dim", width), whole("hidden_size", hidden)
     both = (count, inner)
     made: Tensors = ()

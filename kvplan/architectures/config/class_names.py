@@ -57,6 +57,12 @@ OTHER_CLASSES = {
     "Rwkv5ForCausalLM": "rwkv5",
     "Rwkv6ForCausalLM": "rwkv6",
 }
+OWN_CLASSES = {
+    "BailingMoeV2_5ForCausalLM": "bailing_moe_v2_5",
+    "IQuestLoopCoderForCausalLM": "iquestloopcoder",
+}
+"""Classes with layers of their own, whatever ``model_type`` says: Ling 2.6's files say bailing_hybrid, which is
+Ling 3.0's; loop models are found under llama's name. Engines go by the class."""
 GENERATORS = (
     "causal_lm",
     "seq2seq",

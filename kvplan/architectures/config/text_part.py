@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.architectures.config.class_names import first_architecture, model_type_of
+from kvplan.architectures.config.class_names import OWN_CLASSES, first_architecture, model_type_of
 from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.defaults import class_facts, known_model_types
 from kvplan.architectures.config.view import ConfigView
@@ -95,6 +95,8 @@ def find_text_part(raw: Mapping[str, Any]) -> TextPart:
 def _top_type(raw: Mapping[str, Any]) -> str:
     word = raw.get("model_type")
     architecture = first_architecture(raw)
+    if architecture in OWN_CLASSES:
+        return OWN_CLASSES[architecture]
     if word is None or word == "":
         if architecture is not None:
             named = model_type_of(architecture)

@@ -27,6 +27,9 @@ OWN_RULES = {
     "qwen4_exp_text": "0.33",
 }
 
+ONE_RANK = frozenset({"DoryForCausalLM"})
+"""Classes that refuse tensor parallelism (vllm/model_executor/models/dory.py)."""
+
 
 def check_own_rules(model: Model, version: str) -> None:
     """Raises KvplanError(unknown-rule)."""
@@ -50,6 +53,9 @@ def check_own_rules(model: Model, version: str) -> None:
 
 
 def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
+    if model.architecture in ONE_RANK and resolved.tp > 1:
+        message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
+        return Refusal("tensor-parallel", message, help=("--tp 1",))
     return _convolutions(model, resolved) or _grouped(model, resolved) or _shared_latents(model, resolved)
 
 

@@ -1,0 +1,287 @@
+"""Classes of which no public config is packaged: a config each, made up of the keys that vLLM's class reads.
+
+The sizes are nobody's model. What is asked is whether the same keys make the same cache and weights. Read:
+vllm-project/vllm 0.33 vllm/model_executor/models/, vllm/models/, vllm/transformers_utils/configs/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.engines.vllm_cases import GIB, Case, Config, Options, question
+
+MEMORY = 40 * GIB
+
+
+@dataclass(frozen=True)
+class Made:
+    """A made-up config. like: the transformers type whose config class stands in for the one that lies
+    beside the checkpoint; turns: settings of its own besides those of its kind."""
+
+    config: Config
+    like: str = ""
+    turns: tuple[Options, ...] = ()
+    kind: str = "heads"
+    drafts: tuple[int, ...] = field(default=())
+
+
+def _text(architecture: str, model_type: str, layers: int = 4, **keys: Any) -> Config:
+    return {
+        "architectures": [architecture], "model_type": model_type, "vocab_size": 1024,
+        "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": layers,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 16384, "tie_word_embeddings": False, "dtype": "bfloat16",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, **keys,
+    }  # fmt: skip
+
+
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True}
+_LATENT = {
+    "kv_lora_rank": 512, "q_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}  # fmt: skip
+
+
+def _domyn() -> Config:
+    windows = [[-1, 0], [1024, 0], [1024, 0], [-1, 0], [1024, 0], [-1, 0]]
+    widths = [128 if window[0] < 0 else 64 for window in windows]
+    return _text(
+        "DomynEdgeForCausalLM", "domynedge", 6, window_sizes=windows,
+        position_layers=["nope" if window[0] < 0 else "rope" for window in windows],
+        per_layer_config={str(index): {"head_dim": width} for index, width in enumerate(widths)},
+        head_dim=128,
+    )  # fmt: skip
+
+
+def _k2(**keys: Any) -> Config:
+    config = _text(
+        "K2HorizonForCausalLM", "k2_horizon", 5, head_dim=64, rope_head_dim=32, query_key_norm=True,
+        attention_bias=False, attention_gate_func="softplus", mlp_only_layers=[0], decoder_sparse_step=1,
+        num_shared_experts=1, moe_gate_bias=True, mova_num_experts=4, mova_num_experts_per_tok=2,
+        router_score_func="sigmoid", router_scaling_factor=2.5, layernorm_num_groups=2, **_MOE,
+    )  # fmt: skip
+    return {**config, **keys}
+
+
+def _alice() -> Config:
+    words = ["full_attention" if index % 4 == 3 else "linear_attention" for index in range(8)]
+    return _text(
+        "AliceAIForCausalLM", "alice_ai", 8, layer_types=words, linear_num_key_heads=8,
+        linear_num_value_heads=8, linear_key_head_dim=128, linear_value_head_dim=128, head_dim=128,
+        linear_conv_kernel_dim=4, shared_expert_intermediate_size=512, block_attn_res_block_size=4,
+        kda_allow_negative_eigenvalues=False, router_score_function="sigmoid", attention_bias=False,
+        router_bias_correction=True, partial_rotary_factor=0.25, decoder_sparse_step=1,
+        mlp_only_layers=[], **_MOE,
+    )  # fmt: skip
+
+
+def _dory(**keys: Any) -> Config:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
+    config = _text("DoryForCausalLM", "dory", 16, head_dim=64, sliding_window=1024, n_input_layers=4)
+    both = {"sliding_attention": rope, "full_attention": rope}
+    return {**config, "rope_parameters": both, "n_output_layers": 2, "n_recurrent_loops": 3, **keys}
+
+
+def _bailing_25() -> Config:
+    return _text(
+        "BailingMoeV2_5ForCausalLM", "bailing_hybrid", 8, **_LATENT, head_dim=64,
+        layer_group_size=4, group_norm_size=4, use_qk_norm=True, use_bias=False, use_qkv_bias=False,
+        num_shared_experts=1, first_k_dense_replace=1, score_function="sigmoid", n_group=4, topk_group=2,
+        moe_router_enable_expert_bias=True, moe_shared_expert_intermediate_size=256, router_dtype="fp32",
+        routed_scaling_factor=2.5, partial_rotary_factor=0.5, rope_interleave=True,
+        num_nextn_predict_layers=1, **_MOE,
+    )  # fmt: skip
+
+
+_SHARED = {"num_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}
+_ROUTED = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "n_shared_experts": 1,
+    "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+}  # fmt: skip
+
+
+def _pangu(architecture: str, model_type: str, **keys: Any) -> Config:
+    return _text(architecture, model_type, **{**_ROUTED, "rope_theta": 10000.0, "is_causal": True, **keys})
+
+
+def _step3() -> Config:
+    return _text(
+        "Step3TextForCausalLM", "step3_text", num_attention_groups=1, head_dim=128, share_q_dim=512,
+        moe_num_experts=8, moe_top_k=2, moe_intermediate_size=256, share_expert_dim=256,
+        norm_expert_weight=True, moe_layers_enum="1,2,3", max_position_embedding=16384, max_seq_len=16384,
+    )  # fmt: skip
+
+
+def _plamo3() -> Config:
+    return _text(
+        "Plamo3ForCausalLM", "plamo3", 8, head_dim=64, interleaved_sliding_window=[1024, None] * 4,
+        window_size=1024, sliding_window=1024, sliding_window_pattern=2, rope_local_theta=10000,
+        rope_theta=1000000,
+    )  # fmt: skip
+
+
+MADE: dict[str, Made] = {
+    "iquest-loop": Made(
+        _text("IQuestLoopCoderForCausalLM", "iquestloopcoder", loop_num=2, loop_window_size=64), "llama"
+    ),
+    "iquest-loop-3": Made(
+        _text("IQuestLoopCoderForCausalLM", "iquestloopcoder", loop_num=3, loop_window_size=256), "llama"
+    ),
+    "domyn-edge": Made(_domyn(), "llama"),
+    "k2-horizon": Made(_k2(), "llama"),
+    "k2-horizon-dense": Made(
+        _k2(num_experts=0, mova_num_experts=0, query_key_norm=False, attention_gate_func=None), "llama"
+    ),
+    "alice-ai": Made(_alice(), "qwen3_next", kind="states"),
+    "dory": Made(_dory(), kind="one"),
+    "dory-last": Made(_dory(recurrent_kv_cache_mode="last_loop"), kind="one"),
+    "ling-2.6": Made(_bailing_25(), "llama", kind="states", drafts=(1,)),
+    "ling-lite": Made(
+        _text(
+            "BailingMoeForCausalLM", "bailing_moe", head_dim=64, use_bias=False, use_qkv_bias=False,
+            num_shared_experts=2, norm_head=False, embedding_dropout=0.0, output_dropout=0.0, **_MOE,
+        ),
+        "llama",
+    ),
+    "exaone-3": Made(
+        _text("ExaoneForCausalLM", "exaone", num_layers=4, activation_function="silu", layer_norm_epsilon=1e-5),
+        "llama",
+    ),
+    "iquest-coder": Made(_text("IQuestCoderForCausalLM", "iquestcoder", head_dim=64), "llama"),
+    "llama-old-class": Made(_text("LLaMAForCausalLM", "llama")),
+    "telechat-3": Made(_text("TeleChat3ForCausalLM", "telechat3", head_dim=64), "llama"),
+    "solar-pro": Made(
+        _text(
+            "SolarForCausalLM", "solar", 8, head_dim=64, sliding_window=1024, bskcn_1=[1], bskcn_2=[2],
+            bskcn_3=[3], bskcn_4=[4], bskcn_tv=[0.9, 0.8],
+        ),
+        "llama",
+    ),
+    "step-1": Made(_text("Step1ForCausalLM", "step1", num_attention_groups=4), "llama"),
+    "step-3": Made(_step3()),
+    "telechat-2": Made(
+        _text("TeleChat2ForCausalLM", "telechat", n_head=16, n_layer=4, ffn_hidden_size=2048), "llama"
+    ),
+    "teleflm": Made(
+        _text("TeleFLMForCausalLM", "TeleFLM", use_mup=True, output_mult=1.0, mup_scale_factor=1.0), "llama"
+    ),
+    "param2": Made(
+        _text(
+            "Param2MoEForCausalLM", "param2moe", head_dim=64, rope_theta=10000.0, rope_scaling=None,
+            score_function="sigmoid", moe_shared_expert_intermediate_size=512, use_qk_norm=True,
+            use_bias=False, use_qkv_bias=False, **_MOE, **_SHARED,
+        ),
+        "llama",
+    ),
+    "sarvam": Made(
+        _text(
+            "SarvamMoEForCausalLM", "sarvam_moe", head_dim=64, use_qk_norm=True, use_bias=False,
+            use_qkv_bias=False, score_function="sigmoid", moe_router_enable_expert_bias=True,
+            routed_scaling_factor=2.5, router_dtype="fp32", **_MOE, **_SHARED,
+        ),
+        "llama",
+    ),
+    "sarvam-mla": Made(
+        _text(
+            "SarvamMLAForCausalLM", "sarvam_mla", moe_shared_expert_intermediate_size=512,
+            routed_scaling_factor=2.5, q_lora_rank=None, moe_router_enable_expert_bias=True,
+            **{key: value for key, value in _LATENT.items() if key != "q_lora_rank"}, **_MOE, **_SHARED,
+        ),
+        "llama",
+        kind="latent",
+    ),
+    "phi-moe": Made(
+        _text("PhiMoEForCausalLM", "phimoe", num_local_experts=8, num_experts_per_tok=2, lm_head_bias=True,
+              attention_bias=True, sliding_window=None)
+    ),
+    "plamo-3": Made(_plamo3(), "llama"),
+    "rnj-1": Made(
+        _text(
+            "Rnj1ForCausalLM", "gemma3_text", head_dim=64, attention_bias=False, sliding_window=1024,
+            final_logit_softcapping=30.0, query_pre_attn_scalar=64, hidden_activation="gelu_pytorch_tanh",
+            layer_types=["full_attention"] * 4,
+        )
+    ),
+    "pangu-embedded": Made(
+        _text("PanguEmbeddedForCausalLM", "PanguEmbedded", head_dim=64, bias=True), "llama"
+    ),
+    "pangu-ultra": Made(
+        _pangu("PanguUltraMoEForCausalLM", "pangu_ultra_moe", sandwich_norm=True,
+               router_enable_expert_bias=True, **_LATENT), "deepseek_v3", kind="latent"
+    ),
+    "pangu-pro-2": Made(
+        _pangu("PanguProMoEV2ForCausalLM", "PanguProMoE", head_dim=128, v_channels=64, param_sink_number=128,
+               param_sink_with_value=True, qk_nope_dim=96, qk_rope_dim=32, qkv_bias=False,
+               sandwich_norm=True, num_key_value_heads=4), "llama"
+    ),
+    "longcat-ngram": Made(
+        _text(
+            "LongcatFlashNgramForCausalLM", "longcat_flash_ngram", num_layers=2, ffn_hidden_size=2048,
+            n_routed_experts=8, moe_topk=2, zero_expert_num=4, zero_expert_type="identity",
+            expert_ffn_hidden_size=256, mla_scale_q_lora=True, mla_scale_kv_lora=True, emb_neighbor_num=4,
+            emb_split_num=4, ngram_vocab_size_ratio=2, routed_scaling_factor=2.5, router_bias=False,
+            eos_token_id=2, pad_token_id=3, **_LATENT,
+        ),
+        "longcat_flash",
+        kind="latent",
+    ),
+}
+TURNS: dict[str, tuple[tuple[str, Options], ...]] = {
+    "heads": (
+        ("h100", {}),
+        ("h100", {"tensor_parallel_size": 4}),
+        ("h100", {"tensor_parallel_size": 8}),
+        ("h100", {"pipeline_parallel_size": 2}),
+        ("h100", {"kv_cache_dtype": "fp8", "max_model_len": 5000}),
+        ("h100", {"block_size": 64}),
+        ("h100", {"decode_context_parallel_size": 2, "tensor_parallel_size": 8}),
+        ("b200", {}),
+    ),
+    "latent": (
+        ("h100", {}),
+        ("h100", {"tensor_parallel_size": 4}),
+        ("h100", {"pipeline_parallel_size": 2}),
+        ("h100", {"kv_cache_dtype": "fp8", "max_model_len": 5000}),
+        ("h100", {"decode_context_parallel_size": 2, "tensor_parallel_size": 4}),
+        ("b200", {}),
+    ),
+    "states": (
+        ("h100", {}),
+        ("h100", {"tensor_parallel_size": 4}),
+        ("h100", {"pipeline_parallel_size": 2}),
+        ("h100", {"kv_cache_dtype": "fp8", "max_model_len": 5000}),
+        ("h100", {"enable_prefix_caching": False}),
+        ("h100", {"mamba_cache_dtype": "float32"}),
+        ("b200", {}),
+    ),
+    "one": (
+        ("h100", {}),
+        ("h100", {"kv_cache_dtype": "fp8", "max_model_len": 5000}),
+        ("h100", {"tensor_parallel_size": 2}),
+        ("h100", {"pipeline_parallel_size": 2}),
+        ("b200", {}),
+    ),
+    "few": (("h100", {}), ("h100", {"tensor_parallel_size": 2}), ("h100", {"pipeline_parallel_size": 2})),
+}
+"""Settings by what a config keeps, and the GPU they are asked on."""
+
+
+def class_cases() -> Iterator[Case]:
+    """Every config with the settings of its kind, grouped by GPU."""
+    listed: list[tuple[str, str, Options]] = []
+    for name, made in MADE.items():
+        listed += [(name, gpu, options) for gpu, options in TURNS[made.kind]]
+        listed += [(name, "h100", options) for options in made.turns]
+        for count in made.drafts:
+            listed.append((name, "h100", {"speculative_method": "mtp", "num_speculative_tokens": count}))
+    for name, gpu, options in sorted(listed, key=lambda entry: entry[1]):
+        words: list[Any] = [f"{key}={value}" for key, value in options.items()]
+        yield Case(" ".join([name, f"gpu={gpu}", *words]), gpu, MADE[name].config, MEMORY, options)
+
+
+def class_question(case: Case) -> dict[str, Any]:
+    """The line that `vllm_ask` reads: the weights are asked too, where nothing is quantised."""
+    like = MADE[case.name.split()[0]].like
+    return {**question(case), "weights": True, **({"like": like} if like else {})}
