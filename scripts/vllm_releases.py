@@ -21,6 +21,7 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,14 @@ def environment(folders: list[Path]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "OMP_NUM_THREADS": "1"}
 
 
-def ask(python: str, folders: list[Path], cases: list[Case]) -> list[Entry]:
+def ask(
+    python: str, folders: list[Path], cases: list[Case], asked: Callable[[Case], Entry] = question
+) -> list[Entry]:
     """The release's answers in the order of the cases; one process a GPU, a fork a case."""
     found: list[Entry] = []
     env = environment(folders)
     for _, same in groupby(cases, key=lambda case: case.gpu):
-        lines = "\n".join(json.dumps(question(case)) for case in same)
+        lines = "\n".join(json.dumps(asked(case)) for case in same)
         done = subprocess.run(
             [python, str(PROGRAM)], input=lines, capture_output=True, text=True, check=True, env=env
         )

@@ -220,10 +220,11 @@ def _adapter_bytes(config: Any) -> int:
 
 
 def _register(model_type: str, like: str) -> None:
-    """A type whose class lies beside its checkpoint: transformers reads its config as another type's."""
-    from transformers import AutoConfig
+    """A type whose class lies beside its checkpoint: transformers reads its config as another type's, or
+    (``like`` plain) keeps every key as it stands."""
+    from transformers import AutoConfig, PreTrainedConfig
 
-    base = type(AutoConfig.for_model(like))
+    base = PreTrainedConfig if like == "plain" else type(AutoConfig.for_model(like))
     AutoConfig.register(model_type, type("Remote", (base,), {"model_type": model_type}), exist_ok=True)
 
 

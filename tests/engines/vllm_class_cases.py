@@ -10,8 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvplan.architectures.inventory import inventory_of
+from kvplan.dtypes import scalar
+from kvplan.weights import Parallel, bytes_by_stage, parameters_by_stage
 from tests.engines.vllm_cases import GIB, Case, Config, Options, question
+from tests.engines.vllm_release_compare import verdict
+from tests.engines.vllm_stage import CARDS
 
+RELEASE = "0.33.0"
 MEMORY = 40 * GIB
 
 
@@ -117,8 +123,8 @@ def _step3() -> Config:
 def _plamo3() -> Config:
     return _text(
         "Plamo3ForCausalLM", "plamo3", 8, head_dim=64, interleaved_sliding_window=[1024, None] * 4,
-        window_size=1024, sliding_window=1024, sliding_window_pattern=2, rope_local_theta=10000,
-        rope_theta=1000000,
+        window_size=1024, sliding_window_pattern=2, rope_local_theta=10000,
+        layer_types=["sliding_attention", "full_attention"] * 4,
     )  # fmt: skip
 
 
@@ -140,13 +146,23 @@ MADE: dict[str, Made] = {
     "ling-2.6": Made(_bailing_25(), "llama", kind="states", drafts=(1,)),
     "ling-lite": Made(
         _text(
-            "BailingMoeForCausalLM", "bailing_moe", head_dim=64, use_bias=False, use_qkv_bias=False,
-            num_shared_experts=2, norm_head=False, embedding_dropout=0.0, output_dropout=0.0, **_MOE,
+            "BailingMoeForCausalLM",
+            "bailing_moe",
+            head_dim=64,
+            use_bias=False,
+            use_qkv_bias=False,
+            num_shared_experts=2,
+            embedding_dropout=0.0,
+            output_dropout=0.0,
+            first_k_dense_replace=0,
+            **_MOE,
         ),
         "llama",
     ),
     "exaone-3": Made(
-        _text("ExaoneForCausalLM", "exaone", num_layers=4, activation_function="silu", layer_norm_epsilon=1e-5),
+        _text(
+            "ExaoneForCausalLM", "exaone", num_layers=4, activation_function="silu", layer_norm_epsilon=1e-5
+        ),
         "llama",
     ),
     "iquest-coder": Made(_text("IQuestCoderForCausalLM", "iquestcoder", head_dim=64), "llama"),
@@ -154,75 +170,166 @@ MADE: dict[str, Made] = {
     "telechat-3": Made(_text("TeleChat3ForCausalLM", "telechat3", head_dim=64), "llama"),
     "solar-pro": Made(
         _text(
-            "SolarForCausalLM", "solar", 8, head_dim=64, sliding_window=1024, bskcn_1=[1], bskcn_2=[2],
-            bskcn_3=[3], bskcn_4=[4], bskcn_tv=[0.9, 0.8],
+            "SolarForCausalLM",
+            "solar",
+            8,
+            head_dim=64,
+            sliding_window=1024,
+            bskcn_1=[1],
+            bskcn_2=[2],
+            bskcn_3=[3],
+            bskcn_4=[4],
+            bskcn_tv=[0.9, 0.8],
         ),
         "llama",
     ),
-    "step-1": Made(_text("Step1ForCausalLM", "step1", num_attention_groups=4), "llama"),
     "step-3": Made(_step3()),
     "telechat-2": Made(
-        _text("TeleChat2ForCausalLM", "telechat", n_head=16, n_layer=4, ffn_hidden_size=2048), "llama"
+        _text(
+            "TeleChat2ForCausalLM",
+            "telechat",
+            n_head=16,
+            n_layer=4,
+            ffn_hidden_size=2048,
+            layer_norm_epsilon=1e-5,
+        ),
+        "llama",
     ),
     "teleflm": Made(
         _text("TeleFLMForCausalLM", "TeleFLM", use_mup=True, output_mult=1.0, mup_scale_factor=1.0), "llama"
     ),
     "param2": Made(
         _text(
-            "Param2MoEForCausalLM", "param2moe", head_dim=64, rope_theta=10000.0, rope_scaling=None,
-            score_function="sigmoid", moe_shared_expert_intermediate_size=512, use_qk_norm=True,
-            use_bias=False, use_qkv_bias=False, **_MOE, **_SHARED,
+            "Param2MoEForCausalLM",
+            "param2moe",
+            head_dim=64,
+            rope_theta=10000.0,
+            rope_scaling=None,
+            score_function="sigmoid",
+            moe_shared_expert_intermediate_size=512,
+            use_qk_norm=True,
+            use_bias=False,
+            use_qkv_bias=False,
+            **_MOE,
+            **_SHARED,
         ),
-        "llama",
+        "plain",
     ),
     "sarvam": Made(
         _text(
-            "SarvamMoEForCausalLM", "sarvam_moe", head_dim=64, use_qk_norm=True, use_bias=False,
-            use_qkv_bias=False, score_function="sigmoid", moe_router_enable_expert_bias=True,
-            routed_scaling_factor=2.5, router_dtype="fp32", **_MOE, **_SHARED,
+            "SarvamMoEForCausalLM",
+            "sarvam_moe",
+            head_dim=64,
+            use_qk_norm=True,
+            use_bias=False,
+            use_qkv_bias=False,
+            score_function="sigmoid",
+            moe_router_enable_expert_bias=True,
+            routed_scaling_factor=2.5,
+            router_dtype="fp32",
+            embedding_dropout=0.0,
+            **_MOE,
+            **_SHARED,
         ),
         "llama",
     ),
     "sarvam-mla": Made(
         _text(
-            "SarvamMLAForCausalLM", "sarvam_mla", moe_shared_expert_intermediate_size=512,
-            routed_scaling_factor=2.5, q_lora_rank=None, moe_router_enable_expert_bias=True,
-            **{key: value for key, value in _LATENT.items() if key != "q_lora_rank"}, **_MOE, **_SHARED,
+            "SarvamMLAForCausalLM",
+            "sarvam_mla",
+            moe_shared_expert_intermediate_size=512,
+            routed_scaling_factor=2.5,
+            q_lora_rank=None,
+            moe_router_enable_expert_bias=True,
+            **{key: value for key, value in _LATENT.items() if key != "q_lora_rank"},
+            **_MOE,
+            **_SHARED,
         ),
         "llama",
         kind="latent",
     ),
     "phi-moe": Made(
-        _text("PhiMoEForCausalLM", "phimoe", num_local_experts=8, num_experts_per_tok=2, lm_head_bias=True,
-              attention_bias=True, sliding_window=None)
+        _text(
+            "PhiMoEForCausalLM",
+            "phimoe",
+            num_local_experts=8,
+            num_experts_per_tok=2,
+            lm_head_bias=True,
+            attention_bias=True,
+            sliding_window=None,
+        )
     ),
     "plamo-3": Made(_plamo3(), "llama"),
     "rnj-1": Made(
         _text(
-            "Rnj1ForCausalLM", "gemma3_text", head_dim=64, attention_bias=False, sliding_window=1024,
-            final_logit_softcapping=30.0, query_pre_attn_scalar=64, hidden_activation="gelu_pytorch_tanh",
-            layer_types=["full_attention"] * 4,
-        )
+            "Rnj1ForCausalLM",
+            "gemma3_text",
+            6,
+            head_dim=64,
+            attention_bias=False,
+            sliding_window=1024,
+            final_logit_softcapping=30.0,
+            query_pre_attn_scalar=64,
+            hidden_activation="gelu_pytorch_tanh",
+            layer_types=["chunked_attention", "chunked_attention", "full_attention"] * 2,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "chunked_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        ),
+        kind="triton",
     ),
     "pangu-embedded": Made(
         _text("PanguEmbeddedForCausalLM", "PanguEmbedded", head_dim=64, bias=True), "llama"
     ),
     "pangu-ultra": Made(
-        _pangu("PanguUltraMoEForCausalLM", "pangu_ultra_moe", sandwich_norm=True,
-               router_enable_expert_bias=True, **_LATENT), "deepseek_v3", kind="latent"
+        _pangu(
+            "PanguUltraMoEForCausalLM",
+            "pangu_ultra_moe",
+            sandwich_norm=True,
+            router_enable_expert_bias=True,
+            **_LATENT,
+        ),
+        "deepseek_v3",
+        kind="latent",
     ),
     "pangu-pro-2": Made(
-        _pangu("PanguProMoEV2ForCausalLM", "PanguProMoE", head_dim=128, v_channels=64, param_sink_number=128,
-               param_sink_with_value=True, qk_nope_dim=96, qk_rope_dim=32, qkv_bias=False,
-               sandwich_norm=True, num_key_value_heads=4), "llama"
+        _pangu(
+            "PanguProMoEV2ForCausalLM",
+            "PanguProMoE",
+            head_dim=128,
+            v_channels=64,
+            param_sink_number=128,
+            param_sink_with_value=True,
+            qk_nope_dim=96,
+            qk_rope_dim=32,
+            qkv_bias=False,
+            sandwich_norm=True,
+            num_key_value_heads=4,
+        ),
+        "llama",
     ),
     "longcat-ngram": Made(
         _text(
-            "LongcatFlashNgramForCausalLM", "longcat_flash_ngram", num_layers=2, ffn_hidden_size=2048,
-            n_routed_experts=8, moe_topk=2, zero_expert_num=4, zero_expert_type="identity",
-            expert_ffn_hidden_size=256, mla_scale_q_lora=True, mla_scale_kv_lora=True, emb_neighbor_num=4,
-            emb_split_num=4, ngram_vocab_size_ratio=2, routed_scaling_factor=2.5, router_bias=False,
-            eos_token_id=2, pad_token_id=3, **_LATENT,
+            "LongcatFlashNgramForCausalLM",
+            "longcat_flash_ngram",
+            num_layers=2,
+            ffn_hidden_size=2048,
+            n_routed_experts=8,
+            moe_topk=2,
+            zero_expert_num=4,
+            zero_expert_type="identity",
+            expert_ffn_hidden_size=256,
+            mla_scale_q_lora=True,
+            mla_scale_kv_lora=True,
+            emb_neighbor_num=4,
+            emb_split_num=4,
+            ngram_vocab_size_ratio=2,
+            routed_scaling_factor=2.5,
+            router_bias=False,
+            eos_token_id=2,
+            pad_token_id=3,
+            **_LATENT,
         ),
         "longcat_flash",
         kind="latent",
@@ -263,6 +370,12 @@ TURNS: dict[str, tuple[tuple[str, Options], ...]] = {
         ("h100", {"pipeline_parallel_size": 2}),
         ("b200", {}),
     ),
+    "triton": (
+        ("h100", {"attention_backend": "TRITON_ATTN"}),
+        ("h100", {"attention_backend": "TRITON_ATTN", "tensor_parallel_size": 4}),
+        ("h100", {"attention_backend": "TRITON_ATTN", "pipeline_parallel_size": 2}),
+        ("h100", {"attention_backend": "TRITON_ATTN", "max_model_len": 3000}),
+    ),
     "few": (("h100", {}), ("h100", {"tensor_parallel_size": 2}), ("h100", {"pipeline_parallel_size": 2})),
 }
 """Settings by what a config keeps, and the GPU they are asked on."""
@@ -285,3 +398,31 @@ def class_question(case: Case) -> dict[str, Any]:
     """The line that `vllm_ask` reads: the weights are asked too, where nothing is quantised."""
     like = MADE[case.name.split()[0]].like
     return {**question(case), "weights": True, **({"like": like} if like else {})}
+
+
+def difference(case: Case, answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`verdict` of the cache, and ``weights`` of every stage where the answer has them."""
+    theirs = {key: value for key, value in answer.items() if key != "weights"}
+    word, wrong = verdict(case, theirs, RELEASE)
+    if "weights" in answer and word == "equal":
+        ours = stage_weights(case)
+        if ours != answer["weights"]:
+            return "differs", {"weights": (ours, answer["weights"])}
+    return word, wrong
+
+
+def stage_weights(case: Case) -> list[list[int]]:
+    """Parameters and bytes of each pipeline stage's ranks, as kvplan counts them."""
+    options, inventory = case.options, inventory_of(case.config)
+    parallel = Parallel(
+        options.get("tensor_parallel_size", 1),
+        options.get("pipeline_parallel_size", 1),
+        1,
+        False,
+        CARDS[case.gpu].capability,
+    )
+    numbers = parameters_by_stage(inventory, parallel)
+    return [
+        list(pair)
+        for pair in zip(numbers, bytes_by_stage(inventory, parallel, scalar("bfloat16")), strict=True)
+    ]

@@ -47,7 +47,23 @@ OTHER_CLASSES = {
     "HunYuanForCausalLM": "hunyuan",
     "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
     "HunYuanDenseV1ForCausalLM": "hunyuan_v1_dense",
-    "LongcatFlashNgramForCausalLM": "longcat_flash",
+    "AliceAIForCausalLM": "alice_ai",
+    "DomynEdgeForCausalLM": "domynedge",
+    "DoryForCausalLM": "dory",
+    "ExaoneMoEForCausalLM": "exaone_moe",
+    "IQuestCoderForCausalLM": "iquestcoder",
+    "K2HorizonForCausalLM": "k2_horizon",
+    "LongcatFlashNgramForCausalLM": "longcat_flash_ngram",
+    "PanguEmbeddedForCausalLM": "PanguEmbedded",
+    "PanguProMoEV2ForCausalLM": "pangu_pro_moe_v2",
+    "PanguUltraMoEForCausalLM": "pangu_ultra_moe",
+    "Param2MoEForCausalLM": "param2moe",
+    "Plamo3ForCausalLM": "plamo3",
+    "SarvamMLAForCausalLM": "sarvam_mla",
+    "SarvamMoEForCausalLM": "sarvam_moe",
+    "Step1ForCausalLM": "step1",
+    "TeleChat3ForCausalLM": "telechat3",
+    "TeleFLMForCausalLM": "teleflm",
     "TeleChat2ForCausalLM": "telechat",
     "JAISLMHeadModel": "jais",
     "SolarForCausalLM": "solar",
@@ -60,9 +76,10 @@ OTHER_CLASSES = {
 OWN_CLASSES = {
     "BailingMoeV2_5ForCausalLM": "bailing_moe_v2_5",
     "IQuestLoopCoderForCausalLM": "iquestloopcoder",
+    "Rnj1ForCausalLM": "rnj1",
 }
-"""Classes with layers of their own, whatever ``model_type`` says: Ling 2.6's files say bailing_hybrid, which is
-Ling 3.0's; loop models are found under llama's name. Engines go by the class."""
+"""Classes with layers of their own, whatever ``model_type`` says: Ling 2.6's files say bailing_hybrid, which
+is Ling 3.0's; loop models are found under llama's name. Engines go by the class."""
 GENERATORS = (
     "causal_lm",
     "seq2seq",

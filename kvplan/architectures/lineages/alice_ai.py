@@ -22,7 +22,7 @@ from kvplan.architectures.blocks.parts import (
     whole,
 )
 from kvplan.architectures.blocks.plain import TWO_NORMS, heads_of, hidden_size
-from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, Recipe, all_of
+from kvplan.architectures.blocks.recipe import FULL, LINEAR, Parts, Recipe
 from kvplan.architectures.blocks.state_space import kimi_delta
 from kvplan.architectures.blocks.words import layer_words
 from kvplan.architectures.config.custom_types import CustomType
@@ -55,7 +55,7 @@ def _kinds(view: ConfigView, count: int) -> list[str]:
 
 
 def alice_tensors(view: ConfigView) -> Decoder:
-    """Each block's input is a mixture of earlier blocks, chosen by a vector and a norm (attn_res, mlp_res)."""
+    """Each block's input is a mixture of earlier blocks, chosen by a vector and a norm."""
     hidden, words = hidden_size(view), layer_words(view, "layer_types")
     if words is None:
         raise view.missing("layer_types")

@@ -89,10 +89,11 @@ def _shared(view: ConfigView) -> int:
 
 def bailing_moe_v2_tensors(view: ConfigView) -> Decoder:
     """A joint projection with a norm a head, a dense start, then experts; router_dtype fp32 is the gate's."""
+    dtype = view.get("router_dtype")
     moe = replace(
         _EXPERTS,
         correction="mlp.gate.expert_bias" if view.flag("moe_router_enable_expert_bias") else "",
-        gate_dtype="float32" if view.word("router_dtype") == "fp32" else None,
+        gate_dtype=None if dtype is None else "float32" if dtype == "fp32" else "bfloat16",
     )
     names = fused("attention", "query_key_value", "dense")
     names = replace(names, query_norm="attention.query_layernorm", key_norm="attention.key_layernorm")
@@ -105,6 +106,9 @@ def bailing_moe_v2_tensors(view: ConfigView) -> Decoder:
         o_bias=bias,
         qk_norm="head" if view.flag("use_qk_norm") else "",
     )
+    if view.flag("use_qk_norm") and not view.flag("use_rmsnorm"):  # norms of the older kind, with a bias
+        width = whole("head_dim", heads_of(view).width)
+        own += vector(f"{names.query_norm}.bias", width) + vector(f"{names.key_norm}.bias", width)
     around, dense = both_norms(view), dense_forward(view, bias=bias)
     first = int(view.optional_integer("first_k_dense_replace", default=0, lowest=0) or 0)
     sparse = own + moe.tensors(view) + around
@@ -128,4 +132,9 @@ lineage(
     tensors=bailing_moe_v2_tensors,
     prediction=Prediction(vllm=(), unknown=NO_MODULE),
 )
-lineage("bailing_moe", reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"))
+lineage("bailing_moe", reads=own_keys_grouped(VLLM_MODELS + "bailing_moe.py"), tensors=bailing_moe_v2_tensors)
+lineage(
+    "sarvam_moe",
+    reads=own_keys_grouped(VLLM_MODELS + "sarvam.py (SarvamMoEForCausalLM)"),
+    tensors=bailing_moe_v2_tensors,
+)

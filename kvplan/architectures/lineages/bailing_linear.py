@@ -70,9 +70,7 @@ def bailing_linear_tensors(view: ConfigView) -> Decoder:
 
     kinds = linear_kinds(view, count)
     frame = Frame(embed="model.word_embeddings", tied=False)
-    return Decoder(
-        frame, tuple(layer(kind, routed and index >= first) for index, kind in enumerate(kinds))
-    )
+    return Decoder(frame, tuple(layer(kind, routed and index >= first) for index, kind in enumerate(kinds)))
 
 
 def _dense(view: ConfigView) -> Tensors:

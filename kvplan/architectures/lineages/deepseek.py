@@ -12,7 +12,7 @@ from kvplan.architectures.blocks.parts import LAYER, Tensors, linear, norm, norm
 from kvplan.architectures.blocks.plain import Plain, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, INDEXED, Parts, Recipe, all_of
 from kvplan.architectures.blocks.tower import VISION, Raw, encoder_layer, placed, repeated, under
-from kvplan.architectures.config.custom_types import VLLM_CONFIGS, VLLM_MODELS, copy_of, own_keys, wrapper_of
+from kvplan.architectures.config.custom_types import VLLM_CONFIGS, VLLM_MODELS, own_keys, wrapper_of
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.prediction import Prediction
 from kvplan.architectures.registry import lineage
@@ -105,10 +105,6 @@ lineage(
 lineage(
     "unlimited_ocr_text",
     layers=Recipe({**ATTENTION, "reference_sliding_attention": _reference_window}, _unlimited_ocr),
-)
-lineage(
-    "sarvam_mla",
-    reads=copy_of("deepseek_v3", VLLM_MODELS + "sarvam.py (SarvamMLAForCausalLM)", inherits=False),
 )
 lineage(
     "deepseek_vl_v2",

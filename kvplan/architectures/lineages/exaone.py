@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.architectures.blocks.decoder import ATTENTION
+from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.moe import by_types_or, with_shared
+from kvplan.architectures.blocks.parts import AttentionNames
 from kvplan.architectures.blocks.plain import AFTER_NORMS, ANY_BIAS, BIAS, Plain
 from kvplan.architectures.blocks.recipe import FULL, SLIDING, Recipe, every_key
 from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys
@@ -47,4 +49,18 @@ lineage(
     block=Plain(qkv_bias=BIAS, o_bias=BIAS, qk_norm="head", moe=with_shared(by_types_or(1))),
     prediction=replace(_EXAONE, forward=Forward.DENSE),
 )
-lineage("exaone", reads=own_keys(VLLM_MODELS + "exaone.py", {"num_layers": "num_hidden_layers"}))
+lineage(
+    "exaone",
+    reads=own_keys(VLLM_MODELS + "exaone.py", {"num_layers": "num_hidden_layers"}),
+    tensors=Plain(
+        frame=Frame(layers="transformer.h", embed="transformer.wte", final_norm="transformer.ln_f"),
+        norms=("ln_1", "ln_2"),
+        names=AttentionNames(
+            *(f"attn.attention.{name}" for name in ("q_proj", "k_proj", "v_proj", "out_proj"))
+        ),
+        qkv_bias=BIAS,
+        o_bias=BIAS,
+        mlp_names=("c_fc_0", "c_fc_1", "c_proj"),
+        mlp_bias="mlp_bias",
+    ),
+)

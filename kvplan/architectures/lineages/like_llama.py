@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kvplan.architectures.blocks.cross import bart_like_layers
 from kvplan.architectures.blocks.custom import entries, every_layer, width_per_head
-from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, one_kind, plain_decoder
+from kvplan.architectures.blocks.decoder import ATTENTION, head_dim, num_kv_heads, one_kind, plain_decoder
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.parts import (
     LAYER,
@@ -60,7 +60,7 @@ from kvplan.architectures.config.custom_types import (
 )
 from kvplan.architectures.config.view import MAX_FACTOR, ConfigView, check_integer, derived
 from kvplan.architectures.registry import Decoder, lineage
-from kvplan.families import FullAttention
+from kvplan.families import FullAttention, SlidingWindow
 from kvplan.model import Layer
 from kvplan.weights.inventory import Placed
 
@@ -131,6 +131,26 @@ def helium_tensors(view: ConfigView) -> Decoder:
     layer += linear("self_attn.o_proj", whole("hidden_size", hidden), even("hidden_size", hidden))
     layer += mlp("mlp", hidden, int(view.integer("intermediate_size")), bias=view.flag("mlp_bias"))
     layer += norms(TWO_NORMS, whole("hidden_size", hidden))
+    return Decoder(Frame(), (layer,) * int(view.num_layers()))
+
+
+def solar_layers(view: ConfigView) -> list[Layer]:
+    """Every layer is windowed where the config has a window: vLLM's class leaves it to the cache's settings
+    (vllm/model_executor/models/solar.py, layers/attention/attention.py)."""
+    kv, width = num_kv_heads(view), head_dim(view)
+    size = view.optional_integer("sliding_window")
+    if size is None or view.get("use_sliding_window") is False:
+        return every_layer(view, FullAttention(kv, width))
+    return every_layer(view, SlidingWindow(kv, width, size))
+
+
+def telechat_tensors(view: ConfigView) -> Decoder:
+    """Llama's layers in GPT-2's keys; the output and down projections have biases, the others none."""
+    hidden, heads = hidden_size(view), heads_of(view)
+    layer = attention(heads, hidden, o_bias=True)
+    model = whole("hidden_size", hidden)
+    layer += mlp("mlp", hidden, int(view.integer("ffn_hidden_size", "intermediate_size")))
+    layer += vector("mlp.down_proj.bias", model) + norms(TWO_NORMS, model)
     return Decoder(Frame(), (layer,) * int(view.num_layers()))
 
 
@@ -256,12 +276,14 @@ lineage(
 )
 lineage("idefics3", "smolvlm", tower=_idefics)
 lineage("xverse", reads=own_keys("xverse/XVERSE-13B-Chat modeling_xverse.py"))
-lineage("solar", reads=own_keys_grouped(VLLM_MODELS + "solar.py"))
-lineage("telechat", reads=own_keys(VLLM_MODELS + "telechat2.py", GPT2_NAMES))
+lineage("solar", reads=CustomType(VLLM_MODELS + "solar.py"), layers=solar_layers, tensors=LLAMA)
+lineage("telechat", reads=own_keys(VLLM_MODELS + "telechat2.py", GPT2_NAMES), tensors=telechat_tensors)
 lineage(
-    "telechat3", reads=own_keys_grouped(VLLM_MODELS + "registry.py (TeleChat3ForCausalLM is read as Llama)")
+    "telechat3",
+    reads=own_keys_grouped(VLLM_MODELS + "registry.py (TeleChat3ForCausalLM is read as Llama)"),
+    tensors=LLAMA,
 )
-lineage("teleflm", reads=own_keys_grouped(VLLM_MODELS + "teleflm.py"))
+lineage("teleflm", "TeleFLM", reads=own_keys_grouped(VLLM_MODELS + "teleflm.py"), tensors=LLAMA)
 lineage("jais", reads=own_keys("core42/jais-13b modeling_jais.py", GPT2_NAMES))
 lineage("Yi", reads=own_keys("01-ai/Yi-6B (first release) modeling_yi.py"))
 lineage(

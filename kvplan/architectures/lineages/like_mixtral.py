@@ -50,7 +50,7 @@ from kvplan.architectures.blocks.recipe import (
     every,
     every_key,
 )
-from kvplan.architectures.config.custom_types import VLLM_MODELS, own_keys_grouped
+from kvplan.architectures.config.custom_types import own_keys_grouped
 from kvplan.architectures.config.view import ConfigView
 from kvplan.architectures.registry import Decoder, lineage
 
@@ -190,7 +190,5 @@ lineage("axk1", layers=Recipe(MLA, one_kind), tensors=axk1_tensors)
 lineage("axk2", layers=Recipe(DSA, all_of(INDEXED)), tensors=axk2_tensors)
 lineage("youtu", layers=Recipe(MLA, one_kind), tensors=dense_mla_tensors)
 lineage("arctic", reads=own_keys_grouped("Snowflake/snowflake-arctic-instruct modeling_arctic.py"))
-lineage("param2moe", reads=own_keys_grouped(VLLM_MODELS + "param2moe.py"))
-lineage("sarvam_moe", reads=own_keys_grouped(VLLM_MODELS + "sarvam.py (SarvamMoEForCausalLM)"))
 lineage("grok-1", reads=own_keys_grouped("keyfan/grok-1-hf configuration_grok1.py; hpcai-tech/grok-1"))
 lineage("grok1", reads=own_keys_grouped("keyfan/grok-1-hf configuration_grok1.py"))

@@ -103,7 +103,7 @@ lineage(
 lineage(
     "phimoe",
     block=Plain(
-        frame=Frame(norm=LAYER, head_bias="lm_head_bias"),
+        frame=Frame(norm=LAYER, head_bias="lm_head_bias", everywhere=True),
         norm=LAYER,
         qkv_bias=BIAS,
         o_bias=BIAS,

@@ -24,7 +24,7 @@ from kvplan.architectures.blocks.parts import (
     vector,
     whole,
 )
-from kvplan.architectures.blocks.plain import TWO_NORMS, hidden_size
+from kvplan.architectures.blocks.plain import LLAMA, TWO_NORMS, hidden_size
 from kvplan.architectures.blocks.recipe import FULL, Recipe, all_of
 from kvplan.architectures.blocks.tower import (
     Raw,
@@ -137,6 +137,29 @@ def _moe(view: ConfigView, hidden: int) -> Tensors:
     return made + mlp("moe.share_expert", hidden, int(view.integer("share_expert_dim")))
 
 
+def step3_text_tensors(view: ConfigView) -> Decoder:
+    """Queries through share_q_dim; queries' latent, key and value whole on every rank."""
+    hidden, heads = hidden_size(view), int(view.integer("num_attention_heads"))
+    model, width = whole("hidden_size", hidden), whole("head_dim", int(view.integer("head_dim")))
+    shared = whole("share_q_dim", int(view.optional_integer("share_q_dim") or width.value))
+    count = int(view.num_layers())
+    own: Tensors = ()
+    for name, rows in (("q_proj", shared), ("k_proj", width), ("v_proj", width)):
+        own += linear(f"self_attn.{name}", rows, model)
+    own += norm("self_attn.inter_norm", shared)
+    own += linear("self_attn.wq", (even("num_attention_heads", heads), width), shared)
+    own += linear("self_attn.o_proj", model, (even("num_attention_heads", heads), width))
+    own += norms(TWO_NORMS, model)
+    number = int(view.integer("moe_num_experts"))
+    moe = router("moe.gate", number, hidden)
+    moe += experts("moe.experts", number, hidden, int(view.integer("moe_intermediate_size")))
+    moe += mlp("share_expert", hidden, int(view.integer("share_expert_dim")))
+    dense = mlp("mlp", hidden, int(view.integer("intermediate_size")))
+    sparse = set(range(1, count)) if view.get("moe_layers_enum") is None else _sparse_layers(view)
+    layers = (own + (moe if index in sparse else dense) for index in range(count))
+    return Decoder(Frame(), tuple(layers))
+
+
 # One KV head, whatever num_attention_groups says (Step3TextAttention is built with num_kv_heads=1).
 lineage(
     "step3_text",
@@ -145,6 +168,7 @@ lineage(
         defaults={"hidden_size": 7168, "num_attention_heads": 64, "num_hidden_layers": 61, "head_dim": 256},
     ),
     layers=step3_text_layers,
+    tensors=step3_text_tensors,
 )
 lineage(
     "step3p5",
@@ -187,7 +211,9 @@ def _perception(raw: Raw, view: ConfigView) -> list[Placed]:
 lineage("step3p7", tower=_perception)
 lineage("step3p7_text", tensors=step3p5_tensors)
 lineage(
-    "step1", reads=own_keys_grouped(VLLM_MODELS + "step1.py", {"num_attention_groups": "num_key_value_heads"})
+    "step1",
+    reads=own_keys_grouped(VLLM_MODELS + "step1.py", {"num_attention_groups": "num_key_value_heads"}),
+    tensors=LLAMA,
 )
 lineage("step3", reads=copy_of("step3_text", VLLM_MODELS + "step3_text.py", inherits=False))
 lineage("step3_vl", reads=wrapper_of(VLLM_CONFIGS + "step3_vl.py", text_type="step3_text"))

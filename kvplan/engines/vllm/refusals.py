@@ -268,6 +268,9 @@ def _whole_part(model: Model, tp: int) -> str | None:
     )
 
 
+UNREPLICATED = frozenset(("gpt_oss", "param2moe", "pangu_pro_moe_v2", "PanguProMoE"))
+UNNAMED_LATENTS = frozenset(("sarvam_mla", "longcat_flash_ngram"))
+"""Latent layers of types that is_deepseek_mla does not name: the KV heads that the config states count."""
 _STATE_HEADS = ("num_heads", "num_v_heads", "d_inner", "hidden_size")
 
 
@@ -290,9 +293,10 @@ def _undivided(part: Part, tp: int) -> str | None:
 
 
 def _unreplicated(model: Model, part: Part, tp: int) -> str | None:
-    """GptOss divides its KV heads without replicating them (models/gpt_oss.py)."""
+    """Classes that divide their KV heads without replicating them (models/gpt_oss.py, param2moe.py,
+    openpangu.py)."""
     heads = getattr(part, "num_kv_heads", None)
-    if model.model_type == "gpt_oss" and isinstance(heads, int) and heads < tp:
+    if model.model_type in UNREPLICATED and isinstance(heads, int) and heads < tp:
         return f"{heads} KV heads, which this class does not replicate,"
     return None
 
@@ -333,9 +337,12 @@ def _context_parallel(model: Model, settings: Layout, resolved: Resolved) -> Ref
     lead = lead_attention(model)
     if lead is None:
         return Refusal("context-parallel", "a model without attention has no positions to split")
-    if isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model):
+    unnamed = model.model_type in UNNAMED_LATENTS
+    if isinstance(lead, MultiHeadLatentAttention) and keeps_latent(model) and not unnamed:
         return None
     heads = getattr(lead, "num_kv_heads", 0) or getattr(lead, "num_heads", 0)
+    if unnamed and isinstance(stated := (model.config or {}).get("num_key_value_heads"), int):
+        heads = max(stated, 1)
     if tp <= heads:
         return Refusal(
             "context-parallel",

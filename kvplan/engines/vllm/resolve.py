@@ -36,7 +36,7 @@ LATENT_TYPES = frozenset(
     "axk1 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 deepseek_ref dots3_note dots3_note_text glm5_next "
     "glm5_next_text "
     "glm_moe_dsa glm4_moe_lite kimi_k2 kimi_linear longcat_flash pangu_ultra_moe bailing_hybrid hy_v4 "
-    "bailing_moe_v2_5".split()
+    "bailing_moe_v2_5 sarvam_mla longcat_flash_ngram".split()
 )
 # FalconAttention is built without the cache's settings: its layers always store the model's dtype.
 NATIVE_CACHE = frozenset({"falcon", "RefinedWeb", "RefinedWebModel"})

@@ -39,7 +39,7 @@ from kvplan.families import (
 from kvplan.model import Layer, Model
 
 # Decoder layers that hold several attention blocks, each a layer of the Model.
-ATTENTION_BLOCKS = {"longcat_flash": 2}
+ATTENTION_BLOCKS = {"longcat_flash": 2, "longcat_flash_ngram": 2}
 
 
 def stage_bounds(num_layers: int, stages: int) -> list[tuple[int, int]]:
