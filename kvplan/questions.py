@@ -35,6 +35,7 @@ def ask(model: Model, choice: Choice, settings: Settings) -> SizeResult:
         result = replace(result, settings={**result.settings, **dict(settings.media)})
     said = (
         *((choice.warning,) if choice.warning else ()),
+        *choice.notes,
         *result.warnings,
         *idle_settings(choice.engine.name, model, settings),
     )

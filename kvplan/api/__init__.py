@@ -22,7 +22,9 @@ from kvplan.api.options import (
 from kvplan.engines import check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
+from kvplan.engines.doors import head_of, through
 from kvplan.errors import KvplanError
+from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
 from kvplan.questions import ask
 from kvplan.results import SizeResult
@@ -90,8 +92,11 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         return _size_plan(model, engine, options)
     if engine is not None:
         check_type("engine", engine, _TEXT)
+    named = None if engine is None else choose(engine)
+    if isinstance(model, str):
+        model = named_in(head_of(named), model)
     loaded = load_model(model, weights_from=options.pop("weights_from", None))
-    choice = choose(engine or default_engine([loaded]))
+    choice = named or choose(default_engine([loaded]))
     media = {name: options.pop(name) for name in MEDIA if name in options}
     settings = make_settings(**options)
     check_options((choice.engine,), settings)
@@ -99,7 +104,7 @@ def size(model: ModelLike | Plan, *, engine: str | None = None, **options: Any) 
         from kvplan.architectures.media.request import with_media
 
         settings = with_media(loaded, settings, media)
-    return _answered(Asked(loaded, choice, settings))
+    return _answered(Asked(loaded, *through(loaded, choice, settings)))
 
 
 def _answered(asked: Asked) -> SizeResult:

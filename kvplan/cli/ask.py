@@ -14,7 +14,9 @@ from kvplan.cli.terminal import COLOR_WORDS
 from kvplan.engines import ENGINES, check_options, default_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import choose
+from kvplan.engines.doors import head_of, through
 from kvplan.errors import KvplanError
+from kvplan.files.cards.ollama_names import named_in
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.questions import kv_dtypes_to_compare
@@ -54,7 +56,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
     counts = values.pop("requests", [None])
     dtypes = values.pop("kv_cache_dtype", [None])
     weights_from = values.pop("weights_from", None)
-    models = [load_model(name, weights_from=weights_from) for name in names]
+    head = head_of(named[0] if named else None)
+    models = [load_model(named_in(head, name), weights_from=weights_from) for name in names]
     choices = [choose(default_engine(models))] if named is None else named
     if compare_dtypes:
         dtypes = list(dict.fromkeys(name for model in models for name in kv_dtypes_to_compare(model)))
@@ -71,6 +74,8 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
         from kvplan.architectures.media.request import with_media
 
         variants = [with_media(models[0], settings, media) for settings in variants]
+    if any(choice.door for choice in choices):
+        choices, variants = _through(models, choices, variants)
     return Question(
         names,
         models,
@@ -80,6 +85,18 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
         tuple(number for number in counts if number is not None),
         every or compare_dtypes,
     )
+
+
+def _through(
+    models: list[Model], choices: list[Choice], variants: list[Settings]
+) -> tuple[list[Choice], list[Settings]]:
+    """The question as the engine behind a program is asked it."""
+    if len(models) > 1 or len(choices) > 1:
+        named = " ".join(choice.door or choice.engine.name for choice in choices)
+        raise KvplanError("bad-usage", f"--engine {named}: one model and one program at a time")
+    asked = [through(models[0], choices[0], settings) for settings in variants]
+    notes = tuple(dict.fromkeys(note for choice, _ in asked for note in choice.notes))
+    return [replace(choices[0], notes=notes)], [settings for _, settings in asked]
 
 
 def _of_plan(names: list[str], given: Given) -> Question:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 
 from kvplan.engines.base import Choice, Engine, parse_version
+from kvplan.engines.doors import DOORS, door_of
 from kvplan.engines.folders import having
 from kvplan.engines.options import RETENTION, EngineOption
 from kvplan.engines.shared_options import check_shared
@@ -114,12 +115,14 @@ def choose_engine(spec: str) -> Choice:
     warning; one older than the oldest known is refused. Raises KvplanError(unknown-engine | bad-version).
     """
     name, _, asked = spec.partition("@")
+    if name.lower() in DOORS:
+        return _behind(name.lower(), asked)
     if name.lower() not in ENGINES:
-        near = did_you_mean(name, ENGINES)
+        near = did_you_mean(name, (*ENGINES, *DOORS))
         raise KvplanError(
             "unknown-engine",
             f"unknown engine {name!r}",
-            help=f"did you mean {near!r}?" if near else "known: " + ", ".join(ENGINES),
+            help=f"did you mean {near!r}?" if near else "known: " + ", ".join((*ENGINES, *DOORS)),
         )
     engine = ENGINES[name.lower()]
     newest = engine.versions[-1]
@@ -143,3 +146,19 @@ def choose_engine(spec: str) -> Choice:
     what = "newer than the newest known release" if newer else "between known releases"
     warning = f"{engine.name} {asked} is {what}: the rules of {nearest} were applied"
     return Choice(engine, nearest, warning, asked)
+
+
+def _behind(name: str, asked: str) -> Choice:
+    """The engine that a program starts, in its newest release. Raises KvplanError(bad-version)."""
+    door = door_of(name)
+    engine = ENGINES[door.engine]
+    version = parse_version(asked) if asked else ()
+    if version and door.versions and version < parse_version(door.versions[0])[: len(version)]:
+        raise KvplanError(
+            "bad-version",
+            f"{door.title} before {door.versions[0]} has its own engine, whose rules are not read",
+            help=f"use {name}@{door.versions[0]} or newer",
+        )
+    said = f" {asked or door.versions[-1]}" if door.versions else ""
+    warning = f"{door.title}{said} runs llama.cpp: its rules, {engine.name} {engine.versions[-1]}"
+    return Choice(engine, engine.versions[-1], warning, door=name)

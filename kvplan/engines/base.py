@@ -55,7 +55,8 @@ class Choice:
     """An engine and the version whose rules apply; ``warning`` when that is not the one asked for.
 
     asked: the version as written, which may name a patch release. pool: LIKELY or SAFE, where answers have
-    the pool that a named GPU leaves for the cache.
+    the pool that a named GPU leaves for the cache. door: the program that starts the engine, where one was
+    named (`kvplan.engines.doors`); notes: what it does that nobody asked for.
     """
 
     engine: Engine
@@ -63,6 +64,8 @@ class Choice:
     warning: str | None = None
     asked: str | None = None
     pool: str | None = None
+    door: str | None = None
+    notes: tuple[str, ...] = ()
 
     def size(self, model: Model, settings: Settings) -> SizeResult:
         """The engine's answer, fitted to a GPU where it can be."""

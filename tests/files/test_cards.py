@@ -41,7 +41,7 @@ def fresh() -> None:
         ("llama-3.1-8b", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         ("LLAMA-3.1-8B", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         (" Llama 3.1 8B ", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
-        ("llama3.1:8b", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
+        ("llama3.1-8b", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
         ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),

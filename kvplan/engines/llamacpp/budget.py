@@ -17,7 +17,7 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
-from kvplan.engines.llamacpp.converted import converted
+from kvplan.engines.llamacpp.converted import converted, tensors_of
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import PAD, Context, place
@@ -30,7 +30,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving
-from kvplan.units import GIB, MIB, round_up
+from kvplan.units import GIB, MIB, gib, round_up
 
 KEPT_FREE = GIB
 """``--fit-target`` by default: MiB on each device."""
@@ -94,6 +94,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     shortens = _shortens(
         model, settings, options, weights.found, has_experts=bool(shape and shape.experts_per_token)
     )
+    warnings += _encoder_words(model, options, shape)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
 
@@ -238,8 +239,46 @@ def _weights(model: Model, settings: Serving, options: Options) -> Weights:
     places = [0] * (devices + 1)
     for device, amount in _dealt(tensors, devices, options, split_of(settings, options)):
         places[devices if device is None else device] += amount
-    found = ModelWeights(max(places[:-1]), sum(tensors.values()), "GGUF tensors")
+    encoder = (encoder_bytes(model) or 0) if options.flag("mmproj") else 0
+    places[0] += encoder
+    source += f"; mmproj {encoder:,} B" if encoder else ""
+    found = ModelWeights(max(places[:-1]), sum(tensors.values()) + encoder, "GGUF tensors")
     return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places))
+
+
+def encoder_bytes(model: Model) -> int | None:
+    """Bytes of the mmproj file that the converter makes of the encoder of images, in f16 (conversion/base.py,
+    MmprojModel; vectors in f32 are a thousandth of it); None where the model has none or it is not known."""
+    if model.is_gguf or (inventory := sources_of(model).inventory) is None:
+        return None
+    try:
+        return tensors_of(model, inventory)[1] * FLOAT16_BYTES or None
+    except KvplanError:
+        return None
+
+
+FLOAT16_BYTES = 2
+
+
+def _encoder_words(model: Model, options: Options, shape: Shape) -> tuple[str, ...]:
+    """What is to be known of the encoder of images, where the model has one."""
+    if not shape.is_multimodal:
+        return ()
+    amount = encoder_bytes(model)
+    if options.flag("mmproj"):
+        if amount is None:
+            return ("the encoder of images (mmproj) is not counted: its tensors are not known",)
+        return ("of the encoder of images the weights are counted, what it computes with is not",)
+    size = "" if amount is None else f" of {gib(amount)}"
+    return (f"without the encoder of images: --mmproj adds its weights{size}",)
+
+
+def file_bytes(model: Model, settings: Serving) -> int | None:
+    """Bytes of the file's tensors that are loaded; None where they are not known."""
+    try:
+        return sum(_tensors(model, settings)[0].values())
+    except KvplanError:
+        return None
 
 
 def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:

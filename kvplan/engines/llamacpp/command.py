@@ -84,6 +84,7 @@ TABLE = EngineTable(
         "chat_template": Argument("--chat-template"),
     },
     {
+        "mmproj": "name the file: --mmproj mmproj-model-f16.gguf",
         "max_model_len": "ctx_size is the length over all slots",
         "max_num_seqs": "it is called parallel there",
         "max_num_batched_tokens": "it is called ubatch_size there",

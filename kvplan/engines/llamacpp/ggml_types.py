@@ -30,7 +30,7 @@ MIXTURES: dict[str, str] = {
     "iq4_nl": "iq4_nl", "iq4_xs": "iq4_xs", "tq1_0": "tq1_0", "tq2_0": "tq2_0", "mxfp4_moe": "mxfp4",
 }  # fmt: skip
 """Name of a mixture (``llama-quantize``'s argument) → the type of most of its tensors."""
-ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
+ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", "mxfp4": "mxfp4_moe"}
 
 
 _OWN = re.compile(r"ud[-_].+|i?q\d_k_x?xl|q\d_k_l(?<!q3_k_l)", re.ASCII)

@@ -26,6 +26,8 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["n_gpu_layers"] = int(layers)
     if serve.get("ctx_size") == 0:
         del serve["ctx_size"]
+    if ("--mmproj" in options or "--mmproj-url" in options) and "--no-mmproj-offload" not in options:
+        serve["mmproj"] = True
     if "--no-kv-offload" in options:
         serve["kv_offload"] = False
     return tuple(left)
@@ -37,7 +39,14 @@ SERVER = Server(
     model=("--model", "--hf-repo"),
     images=("llama.cpp",),
     translate=translate,
-    translated=("--flash-attn", "--n-gpu-layers", "--no-kv-offload"),
+    translated=(
+        "--flash-attn",
+        "--n-gpu-layers",
+        "--no-kv-offload",
+        "--mmproj",
+        "--mmproj-url",
+        "--no-mmproj-offload",
+    ),
     environment=(
         ("LLAMA_ARG_MODEL", "model"),
         ("LLAMA_ARG_HF_REPO", "hf_repo"),

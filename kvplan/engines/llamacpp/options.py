@@ -48,6 +48,14 @@ OPTIONS = (
     EngineOption("cpu_moe", "flag", "All experts stay in host memory.", default=False, flags=("-cmoe",)),
     EngineOption("kv_offload", "flag", "Keep the cache on the GPUs; off: in host memory.", default=True),
     EngineOption(
+        "mmproj",
+        "flag",
+        "The encoder of images, in f16, on the first GPU.",
+        default=False,
+        served=False,
+        planned=True,
+    ),
+    EngineOption(
         "host_memory",
         "size",
         "Host memory that the cache may take, where it lies there: 64GiB.",

@@ -54,7 +54,7 @@ def load_card(name: str) -> Model:
     Raises:
         KvplanError: ``unknown-model`` (with the nearest name) or ``ambiguous-model`` (with the candidates).
     """
-    if not card_index.is_name(name):
+    if _may_be_a_build(name):
         build = _named_build(name)
         if build is not None:
             return _build(name, build)
@@ -64,7 +64,7 @@ def load_card(name: str) -> Model:
 
 def load_weights(name: str) -> Weights:
     """What is known about the checkpoint of the model that a name means. Raises as `load_card`."""
-    if not card_index.is_name(name) and _named_build(name) is not None:
+    if _may_be_a_build(name) and _named_build(name) is not None:
         return Weights()
     target = _find(name)
     return _packaged(target.slug).weights_of(target.variant)
@@ -76,7 +76,7 @@ def weight_variants(name: str) -> list[Model]:
     Empty for a name that means such a model itself: whoever names a checkpoint means that one. Raises as
     `load_card`.
     """
-    if not card_index.is_name(name) and _named_build(name) is not None:
+    if _may_be_a_build(name) and _named_build(name) is not None:
         return []
     target = _find(name)
     card = _packaged(target.slug)
@@ -200,6 +200,11 @@ def _packaged(slug: str) -> Card:
         return replace(card, model=replace(card.model, source=f"{card.model.source}@{newer.made}"))
     path = data_dir(card_index.FOLDER) / f"{slug}.yaml"
     return card_of(load_yaml_file(path, name=f"{card_index.FOLDER}/{slug}.yaml"), slug)
+
+
+def _may_be_a_build(name: str) -> bool:
+    """Whether no card is called so; a colon is how Ollama's library writes (``llama3.1:8b``)."""
+    return ":" in name or not card_index.is_name(name)
 
 
 def _named_build(name: str) -> NamedBuild | None:

@@ -1,0 +1,212 @@
+"""Programs that start an engine by themselves: ``-e ollama``, ``ollama run``, ``lms load``.
+
+Such a program has no cache of its own. What it hands to the engine where its user says nothing is here; what
+the engine makes of it are the engine's own rules. Each program's part is in its engine's folder, loaded when it
+is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
+
+from kvplan.engines.base import Choice
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import LONGEST, Settings
+
+_PARTS = {"ollama": "llamacpp.ollama", "lmstudio": "llamacpp.lmstudio"}
+DOORS = tuple(_PARTS)
+"""Their names, as ``--engine`` takes them."""
+
+
+class Wish(NamedTuple):
+    """What a user told the program; None: nothing.
+
+    context: tokens of one request. gpu_layers: as the engine counts them; gpu_part: a part of them all. spread:
+    over all GPUs, though one would do. overhead: bytes of each GPU that it is told to leave alone.
+    """
+
+    context: int | None = None
+    parallel: int | None = None
+    cache_type: str | None = None
+    flash_attn: bool | None = None
+    gpu_layers: int | None = None
+    gpu_part: Fraction | None = None
+    batch: int | None = None
+    spread: bool = False
+    overhead: int = 0
+
+
+class Begun(NamedTuple):
+    """How the program starts the engine.
+
+    context: of one request; usual: what it is where nobody says. options: the engine's own, without the
+    context's. gpus: how many it takes of those that are there. notes: what its user has to know.
+    """
+
+    context: int
+    usual: int
+    parallel: int
+    options: Mapping[str, object]
+    gpus: int
+    notes: tuple[str, ...] = ()
+
+
+@record()
+class Door:
+    """A program and the engine behind it.
+
+    versions: its releases whose source was read, oldest first; none where it is not public. build: the file
+    that it takes of a model that is named and no file. begin: how it starts the engine on the GPUs of the
+    settings. context_word, parallel_word: what sets them; parallel: requests at once where nobody says.
+    always: what every answer says. head: what its own names of models begin with here.
+    """
+
+    name: str
+    title: str
+    engine: str
+    versions: tuple[str, ...]
+    build: Callable[[Model], str]
+    begin: Callable[[Model, Settings, Wish], Begun]
+    context_word: str
+    parallel_word: str
+    parallel: int
+    always: tuple[str, ...] = ()
+    head: str = ""
+
+
+@cache
+def door_of(name: str) -> Door:
+    """The door of that name, one of `DOORS`."""
+    found: Door = import_module(f"kvplan.engines.{_PARTS[name]}").DOOR
+    return found
+
+
+def head_of(choice: Choice | None) -> str:
+    """What the names of models begin with that the program of a choice has of its own; nothing without one."""
+    return "" if choice is None or choice.door is None else door_of(choice.door).head
+
+
+def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, Settings]:
+    """The question as the engine is asked it, with what the program hands to it where nobody said; as it was
+    where no program was named. Raises KvplanError(bad-setting)."""
+    if choice.door is None:
+        return choice, settings
+    door, settings = door_of(choice.door), built(model, choice, settings)
+    own = dict(settings.engine_options)
+    begun = door.begin(model, settings, _wish(settings, own))
+    notes = [*begun.notes, *_said(door, settings, own, begun)]
+    if settings.tokens is None and settings.max_model_len is None and not own.get("ctx_size"):
+        settings = replace(settings, tokens=begun.context)
+    settings = replace(
+        settings,
+        pipeline_parallel_size=begun.gpus,
+        engine_options=tuple(sorted({**begun.options, **own}.items())),
+    )
+    settings, spilled = spill(model, choice, settings)
+    return replace(choice, notes=(*notes, *spilled, *door.always)), settings
+
+
+def built(model: Model, choice: Choice, settings: Settings) -> Settings:
+    """The settings with the file that the program takes of the model, on the GPUs as its engine deals them."""
+    from kvplan.engines import own_settings
+
+    assert choice.door is not None
+    settings = own_settings(choice.engine, settings)
+    named = model.gguf_mixture is not None or model.is_gguf or settings.weights is not None
+    if named or settings.quantization is not None:
+        return settings
+    return replace(settings, quantization=door_of(choice.door).build(model))
+
+
+def _wish(settings: Settings, own: Mapping[str, object]) -> Wish:
+    """What an option or the question says."""
+    slots, cells = own.get("parallel"), own.get("ctx_size")
+    parallel = slots if isinstance(slots, int) else settings.requests if settings.requests > 1 else None
+    context = settings.max_model_len if settings.max_model_len != LONGEST else None
+    context = context or settings.tokens
+    if isinstance(cells, int):
+        context = cells if own.get("kv_unified") else cells // (parallel or 1)
+    batch, flash = own.get("ubatch_size"), own.get("flash_attn")
+    return Wish(
+        context=context,
+        parallel=parallel,
+        flash_attn=flash if isinstance(flash, bool) else None,
+        batch=batch if isinstance(batch, int) else None,
+    )
+
+
+def _said(door: Door, settings: Settings, own: Mapping[str, object], begun: Begun) -> list[str]:
+    """What the program has to be told so that the question is its answer."""
+    found = []
+    if not own.get("ctx_size") and begun.context != begun.usual:
+        found.append(
+            f"{door.context_word}{begun.context}: {door.title}'s own context here is {begun.usual:,} tokens"
+        )
+    if own.get("parallel") is None and settings.requests > door.parallel:
+        found.append(f"{door.parallel_word}{settings.requests}: it serves {door.parallel} at once by itself")
+    return found
+
+
+def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with as many layers on the GPUs as fit them, and a note where those are not all.
+
+    Neither program refuses a model that is too large: the engine's own fitting leaves in host memory what a
+    GPU does not hold, experts before whole layers (ggml-org/llama.cpp common/fit.cpp).
+    """
+    own = dict(settings.engine_options)
+    said = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
+    if settings.gpu is None or settings.kv_cache_memory is not None or settings.weights is not None:
+        return settings, ()
+    if any(name in own for name in said) or settings.max_model_len == LONGEST:
+        return settings, ()
+
+    def with_own(**more: object) -> Settings:
+        return replace(settings, engine_options=tuple(sorted({**own, **more}.items())))
+
+    if _starts(model, choice, settings):
+        return settings, ()
+    layers = model.num_layers
+    if _has_experts(model) and _starts(model, choice, with_own(cpu_moe=True)):
+        most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_cpu_moe=layers - kept)))
+        hosted = layers - most
+        words = f"it does not fit whole: the experts of {hosted} of {layers} layers lie in host memory"
+        return with_own(n_cpu_moe=hosted), (words,)
+    more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
+    if not _starts(model, choice, with_own(n_gpu_layers=0, **more)):
+        return settings, ()
+    most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_gpu_layers=kept, **more)))
+    words = f"it does not fit whole: some {most} of {layers + 1} layers on the GPU, the rest in host memory"
+    return with_own(n_gpu_layers=most, **more), (words,)
+
+
+def _has_experts(model: Model) -> bool:
+    from kvplan.architectures.config.activation_shape import shape_of
+
+    return bool(shape_of(model, 2).experts_per_token)
+
+
+def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
+    from kvplan.engines.budget import fitted_safely
+
+    found = fitted_safely(model, replace(choice, door=None), settings)
+    if found.refusal is not None:
+        return found.refusal.code not in _MEMORY
+    return found.pool is None or found.pool.max_running >= settings.requests
+
+
+_MEMORY = ("no-memory-for-cache", "not-enough-memory", "no-memory")
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number below ``most`` that fits, 0 where none is known to."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,61 @@
+"""What LM Studio loads a GGUF model with: its engine is llama.cpp, and its own source is not public.
+
+Public and followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel, --gpu),
+the load settings and their defaults in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts (four
+predictions at once in one cache that they share, a physical batch of 512, llama.cpp's own fitting), a context of
+4,096 tokens and flash attention as in lmstudio-ai/docs 1_developer/2_rest/list.md. Not public, and said: what
+its guardrails keep free, and how a part of the layers (``--gpu 0.5``) is rounded.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.doors import Begun, Door, Wish
+from kvplan.engines.llamacpp.models import name_of
+from kvplan.model import Model
+from kvplan.settings import Settings
+
+CONTEXT, PARALLEL, PHYSICAL_BATCH = 4_096, 4, 512
+
+
+def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
+    """The options of llama.cpp, and all GPUs."""
+    usual = min(CONTEXT, model.max_model_len or CONTEXT)
+    notes = []
+    options: dict[str, object] = {"kv_unified": True, "ubatch_size": wish.batch or PHYSICAL_BATCH}
+    layers = wish.gpu_layers
+    if wish.gpu_part is not None and wish.gpu_part < 1:
+        layers = round(wish.gpu_part * model.num_layers)
+        notes.append(
+            f"--gpu {float(wish.gpu_part):g} is read as {layers} of {model.num_layers} layers: how LM Studio"
+            " rounds is not public"
+        )
+    if layers is not None:
+        options["n_gpu_layers"] = layers
+    if wish.flash_attn is False:
+        options["flash_attn"] = False
+    return Begun(
+        wish.context or usual, usual, wish.parallel or PARALLEL, options, settings.pipeline_parallel_size,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def build_of(model: Model) -> str:
+    """The file that it takes by itself: of gpt-oss the one of lmstudio-community."""
+    return "mxfp4_moe" if name_of(model) == "gpt_oss" else "q4_k_m"
+
+
+DOOR = Door(
+    "lmstudio",
+    "LM Studio",
+    "llamacpp",
+    (),
+    build_of,
+    begin,
+    "--context-length ",
+    "--parallel ",
+    PARALLEL,
+    (
+        "LM Studio's source is not public: llama.cpp's rules with its documented defaults; its guardrails are"
+        " not counted",
+    ),
+)
