@@ -244,6 +244,8 @@ class SizeOptions(TypedDict, total=False):
     """All experts stay in host memory."""
     kv_offload: bool | None
     """Keep the cache on the GPUs; off: in host memory."""
+    mmproj: bool | None
+    """The encoder of images, in f16, on the first GPU."""
     host_memory: int | str | None
     """Host memory that the cache may take, where it lies there: 64GiB."""
     cache_implementation: str | None
@@ -498,6 +500,8 @@ class PlanOptions(TypedDict, total=False):
     """All experts stay in host memory."""
     kv_offload: bool | None
     """Keep the cache on the GPUs; off: in host memory."""
+    mmproj: bool | None
+    """The encoder of images, in f16, on the first GPU."""
     cache_implementation: str | None
     """transformers: the cache that grows, or the one allocated at full length."""
     continuous_batching: bool | None

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal
 
+from kvplan.api.load import load_model
+from kvplan.api.options import make_settings
+from kvplan.engines.budget import choose
+from kvplan.engines.doors import start
 from kvplan.errors import KvplanError
+from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.launch import Launch
 from kvplan.files.launch.read import (
     SCRIPTS,
     SUFFIXES,
     is_launch,
+    is_modelfile,
     launches_of,
     launches_of_text,
     title_of,
@@ -106,7 +112,8 @@ def import_launches(word: str, *, engine: str | None = None, text: str | None = 
 
 def is_start(word: str) -> bool:
     """Whether a word is no plan, but a command, script or manifest that starts a server."""
-    if not (word.lower().endswith((*SUFFIXES, *SCRIPTS)) or any(char.isspace() for char in word)):
+    plain = word.lower().endswith((*SUFFIXES, *SCRIPTS)) or is_modelfile(word)
+    if not (plain or any(char.isspace() for char in word)):
         return False
     return is_launch(word)
 
@@ -141,14 +148,42 @@ def launched_plans(
 
 
 def _plan(launch: Launch, gpu: str | None, shown: str, needs_gpu: bool) -> Plan:
-    bare = gpu is None and launch.gpu is None and not needs_gpu
-    document = launch.document(_STAND_IN if bare else gpu)
+    kind, count = (None, None) if gpu is None else _counted(gpu)
+    bare = kind is None and launch.gpu is None and not needs_gpu
+    if launch.wish is not None:
+        launch, count = _begun(launch, kind or launch.gpu, count or launch.gpus or 1)
+    spreads = flags_of(launch.engine).spread is not None
+    document = launch.document(_STAND_IN if bare else kind, (count or launch.gpus) if spreads else None)
     (reading,) = read_plan_text(_yaml(document), engine_of=flags_of, shown=shown)
     if reading.plan is None:
         raise together(reading.errors)
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
+    if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
+        notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
     plan = replace(reading.plan, notes=notes, unread=launch.unread)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
+
+
+def _counted(gpu: str) -> tuple[str, int | None]:
+    """The kind of GPU, and how many where the text says it."""
+    kind, count = parse_gpu_count(gpu)
+    return kind, None if kind == gpu.strip() else count
+
+
+def _begun(launch: Launch, gpu: str | None, gpus: int) -> tuple[Launch, int]:
+    """The engine as the program starts it for this model on these GPUs, and how many of them it takes."""
+    assert launch.wish is not None
+    choice, model = choose(launch.engine), load_model(launch.model)
+    if choice.door is None:
+        raise KvplanError("bad-usage", f"{launch.name} starts llama.cpp by itself", help="leave --engine out")
+    asked = make_settings(**({} if gpu is None else {"gpu": gpu}))
+    settings, notes = start(model, choice, replace(asked, pipeline_parallel_size=gpus), launch.wish)
+    serve: dict[str, Any] = dict(settings.engine_options)
+    if settings.quantization is not None:
+        serve["quantization"] = settings.quantization
+    engine = f"{choice.engine.name}@{choice.version}"
+    begun = replace(launch, engine=engine, serve=serve, gpus=None, notes=(*launch.notes, *notes), wish=None)
+    return begun, settings.pipeline_parallel_size
 
 
 def notes_of(launch: Launch, plan: Plan) -> tuple[str, ...]:

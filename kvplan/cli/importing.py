@@ -9,7 +9,6 @@ from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.errors import KvplanError
-from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.json_input import read_stream, standard_input
 from kvplan.files.writing import write_new, write_whole
 from kvplan.plans.serve import remarks
@@ -31,9 +30,8 @@ def run(words: list[str], given: Given) -> Answer:
         text = read_stream(standard_input(), name="standard input").decode("utf-8", "replace")
     launches = import_launches(word, engine=text_of(given, "engine"), text=text)
     gpu = text_of(given, "gpu")
-    kind = None if gpu is None else parse_gpu_count(gpu)[0]
     shown = title_of(word) if text is None else "standard input"
-    plans = launched_plans(launches, gpu=kind, shown=shown)
+    plans = launched_plans(launches, gpu=gpu, shown=shown)
     directory = Path(write).parent if write is not None else None
     written = "---\n".join(
         plan_text(plan, comments=(f"Read from {shown}.", *remarks(plan)), directory=directory)

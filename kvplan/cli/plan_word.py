@@ -29,7 +29,8 @@ def is_plan_file(word: str) -> bool:
 
 def _may_start(word: str) -> bool:
     """Whether it is worth looking closer: a file of those kinds, or several words in one."""
-    return word.lower().endswith((".yaml", ".yml", ".sh", ".bash")) or any(char.isspace() for char in word)
+    ends = (".yaml", ".yml", ".sh", ".bash", ".modelfile")
+    return word.lower().endswith(ends) or "Modelfile" in word or any(char.isspace() for char in word)
 
 
 def _is_plan(word: str) -> bool:
@@ -72,12 +73,10 @@ def plan_of(word: str, given: Given, *, needs_gpu: bool = True, searched: bool =
 def started_plans(word: str, given: Given, *, needs_gpu: bool = True) -> tuple[Plan, ...]:
     """The plans of a command or manifest, on the kind of GPU that ``--gpu`` names. Raises KvplanError."""
     from kvplan.api.launching import import_launches, launched_plans, title_of
-    from kvplan.files.gpus.find import parse_gpu_count
 
     gpu, engine = text_of(given, "gpu"), text_of(given, "engine")
-    kind = None if gpu is None else parse_gpu_count(gpu)[0]
     return launched_plans(
-        import_launches(word, engine=engine), gpu=kind, shown=title_of(word), needs_gpu=needs_gpu
+        import_launches(word, engine=engine), gpu=gpu, shown=title_of(word), needs_gpu=needs_gpu
     )
 
 

@@ -1,8 +1,8 @@
 """Programs that start an engine by themselves: ``-e ollama``, ``ollama run``, ``lms load``.
 
 Such a program has no cache of its own. What it hands to the engine where its user says nothing is here; what
-the engine makes of it are the engine's own rules. Each program's part is in its engine's folder, loaded when it
-is asked for.
+the engine makes of it are the engine's own rules. Each program's part is in its engine's folder, loaded when
+it is asked for.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DOORS = tuple(_PARTS)
 class Wish(NamedTuple):
     """What a user told the program; None: nothing.
 
-    context: tokens of one request. gpu_layers: as the engine counts them; gpu_part: a part of them all. spread:
-    over all GPUs, though one would do. overhead: bytes of each GPU that it is told to leave alone.
+    context: tokens of one request. gpu_layers: as the engine counts them; gpu_part: a part of them all.
+    spread: over all GPUs, though one would do. overhead: bytes of each GPU that it is told to leave alone.
     """
 
     context: int | None = None
@@ -88,7 +88,8 @@ def door_of(name: str) -> Door:
 
 
 def head_of(choice: Choice | None) -> str:
-    """What the names of models begin with that the program of a choice has of its own; nothing without one."""
+    """What the names of models begin with that the program of a choice has of its own; nothing without
+    one."""
     return "" if choice is None or choice.door is None else door_of(choice.door).head
 
 
@@ -113,7 +114,8 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
 
 
 def built(model: Model, choice: Choice, settings: Settings) -> Settings:
-    """The settings with the file that the program takes of the model, on the GPUs as its engine deals them."""
+    """The settings with the file that the program takes of the model, on the GPUs as its engine deals
+    them."""
     from kvplan.engines import own_settings
 
     assert choice.door is not None
@@ -210,3 +212,25 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def start(model: Model, choice: Choice, settings: Settings, wish: Wish) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with which the program starts the engine by its own command, and what its user did not
+    say.
+
+    settings: GPUs only. Raises KvplanError(bad-setting)."""
+    assert choice.door is not None
+    door, settings = door_of(choice.door), built(model, choice, settings)
+    begun = door.begin(model, settings, wish)
+    shared = bool(begun.options.get("kv_unified"))
+    cells = begun.context if shared else begun.context * begun.parallel
+    own = {**begun.options, "ctx_size": cells, "parallel": begun.parallel}
+    settings = replace(settings, pipeline_parallel_size=begun.gpus, engine_options=tuple(sorted(own.items())))
+    settings, spilled = spill(model, choice, settings)
+    notes = list(begun.notes)
+    if wish.context is None:
+        notes.insert(
+            0, f"{door.title}'s own context here: {begun.usual:,} tokens ({door.context_word}… sets it)"
+        )
+    said = () if choice.warning is None else (choice.warning,)
+    return settings, (*said, *notes, *spilled, *door.always)

@@ -65,12 +65,26 @@ class Server:
     """How the names of the engine's own variables begin."""
     in_charts: bool = False
     """The charts and custom resources of Kubernetes start this one where they name no command."""
+    door: str | None = None
+    """The program that it is, which starts the engine by itself (`kvplan.engines.doors`)."""
+    title: str = ""
+    flags: tuple[ServerFlag, ...] = ()
+    """A program's options, which are in no table."""
 
 
 @cache
 def servers() -> Mapping[str, Server]:
-    """Engine → its server."""
-    return {engine: part.SERVER for engine, part in having("launch").items()}
+    """Engine → its server, and program → its own."""
+    found = {engine: part.SERVER for engine, part in having("launch").items()}
+    programs = (one for part in having("launch").values() for one in getattr(part, "PROGRAMS", ()))
+    return {**found, **{one.door: one for one in programs}}
+
+
+def table_of(server: Server) -> Mapping[str, ServerFlag]:
+    """Every spelling of every option of a server."""
+    if server.door is None:
+        return flags_of_server(server.engine)
+    return {name: flag for flag in server.flags for name in flag.names}
 
 
 @cache

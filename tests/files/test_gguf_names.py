@@ -9,8 +9,8 @@ import pytest
 import kvplan
 from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.errors import KvplanError
-from kvplan.files.cards.ollama_names import OLLAMA
 from kvplan.files.cards.index import packaged_index
+from kvplan.files.cards.ollama_names import OLLAMA
 from kvplan.model import GGUF_MIXTURE
 
 NAMES: dict[str, tuple[str, str | None] | None] = {
@@ -111,8 +111,8 @@ PUBLISHED = {
     "phi4": "9.1GB", "phi4-mini": "2.5GB", "granite3.3": "4.9GB", "llama4:scout": "67GB",
     "llama4:maverick": "245GB", "gemma2:9b": "5.5GB", "codellama": "3.8GB", "gemma2:27b": "16GB",
 }  # fmt: skip
-"""ollama/ollama README.md of 2024-08 and 2025-09: what `ollama run` fetches. With vision the file has the encoder
-too, which is left out here."""
+"""ollama/ollama README.md of 2024-08 and 2025-09: what `ollama run` fetches. With vision the file has the
+encoder too, which is left out here."""
 
 
 @pytest.mark.parametrize(("name", "said"), PUBLISHED.items())

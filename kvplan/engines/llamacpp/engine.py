@@ -58,6 +58,8 @@ class LlamaCpp:
         encoder_tokens, warning = encoder_length(model, settings, tokens)
         machine, options = compiled.machine, compiled.options
         context = context_for(options, settings.max_model_len or tokens, settings.requests)
+        if settings.tokens is None and options.count("ctx_size") is not None:
+            tokens = min(tokens, context.cells)  # a request as long as its slot
         refusal, pool = compiled.refusal, None
         if refusal is None:
             refusal, pool = answer(machine, context, options, model, settings, tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.engines.launch import Serve, Server
+from kvplan.engines.launch import Serve, Server, ServerFlag
 
 _YES = ("on", "1", "true", "enabled", None, True)
 ALL_LAYERS = 999
@@ -26,8 +26,11 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["n_gpu_layers"] = int(layers)
     if serve.get("ctx_size") == 0:
         del serve["ctx_size"]
-    if ("--mmproj" in options or "--mmproj-url" in options) and "--no-mmproj-offload" not in options:
+    on_gpu = "--no-mmproj-offload" not in options
+    if on_gpu and ("--mmproj" in options or "--mmproj-url" in options):
         serve["mmproj"] = True
+    elif not on_gpu:
+        left.append("--no-mmproj-offload")
     if "--no-kv-offload" in options:
         serve["kv_offload"] = False
     return tuple(left)
@@ -59,3 +62,44 @@ SERVER = Server(
     ),
     variables=("LLAMA_ARG_",),
 )
+
+
+def _options(values: str, *names: str) -> tuple[ServerFlag, ...]:
+    """Options of a program that change no byte. names: spellings of one option joined by a comma."""
+    return tuple(ServerFlag(tuple(name.split(",")), values, True) for name in names)
+
+
+PROGRAMS = (
+    Server(
+        "llamacpp",
+        starts=(("ollama", "run"), ("ollama", "pull"), ("ollama", "serve")),
+        model=(),
+        images=("ollama/ollama",),
+        door="ollama",
+        title="Ollama",
+        flags=(  # ollama/ollama cmd/cmd.go
+            *_options("0", "--verbose", "--insecure", "--nowordwrap", "--hidethinking", "--truncate"),
+            *_options("1", "--keepalive", "--format", "--dimensions"),
+            *_options("?", "--think"),
+        ),
+    ),
+    Server(
+        "llamacpp",
+        starts=(("lms", "load"),),
+        model=(),
+        images=(),
+        door="lmstudio",
+        title="LM Studio",
+        flags=(  # lmstudio-ai/lms src/subcommands/load.ts
+            ServerFlag(("--gpu",), "1", False),
+            ServerFlag(("--context-length", "-c"), "1", False),
+            ServerFlag(("--parallel",), "1", False),
+            ServerFlag(("--speculative-draft-model",), "1", False),
+            ServerFlag(("--speculative-draft-mtp",), "0", False),
+            ServerFlag(("--speculative-draft-simple",), "0", False),
+            *_options("1", "--ttl", "--identifier", "--host", "--port"),
+            *_options("0", "--estimate-only", "--yes,-y", "--exact", "--local", "--no-speculative-draft-mtp"),
+        ),
+    ),
+)
+"""Programs that start it by themselves."""

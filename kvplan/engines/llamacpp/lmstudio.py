@@ -1,10 +1,10 @@
 """What LM Studio loads a GGUF model with: its engine is llama.cpp, and its own source is not public.
 
-Public and followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel, --gpu),
-the load settings and their defaults in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts (four
-predictions at once in one cache that they share, a physical batch of 512, llama.cpp's own fitting), a context of
-4,096 tokens and flash attention as in lmstudio-ai/docs 1_developer/2_rest/list.md. Not public, and said: what
-its guardrails keep free, and how a part of the layers (``--gpu 0.5``) is rounded.
+Public and followed: lmstudio-ai/lms src/subcommands/load.ts (``lms load``: --context-length, --parallel,
+--gpu), the load settings and their defaults in lmstudio-ai/lmstudio-js packages/lms-kv-config/src/schema.ts
+(four predictions at once in one cache that they share, a physical batch of 512, llama.cpp's own fitting), a
+context of 4,096 tokens and flash attention as in lmstudio-ai/docs 1_developer/2_rest/list.md. Not public,
+and said: what its guardrails keep free, and how a part of the layers (``--gpu 0.5``) is rounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     notes = []
     options: dict[str, object] = {"kv_unified": True, "ubatch_size": wish.batch or PHYSICAL_BATCH}
     layers = wish.gpu_layers
-    if wish.gpu_part is not None and wish.gpu_part < 1:
+    if wish.gpu_part == 1:
+        layers = model.num_layers + 1
+    elif wish.gpu_part:
         layers = round(wish.gpu_part * model.num_layers)
         notes.append(
             f"--gpu {float(wish.gpu_part):g} is read as {layers} of {model.num_layers} layers: how LM Studio"

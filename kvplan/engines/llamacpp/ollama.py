@@ -1,8 +1,8 @@
 """What Ollama starts llama-server with: ollama/ollama 0.33 (snapshot fb307609).
 
-Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer; the build of
-0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both cache types, flash attention, ``-b`` and
-``-ub`` of one number. Followed beside llama.cpp's rules:
+Since 0.30 every GGUF model runs in a llama-server of its own (llm/llama_server.go, startLlamaServer; the
+build of 0.33 is b10488): ``-c num_ctx·num_parallel -np num_parallel``, both cache types, flash attention,
+``-b`` and ``-ub`` of one number. Followed beside llama.cpp's rules:
 
 - num_ctx: OLLAMA_CONTEXT_LENGTH, else by the memory of all GPUs (server/routes.go), at most the model's own
   (llm/server.go), for models with vision at least 2,048 (server/sched.go);
@@ -18,8 +18,8 @@ Not followed, and said: drafts that some models ship, adapters, models on Ollama
 
 from __future__ import annotations
 
-from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.budget.parts import memory_of
+from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.models import name_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, SlidingWindow
@@ -74,7 +74,8 @@ def begin(model: Model, settings: Settings, wish: Wish) -> Begun:
     if not flash:
         options["flash_attn"] = False
     if wish.cache_type is not None:
-        options.update(cache_type_k=wish.cache_type, cache_type_v=wish.cache_type)
+        word = cache_type(wish.cache_type)
+        options.update(cache_type_k=word, cache_type_v=word)
     if wish.gpu_layers is not None and wish.gpu_layers >= 0:
         options["n_gpu_layers"] = wish.gpu_layers
     return Begun(context, usual, parallel, options, gpus, tuple(notes))
@@ -104,8 +105,8 @@ def has_flash(gpu: Gpu | None) -> bool:
 
 
 def predicted_bytes(model: Model, settings: Settings, cells: int) -> int:
-    """llm.PredictServerVRAM: the file, and K and V of every layer in f16 with the least KV heads and the width
-    hidden / heads; 0 where the file's size is not known."""
+    """llm.PredictServerVRAM: the file, and K and V of every layer in f16 with the least KV heads and the
+    width hidden / heads; 0 where the file's size is not known."""
     from kvplan.engines.llamacpp.budget import file_bytes
 
     size = file_bytes(model, settings)

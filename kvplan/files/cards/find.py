@@ -246,8 +246,8 @@ def _columns(names: list[str]) -> list[str]:
     return [*names[:_SHOWN], f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else names
 
 
-_RUNNERS = {"ollama": "Ollama", "lms": "LM Studio"}
-"""First words of commands that run llama.cpp's models, by what they are called."""
+_RUNNERS = {"ollama": ("Ollama", "ollama"), "lms": ("LM Studio", "lmstudio")}
+"""First words of commands that run llama.cpp's models: what they are called, and by --engine."""
 
 
 def _unknown(name: str) -> KvplanError:
@@ -263,8 +263,8 @@ def _unknown(name: str) -> KvplanError:
     if name in _RUNNERS:
         return KvplanError(
             "unknown-model",
-            f"{_RUNNERS[name]} starts models by their names: give the name, and the rules of llama.cpp",
-            help="kvplan size llama3.1:8b -e llamacpp -q q4_k_m -g rtx-3060",
+            f"{_RUNNERS[name][0]} starts models by their names: give the name",
+            help=f"kvplan size llama3.1:8b -e {_RUNNERS[name][1]} -g rtx-3060",
         )
     near = near_card(card_index.key_of(name), list_names())
     helps = [f"did you mean {near}?"] if near else []

@@ -1,9 +1,9 @@
 """Names of GGUF builds, of Hugging Face repositories, LM Studio and Ollama, as doors to llama.cpp's rules.
 
 ``bartowski/Llama-3.3-70B-Instruct-GGUF:Q4_K_M`` (llama-server -hf), ``…-GGUF@q4_k_m`` (LM Studio) and
-``ollama:llama3.3:70b-instruct-q4_K_M`` (`kvplan.files.cards.ollama_names`) say a model and a mixture of types.
-Without a mixture llama-server takes Q4_K_M where a repository has it (ggml-org/llama.cpp common/download.cpp,
-0.5). Unsloth's ``UD-`` mixtures choose types by rules that are not public.
+``ollama:llama3.3:70b-instruct-q4_K_M`` (`kvplan.files.cards.ollama_names`) say a model and a mixture of
+types. Without a mixture llama-server takes Q4_K_M where a repository has it (ggml-org/llama.cpp
+common/download.cpp, 0.5). Unsloth's ``UD-`` mixtures choose types by rules that are not public.
 """
 
 from __future__ import annotations

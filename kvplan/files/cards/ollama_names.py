@@ -1,9 +1,10 @@
 """Names of Ollama's library: ``deepseek-r1:32b``, ``qwen3:8b-q4_K_M``, ``gpt-oss:20b``.
 
-A tag says a size, a kind and a mixture of types. Without a mixture the library's file is Q4_K_M, but for older
+A tag says a size, a kind and a mixture of types. Without a mixture the library's file is Q4_K_M, but for
+older
 models (Q4_0) and the smallest ones (Q8_0): the sizes that ollama/ollama's README.md listed up to 2025-09 say
-which; gpt-oss is as OpenAI published it, the rest of its tensors bfloat16. What the library calls by a size was
-replaced now and then (``qwen3:4b``): its newest known file is meant.
+which; gpt-oss is as OpenAI published it, the rest of its tensors bfloat16. What the library calls by a size
+was replaced now and then (``qwen3:4b``): its newest known file is meant.
 """
 
 from __future__ import annotations
@@ -151,12 +152,12 @@ _TAG = re.compile(
 
 def is_library_name(key: str) -> bool:
     """Whether a name (lower case) is written as the library's are: ``ollama:…``, or ``family:tag``."""
-    return key.startswith(HEADS) or key.partition(":")[0] in OLLAMA and ":" in key
+    return key.startswith(HEADS) or (key.partition(":")[0] in OLLAMA and ":" in key)
 
 
 def named_in(head: str, name: str) -> str:
-    """A name as it is meant where a program was named whose own names begin so: ``llama3.3`` of Ollama's library;
-    as it was where it has none such."""
+    """A name as it is meant where a program was named whose own names begin so: ``llama3.3`` of Ollama's
+    library; as it was where it has none such."""
     key = name.strip().lower()
     return f"{head}{name.strip()}" if head and key.partition(":")[0] in OLLAMA else name
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kvplan.engines.doors import Wish
 from kvplan.engines.launch import Serve, Server, as_object, flags_of_server, paths_of_options
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
@@ -39,9 +40,12 @@ class Launch:
     gpus: int | None = None
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    wish: Wish | None = None
+    """What a program was told that starts the engine by itself: then serve follows from model and GPU."""
 
-    def document(self, gpu: str | None = None) -> dict[str, Any]:
-        """The plan file's keys and values. gpu: instead of the server's own.
+    def document(self, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
+        """The plan file's keys and values. gpu: instead of the server's own. gpus: of one engine, where none
+        of its flags says how many.
 
         Raises KvplanError(no-gpu): neither says on which GPU."""
         kind = gpu or self.gpu
@@ -57,6 +61,8 @@ class Launch:
             "gpu": kind,
         }
         counts = {"replicas": self.replicas} if self.replicas != 1 else {}
+        if gpus is not None:
+            counts["gpus"] = gpus * self.replicas
         return {**head, **counts, **({"serve": self.serve} if self.serve else {})}
 
 
@@ -75,6 +81,10 @@ def launch_of(
     Raises KvplanError(no-model-named | unresolved-variable | bad-flag).
     """
     server = start.server
+    if server.door is not None:
+        from kvplan.files.launch.programs import launch_of_program
+
+        return launch_of_program(start, name=name, engine=engine)
     version = start.version
     spec = engine or (f"{server.engine}@{version}" if version else server.engine)
     notes: list[str] = []
@@ -117,7 +127,7 @@ def launch_of(
         if name.startswith(server.variables) and name not in dict(server.environment)
     ]  # fmt: skip
     return Launch(
-        name, spec, text, reader.serve, gpus=start.gpus or _visible(reader.environment),
+        name, spec, text, reader.serve, gpus=start.gpus or gpus_seen(reader.environment),
         unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
     )  # fmt: skip
 
@@ -128,7 +138,7 @@ def _own_name(server: Server, word: str) -> str:
     return dict(server.renamed).get(name, name) + equals + value
 
 
-def _visible(environment: Mapping[str, str]) -> int | None:
+def gpus_seen(environment: Mapping[str, str]) -> int | None:
     """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):

@@ -10,6 +10,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.json_input import read_limited
 from kvplan.files.launch.launch import Launch, launch_of
 from kvplan.files.launch.manifest import is_manifest, launches_in
+from kvplan.files.launch.programs import MODELFILE, gathered, launch_of_modelfile
 from kvplan.files.launch.starts import starts_in
 
 SUFFIXES = (".yaml", ".yml")
@@ -25,6 +26,13 @@ def is_command(word: str) -> bool:
     return any(char.isspace() for char in word) and _starts_one(word)
 
 
+def is_modelfile(word: str) -> bool:
+    """Whether a word is the path of one of Ollama's: ``Modelfile``, ``Modelfile.coder``,
+    ``coder.modelfile``."""
+    name = Path(word).name
+    return name.startswith(MODELFILE) or name.lower().endswith(f".{MODELFILE.lower()}")
+
+
 def title_of(word: str) -> str:
     """What reports and files call it: a path, or ``a command`` (in whose words a key may stand)."""
     return f"a {COMMAND}" if is_command(word) else word
@@ -32,7 +40,7 @@ def title_of(word: str) -> str:
 
 def is_launch(word: str) -> bool:
     """Whether a word is a command, or the path of a script or manifest that starts a server."""
-    if is_command(word):
+    if is_command(word) or is_modelfile(word):
         return True
     if not word.lower().endswith((*SUFFIXES, *SCRIPTS)):
         return False
@@ -55,6 +63,8 @@ def launches_of(word: str, *, engine: str | None = None) -> list[Launch]:
         return _of_text(word, COMMAND, engine, Path())
     path = Path(word)
     content = read_limited(path)
+    if is_modelfile(word):
+        return [launch_of_modelfile(content.decode("utf-8", "replace"), name=path.name)]
     if word.lower().endswith(SCRIPTS):
         return _of_text(_as_shell(path, content), path.stem, engine, path.parent)
     return launches_in(content, shown=word, engine=engine, beside=path.parent)
@@ -95,7 +105,7 @@ def _starts_one(text: str) -> bool:
 
 
 def _of_text(text: str, name: str, engine: str | None, beside: Path) -> list[Launch]:
-    starts = starts_in(text)
+    starts = gathered(starts_in(text))
     if not starts:
         raise KvplanError(
             "no-server", f"nothing in {name} starts a server of {', '.join(servers())}",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvplan.engines.launch import Server, ServerFlag, flags_of_server
+from kvplan.engines.launch import Server, ServerFlag, table_of
 from kvplan.record import record
 
 _NUMBER = re.compile(r"-\d+(\.\d*)?(e-?\d+)?", re.ASCII)
@@ -40,7 +40,7 @@ def take_apart(server: Server, words: Sequence[str]) -> Words:
     one key of its JSON object (vllm 0.33 vllm/utils/argparse_utils.py). An unknown option takes the next word
     unless that begins with a hyphen: nothing says how many are its own.
     """
-    table = flags_of_server(server.engine)
+    table = table_of(server)
     options: list[Option] = []
     rest: list[str] = []
     objects: dict[tuple[str, ...], dict[str, Any]] = {}
