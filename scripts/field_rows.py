@@ -28,7 +28,10 @@ CARDS = {
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
     "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
     "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
+    "Qwen/Qwen3-Reranker-8B": "Qwen/Qwen3-8B",
     "nvidia/GLM-5.2-NVFP4": "zai-org/GLM-5.2",
+    "nvidia/Gemma-4-26B-A4B-NVFP4": "google/gemma-4-26B-A4B",
+    "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm": "Qwen/Qwen3.6-35B-A3B",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
@@ -159,14 +162,15 @@ def _release(found: re.Match[str] | None) -> str | None:
 
 def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     """The model, in the checkpoint whose weights are stored as the report says; and the weights as printed,
-    where no card has that checkpoint, or a draft without a card is in them."""
+    where no card has that checkpoint, or a draft without a card or adapters are in them."""
     name, printed = raw["model"], raw["weights_gib"]
     drafted = re.search("eagle|dflash", str((raw["flags"] or {}).get("speculative") or ""))
     kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
     base = CARDS.get(name)
     model = kvplan.load_model(base or name)
     stored = model.quantization or "none"
-    if drafted and printed is not None:
+    adapted = "enable_lora" in ((raw["flags"] or {}).get("other") or ())
+    if (drafted or adapted) and printed is not None:
         return model, int(printed * GIB)
     if base is None and (kind in (stored, "mxfp4", "fp4+fp8") or (stored != "none" and printed is None)):
         return model, None

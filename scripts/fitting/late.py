@@ -23,6 +23,7 @@ import yaml
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
+from kvplan.engines.budget.parts import KEPT_BY_DRIVER
 from kvplan.engines.vllm.boards import BLACKWELL, GEFORCE, NVSWITCH, OTHER, PCIE, RACK, UNIFIED, board_of
 from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
@@ -207,7 +208,7 @@ class LateRow:
         weights = row.printed("weights_gib") or own["weights"] + own.get("rotary tables", 0)
         pool = row.printed("available_kv_gib")
         assert pool is not None
-        held = own.get("page cache, loaders", 0) + own.get("kept by the driver", 0)
+        held = own.get("page cache, loaders", 0) + own.get(KEPT_BY_DRIVER, 0)
         self.left = budget.total_bytes - budget.unused_bytes - weights - pool - held
         self.several = load.tensor_parallel_size * load.pipeline_parallel_size > 1
 

@@ -40,6 +40,41 @@ def test_other_backends_and_eager_starts_keep_nothing() -> None:
     assert asked("Qwen/Qwen3-8B", "0.24") == NONE
 
 
+@pytest.mark.parametrize("gpu", ["rtx-5090", "l4", "gb10", "rtx-pro-6000"])
+def test_fp8_caches_that_flash_attention_refuses_take_it_before_triton(gpu: str) -> None:
+    """Qwen3.6-35B-A3B on an RTX 5090 and a GB10 with fp8_e4m3, 0.20.0: ``Using FLASHINFER``."""
+    words: dict[str, Any] = {"gpu": gpu, "model_runner": "v1"}
+    assert asked("Qwen/Qwen3.6-35B-A3B", "0.20", kv_cache_dtype="fp8_e4m3", **words).groups
+    assert not asked("Qwen/Qwen3.6-35B-A3B", "0.20", kv_cache_dtype="auto", **words).groups
+    asked_for = {"attention_backend": "TRITON_ATTN"}
+    assert not asked("Qwen/Qwen3.6-35B-A3B", "0.20", kv_cache_dtype="fp8", **asked_for, **words).groups
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("openai/gpt-oss-20b", "sinks"),
+        ("google/gemma-4-26B-A4B-it", "image tokens see each other, heads of 512"),
+        ("microsoft/phi-2", "heads of 80"),
+    ],
+)
+def test_layers_that_it_does_not_take_leave_triton(model: str, why: str) -> None:
+    assert asked(model, "0.20", gpu="rtx-5090", kv_cache_dtype="fp8_e4m3", model_runner="v1") == NONE, why
+
+
+@pytest.mark.parametrize(("gpu", "printed"), [("rtx-5090", 0.36), ("gb10", 0.43)])
+def test_published_estimates_of_two_graphs(gpu: str, printed: float) -> None:
+    """RedHatAI/Qwen3.6-35B-A3B-NVFP4, 0.20.0, one piecewise graph and one full one."""
+    asked_for = {"max_cudagraph_capture_size": 1, "max_num_seqs": 1, "max_num_batched_tokens": 8192}
+    result = kvplan.size(
+        "Qwen/Qwen3.6-35B-A3B", engine="vllm@0.20", gpu=gpu, weights=22 * GIB, max_model_len=65_536,
+        kv_cache_dtype="fp8_e4m3", **asked_for,
+    )  # fmt: skip
+    assert result.budget is not None
+    line = next(line for line in result.budget.lines if line.name == "CUDA graphs")
+    assert line.bytes == pytest.approx(printed * GIB, abs=0.06 * GIB)
+
+
 def test_every_group_of_the_cache_has_its_own_under_v1() -> None:
     words = {"gpu": "a100-sxm-80gb", "attention_backend": "FLASHINFER"}
     first = asked("google/gemma-2-9b-it", "0.24", model_runner="v1", **words)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
-from kvplan.engines.budget.parts import kept_by_driver, memory_of, wired_by_macos
+import kvplan
+from kvplan.engines.budget.parts import KEPT_BY_DRIVER, kept_by_driver, memory_of, of_share, wired_by_macos
 from kvplan.files.gpus.find import list_gpus, load_gpu
 from kvplan.gpu import Gpu
 from kvplan.units import GIB, MIB
@@ -44,6 +46,33 @@ def test_a_card_without_a_total_has_an_interval_around_it(gpu: Gpu) -> None:
     assert "not published" in " ".join(said)
     line = next(line for line in lines if line.name == "kept by the driver")
     assert line.low_bytes < line.bytes < line.high_bytes
+
+
+@pytest.mark.parametrize("utilization", ["0.3", "0.6", "0.85", "0.92", "1"])
+@pytest.mark.parametrize("slug", ["rtx-3050-6gb", "rtx-3090-ti-24gb", "h200-nvl-141gb"])
+def test_an_engine_misses_the_share_that_it_asks_for(slug: str, utilization: str) -> None:
+    """requested = ceil(total as the runtime reports it · utilisation), vllm/v1/worker/utils.py request_memory."""
+    card = load_gpu(slug)
+    total, lines, _ = memory_of(card)
+    kept = next(line for line in lines if line.name == KEPT_BY_DRIVER)
+    assert total is not None
+    asked = {"engine": "vllm@0.26", "gpu_memory_utilization": utilization, "max_model_len": 1024}
+    small = kvplan.load_model("Qwen/Qwen3-0.6B")
+    for end, pool in (("bytes", "kv_pool_bytes"), ("low_bytes", None), ("high_bytes", None)):
+        known = replace(card, memory_total_bytes=total - getattr(kept, end))
+        without, told = (kvplan.size(small, gpu=gpu, **asked).budget for gpu in (card, known))
+        assert without is not None
+        assert told is not None
+        line = next(line for line in without.lines if line.name == KEPT_BY_DRIVER)
+        share = Fraction(utilization)
+        assert abs(getattr(line, end) - share * getattr(kept, end)) <= 1
+        if pool is not None:
+            assert abs(getattr(without, pool) - getattr(told, pool)) <= 2
+
+
+def test_unified_memory_is_held_whole() -> None:
+    _, lines, _ = memory_of(load_gpu("gb10-128gb"))
+    assert of_share(lines, Fraction(1, 2)) == lines
 
 
 MACS = [

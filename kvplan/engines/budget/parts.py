@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
@@ -93,6 +94,7 @@ _KEPT_OF_SOLD = {"amd": (1, 0, 60), "intel": (400, 20, 620)}
 """(likely, least, most) in ten-thousandths of the GiB that a card is sold with: 16 MiB of Instinct, RDNA 3,
 80 of 16 GiB of RDNA 4; 0.3 (Arc Pro B70) to 5.7 hundredths (Arc A770, B580): tests/budget/test_totals.py."""
 _NO_CARD = ("Gaudi",)
+KEPT_BY_DRIVER, KEPT_BY_VGPU = "kept by the driver", "kept by the vGPU"
 
 
 def wired_by_macos(gpu: Gpu) -> tuple[int, int]:
@@ -150,11 +152,25 @@ def memory_of(gpu: Gpu) -> tuple[int | None, tuple[BudgetLine, ...], tuple[str, 
     if gpu.is_vgpu:
         warnings[-1] = f"what a guest sees of {gpu.slug} is not published: nvidia-smi in the guest says it"
         how = "vGPU manager and driver, of the profile's frame buffer"
-        kept = (BudgetLine("kept by the vGPU", *kept_of_a_vgpu(total), how),)
+        kept = (BudgetLine(KEPT_BY_VGPU, *kept_of_a_vgpu(total), how),)
     elif not gpu.is_mig_slice and gpu.vendor == NVIDIA:
         how = "of what nvidia-smi shows, as on cards of which both are known; nothing on Windows and WSL"
-        kept = (BudgetLine("kept by the driver", *kept_by_driver(total), how),)
+        kept = (BudgetLine(KEPT_BY_DRIVER, *kept_by_driver(total), how),)
     return total, (*kept, *_held(gpu, total)), tuple(warnings)
+
+
+def of_share(lines: tuple[BudgetLine, ...], share: Fraction) -> tuple[BudgetLine, ...]:
+    """The lines of an engine that asks for a share of the total: of what its runtime does not report it
+    misses that share alone."""
+    kept = (KEPT_BY_DRIVER, KEPT_BY_VGPU)
+    return tuple(_times(line, share) if line.name in kept else line for line in lines)
+
+
+def _times(line: BudgetLine, share: Fraction) -> BudgetLine:
+    amounts = line.bytes, line.low_bytes, line.high_bytes
+    scaled = (ceil_div(amount * share.numerator, share.denominator) for amount in amounts)
+    asked = f"{float(share * 100):g} % of it: the engine asks for that share of the total"
+    return BudgetLine(line.name, *scaled, line.source if share == 1 else f"{line.source}; {asked}")
 
 
 def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | None:
@@ -166,9 +182,7 @@ def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | 
         return None
     total = int(amount[1]) * GIB
     likely, least, most = (total * share // 10_000 for share in _KEPT_OF_SOLD[gpu.vendor])
-    line = BudgetLine(
-        "kept by the driver", likely, least, most, "as on the maker's cards whose total is known"
-    )
+    line = BudgetLine(KEPT_BY_DRIVER, likely, least, most, "as on the maker's cards whose total is known")
     said = f"the runtime's total of {gpu.slug} is not published: as on other {gpu.vendor.upper()} cards"
     return total, (line,), (said,)
 

@@ -22,6 +22,7 @@ from kvplan.engines.budget.parts import (
     context_line,
     kernels_of,
     no_pool,
+    of_share,
     once_a_start,
     sources_for,
     weight_lines,
@@ -75,7 +76,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         *loaded,
         context_line(ranks),
         about("activation peak", peak, peak // 2 + GIB // 4, how),
-        *reserved,
+        *of_share(reserved, share * WIGGLE_ROOM),
     )
     budget = left_over(gpu.slug, total, int(total * share * WIGGLE_ROOM), lines, calibrated=False)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)

@@ -193,7 +193,7 @@ def attention_backend(ask: Ask) -> Backend:
         return flash
     if ask.head_dim >= 32 and (not ask.quantized or ask.kv in TRITON_CACHES):
         alone = ask.divided("TRITON_ATTN") and triton_runs(ask, "Triton attention")
-        if not alone and _flashinfer_serves(ask):
+        if not alone and flashinfer_serves(ask):
             return BACKENDS["FLASHINFER"]
         _undivided(ask, "TRITON_ATTN")
         triton_takes(ask, "Triton attention")
@@ -224,7 +224,7 @@ def _nvfp4(ask: Ask) -> Backend:
     return BACKENDS["FLASHINFER"]
 
 
-def _flashinfer_serves(ask: Ask) -> bool:
+def flashinfer_serves(ask: Ask) -> bool:
     """FLASHINFER takes the layer, by its own row of the release; sinks need kernels of 9.0 and newer."""
     row = row_of("FLASHINFER", ask.version)
     if row is None or ask.sinks or ask.mm_prefix or ask.cross or ask.v_head_dim != ask.head_dim:

@@ -13,7 +13,7 @@ from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, sources_for
+from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.decoders import passes_of
@@ -75,6 +75,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     memory, reserved, warnings = memory_of(gpu)
     if memory is None:
         return Fit(None, None, warnings)
+    reserved = of_share(reserved, utilization(settings, choice.version))
     parallel = Parallel(
         tensor_parallel_size=settings.tensor_parallel_size,
         pipeline_parallel_size=settings.pipeline_parallel_size,

@@ -16,9 +16,15 @@ from __future__ import annotations
 from typing import Any
 
 from kvplan.engines.base import parse_version
+from kvplan.engines.vllm.architectures import as_run
+from kvplan.engines.vllm.backends import flashinfer_serves
 from kvplan.engines.vllm.engine import compiled
+from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.engines.vllm.served import Served
+from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Serving
@@ -60,7 +66,8 @@ NONE = FlashInfer()
 
 
 def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
-    """Of one model with its settings; on data-centre Blackwell as in installations that have FlashInfer."""
+    """Of one model with its settings, in an installation that has FlashInfer, as vLLM's wheels and images do:
+    it comes first on data-centre Blackwell, and elsewhere before Triton."""
     gpu = settings.gpu
     if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
         return NONE
@@ -71,7 +78,11 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     if found.plan is None:
         return NONE
     major, backends = gpu.compute_capability[0], set(str(found.settings["attention_backend"]).split("+"))
-    assumed = major == _BLACKWELL and settings.attention_backend is None and backends <= _PLAIN
+    unasked = settings.attention_backend is None
+    if backends == {"TRITON_ATTN"} and major != _BLACKWELL:
+        assumed = unasked and _before_triton(model, settings, version)
+    else:
+        assumed = unasked and major == _BLACKWELL and backends <= _PLAIN
     groups = sum(not group.state and not group.cross for group in found.plan.groups)
     if not groups or not (assumed or "FLASHINFER" in backends):
         return NONE
@@ -85,6 +96,20 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
         uniform=False,
         sized=release >= _SIZED,
     )
+
+
+def _before_triton(model: Model, settings: Serving, version: str) -> bool:
+    """Whether FLASHINFER, which stands before TRITON_ATTN, takes every layer: quantised caches outside
+    data-centre Blackwell, which FlashAttention refuses (vllm/platforms/cuda.py, _get_backend_priorities)."""
+    rules, run = rules_of(version), as_run(model, version)
+    served = Served(run, resolve(run, settings, rules), rules, version)
+    asks = [
+        served.ask(part, served.kv_word(number))
+        for number, layer in served.layers
+        for part in served.parts(layer)
+        if part.kind is not Kind.STATE
+    ]
+    return bool(asks) and all(ask.quantized and flashinfer_serves(ask) for ask in asks)
 
 
 def _query_width(model: Model, tp: int) -> int:

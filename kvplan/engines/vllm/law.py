@@ -21,7 +21,7 @@ from kvplan.dtypes import Packing
 from kvplan.engines.base import Choice, encoder_length, generated, has_kind
 from kvplan.engines.budget.law import Capacity, Rejection, weights_alone
 from kvplan.engines.budget.lines import exact
-from kvplan.engines.budget.parts import kernels_of, memory_of
+from kvplan.engines.budget.parts import kernels_of, memory_of, of_share
 from kvplan.engines.budget.sharing import Taken, shared_block
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.budget import (
@@ -167,6 +167,7 @@ class VllmLaw:
             found = Rejection("no-memory", warnings[0])
         else:
             usable = ceil_div(total * share.numerator, share.denominator)
+            reserved = of_share(reserved, share)
             likely = sum(line.bytes for line in reserved)
             found = Memory(total, usable, likely, sum(line.high_bytes for line in reserved))
         self._shared.memories[id(gpu), share.numerator, share.denominator] = gpu, found
