@@ -14,6 +14,7 @@ from fractions import Fraction
 from kvplan.engines.base import Choice
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Count, Figure, Observation, Rank
+from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -79,6 +80,7 @@ class Predictor:
         self.settings = replace(settings, kv_cache_memory=None)
         self.result = ask(model, choice, self.settings)
         self._known: dict[tuple[str, int], Figures] = {}
+        self._reading = reading_of(choice.engine.name)
 
     @property
     def full_request_bytes(self) -> int:
@@ -105,7 +107,8 @@ class Predictor:
         pool, refusal = result.pool, result.refusal
         if pool is not None:
             named = [result.settings.get(name, 0) for name in _SIZES]
-            return Figures(pool.num_blocks, pool.kv_tokens, _as_printed(pool.max_concurrency), *named)
+            tokens = self._reading.printed_tokens(self.choice, pool, self.settings)
+            return Figures(pool.num_blocks, tokens, _as_printed(pool.max_concurrency), *named)
         if refusal is None or not refusal.largest_max_model_len:
             return NOTHING
         # Too small for one request of full length: the pool is the one of a shorter length.
@@ -115,7 +118,8 @@ class Predictor:
             return NOTHING
         held = pool.num_blocks * pool.bytes_per_block
         whole = self.full_request_bytes
-        return Figures(pool.num_blocks, pool.kv_tokens, Fraction(held, whole) if whole else Fraction(0))
+        tokens = self._reading.printed_tokens(self.choice, pool, self.settings)
+        return Figures(pool.num_blocks, tokens, Fraction(held, whole) if whole else Fraction(0))
 
 
 def allocated(predictor: Predictor, memory: int) -> Mapping[str, int]:

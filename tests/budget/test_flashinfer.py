@@ -65,7 +65,11 @@ def test_layers_that_it_does_not_take_leave_triton(model: str, why: str) -> None
 @pytest.mark.parametrize(("gpu", "printed"), [("rtx-5090", 0.36), ("gb10", 0.43)])
 def test_published_estimates_of_two_graphs(gpu: str, printed: float) -> None:
     """RedHatAI/Qwen3.6-35B-A3B-NVFP4, 0.20.0, one piecewise graph and one full one."""
-    asked_for = {"max_cudagraph_capture_size": 1, "max_num_seqs": 1, "max_num_batched_tokens": 8192}
+    asked_for: dict[str, Any] = {
+        "max_cudagraph_capture_size": 1,
+        "max_num_seqs": 1,
+        "max_num_batched_tokens": 8192,
+    }
     result = kvplan.size(
         "Qwen/Qwen3.6-35B-A3B", engine="vllm@0.20", gpu=gpu, weights=22 * GIB, max_model_len=65_536,
         kv_cache_dtype="fp8_e4m3", **asked_for,

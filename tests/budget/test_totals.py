@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -51,12 +52,16 @@ def test_a_card_without_a_total_has_an_interval_around_it(gpu: Gpu) -> None:
 @pytest.mark.parametrize("utilization", ["0.3", "0.6", "0.85", "0.92", "1"])
 @pytest.mark.parametrize("slug", ["rtx-3050-6gb", "rtx-3090-ti-24gb", "h200-nvl-141gb"])
 def test_an_engine_misses_the_share_that_it_asks_for(slug: str, utilization: str) -> None:
-    """requested = ceil(total as the runtime reports it · utilisation), vllm/v1/worker/utils.py request_memory."""
+    """requested = ceil(total · utilisation), the runtime's total (vllm/v1/worker/utils.py request_memory)."""
     card = load_gpu(slug)
     total, lines, _ = memory_of(card)
     kept = next(line for line in lines if line.name == KEPT_BY_DRIVER)
     assert total is not None
-    asked = {"engine": "vllm@0.26", "gpu_memory_utilization": utilization, "max_model_len": 1024}
+    asked: dict[str, Any] = {
+        "engine": "vllm@0.26",
+        "gpu_memory_utilization": utilization,
+        "max_model_len": 1024,
+    }
     small = kvplan.load_model("Qwen/Qwen3-0.6B")
     for end, pool in (("bytes", "kv_pool_bytes"), ("low_bytes", None), ("high_bytes", None)):
         known = replace(card, memory_total_bytes=total - getattr(kept, end))

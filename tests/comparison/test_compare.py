@@ -102,6 +102,18 @@ def test_grouped_caches_since_the_tokens_line_changed() -> None:
     assert "7 groups of 10 layers pay for 70; the model has 62" in (found.row("kv_tokens").explanation or "")
 
 
+@pytest.mark.parametrize(("version", "agrees"), [("0.20.0", True), ("0.20.1", False), ("0.20.2", False)])
+def test_the_first_patch_of_0_20_still_prints_a_group_s_share(version: str, agrees: bool) -> None:
+    found = _of(
+        vllm_log(**{**GEMMA, "version": version}, pools=("19.53",), tokens="36,560", concurrency="4.46")
+    )
+    row = found.row("kv_tokens")
+    assert row.agrees is agrees
+    if agrees:
+        assert row.predicted == 36_560
+        assert "before 0.20.1 this line is one group's share" in (row.explanation or "")
+
+
 def test_the_version_that_is_not_said_is_found() -> None:
     text = "\n".join(
         vllm_log(**GEMMA, pools=("19.53",), tokens="36,560", concurrency="4.46").splitlines()[1:]

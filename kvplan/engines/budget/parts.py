@@ -167,10 +167,12 @@ def of_share(lines: tuple[BudgetLine, ...], share: Fraction) -> tuple[BudgetLine
 
 
 def _times(line: BudgetLine, share: Fraction) -> BudgetLine:
-    amounts = line.bytes, line.low_bytes, line.high_bytes
-    scaled = (ceil_div(amount * share.numerator, share.denominator) for amount in amounts)
-    asked = f"{float(share * 100):g} % of it: the engine asks for that share of the total"
-    return BudgetLine(line.name, *scaled, line.source if share == 1 else f"{line.source}; {asked}")
+    def part(amount: int) -> int:
+        return ceil_div(amount * share.numerator, share.denominator)
+
+    asked = f"{line.source}; {float(share * 100):g} % of it: the engine asks for that share of the total"
+    source = line.source if share == 1 else asked
+    return BudgetLine(line.name, part(line.bytes), part(line.low_bytes), part(line.high_bytes), source)
 
 
 def _as_sold(gpu: Gpu) -> tuple[int, tuple[BudgetLine, ...], tuple[str, ...]] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvplan.engines.folders import part_of
 from kvplan.engines.observed import Observation
+from kvplan.results import Pool
 from kvplan.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Reading:
     ) -> Iterable[Hypothesis]:
         """Further hypotheses, most likely first. printed: the rules of the log's own release."""
         return ()
+
+    def printed_tokens(self, choice: Choice, pool: Pool, settings: Settings) -> int:
+        """The tokens of a pool as this very patch of a release prints them."""
+        return pool.kv_tokens
 
     def tokens_line(self, predictor: Any, axis: Any) -> Iterable[str]:
         """What the line of tokens means. predictor, axis: those of a comparison."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -15,10 +16,14 @@ from kvplan.engines.observed.reading import Reading
 from kvplan.engines.vllm.source_lines import nearest_release
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
+from kvplan.results import Pool
 from kvplan.settings import Settings
 
 TOKENS_CHANGED = "0.20"
-"""Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py)."""
+"""Release since which the tokens line is concurrency × length (v1/core/kv_cache_utils.py), its first patch
+aside."""
+_AS_BEFORE = re.compile(r"v?0\.20\.0(?!\d)", re.ASCII)
+"""The patch of 0.20 that still prints one group's share."""
 _DRAFTS_UNSEEN = ("draft_model", "dflash", "dspark")
 """Methods whose draft has a cache that nothing but its own config tells."""
 _SEEN = {
@@ -193,9 +198,21 @@ class _Vllm(Reading):
             names = ("speculative_method", "num_speculative_tokens")
             yield Hypothesis(names, f"speculative decoding mtp:{number}", choice, drafts)
 
+    def printed_tokens(self, choice: Choice, pool: Pool, settings: Settings) -> int:
+        """0.20.0 printed what 0.19 did: num_blocks // groups · the smallest block, of every rank's tokens."""
+        if not _AS_BEFORE.match(choice.asked or ""):
+            return pool.kv_tokens
+        smallest = min((group.block_size for group in pool.groups), default=1)
+        tokens = pool.num_blocks // max(len(pool.groups), 1) * smallest
+        return tokens * settings.decode_context_parallel_size
+
     def tokens_line(self, predictor: Any, axis: Any) -> Iterator[str]:
         """The line's two meanings, where they are two numbers here."""
         rules = rules_of(predictor.choice.version)
+        changed = TOKENS_CHANGED
+        if _AS_BEFORE.match(predictor.choice.asked or ""):
+            changed = "0.20.1"
+            rules = replace(rules, tokens_from_concurrency=False, tokens_times_dcp=True)
         figures = predictor.at(axis.kind, axis.value)
         dcp = predictor.settings.decode_context_parallel_size
         if rules.tokens_times_dcp and dcp > 1:
@@ -218,9 +235,9 @@ class _Vllm(Reading):
         groups = len(pool.groups) if pool is not None else 0
         if rules.tokens_from_concurrency:
             length = predictor.result.settings.get("max_model_len")
-            yield f"since {TOKENS_CHANGED} this line is concurrency × length {length:,}, not what is stored"
+            yield f"since {changed} this line is concurrency × length {length:,}, not what is stored"
         elif groups > 1:
-            yield f"before {TOKENS_CHANGED} this line is one group's share: blocks // {groups} groups × block"
+            yield f"before {changed} this line is one group's share: blocks // {groups} groups × block"
 
 
 READING = _Vllm()
