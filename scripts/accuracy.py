@@ -275,7 +275,8 @@ def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
     return [
         f"## Held out: `{path.name}`",
         "",
-        "No constant has seen these start-ups; they were predicted before anything was changed.",
+        "No constant has seen these start-ups. Each was predicted before anything was changed",
+        f"({first_told(held)}); a miss may have led to a law in the engine's source since.",
         "",
         *summary(held),
         "",
@@ -290,6 +291,14 @@ def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
         *summary([*late, *held]),
         "",
     ]
+
+
+def first_told(held: Sequence[Judged]) -> str:
+    """What was predicted when the rows were found: ``first: [low, likely, high]``, GiB."""
+    printed = [(entry.row.raw["first"], entry.row.raw["available_kv_gib"]) for entry in held]
+    inside = sum(low - 0.005 <= amount <= high + 0.005 for (low, _, high), amount in printed)
+    missed = sum(amount < low - 0.005 for (low, _, _), amount in printed)
+    return f"then {inside} of {len(printed)} inside, {missed} printed less than the safe figure"
 
 
 def text(*paths: Path, held_out: Path | None = None) -> str:

@@ -124,6 +124,17 @@ def _head_place(inventory: Inventory, embedding: Place) -> Place:
     return next(found, Place.EVERY if embedding is Place.EVERY else Place.LAST)
 
 
+def _has_embedding(wrapped: Wrapped, slots: Slots) -> bool:
+    return EMBEDDING in slots.targets if slots.targets else wrapped.embedding
+
+
+def embedding_bytes(inventory: Inventory, wrapped: Wrapped, slots: Slots) -> int:
+    """Bytes of the tables in which the embedding's adapters look tokens up: each slot's A, whole."""
+    if not _has_embedding(wrapped, slots):
+        return 0
+    return slots.count * slots.rank * table_of(inventory).rows[0].value * slots.element_bytes
+
+
 def _has_head(wrapped: Wrapped, slots: Slots) -> bool:
     return HEAD in slots.targets if slots.targets else wrapped.head
 
@@ -135,9 +146,8 @@ def _ends(inventory: Inventory, wrapped: Wrapped, slots: Slots, parallel: Parall
     vocabulary, width = table.rows[0].value, _product(table.columns, ALONE)
     stages, ways = parallel.pipeline_parallel_size, parallel.tensor_parallel_size
     total = 0
-    embedding = EMBEDDING in slots.targets if slots.targets else wrapped.embedding
     place = next(entry.place for entry in inventory.ends if entry.tensor is table)
-    if embedding and lies_on(place, stage, stages):
+    if _has_embedding(wrapped, slots) and lies_on(place, stage, stages):
         total += slots.count * slots.rank * (vocabulary + width) * slots.element_bytes
     if _has_head(wrapped, slots) and lies_on(_head_place(inventory, place), stage, stages):
         total += slots.count * slots.rank * (vocabulary + width) * slots.element_bytes

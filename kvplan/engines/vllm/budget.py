@@ -88,7 +88,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     try:
         sources = sources_for(model, settings)
         facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
-        adapters = _adapter_lines(model, settings, choice, parallel, dtype)
+        adapters, looked_up = _adapters(model, settings, choice, parallel, dtype)
         facts = _without_tower(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
     except KvplanError as error:
@@ -99,7 +99,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     seqs, tokens = int(started.settings["max_num_seqs"]), int(started.settings["max_num_batched_tokens"])
     length = int(started.settings["max_model_len"])
     load = load_of(model, settings, choice.version, shape, seqs, tokens, length)
-    load = replace(load, has_adapters=bool(adapters))
+    load = replace(load, has_adapters=bool(adapters), adapter_table=looked_up)
     coefficients = coefficients_for(model, settings, choice)
     repacked = repacked_share(model, settings)
     known = Known(facts, shape, load, coefficients, memory, reserved, adapters, drafts, repacked)
@@ -300,18 +300,21 @@ def _without_tower(
     return replace(facts, bytes_per_rank=ranks, detail=detail, lowest=bounds[0], highest=bounds[1])
 
 
-def _adapter_lines(
+def _adapters(
     model: Model, settings: Serving, choice: Choice, parallel: Parallel, dtype: Packing
-) -> tuple[BudgetLine, ...]:
-    """The buffers of LoRA adapters, one line a stage; none without --enable-lora. Raises RefusedError."""
+) -> tuple[tuple[BudgetLine, ...], int]:
+    """The buffers of LoRA adapters, one line a stage, and those of the embedding; none without --enable-lora.
+
+    Raises RefusedError.
+    """
     if not settings.engine_options:
-        return ()
+        return (), 0
     from kvplan.engines.vllm.adapters import slots_of, wrapped_of
-    from kvplan.weights.adapters import vllm_bytes
+    from kvplan.weights.adapters import embedding_bytes, vllm_bytes
 
     slots = slots_of(settings, dtype)
     if slots is None:
-        return ()
+        return (), 0
     wrapped = wrapped_of(model, choice.asked or choice.version)
     # As trained: adapters have the shapes of the matrices, however these are stored.
     inventory = sources_of(model).inventory
@@ -322,9 +325,9 @@ def _adapter_lines(
             help=("--kv-cache-memory 16GiB", "leave out --enable-lora"),
         )
     source = f"{slots.count} adapters of rank {slots.rank}: A and B of every wrapped matrix"
-    return tuple(
-        exact("LoRA adapters", amount, source) for amount in vllm_bytes(inventory, wrapped, slots, parallel)
-    )
+    amounts = vllm_bytes(inventory, wrapped, slots, parallel)
+    lines = tuple(exact("LoRA adapters", amount, source) for amount in amounts)
+    return lines, embedding_bytes(inventory, wrapped, slots)
 
 
 def _drafts(

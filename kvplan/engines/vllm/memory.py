@@ -97,6 +97,7 @@ class Load:
 
     data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
+    adapter_table: bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its table.
     drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
     largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
     passes: (bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
@@ -116,6 +117,7 @@ class Load:
     enable_expert_parallel: bool = False
     samples: bool = True
     has_adapters: bool = False
+    adapter_table: int = 0
     data_parallel_size: int = 1
     drafts: int = 0
     reads_hidden: bool = False
@@ -194,7 +196,8 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
     benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
     embedding table, and the table of every layer's own embeddings where there is one (Gemma 3n and 4 E). So
-    compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states. Wrappers of
+    compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states, with LoRA
+    also the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d). Wrappers of
     multimodal models compile a part that takes embeddings, an amount up to ``compile_encoder``, unless they
     serve text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs).
     """
@@ -207,6 +210,7 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
         row = hidden + shape.layer_embedding * shape.element_bytes
         table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row
         copies = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
+        table += load.adapter_table
         likely = table + copies + _draft(shape, load, known) - activation_peak(shape, load, known)
         low = high = likely
     if high <= 0:
