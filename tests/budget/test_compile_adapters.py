@@ -10,7 +10,6 @@ import kvplan
 from kvplan.engines.vllm.memory import COMPILE
 from kvplan.units import GIB
 
-
 START: dict[str, Any] = {
     "engine": "vllm@0.33", "gpu": "rtx-4090-24gb", "compile_cache": "cold",
     "max_model_len": 8192, "max_num_batched_tokens": 2048,
