@@ -21,7 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scripts.tracing.stage import built, cpu_device, on_cpu, set_stage
+from scripts.tracing.more_towers import MORE
+from scripts.tracing.stage import built, cpu_device, left_out, on_cpu, open_config, set_stage
 from scripts.tracing.towers import TOWERS, Tower, Widths
 
 FILE = Path(__file__).resolve().parents[1] / "kvplan" / "engines" / "vllm" / "data" / "towers.json"
@@ -34,7 +35,12 @@ def slopes(live: Any, tower: Tower, at: Widths) -> tuple[int, int]:
     import torch
     from vllm.config import set_current_vllm_config
 
-    config, model = built(tower.config(at), at.tp)
+    asked = tower.config(at)
+    if tower.opened:
+        open_config(asked["model_type"])
+    if tower.beside:
+        left_out(tower.beside)
+    config, model = built(asked, at.tp)
     on_cpu(model)
     seen = []
     for grid in (GRIDS[0], *GRIDS):  # the first run fills caches
@@ -146,7 +152,7 @@ def main() -> int:
     gc.freeze()  # what is imported is not looked through again
 
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"towers": {}}
-    for tower in TOWERS:
+    for tower in (*TOWERS, *MORE):
         if asked.only.lower() not in tower.classes[0].lower() or (
             asked.missing and tower.classes[0] in kept["towers"]
         ):

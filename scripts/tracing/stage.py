@@ -36,6 +36,7 @@ def set_stage(gpu: str = "h100") -> Any:
     _attention()
     _no_pinned_memory()
     _no_triton()
+    _no_language_model()
     return live
 
 
@@ -55,7 +56,10 @@ def _attention() -> None:
 
     def forward(self: Any, query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
         torch.empty((*query.shape[:-1], 1), dtype=torch.float32)  # the log-sum-exp of FlashAttention
-        return torch.empty((*query.shape[:-1], value.shape[-1]), dtype=query.dtype)
+        width = (
+            value.shape[-1] if query.dim() == 4 else query.shape[-1]
+        )  # grouped keys and values are narrower
+        return torch.empty((*query.shape[:-1], width), dtype=query.dtype)
 
     places = (
         ("vllm.model_executor.layers.attention.mm_encoder_attention", "MMEncoderAttention"),
@@ -85,6 +89,58 @@ def _no_pinned_memory() -> None:
 
 def _no_triton() -> None:
     importlib.import_module("triton.runtime.jit").JITFunction.run = lambda self, *args, **named: None
+
+
+def _no_language_model() -> None:
+    """What a class builds beside its encoder, before any class is imported: nothing of it is run."""
+    left_out("vllm.model_executor.models.utils.init_vllm_registered_model")
+
+
+def left_out(path: str) -> None:
+    """A class that vLLM names, replaced by nothing."""
+    module, name = path.rsplit(".", 1)
+    setattr(importlib.import_module(module), name, lambda *args, **named: _nothing())
+
+
+def _nothing() -> Any:
+    import torch
+
+    class Nothing(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+        supports_pp = True
+        layers = ()
+
+        @property
+        def model(self) -> Any:
+            return self
+
+        def make_empty_intermediate_tensors(self, *args: Any) -> None: ...
+
+        def forward(self, *args: Any, intermediate_tensors: Any = None, **named: Any) -> None: ...
+
+    return Nothing()
+
+
+def open_config(kind: str) -> None:
+    """A model type whose config class comes with its checkpoint: every key as it stands, sections inside."""
+    from transformers import AutoConfig, PreTrainedConfig
+
+    class Open(PreTrainedConfig):  # type: ignore[misc, unused-ignore]
+        model_type = kind
+
+        def __init__(self, **named: Any) -> None:
+            inside = {
+                key: Section(**value)
+                for key, value in named.items()
+                if key.endswith("_config") and isinstance(value, dict)
+            }
+            super().__init__(**named | inside)
+
+        def get_text_config(self, *args: Any, **named: Any) -> Any:
+            return getattr(self, "text_config", getattr(self, "llm_config", self))
+
+    class Section(PreTrainedConfig): ...  # type: ignore[misc, unused-ignore]
+
+    AutoConfig.register(kind, Open, exist_ok=True)
 
 
 def on_cpu(model: Any) -> None:
@@ -138,6 +194,7 @@ def _collectives(ranks: Any) -> None:
         return torch.cat([value] * self.world_size, dim)
 
     ranks.all_reduce, ranks.all_gather = all_reduce, all_gather
+    torch.distributed.all_gather = lambda parts, part, group=None: None  # the caller made all parts
 
 
 def built(config: dict[str, Any], tp: int = 1, **more: Any) -> Any:

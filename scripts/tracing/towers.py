@@ -40,7 +40,8 @@ class Widths(NamedTuple):
 class Tower(NamedTuple):
     """One class: its config for given widths, its inputs for a grid of (height, width) patches or tiles, and
     the widths around which it is run. classes: all that have this tower. step: by how much its MLP may be
-    widened; tied: it is always as many times the tower's width."""
+    widened; tied: it is always as many times the tower's width. opened: its model type's config class comes
+    with the checkpoint. beside: the class of its language model, where vLLM names it and it is left out."""
 
     classes: tuple[str, ...]
     config: Callable[[Widths], dict[str, Any]]
@@ -48,9 +49,11 @@ class Tower(NamedTuple):
     around: Widths
     step: int = 64
     tied: bool = False
+    opened: bool = False
+    beside: str = ""
 
 
-def _grid(channels: int, name: str = "image_grid_thw", key: str = "pixel_values") -> Any:
+def grid(channels: int, name: str = "image_grid_thw", key: str = "pixel_values") -> Any:
     def inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
         count = height * width
         pixels = torch.zeros(count, channels, dtype=torch.bfloat16)
@@ -495,24 +498,24 @@ def _lfm2_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], i
 
 
 TOWERS = (
-    Tower(("Qwen2VLForConditionalGeneration",), _qwen2, _grid(1176), Widths(16, 80, 5120, 4096), step=1280),
-    Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, _grid(1176), Widths(16, 80, 3456, 4096)),
+    Tower(("Qwen2VLForConditionalGeneration",), _qwen2, grid(1176), Widths(16, 80, 5120, 4096), step=1280),
+    Tower(("Qwen2_5_VLForConditionalGeneration",), _qwen25, grid(1176), Widths(16, 80, 3456, 4096)),
     Tower(
         ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
         _qwen3("Qwen3VLForConditionalGeneration", "qwen3_vl", (0, 1, 2)),
-        _grid(1536),
+        grid(1536),
         Widths(16, 72, 4304, 4096),
     ),
     Tower(
         ("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
         _qwen3("Qwen3_5ForConditionalGeneration", "qwen3_5", ()),
-        _grid(1536),
+        grid(1536),
         Widths(16, 72, 4304, 5120),
     ),
     Tower(
         ("Glm4vForConditionalGeneration", "Glm4vMoeForConditionalGeneration"),
         _glm,
-        _grid(1176),
+        grid(1176),
         Widths(12, 128, 10944, 4096),
     ),
     Tower(
@@ -528,9 +531,14 @@ TOWERS = (
     Tower(("Mistral3ForConditionalGeneration",), _mistral3, _mistral3_inputs, Widths(16, 64, 4096, 5120)),
     Tower(("KimiK25ForConditionalGeneration",), _kimi_k25, _kimi_inputs, Widths(16, 72, 4304, 7168)),
     Tower(("KimiK3ForConditionalGeneration",), _kimi_k3, _kimi_inputs, Widths(12, 96, 4608, 7168)),
-    Tower(("MiniMaxM3SparseForConditionalGeneration",), _minimax_m3, _grid(1176), Widths(16, 80, 5120, 6144)),
+    Tower(("MiniMaxM3SparseForConditionalGeneration",), _minimax_m3, grid(1176), Widths(16, 80, 5120, 6144)),
     Tower(("KimiVLForConditionalGeneration",), _kimi_vl, _kimi_vl_inputs, Widths(16, 72, 4304, 2048)),
-    Tower(("InternVLForConditionalGeneration",), _internvl, _internvl_inputs, Widths(16, 64, 4096, 4096)),
+    Tower(
+        ("InternVLForConditionalGeneration", "InternS1ForConditionalGeneration"),
+        _internvl,
+        _internvl_inputs,
+        Widths(16, 64, 4096, 4096),
+    ),
     Tower(("Lfm2VlForConditionalGeneration",), _lfm2, _lfm2_inputs, Widths(16, 72, 4304, 2048)),
     Tower(("LlavaForConditionalGeneration",), _llava, _llava_inputs, Widths(16, 64, 4096, 4096)),
 )

@@ -21,10 +21,13 @@ from typing import Any
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.engines.base import parse_version
 from kvplan.engines.supported import classes
+from kvplan.engines.vllm.dummy_items import Asked, Item, Release
+from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import encoders
-from kvplan.engines.vllm.profiled import KINDS, RULES, Asked, Item, Release, rule_of, widths_of
-from kvplan.engines.vllm.towers import patch_bytes, traced
+from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
+from kvplan.engines.vllm.tower_widths import part_of, widths_of
+from kvplan.engines.vllm.towers import cost_of
 from kvplan.model import Model
 from kvplan.settings import Serving
 from kvplan.units import GIB, ceil_div
@@ -118,30 +121,47 @@ def encoder_run(
     if v2 and release < V2_SINCE:
         return None
     limits = limits_of(settings)
-    widths = widths_of(model, config)
-    if name not in RULES or not traced(name) or widths is None:
-        return EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, UNKNOWN_MOST)
+    unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, UNKNOWN_MOST)
+    if name not in RULES:
+        return unknown
     items = _items(name, config, release, limits, own, length, tokens)
-    served = {kind: item for kind, item in items.items() if _limit(limits, kind, release) > 0}
+    served = {kind: item for kind, item in items.items() if _limit(name, limits, kind, release) > 0}
     if not served:
         return None
     kind, item = max(served.items(), key=lambda pair: (pair[1].tokens, pair[0]))
-    count = _count_of(item, kind, limits, release, seqs=seqs, tokens=tokens, length=length)
+    widths = widths_of(model, config, item.tower)
+    if widths is None:
+        return unknown
+    count = _count_of(
+        item, _limit(name, limits, kind, release), release, name, seqs=seqs, tokens=tokens, length=length
+    )
     whole = whole_on_each_rank(model, settings)
     tp = 1 if whole else settings.tensor_parallel_size
+    cost = cost_of(_tower_of(name, item), widths, tp, release)
     shared = own.get("mm_encoder_tp_mode") == "data" and whole
-    run = ceil_div(count, settings.tensor_parallel_size) if shared else count
-    peak, kept = patch_bytes(name, widths, tp, release)
-    outputs = kept - widths.pixels * 2
-    held = count * item.patches * (outputs if v2 else kept)
+    run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
+    given = item.patches * widths.pixels * 2
+    kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
+    held = count * (kept - given if v2 else kept)
     if (0, 11) <= release < (0, 13):
         held = max(held, count * item.tokens * widths.out * 2)
+    once = min(run, item.at_once or run)
+    beside = (run - once) * kept // item.patches
+    wide = 2 if name in ASSUMED else 1
     return EncoderRun(
-        run * item.patches * peak * element // 2,
+        (once * cost.peak + beside) * element // 2,
         held * element // 2,
         f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
         first_stage=v2,
+        least_bytes=(once * cost.least + beside) // wide * element // 2,
+        most_bytes=(once * cost.most + beside) * wide * element // 2,
     )
+
+
+def _tower_of(name: str, item: Item) -> str:
+    """The name of the tower that the item goes through, as `towers` knows it."""
+    beside = item.tower and set(KINDS[name]) != {item.tower}
+    return f"{name}/{item.tower}" if beside else name
 
 
 def _items(
@@ -153,45 +173,47 @@ def _items(
     length: int,
     tokens: int,
 ) -> dict[str, Item]:
-    vision = config.get("vision_config")
+    vision = part_of(name, config) or (part_of(name, config, "audio") if KINDS[name] == ("audio",) else None)
     options = limits.get("video")
     frames = options.get("num_frames") if isinstance(options, Mapping) else None
     asked = Asked(
         config=config,
-        vision=vision if isinstance(vision, Mapping) else {},
+        vision=vision or {},
         rule=rule_of(config),
         release=release,
         length=length,
         longest=length if release >= (0, 11) else tokens,  # _get_mm_dummy_batch: max_num_tokens before 0.11
         processor=_json(own.get("mm_processor_kwargs")),
         frames=frames if isinstance(frames, int) and frames > 0 else None,
-        has_image=_limit(limits, "image", release) > 0,
+        has_image=_limit(name, limits, "image", release) > 0,
     )
     return RULES[name](asked)
 
 
 def _count_of(
     item: Item,
-    kind: str,
-    limits: Mapping[str, Any],
+    limit: int,
     release: Release,
+    name: str,
     *,
     seqs: int,
     tokens: int,
     length: int,
 ) -> int:
     """MultiModalBudget.get_max_items: by the encoder's budget, by the requests."""
-    budget, limit = max(tokens, item.tokens), _limit(limits, kind, release)
+    budget = max(tokens, item.tokens)
+    if name in WHOLE_PROMPTS:
+        seqs = min(seqs, tokens // item.tokens)
     if release < (0, 10):
         return max(1, min(ceil_div(budget, item.tokens), seqs * limit))
     a_prompt = max(1, min(limit, length // item.tokens))
     return max(1, min(budget // item.tokens, seqs * a_prompt))
 
 
-def _limit(limits: Mapping[str, Any], kind: str, release: Release) -> int:
-    if kind in limits:
-        return _count(limits[kind])
-    return NO_LIMIT if release >= (0, 11) else 1
+def _limit(name: str, limits: Mapping[str, Any], kind: str, release: Release) -> int:
+    """What is asked, and what the class takes at most."""
+    asked = _count(limits[kind]) if kind in limits else NO_LIMIT if release >= (0, 11) else 1
+    return min(asked, LIMITS.get(name, {}).get(kind, NO_LIMIT))
 
 
 def _count(limit: object) -> int:

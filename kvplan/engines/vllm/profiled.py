@@ -9,64 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.rule import Pixels, Rule
-from kvplan.engines.vllm.towers import Widths
-from kvplan.model import Model
+from kvplan.engines.vllm.dummy_audio import AUDIO
+from kvplan.engines.vllm.dummy_images import IMAGES
+from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, squarest
 from kvplan.units import ceil_div
-
-Release = tuple[int, ...]
-
-
-class Item(NamedTuple):
-    """One dummy item: tokens as the encoder's budget counts them, patches that the tower takes."""
-
-    tokens: int
-    patches: int
-
-
-class Asked(NamedTuple):
-    """What the rules read. longest: the seq_len of the dummy items."""
-
-    config: Mapping[str, Any]
-    vision: Mapping[str, Any]
-    rule: Rule
-    release: Release
-    length: int
-    longest: int
-    processor: Mapping[str, Any]
-    frames: int | None
-    has_image: bool
-
-    def number(self, key: str, default: int) -> int:
-        value = self.vision.get(key, default)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
-
-    def most_pixels(self, own: Pixels | None, scope: str) -> int:
-        """size.longest_edge, or max_pixels, of --mm-processor-kwargs; else the processor's own."""
-        scoped = self.processor.get(scope)
-        for place in (scoped if isinstance(scoped, Mapping) else {}, self.processor):
-            size = place.get("size")
-            for value in (
-                place.get("max_pixels"),
-                size.get("longest_edge") if isinstance(size, Mapping) else 0,
-            ):
-                if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                    return value
-        assert own is not None
-        return own.most
-
-
-def squarest(units: int) -> int:
-    """The most squares that a rectangle of two whole sides holds, no side above 200 times the other
-    (Qwen2VLProcessingInfo.get_image_size_with_most_features, since 0.13)."""
-    for count in range(units, 0, -1):
-        low = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
-        if count // low <= 200 * low:
-            return count
-    return 1
 
 
 def _image_tokens(asked: Asked, most: int, unit: int) -> int:
@@ -117,12 +67,11 @@ def _glm4v(asked: Asked) -> dict[str, Item]:
     most = asked.most_pixels(asked.rule.pixels, "images_kwargs") // 2
     if asked.release < (0, 17):
         most = min(most, _GLM_VIDEO // 16)
-    image = max(1, isqrt(most) // unit) ** 2
-    room = max(1, asked.length - (image if asked.has_image else 0))
-    video = max(1, min(_GLM_VIDEO // 2 // (unit * unit), room))
+    image = largest_square(most, unit)
+    counted, run = (max(1, min(_GLM_VIDEO // 2 // (unit * unit), room)) for room in asked.room(image))
     return {
         "image": Item(image, image * merge * merge),
-        "video": Item(video, video * merge * merge),
+        "video": Item(counted, run * merge * merge),
     }
 
 
@@ -189,9 +138,16 @@ def _internvl(asked: Asked) -> dict[str, Item]:
     given = asked.processor.get("max_dynamic_patch", asked.config.get("max_dynamic_patch"))
     tiles = (given if isinstance(given, int) and given > 0 else 12) + 1
     image = Item(tiles * tokens, tiles * side * side)
-    frames = max(1, (asked.length - (image.tokens if asked.has_image else 0)) // tokens)
-    frames = min(frames, asked.frames or frames)
-    return {"image": image, "video": Item(frames * tokens, frames * side * side)}
+    if not _internvl_video(asked.config.get("llm_config")):
+        return {"image": image}
+    counted, run = (asked.at_most(max(1, room // tokens)) for room in asked.room(image.tokens))
+    return {"image": image, "video": Item(counted * tokens, run * side * side)}
+
+
+def _internvl_video(text: object) -> bool:
+    """InternVLProcessingInfo.ctx_video_token: language models whose tokenizer has a token for videos."""
+    kind = text.get("model_type") if isinstance(text, Mapping) else None
+    return not isinstance(kind, str) or kind in ("qwen2", "qwen3", "qwen3_moe", "gpt_oss")
 
 
 _KIMI_PATCHES = 16_384
@@ -241,41 +197,86 @@ def _minimax_m3(asked: Asked) -> dict[str, Item]:
     return {"image": Item(side * side, 4 * side * side), "video": Item(video, 4 * video)}
 
 
+def _dots_ocr(asked: Asked) -> dict[str, Item]:
+    """rednote-hilab/dots.ocr preprocessor_config.json; images alone."""
+    unit = asked.number("patch_size", 14) * 2
+    image = _image_tokens(asked, asked.most_pixels(Pixels(1, 11_289_600), "images_kwargs"), unit)
+    return {"image": Item(image, 4 * image)}
+
+
+def _omni(asked: Asked) -> dict[str, Item]:
+    """The images and videos of Qwen2-VL, half a minute of sound."""
+    return {**_qwen2(asked), "audio": Item(750, 1500, tower="audio")}
+
+
 RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Qwen2VLForConditionalGeneration": _qwen2,
     "Qwen2_5_VLForConditionalGeneration": _qwen2,
+    "OpenCUAForConditionalGeneration": _qwen2,
+    "Exaone4_5_ForConditionalGeneration": _qwen2,
+    "DotsOCRForCausalLM": _dots_ocr,
+    "Qwen2_5OmniModel": _omni,
+    "Qwen2_5OmniForConditionalGeneration": _omni,
+    "Qwen3OmniMoeForConditionalGeneration": _omni,
     "Qwen3VLForConditionalGeneration": _qwen3,
     "Qwen3VLMoeForConditionalGeneration": _qwen3,
     "Qwen3_5ForConditionalGeneration": _qwen3,
     "Qwen3_5MoeForConditionalGeneration": _qwen3,
+    "Qwen4ExpForConditionalGeneration": _qwen3,
+    "InternS1ProForConditionalGeneration": _qwen3,
+    "InternS2PreviewForConditionalGeneration": _qwen3,
+    "InternS2MobiusForConditionalGeneration": _qwen3,
     "Glm4vForConditionalGeneration": _glm4v,
     "Glm4vMoeForConditionalGeneration": _glm4v,
+    "GlmOcrForConditionalGeneration": _glm4v,
     "Gemma3ForConditionalGeneration": _gemma3,
     "Gemma4ForConditionalGeneration": _gemma4,
     "Gemma4UnifiedForConditionalGeneration": _gemma4_unified,
+    "DiffusionGemmaForBlockDiffusion": _gemma4,
     "Llama4ForConditionalGeneration": _llama4,
     "Mistral3ForConditionalGeneration": _pixtral,
     "PixtralForConditionalGeneration": _pixtral,
+    "LightOnOCRForConditionalGeneration": _pixtral,
     "InternVLChatModel": _internvl,
     "InternVLForConditionalGeneration": _internvl,
+    "InternS1ForConditionalGeneration": _internvl,
     "KimiK25ForConditionalGeneration": _kimi_k25,
     "KimiVLForConditionalGeneration": _kimi_vl,
     "MiniMaxM3SparseForConditionalGeneration": _minimax_m3,
     "Lfm2VlForConditionalGeneration": _lfm2,
     "LlavaForConditionalGeneration": _llava,
+    **IMAGES,
+    **AUDIO,
 }
 """Class → modality → its largest item."""
-_IMAGE_ONLY = ("Gemma3", "Llama4", "Mistral3", "Pixtral", "Llava", "KimiVL", "Lfm2Vl")
+_KINDS = {
+    ("vision_chunk",): ("KimiK25",),
+    ("image",): (
+        *("Gemma3", "Llama4", "Mistral3", "Pixtral", "LightOn", "LlavaFor", "LlavaNext", "Kimi", "Lfm2Vl"),
+        *(
+            "DotsOCR",
+            "Step",
+            "Phi3V",
+            "DeepseekV41",
+            "Cohere2",
+            "Idefics3",
+            "SmolVLM",
+            "PaliGemma",
+            "PaddleOCR",
+        ),
+    ),
+    ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni"),
+    ("image", "audio"): ("Phi4", "Inkling"),
+    ("audio",): tuple(AUDIO),
+}
 KINDS: dict[str, tuple[str, ...]] = {
-    name: ("vision_chunk",)
-    if name.startswith("KimiK")
-    else ("image",)
-    if name.startswith(_IMAGE_ONLY)
-    else ("image", "video")
+    name: next(
+        (kinds for kinds, starts in _KINDS.items() if name.startswith(starts)),
+        ("image", "video"),
+    )
     for name in RULES
 }
 """Class → the modalities that it takes."""
-
 _NO_RULE = Rule(pixels=Pixels(1, 12_845_056), video_pixels=Pixels(1, 25_165_824), tiles=16)
 
 
@@ -291,29 +292,3 @@ def _filled(found: Rule) -> Rule:
     from dataclasses import replace
 
     return replace(found, pixels=_NO_RULE.pixels, video_pixels=_NO_RULE.video_pixels)
-
-
-def widths_of(model: Model, config: Mapping[str, Any]) -> Widths | None:
-    """The tower's widths as its config states them; None where it does not."""
-    vision = config.get("vision_config")
-    if not isinstance(vision, Mapping):
-        return None
-
-    def first(*keys: str) -> int:
-        for key in keys:
-            value = vision.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**6:
-                return value
-        return 0
-
-    projected = first("mm_embed_dim")
-    if projected:
-        side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
-        return Widths(projected, projected, model.hidden_size, 3 * side * side)
-    hidden = first("embed_dim", "vt_hidden_size", "hidden_size")
-    mlp = first("intermediate_size", "vt_intermediate_size") or hidden * first("mlp_ratio")
-    patch = first("patch_size") or 14
-    frames = first("temporal_patch_size") or 1
-    if not hidden or not mlp:
-        return None
-    return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)

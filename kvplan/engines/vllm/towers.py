@@ -1,5 +1,8 @@
 """What one more patch takes of memory in each class's encoder: ``data/towers.json``.
 
+A class that was not run answers by one that was and has the same tower (`LIKE`), within a quarter; one whose
+tower is its own by all that were run at its widths, from the least to the most.
+
 The file is written by scripts/trace_activations.py: vLLM's own classes (0.32), run eagerly on few patches,
 their storages followed. Each row is one place in the tower where the most may be alive, linear in the
 widths; the largest row counts. Releases before 0.16 run gated MLPs as two operations
@@ -21,9 +24,41 @@ from typing import NamedTuple
 
 FILE = Path(__file__).parent / "data" / "towers.json"
 _GATED = ("Qwen2_5_VL", "Glm4v", "Mistral3", "Pixtral")
-PROJECTED = frozenset({"Gemma4UnifiedForConditionalGeneration"})
+PROJECTED = frozenset({"Gemma4UnifiedForConditionalGeneration", "InklingForConditionalGeneration/audio"})
 """Classes without a tower: raw patches are projected, an image or a frame at a time (gemma4_unified.py,
-_process_image_input), so that inputs and outputs are what grows."""
+_process_image_input), or looked up and added in one kernel (vllm/models/inkling/common/towers.py,
+dmel_embed_sum_norm), so that inputs and outputs are what grows."""
+LIKE: Mapping[str, str] = {
+    "Qwen2_5OmniModel": "Qwen2_5_VLForConditionalGeneration",
+    "Qwen2_5OmniForConditionalGeneration": "Qwen2_5_VLForConditionalGeneration",
+    "OpenCUAForConditionalGeneration": "Qwen2_5_VLForConditionalGeneration",
+    "Exaone4_5_ForConditionalGeneration": "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3OmniMoeForConditionalGeneration": "Qwen3VLForConditionalGeneration",
+    "InternS1ProForConditionalGeneration": "Qwen3VLForConditionalGeneration",
+    "InternS2PreviewForConditionalGeneration": "Qwen3_5ForConditionalGeneration",
+    "InternS2MobiusForConditionalGeneration": "Qwen3_5ForConditionalGeneration",
+    "Qwen4ExpForConditionalGeneration": "Qwen3_5ForConditionalGeneration",
+    "GlmOcrForConditionalGeneration": "Glm4vForConditionalGeneration",
+    "DiffusionGemmaForBlockDiffusion": "Gemma4ForConditionalGeneration",
+    "LightOnOCRForConditionalGeneration": "Mistral3ForConditionalGeneration",
+    "StepVLForConditionalGeneration": "Step3p7ForConditionalGeneration",
+    "Phi3VForCausalLM": "LlavaForConditionalGeneration",
+    "LlavaNextForConditionalGeneration": "LlavaForConditionalGeneration",
+    "LlavaOnevisionForConditionalGeneration": "Cohere2VisionForConditionalGeneration",
+    "PaliGemmaForConditionalGeneration": "Gemma3ForConditionalGeneration",
+    "Phi4MMForCausalLM": "Idefics3ForConditionalGeneration",
+    "Phi4MultimodalForCausalLM": "Idefics3ForConditionalGeneration",
+    "MiniCPMV": "Idefics3ForConditionalGeneration",
+    "SmolVLMForConditionalGeneration": "Idefics3ForConditionalGeneration",
+    "VoxtralForConditionalGeneration": "WhisperForConditionalGeneration",
+    "UltravoxModel": "WhisperForConditionalGeneration",
+    "Qwen3ASRForConditionalGeneration": "Qwen2AudioForConditionalGeneration",
+    "Qwen2_5OmniModel/audio": "Qwen2AudioForConditionalGeneration",
+    "Qwen2_5OmniForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
+    "Qwen3OmniMoeForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
+}
+"""Class → one that was run and builds its tower of the same layers (siglip.py, clip.py,
+idefics2_vision_model.py, qwen2_5_vl.py, whisper.py …)."""
 _ROTATES = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Glm4v")
 
 
@@ -82,6 +117,29 @@ def _rows(entries: list[list[str]]) -> tuple[Row, ...]:
         )
         for whole, own, mlp, out, rest, ranks in entries
     )
+
+
+class Cost(NamedTuple):
+    """Bytes of one patch while the tower runs: likely, least and most. kept: once it has run, with the input;
+    None where it was not run."""
+
+    peak: int
+    least: int
+    most: int
+    kept: int | None
+
+
+def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cost:
+    """What one patch takes on a rank of ``tp``, as well as it is known. name: a class, with `/audio` for its
+    encoder of sound beside one of images."""
+    if traced(name):
+        peak, kept = patch_bytes(name, widths, tp, release)
+        return Cost(peak, peak, peak, kept)
+    if name in LIKE:
+        peak, _ = patch_bytes(LIKE[name], widths, tp, release)
+        return Cost(peak, peak * 3 // 4, peak * 5 // 4, None)
+    every = sorted(patch_bytes(other, widths, tp, release)[0] for other in towers())
+    return Cost(every[len(every) // 2], every[0], every[-1], None)
 
 
 def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> tuple[int, int]:

@@ -1,0 +1,92 @@
+"""What the rules of `profiled` read and give: one dummy item of a modality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any, NamedTuple
+
+from kvplan.architectures.media.rule import Pixels, Rule
+
+Release = tuple[int, ...]
+ALONE_SINCE = (0, 9)
+"""From then on the item that is run is made as if its modality were the only one (mm_counts={modality: 1}:
+gpu_model_runner.py, later MultiModalBudget.get_dummy_encoder_profile_inputs); its tokens are still counted
+with one item of each modality in the prompt."""
+
+
+class Item(NamedTuple):
+    """One dummy item: tokens as the encoder's budget counts them, patches that the tower takes. at_once:
+    the most patches of one run of the tower, where it runs a part at a time. tower: `audio` of the
+    class's encoder of sound beside one of images."""
+
+    tokens: int
+    patches: int
+    at_once: int = 0
+    tower: str = ""
+
+
+class Asked(NamedTuple):
+    """What the rules read. longest: the seq_len of the dummy items."""
+
+    config: Mapping[str, Any]
+    vision: Mapping[str, Any]
+    rule: Rule
+    release: Release
+    length: int
+    longest: int
+    processor: Mapping[str, Any]
+    frames: int | None
+    has_image: bool
+
+    def number(self, key: str, default: int) -> int:
+        """Of the encoder's part of the config."""
+        return whole(self.vision.get(key), default)
+
+    def stated(self, key: str, default: int) -> int:
+        """--mm-processor-kwargs, else the config's own."""
+        return whole(self.processor.get(key), whole(self.config.get(key), default))
+
+    def most_pixels(self, own: Pixels | None, scope: str) -> int:
+        """size.longest_edge, or max_pixels, of --mm-processor-kwargs; else the processor's own."""
+        scoped = self.processor.get(scope)
+        for place in (scoped if isinstance(scoped, Mapping) else {}, self.processor):
+            size = place.get("size")
+            for value in (
+                place.get("max_pixels"),
+                size.get("longest_edge") if isinstance(size, Mapping) else 0,
+            ):
+                if whole(value, 0):
+                    return whole(value, 0)
+        assert own is not None
+        return own.most
+
+    def room(self, image: int) -> tuple[int, int]:
+        """Tokens that a sequence has for a video: as it is counted, and as it is run."""
+        images = image if self.has_image else 0
+        alone = self.release >= ALONE_SINCE
+        return max(0, self.length - images), max(0, self.longest - (0 if alone else images))
+
+    def at_most(self, frames: int) -> int:
+        """Frames, no more than the options of the dummy video ask for."""
+        return max(1, min(frames, self.frames or frames))
+
+
+def whole(value: object, default: int) -> int:
+    """A number above zero, or the default."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+
+def squarest(units: int) -> int:
+    """The most squares that a rectangle of two whole sides holds, no side above 200 times the other
+    (Qwen2VLProcessingInfo.get_image_size_with_most_features, since 0.13)."""
+    for count in range(units, 0, -1):
+        low = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
+        if count // low <= 200 * low:
+            return count
+    return 1
+
+
+def largest_square(pixels: int, unit: int) -> int:
+    """Units of the largest square of so many pixels."""
+    return max(1, isqrt(pixels) // unit) ** 2

@@ -1,0 +1,96 @@
+"""How wide the encoder of a class is: where its config says so, and what its class has where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.engines.vllm.dummy_items import whole
+from kvplan.engines.vllm.towers import Widths
+from kvplan.model import Model
+
+_PLACES = {
+    "Qwen2_5Omni": "thinker_config.vision_config",
+    "Qwen3Omni": "thinker_config.vision_config",
+}
+"""Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
+_AUDIO_PLACES = {
+    "Qwen2_5Omni": "thinker_config.audio_config",
+    "Qwen3Omni": "thinker_config.audio_config",
+    "Qwen3ASR": "thinker_config.audio_config",
+    "Whisper": "",
+}
+FIXED: Mapping[str, tuple[int, int, int]] = {
+    "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
+    "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
+    "Phi4MultimodalForCausalLM": (1152, 4304, 14),
+}
+"""Hidden size, MLP and side of a patch that the class has whatever its config says."""
+_DEFAULTS: Mapping[str, tuple[int, int]] = {
+    "Glm5NextForConditionalGeneration": (1024, 4096),  # Glm5NextVisionConfig, transformers 5.19
+    "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
+    "KimiK3ForConditionalGeneration": (1152, 4304),
+}
+"""Hidden size and MLP of a class's own defaults, for an encoder whose part of the config leaves them out."""
+_MELS = 128
+
+
+def part_of(name: str, config: Mapping[str, Any], tower: str = "") -> Mapping[str, Any] | None:
+    """The encoder's part of the config; None where it has none."""
+    places, plain = (_AUDIO_PLACES, "audio_config") if tower else (_PLACES, "vision_config")
+    path = next((path for start, path in places.items() if name.startswith(start)), plain)
+    found: Any = config
+    for key in path.split(".") if path else ():
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else None
+
+
+def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
+    """The tower's widths; None where they are not known."""
+    name = model.architecture or ""
+    if tower:
+        return _audio(model, part_of(name, config, tower))
+    if name in FIXED:
+        hidden, mlp, patch = FIXED[name]
+        return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
+    part = part_of(name, config)
+    if part is None:
+        return None
+
+    def first(*keys: str) -> int:
+        for key in keys:
+            value = whole(part.get(key), 0)
+            if 0 < value <= 10**6:
+                return value
+        return 0
+
+    projected = first("mm_embed_dim")
+    if projected:
+        side = (first("patch_size") or 16) * (first("pooling_kernel_size") or 3)
+        return Widths(projected, projected, model.hidden_size, 3 * side * side)
+    known = _DEFAULTS.get(name, (0, 0))
+    hidden = first("embed_dim", "vt_hidden_size", "width", "hidden_size", "d_model") or known[0]
+    ratio = part.get("mlp_ratio")
+    scaled = int(hidden * ratio) if isinstance(ratio, (int, float)) and 0 < ratio < 100 else 0
+    mlp = first("intermediate_size", "vt_intermediate_size") or scaled or known[1]
+    patch = first("patch_size") or 14
+    frames = first("temporal_patch_size") or 1
+    if not hidden or not mlp:
+        return None
+    return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)
+
+
+def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
+    """Two columns of the spectrogram to a position."""
+    if part is None:
+        return None
+    looked_up = whole(part.get("n_mel_bins"), 0)
+    if 0 < looked_up <= 10**6:  # a table for each bin, added up
+        return Widths(model.hidden_size, model.hidden_size, model.hidden_size, 2 * looked_up)
+    own = model.hidden_size if model.model_type == "whisper" else 0  # a card without a config: as its decoder
+    hidden = whole(part.get("d_model"), whole(part.get("hidden_size"), own))
+    ffn = whole(part.get("encoder_ffn_dim"), whole(part.get("intermediate_size"), 4 * hidden))
+    mels = whole(part.get("num_mel_bins"), _MELS)
+    if not 0 < hidden <= 10**6 or not 0 < ffn <= 10**6 or mels > 10**6:
+        return None
+    return Widths(hidden, ffn, model.hidden_size, 2 * mels)
