@@ -87,8 +87,9 @@ def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:
     looked_up = whole(part.get("n_mel_bins"), 0)
     if 0 < looked_up <= 10**6:  # a table for each bin, added up
         return Widths(model.hidden_size, model.hidden_size, model.hidden_size, 2 * looked_up)
-    own = model.hidden_size if model.model_type == "whisper" else 0  # a card without a config: as its decoder
-    hidden = whole(part.get("d_model"), whole(part.get("hidden_size"), own))
+    whisper = (model.architecture or "").startswith("Whisper")
+    plain = 0 if whisper else whole(part.get("hidden_size"), 0)
+    hidden = whole(part.get("d_model"), model.hidden_size if model.model_type == "whisper" else plain)
     ffn = whole(part.get("encoder_ffn_dim"), whole(part.get("intermediate_size"), 4 * hidden))
     mels = whole(part.get("num_mel_bins"), _MELS)
     if not 0 < hidden <= 10**6 or not 0 < ffn <= 10**6 or mels > 10**6:
