@@ -8,7 +8,10 @@ import pytest
 
 import kvplan
 from kvplan.api.fitting import FitResult
+from kvplan.engines import ENGINES
+from kvplan.engines.budget import divides
 from kvplan.errors import KvplanError
+from kvplan.settings import Settings
 
 CASES = [("rtx-4090", "llamacpp", 8192, 1), ("2xrtx-3090", "llamacpp", 32768, 2), ("24GiB", "vllm", 8192, 4)]
 
@@ -82,3 +85,22 @@ def test_wrong_questions() -> None:
     assert caught.value.code == "bad-setting"
     with pytest.raises(KvplanError):
         kvplan.fits("no-such-card")
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if not divides(name, Settings())])
+def test_an_engine_that_divides_no_memory_is_an_error_and_no_empty_list(engine: str) -> None:
+    for ask in (
+        lambda: kvplan.fits("24GiB", engine=engine),
+        lambda: kvplan.plan("qwen3-8b", engine=engine, gpu="h100"),
+    ):
+        with pytest.raises(KvplanError) as caught:
+            ask()
+        assert caught.value.code == "no-budget"
+
+
+def test_there_are_such_engines_and_an_option_makes_one_divide() -> None:
+    assert not divides("generic") and not divides("transformers", Settings())
+    plan = kvplan.plan(
+        "qwen3-8b", engine="transformers", continuous_batching=True, gpu="h100", requests=2, tokens=4096
+    )
+    assert plan.best is not None

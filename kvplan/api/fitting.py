@@ -12,6 +12,7 @@ from kvplan.architectures.weights import sources_of
 from kvplan.engines import DEFAULT_ENGINE
 from kvplan.engines.base import SAFE, Choice, has_kind
 from kvplan.engines.budget import choose
+from kvplan.engines.budget.laws import check_engine
 from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
 from kvplan.engines.traits import traits_of
@@ -95,7 +96,7 @@ def fits(
     engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
     checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
-    more bits first. Raises KvplanError: unknown-gpu, unknown-engine, bad-setting.
+    more bits first. Raises KvplanError: unknown-gpu, unknown-engine, no-budget, bad-setting.
     """
     kind, count = gpus_of(gpu)
     choice = choose(engine or _usual(kind))
@@ -103,6 +104,7 @@ def fits(
     spread = traits.spread or "tensor_parallel_size"
     many: dict[str, Any] = {spread: count}
     base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
+    check_engine(choice, base)
     builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()

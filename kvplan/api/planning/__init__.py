@@ -32,7 +32,7 @@ from kvplan.api.planning.inputs import (
 )
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice
-from kvplan.engines.budget.laws import compiled_laws
+from kvplan.engines.budget.laws import check_engine, compiled_laws
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -184,6 +184,7 @@ def _answer(
         settings, notes = extra.settings(choice, base, typed)
         left_out.update(dict.fromkeys(notes))
         own, types, tier = own_words(own_settings(choice.engine, settings), choice, host)
+        check_engine(choice, own)
         if missing := unsaid(own, choice.engine.name):
             raise KvplanError(
                 "bad-setting",
