@@ -99,7 +99,8 @@ def test_an_engine_that_divides_no_memory_is_an_error_and_no_empty_list(engine: 
 
 
 def test_there_are_such_engines_and_an_option_makes_one_divide() -> None:
-    assert not divides("generic") and not divides("transformers", Settings())
+    assert not divides("generic")
+    assert not divides("transformers", Settings())
     plan = kvplan.plan(
         "qwen3-8b", engine="transformers", continuous_batching=True, gpu="h100", requests=2, tokens=4096
     )
