@@ -1,7 +1,8 @@
 """Results of load generators as measurements of a deployment: what ran, and how long tokens took.
 
     vllm bench serve --save-result    mean_ttft_ms, mean_tpot_ms, request_throughput … (vllm-project/vllm
-                                      vllm/benchmarks/serve.py)
+                                      vllm/benchmarks/serve.py); with --append-result an object a line, as
+                                      sgl-project/sglang python/sglang/bench_serving.py writes the same keys
     AIPerf profile_export_aiperf.json time_to_first_token, inter_token_latency … each with unit and avg
     GuideLLM                          benchmarks[].metrics.….successful.mean
     inference-perf                    successes.latency.time_to_first_token.mean …
@@ -24,6 +25,8 @@ from kvplan.record import record
 from kvplan.units import MIB
 
 _LIMIT = 64 * MIB
+_VALUES = 10_000_000
+"""Results may hold the times of every token (--save-detailed)."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
 _TPOT = ("request_time_per_output_token", "inter_token_latency", "time_per_output_token")
 _SAMPLE = re.compile(
@@ -48,24 +51,44 @@ def read_benchmark(path: Path) -> tuple[str, tuple[Measured, ...]]:
     if not data.lstrip().startswith(b"{"):
         found = _prometheus(data.decode("utf-8", "replace"), path)
         return "Prometheus", (found,)
-    entry = parse_json(data, name=str(path))
+    entries = _entries(data, path)
     for name, read in (("vllm bench serve", _vllm), ("AIPerf", _aiperf), ("GuideLLM", _guidellm),
                        ("inference-perf", _inference_perf)):  # fmt: skip
-        measured = tuple(read(entry))
+        measured = tuple(one for entry in entries for one in read(entry))
         if measured:
             return name, tuple(_checked(one, path) for one in measured)
-    raise KvplanError(
+    raise _unknown(path)
+
+
+def _unknown(path: Path) -> KvplanError:
+    return KvplanError(
         "bad-benchmark", f"{path} is no benchmark that kvplan reads",
-        help="results of vllm bench serve, AIPerf, GuideLLM or inference-perf, or a vLLM server's /metrics",
+        help="results of vllm bench serve, AIPerf, GuideLLM or inference-perf, a vLLM server's /metrics, or"
+        " its log with --enable-logging-iteration-details",
     )  # fmt: skip
+
+
+def _entries(data: bytes, path: Path) -> list[Mapping[str, Any]]:
+    """The object of the file, or one of each line."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    if len(lines) > 1 and all(line.strip()[:1] == b"{" and line.strip()[-1:] == b"}" for line in lines):
+        return [_parsed(line, path) for line in lines]
+    return [_parsed(data, path)]
+
+
+def _parsed(data: bytes, path: Path) -> Mapping[str, Any]:
+    return parse_json(data, name=str(path), limit=_LIMIT, most=_VALUES)
 
 
 def _checked(one: Measured, path: Path) -> Measured:
     values = (one.running, one.prompt, one.output, one.ttft, one.tpot)
+    if not any(values):
+        raise _unknown(path)
     if not all(isfinite(value) and value > 0 for value in values) or max(values) > 10**9:
         raise KvplanError(
             "bad-benchmark", f"{path} lacks a figure: at once {one.running:g}, prompt {one.prompt:g},"
             f" output {one.output:g} tokens, TTFT {one.ttft:g} s, TPOT {one.tpot:g} s",
+            help=() if one.running else "read /metrics while the server is at work",
         )  # fmt: skip
     return one
 

@@ -84,18 +84,20 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def parse_json(data: bytes, *, name: str) -> dict[str, Any]:
+def parse_json(
+    data: bytes, *, name: str, limit: int = MAX_BYTES, most: int = MAX_VALUES
+) -> dict[str, Any]:  # fmt: skip
     """A JSON object in UTF-8 (a byte order mark is passed over).
 
-    Refused: more than MAX_BYTES or MAX_VALUES, nesting deeper than MAX_DEPTH, a key twice in one object, NaN,
-    numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate pair. Raises
+    Refused: more than ``limit`` bytes or ``most`` values, nesting deeper than MAX_DEPTH, a key twice in one
+    object, NaN, numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate pair. Raises
     KvplanError(bad-json | file-too-large); time and memory are bounded.
     """
-    if len(data) > MAX_BYTES:
-        raise _too_large(name, MAX_BYTES)
+    if len(data) > limit:
+        raise _too_large(name, limit)
     text = _decode(data, name)
     values = text.count(",") + text.count("[") + text.count("{")
-    if values > MAX_VALUES:
+    if values > most:
         raise KvplanError(
             "bad-json", f"{name} has {values:,} values or more", help="a config.json has a few hundred"
         )

@@ -85,7 +85,7 @@ def asked_of(text: str) -> Asked:
             raise KvplanError("bad-load", f"{key} is {value[:40]!r}, not a number") from None
         low, high = _BOUNDS.get(key, (0, 0))
         if isinstance(number, (int, float)) and not low <= number <= high:
-            raise KvplanError("bad-load", f"{key} is {value[:40]}: {low:g} to {high:g} can be generated")
+            raise KvplanError("bad-load", f"{key} is {value[:40]}: {low:,} to {high:,} can be generated")
         found[key] = number
     alien = next((key for key in found if "servegen" in found and key not in _OF_CLIENTS), None)
     if alien is not None:

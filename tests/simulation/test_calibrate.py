@@ -75,6 +75,33 @@ def _file(folder: Path, what: Any) -> Path:
     return path
 
 
+def test_loads_appended_to_one_file_are_all_read(tmp_path: Path) -> None:
+    """vllm bench serve --append-result, and SGLang's bench_serving: an object a line."""
+    faster = {**VLLM, "mean_tpot_ms": TPOT * 500}
+    path = _file(tmp_path, f"{json.dumps(VLLM)}\n{json.dumps(faster)}\n")
+    name, (first, second) = read_benchmark(path)
+    assert (name, first.tpot, second.tpot) == ("vllm bench serve", TPOT, TPOT / 2)
+    path.write_text(f"{json.dumps(VLLM)}\n{{broken}}\n", encoding="utf-8")
+    with pytest.raises(KvplanError):
+        read_benchmark(path)
+
+
+def test_what_is_no_benchmark_says_what_is(tmp_path: Path) -> None:
+    for text in ("Timestamp,Model\n1,2\n", "{}", '{"a": 1}\n{"b": 2}\n'):
+        with pytest.raises(KvplanError, match="no benchmark") as caught:
+            read_benchmark(_file(tmp_path, text))
+        assert any("/metrics" in way for way in caught.value.help)
+    idle = PROMETHEUS.replace('model_name="m"} 8.0', 'model_name="m"} 0.0')
+    with pytest.raises(KvplanError, match="at once 0") as caught:
+        read_benchmark(_file(tmp_path, idle))
+    assert "at work" in caught.value.help[0]
+
+
+def test_times_of_every_token_may_be_in_it(tmp_path: Path) -> None:
+    detailed = {**VLLM, "itls": [[0.01] * 600] * 1000}
+    assert read_benchmark(_file(tmp_path, detailed)) == read_benchmark(_file(tmp_path, VLLM))
+
+
 @pytest.mark.parametrize("writer", WRITERS)
 def test_every_writer_is_read(writer: str, tmp_path: Path) -> None:
     name, (found,) = read_benchmark(_file(tmp_path, WRITERS[writer]))
