@@ -90,8 +90,8 @@ def parse_json(
     """A JSON object in UTF-8 (a byte order mark is passed over).
 
     Refused: more than ``limit`` bytes or ``most`` values, nesting deeper than MAX_DEPTH, a key twice in one
-    object, NaN, numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate pair. Raises
-    KvplanError(bad-json | file-too-large); time and memory are bounded.
+    object, NaN, numbers that overflow to infinity, whole numbers of more than 60 digits, half a surrogate
+    pair. Raises KvplanError(bad-json | file-too-large); time and memory are bounded.
     """
     if len(data) > limit:
         raise _too_large(name, limit)
