@@ -235,4 +235,6 @@ def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], jso
         return Answer(text=text.getvalue(), code=code)
     from kvplan.report.simulate import sweep_screen
 
-    return Answer(sweep_screen(flat), code=code)
+    said = (answer.get("target", {}) for _, answer in found)
+    target = any(one.get("ttft_seconds") or one.get("tpot_seconds") for one in said)
+    return Answer(sweep_screen(flat, target=target), code=code)

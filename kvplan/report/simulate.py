@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wrapped
 from kvplan.report.words import count
@@ -12,6 +12,8 @@ from kvplan.units import SECOND, human_bytes
 
 _BARS = "▁▂▃▄▅▆▇█"
 NAME = 34
+_KEY = 12
+"""Columns of a sweep's key, where its whole name finds no room, and of a value."""
 TOO_SHORT = "The trace is too short to say what rate one replica sustains"
 NOT_IN_IT = "drafts, pauses of the host"
 
@@ -205,21 +207,47 @@ def _trace(result: SimulationResult) -> str:
     )
 
 
-def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:
-    """One line a change: likely figures."""
+def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, target: bool) -> Screen:
+    """One line a change: likely figures, those that say something; then why runs have none. target: whether
+    one is asked for."""
     keys = list(rows[0][0]) if rows else []
-    head = [*keys, "hit rate", "in target", "TTFT p99", "TPOT p99", "saturated"]
-    lines: list[Sequence[Piece]] = [[Span(name, "dim") for name in head]]
+    done = [found for _, found in rows if "error" not in found]
+    figures: dict[str, Callable[[dict[str, object]], str]] = {}
+    if any("replicas_needed" in found for found in done):
+        figures["needed"] = lambda found: str(found["replicas_needed"] or "none")
+        figures["safely"] = lambda found: str(found["replicas_safely"] or "none")
+    figures["hit rate"] = lambda found: f"{_of(found, 'hit_rate') * 100:.1f} %"
+    if target:
+        figures["in target"] = lambda found: f"{_of(found, 'goodput') * 100:.1f} %"
+    figures["TTFT p99"] = lambda found: seconds_words(_of(found, "ttft_p99"))
+    figures["TPOT p99"] = lambda found: seconds_words(_of(found, "tpot_p99"))
+    if not target and any(found["saturated"] for found in done):
+        figures["saturated"] = lambda found: f"{found['saturated']} of {found['runs']}"
+    body: list[Sequence[Piece]] = []
+    for change, found in rows:
+        shown = [Span("-", "dim")] if "error" in found else [of(found) for of in figures.values()]
+        body.append([*(shorten(value, _KEY) for value in change.values()), *shown])
+    screen: Screen = []
+    for names in (keys, [shorten(key, _KEY) for key in keys]):
+        head = [Span(name, "dim") for name in (*names, *figures)]
+        screen = table([head, *body], "l" * len(keys) + "r" * len(figures), gap="  ")
+        if len(screen) == 1 + len(body):
+            break
+    return screen + _failed(rows)
+
+
+def _failed(rows: Sequence[tuple[dict[str, str], dict[str, object]]]) -> Screen:
+    """Why runs have no answer, each reason once."""
+    why: dict[str, list[str]] = {}
     for change, found in rows:
         if "error" in found:
-            lines.append([*change.values(), Span(str(found["error"])[:40], "bad")])
-            continue
-        lines.append([
-            *change.values(), f"{_of(found, 'hit_rate') * 100:.1f} %", f"{_of(found, 'goodput') * 100:.1f} %",
-            seconds_words(_of(found, "ttft_p99")),
-            seconds_words(_of(found, "tpot_p99")), f"{found['saturated']} of {found['runs']}",
-        ])  # fmt: skip
-    return table(lines, "l" * len(keys) + "r" * 5, gap="  ")
+            said = " ".join(f"{key}={value}" for key, value in change.items())
+            why.setdefault(str(found["error"]), []).append(said)
+    screen: Screen = [BLANK] if why else []
+    for text, changes in why.items():
+        which = "every run" if 1 < len(changes) == len(rows) else ", ".join(changes)
+        screen += wrapped(f"No: {which}: {text}", style="bad")
+    return screen
 
 
 def _of(found: dict[str, object], name: str) -> float:

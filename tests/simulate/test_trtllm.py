@@ -105,7 +105,7 @@ class _Watched(Scheduler):
         stored = list(_tree(memory))
         assert len(stored) == len(set(stored))
         assert all(span in held or span in queue for span in stored)
-        assert sum(answers.begins) == len(answers)
+        assert sum(answers.begins.values()) == len(answers)
 
     def schedule(self, queued: Any) -> Any:
         batch = super().schedule(queued)
@@ -226,6 +226,11 @@ def test_chunks_end_where_blocks_do() -> None:
 def test_prompts_that_are_not_cut_fit_into_a_step_or_are_refused() -> None:
     found = _served(SMALL, (0, 65, 2, ()), (0, 64, 2, ()), (0, 200, 2, ()))
     assert found.columns["refused"] == [1, 0, 1]
+
+
+def test_blocks_of_any_size_cost_nothing() -> None:
+    found = _served(replace(SMALL, block=10**15, batch=10**16, length=10**16), (0, 10**6, 10**3, ()))
+    assert found.tokens == 10**6 + 10**3 - 1
 
 
 def test_answers_end_at_the_longest_request() -> None:

@@ -11,8 +11,10 @@ import pytest
 
 import kvplan
 from kvplan.api.sweeps.executors import Items, executor_of, processes, serial
-from kvplan.api.sweeps.tasks import combinations, over_of, read_done
+from kvplan.api.sweeps.tasks import combinations, over_of, read_done, row_of
 from kvplan.errors import CannotRunHere, KvplanError
+from kvplan.report.layout import plain
+from kvplan.report.simulate import sweep_screen
 from kvplan.simulation.generate import Asked, generated
 
 LOAD = generated(Asked(requests=40, rate=20.0, input=500, output=30, prefix=160))
@@ -116,6 +118,39 @@ def test_words_that_are_no_sweep(text: str) -> None:
     with pytest.raises(KvplanError) as caught:
         over_of(text)
     assert caught.value.code == "bad-sweep"
+
+
+def test_the_screen_says_what_differs_and_why_a_run_has_no_answer() -> None:
+    found = {
+        "hit_rate": 0.5, "goodput": 1.0, "ttft_p99": 1.5, "tpot_p99": 0.02, "saturated": 0, "runs": 6,
+        "replicas": 2,
+    }  # fmt: skip
+    rows: Any = [({"rate": "5", "max_num_batched_tokens": "2048"}, found)]
+    text = plain(sweep_screen(rows, target=False))
+    assert "max_num_batched_tokens  hit rate  TTFT p99  TPOT p99" in text
+    assert not any(word in text for word in ("needed", "in target", "saturated"))
+    needed = {**found, "replicas_needed": 3, "replicas_safely": None}
+    rows = [*rows, ({"rate": "80", "max_num_batched_tokens": "8192"}, needed)]
+    rows = [(change, {**needed, **one}) for change, one in rows]
+    text = plain(sweep_screen(rows, target=True))
+    last = "80 8192 3 none 50.0 % 100.0 % 1.5 s 20 ms"
+    assert text.splitlines()[-1].split() == last.split()
+    assert len(text.splitlines()) == 3
+    assert max(map(len, text.splitlines())) <= 80
+    broken: Any = {"error": "unknown GPU"}
+    rows = [*rows, ({"rate": "81", "max_num_batched_tokens": "1"}, broken)]
+    assert "No: rate=81 max_num_batched_tokens=1: unknown GPU" in plain(sweep_screen(rows, target=True))
+    rows = [(change, broken) for change, _ in rows]
+    assert "No: every run: unknown GPU" in plain(sweep_screen(rows, target=True))
+
+
+def test_a_sweep_over_loads_says_how_many_replicas_each_needs() -> None:
+    ((_, few), (_, many)) = kvplan.sweep(
+        "llama-3.1-8b", trace=LOAD, over={"rate": [1, 60]}, executor="serial",
+        **{**ASKED, "replicas": "auto", "ttft": 1, "max_num_seqs": 1},
+    )  # fmt: skip
+    needed = [row_of(one)["replicas_needed"] for one in (few, many)]
+    assert needed[0] == 1 < needed[1]
 
 
 def test_values_of_a_sweep() -> None:

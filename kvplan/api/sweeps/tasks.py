@@ -233,6 +233,7 @@ def row_of(answer: Found) -> dict[str, Any]:
     """An answer as one flat row."""
     if "error" in answer:
         return {"error": answer["error"]["message"]}
+    needed = answer["replicas_needed"]
     return {
         "hit_rate": answer["hit_rate"]["value"], "goodput": answer["goodput"]["value"],
         **{
@@ -241,5 +242,8 @@ def row_of(answer: Found) -> dict[str, Any]:
             for share in ("p50", "p99")
         },
         "preempted": answer["preempted"]["value"], "saturated": answer["saturated_runs"],
-        "runs": len(answer["runs"]),
+        "runs": len(answer["runs"]), "replicas": answer["replicas"],
+        **({} if needed is None else {
+            "replicas_needed": needed["likely"], "replicas_safely": needed["safe"],
+        }),
     }  # fmt: skip

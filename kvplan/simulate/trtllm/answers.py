@@ -24,7 +24,7 @@ class Answers:
     def __init__(self, memory: Blocks, length: int) -> None:
         self.memory, self.length = memory, length
         self.clock = self.bases = self.promised = 0
-        self.begins = [0] * memory.size
+        self.begins: dict[int, int] = {}
         self.ends: list[tuple[int, int, Request]] = []
         self.requests: dict[Request, tuple[int, int]] = {}
 
@@ -45,7 +45,8 @@ class Answers:
         base, end = request.written - self.clock, self.clock + request.asked - request.coming
         self.requests[request] = base, end
         self.bases += base
-        self.begins[-base % self.memory.size] += 1
+        place = -base % self.memory.size
+        self.begins[place] = self.begins.get(place, 0) + 1
         heappush(self.ends, (end, request.order, request))
 
     def leave(self, request: Request) -> None:
@@ -67,10 +68,12 @@ class Answers:
         """Blocks that the next so many steps take."""
         size = self.memory.size
         if steps == 1:
-            return self.begins[self.clock % size]
+            return self.begins.get(self.clock % size, 0)
         rounds, rest = divmod(steps, size)
         taken = rounds * len(self.requests)
-        return taken + sum(self.begins[(self.clock + place) % size] for place in range(rest))
+        return taken + sum(
+            count for place, count in self.begins.items() if (place - self.clock) % size < rest
+        )
 
     def step(self, steps: int = 1) -> None:
         """So many tokens for each."""
