@@ -187,6 +187,7 @@ KV_DTYPES = {form.name: form for form in _FORMATS}
 _KV_ALIASES = {
     "fp8": "fp8_e4m3",
     "float8_e4m3fn": "fp8_e4m3",
+    "fp8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2",
     "bf16": "bfloat16",
     "half": "float16",

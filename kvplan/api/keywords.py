@@ -269,6 +269,8 @@ class SizeOptions(TypedDict, total=False):
     """Part of the GPU's memory that TGI may take."""
     max_concurrent_requests: int | str | None
     """Requests that TGI takes at once (default: 128)."""
+    speculate: int | str | None
+    """Tokens that TGI proposes a step, from what was seen before (default: none)."""
     tgi_attention: str | None
     """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
     speculative_config: str | Mapping[str, Any] | None
@@ -523,6 +525,8 @@ class PlanOptions(TypedDict, total=False):
     """Part of the GPU's memory that TGI may take."""
     max_concurrent_requests: int | str | None
     """Requests that TGI takes at once (default: 128)."""
+    speculate: int | str | None
+    """Tokens that TGI proposes a step, from what was seen before (default: none)."""
     tgi_attention: str | None
     """TGI's variable ATTENTION (default: by the width of a head). One of flashinfer, flashdecoding, paged."""
     speculative_config: str | Mapping[str, Any] | None

@@ -31,6 +31,9 @@ class ServerFlag(NamedTuple):
         return spelled.startswith("--no-") and "--" + spelled.removeprefix("--no-") in self.names
 
 
+VISIBLE = "visible"
+
+
 @record()
 class Server:
     """How an engine's server is started.
@@ -42,7 +45,7 @@ class Server:
     releases. count: a number
     as the server reads it, None where it is none (``32k``). translate: what of the options another form
     in a plan has; it takes (``serve``, the options by their long name) and gives the long names that it
-    could not say.
+    could not say. Among the options stands `VISIBLE`, where something says how many GPUs it sees.
     """
 
     engine: str
@@ -57,6 +60,8 @@ class Server:
     """Long names of the options that `translate` reads."""
     options_file: str | None = None
     """The option that names a YAML file with more of them."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """(a long option, why it changes nothing): said, not dropped."""
     renamed: tuple[tuple[str, str], ...] = ()
     """(an option of a wrapper that starts it, its own)."""
     environment: tuple[tuple[str, str], ...] = ()

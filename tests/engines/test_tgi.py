@@ -102,7 +102,7 @@ def test_a_pipeline_is_refused() -> None:
 
 COMMAND = (
     "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --num-shard 2"
-    " --max-batch-prefill-tokens 8192 --cuda-memory-fraction 0.9 --hostname 0.0.0.0 --speculate 2"
+    " --max-batch-prefill-tokens 8192 --cuda-memory-fraction 0.9 --hostname 0.0.0.0 --speculate 2 --rope-factor 2"
 )
 
 
@@ -111,11 +111,12 @@ def test_a_launcher_s_line_is_a_plan_and_back(capsys: pytest.CaptureFixture[str]
 
     assert main(["check", COMMAND, "--gpu", "h100"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "--speculate" in shown, "what is not understood is named"
+    assert "--rope-factor" in shown, "what is not understood is named"
     assert main(["emit", COMMAND, "--gpu", "h100"]) == 0
     written = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
     assert "text-generation-launcher --model-id meta-llama/Llama-3.1-8B" in written
     assert "--num-shard 2" in written
+    assert "--speculate 2" in written
     assert "--max-batch-prefill-tokens 8192" in written
 
 
@@ -146,3 +147,67 @@ def test_the_image_for_amd_sets_paged_attention() -> None:
     """Dockerfile_amd: ENV ATTENTION=paged; a word of the user's counts before it."""
     assert sized(gpu="mi300x").settings["attention"] == "paged"
     assert sized(gpu="mi300x", tgi_attention="flashinfer").settings["attention"] == "flashinfer"
+
+
+@pytest.mark.parametrize(
+    ("word", "form"),
+    [("fp8", "fp8"), ("eetq", "int8"), ("bitsandbytes", "bnb-8bit"), ("bitsandbytes-nf4", "bitsandbytes")],
+)
+def test_quantize_of_a_checkpoint_that_is_not(word: str, form: str) -> None:
+    """``--quantize`` in TGI's words; lm_head and embeddings are not quantised."""
+    found, plain = sized(gpu="h100", quantization=word).weights, sized(gpu="h100").weights
+    same = kvplan.size(LLAMA, engine="vllm", gpu="h100", tokens=4096, quantization=form).weights
+    assert found is not None
+    assert plain is not None
+    assert same is not None
+    assert found.total_bytes == same.total_bytes
+    kept = 2 * 2 * 128256 * 4096
+    matrices = plain.total_bytes - kept
+    assert matrices // 4 < found.total_bytes - kept < matrices * 6 // 10
+
+
+def test_quantize_that_is_not_read_gives_no_pool() -> None:
+    for word in ("exl2", "marlin"):
+        with pytest.raises(KvplanError, match=f"what {word} checkpoints hold"):
+            sized(gpu="h100", quantization=word)
+    stored = sized("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", gpu="h100", quantization="awq")
+    assert stored.weights == sized("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", gpu="h100").weights
+
+
+def test_speculation_is_charged_to_each_request() -> None:
+    """queue.rs: prompt + answer + speculate - 1 tokens."""
+    plain, more = (sized(kv_cache_memory=GIB, speculate=count).per_gpu.kv_bytes for count in (0, 3))
+    assert more - plain == 3 * TOKEN
+
+
+def test_a_length_that_the_blocks_do_not_hold_does_not_start() -> None:
+    """backends/v3/src/lib.rs: NotEnoughMemory; without --max-total-tokens it is what the blocks hold."""
+    refused = sized(gpu="a10g", max_model_len=100_000, tokens=1024).refusal
+    assert refused is not None
+    assert refused.largest_max_model_len is not None
+    free = kvplan.size(LLAMA, engine="tgi", gpu="a10g")
+    assert free.refusal is None
+    assert free.request.tokens <= refused.largest_max_model_len
+
+
+def test_the_launcher_s_words() -> None:
+    from kvplan.api.launching import import_launches, launched_plans
+
+    def plan_of(text: str) -> Any:
+        return launched_plans(import_launches(text), gpu="a100")[0]
+
+    plan = plan_of(
+        "MODEL_ID=meta-llama/Llama-3.1-8B-Instruct QUANTIZE=eetq SPECULATE=2 MAX_BATCH_TOTAL_TOKENS=9000"
+        " CUDA_VISIBLE_DEVICES=0,1 MAX_TOTAL_TOKENS=8192 MAX_INPUT_TOKENS=4000"
+        " text-generation-launcher --kv-cache-dtype fp8_e4m3fn --cuda-memory-fraction 0.8"
+    )
+    assert dict(plan.serve) == {
+        "quantize": "eetq", "speculate": 2, "max_total_tokens": 8192, "num_shard": 2,
+        "kv_cache_dtype": "fp8_e4m3fn", "cuda_memory_fraction": 0.8,
+    }  # fmt: skip
+    assert not plan.unread
+    assert any("MAX_BATCH_TOTAL_TOKENS" in note for note in plan.notes)
+    start = "text-generation-launcher --model-id meta-llama/Llama-3.1-8B-Instruct"
+    assert plan_of(f"CUDA_VISIBLE_DEVICES=0,1 {start} --sharded false").gpus == 1
+    assert "--sharded true" in plan_of(f"{start} --sharded true").unread[0]
+    assert plan_of(f"{start} --rope-factor 2").unread == ("--rope-factor 2",)

@@ -310,6 +310,7 @@ _STARTS = {
     "sglang": "python -m sglang.launch_server --model-path x/y",
     "llamacpp": "llama-server -m x.gguf",
     "trtllm": "trtllm-serve x/y",
+    "tgi": "text-generation-launcher --model-id x/y",
 }
 
 

@@ -9,12 +9,13 @@ of kvplan.engines.vllm.memory; no TGI server's log stands behind them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import Fit
+from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import about, left_over
 from kvplan.engines.budget.parts import (
     UNCALIBRATED,
@@ -28,7 +29,7 @@ from kvplan.engines.budget.parts import (
     weight_lines,
 )
 from kvplan.engines.options import resolve
-from kvplan.engines.tgi.options import OPTIONS
+from kvplan.engines.tgi.options import ONLINE, OPTIONS, UNKNOWN_WORDS
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.memory import Load, activation_peak
 from kvplan.errors import KvplanError
@@ -50,6 +51,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     share = options.share("cuda_memory_fraction")
     if not share:
         raise KvplanError("bad-setting", "cuda_memory_fraction is 0", help="it lies above 0")
+    settings = replace(settings, quantization=loaded_as(model, settings.quantization))
     dtype, ranks = scalar(str(started.settings["dtype"])), settings.tensor_parallel_size
     try:
         facts, loaded, said = weight_lines(
@@ -81,4 +83,19 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     budget = left_over(gpu.slug, total, int(total * share * WIGGLE_ROOM), lines, calibrated=False)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     warnings += (*said, "TGI's memory beside the cache is an estimate: mind the interval of the pool")
-    return Fit(budget, weights, warnings, (("cuda_memory_fraction", float(share)),))
+    shown = (("cuda_memory_fraction", float(share)),)
+    return Fit(budget, weights, warnings, shown, shortens=Shortens(1, 0, "TGI's max_total_tokens"))
+
+
+def loaded_as(model: Model, word: str | None) -> str | None:
+    """``--quantize`` in kvplan's words. Raises KvplanError(bad-setting): the bytes of what it loads are not
+    known."""
+    if word in UNKNOWN_WORDS:
+        raise KvplanError(
+            "bad-setting",
+            f"what {word} checkpoints hold is not read here",
+            help="--weights 15GiB: the weights of one GPU",
+        )
+    if model.quantization or word is None:
+        return word
+    return ONLINE.get(word, word)

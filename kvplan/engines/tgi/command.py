@@ -20,6 +20,8 @@ TABLE = EngineTable(
         "max_num_seqs": Argument("--max-batch-size"),
         "max_num_batched_tokens": Argument("--max-batch-prefill-tokens"),
         "dtype": Argument("--dtype"),
+        "quantization": Argument("--quantize"),
+        "speculate": Argument("--speculate"),
         "kv_cache_dtype": Argument(
             "--kv-cache-dtype",
             words=words("fp8_e4m3fn", "fp8_e5m2", fp8="fp8_e4m3fn", fp8_e4m3="fp8_e4m3fn"),
@@ -38,7 +40,6 @@ TABLE = EngineTable(
         "pipeline_parallel_size": "it has no pipeline",
         "data_parallel_size": "start one server for each, with replicas",
         "kv_cache_memory": "its pool follows from cuda_memory_fraction",
-        "quantization": "the checkpoint's own config decides it",
         "gpu_memory_utilization": "it is called cuda_memory_fraction there and counts otherwise",
         "enable_prefix_caching": "it is the variable PREFIX_CACHING, not an argument",
         "served_model_name": "the model is served under its own name",

@@ -91,7 +91,8 @@ class Tgi:
         plan = plan_of(model, settings, options)
         if isinstance(plan, Refusal):
             return SizeResult(named, ref, {}, request, *NOTHING_HELD, (), None, plan, model.warnings)
-        one = charged(plan, tokens) * plan.block_bytes
+        speculate = options.count("speculate") or 0
+        one = charged(plan, tokens, speculate) * plan.block_bytes
         pool, refusal = _pool(plan, model, settings, options, request)
         count, ranks = settings.requests, settings.tensor_parallel_size
         kept = kv_dtype(plan.kv_dtype)
@@ -119,9 +120,9 @@ class Tgi:
         )
 
 
-def charged(plan: Plan, tokens: int) -> int:
-    """Blocks of a request: queue.rs allocates for prompt + answer - 1 tokens."""
-    return ceil_div(max(1, tokens - 1), plan.block)
+def charged(plan: Plan, tokens: int, speculate: int = 0) -> int:
+    """Blocks of a request: queue.rs allocates for prompt + answer + speculate - 1 tokens."""
+    return ceil_div(max(1, tokens + speculate - 1), plan.block)
 
 
 def plan_of(model: Model, settings: Serving, options: Options) -> Plan | Refusal:
@@ -193,7 +194,16 @@ def _pool(
 ) -> tuple[Pool | None, Refusal | None]:
     if settings.kv_cache_memory is None:
         return None, None
-    blocks, need = settings.kv_cache_memory // plan.block_bytes, charged(plan, request.tokens)
+    blocks = settings.kv_cache_memory // plan.block_bytes
+    need = charged(plan, request.tokens, options.count("speculate") or 0)
+    stated = settings.max_model_len
+    if stated is not None and stated > blocks * plan.block:
+        return None, Refusal(
+            "not-enough-memory",
+            f"max_total_tokens {stated:,} is more than {blocks:,} blocks of {plan.block} tokens hold",
+            largest_max_model_len=blocks * plan.block or None,
+            help=(f"--max-model-len {blocks * plan.block}",) if blocks else (),
+        )
     longest = settings.max_model_len or model.max_model_len or request.tokens
     concurrent = options.count("max_concurrent_requests") or 1
     most = min(concurrent, settings.max_num_seqs or concurrent)

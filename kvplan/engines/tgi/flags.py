@@ -8,10 +8,12 @@ NAMES: dict[str, str] = {
     "max_batch_size": "max_num_seqs",
     "max_batch_prefill_tokens": "max_num_batched_tokens",
     "dtype": "dtype",
+    "quantize": "quantization",
     "kv_cache_dtype": "kv_cache_dtype",
 }
 """Flag → setting."""
 SHORT: dict[str, str] = {
+    "quantization": "quantize",
     "tensor_parallel_size": "num_shard",
     "max_model_len": "max_total_tokens",
     "max_num_seqs": "max_batch_size",

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kvplan.engines.doors import Wish
-from kvplan.engines.launch import Serve, Server, as_object, flags_of_server, paths_of_options
+from kvplan.engines.launch import VISIBLE, Serve, Server, as_object, flags_of_server, paths_of_options
 from kvplan.errors import KvplanError
 from kvplan.files.folders import exists
 from kvplan.files.launch.starts import Start, version_of
@@ -118,7 +118,11 @@ def launch_of(
             f"{'the command' if name == 'command' else name} names no model",
             help=f"{' or '.join(server.model)} names it",
         )
+    seen = start.gpus or gpus_seen(reader.environment)
+    if seen is not None:
+        reader.options[VISIBLE] = seen
     reader.finish()
+    notes += reader.notes
     text, read_as = _model_word(reader.resolved(model, server.model[0]), beside)
     if read_as is not None:
         notes.append(read_as)
@@ -127,7 +131,7 @@ def launch_of(
         if name.startswith(server.variables) and name not in dict(server.environment)
     ]  # fmt: skip
     return Launch(
-        name, spec, text, reader.serve, gpus=start.gpus or gpus_seen(reader.environment),
+        name, spec, text, reader.serve, gpus=seen,
         unread=tuple(dict.fromkeys((*reader.unread, *rest, *variables))), notes=tuple(notes),
     )  # fmt: skip
 
@@ -140,7 +144,12 @@ def _own_name(server: Server, word: str) -> str:
 
 def gpus_seen(environment: Mapping[str, str]) -> int | None:
     """How many GPUs ``CUDA_VISIBLE_DEVICES=0,1`` leaves; None where nothing says."""
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+    for name in (
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+    ):
         if re.fullmatch(r"\d+(,\d+)*", environment.get(name, "")):
             return environment[name].count(",") + 1
     return None
@@ -162,6 +171,7 @@ class _Reader:
         self.serve: Serve = {}
         self.options: dict[str, Any] = {}
         self.unread: list[str] = []
+        self.notes: list[str] = []
         self.model: str | None = None
         self.model_of_file: str | None = None
         self.files: list[str] = []
@@ -178,6 +188,10 @@ class _Reader:
             self.unread.append(name if _SECRET.search(name) else whole)
             return
         named = next((one for one in flag.names if one in self.server.translated), None)
+        ignored = next((why for one, why in self.server.ignored if one in flag.names), None)
+        if ignored is not None:
+            self.notes.append(f"{option.spelled}: {ignored}")
+            return
         known = next((one for one in map(self._flag, flag.names) if one is not None), None)
         if any(one in self.server.model for one in flag.names):
             self.model = None if option.value is None else str(option.value)
@@ -214,7 +228,11 @@ class _Reader:
     def variable(self, variable: str, name: str) -> None:
         """A variable that sets a flag; an option on the command line counts before it."""
         value = self.environment[variable]
-        if f"--{name.replace('_', '-')}" in self.server.model or name == "hf_repo":
+        long = f"--{name.replace('_', '-')}"
+        ignored = dict(self.server.ignored).get(long)
+        if ignored is not None:
+            self.notes.append(f"{variable}: {ignored}")
+        elif f"--{name.replace('_', '-')}" in self.server.model or name == "hf_repo":
             self.model = self.model or value
         elif name in self.server_names():
             if name not in self.serve:
