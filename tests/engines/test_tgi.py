@@ -102,7 +102,8 @@ def test_a_pipeline_is_refused() -> None:
 
 COMMAND = (
     "text-generation-launcher --model-id meta-llama/Llama-3.1-8B --num-shard 2"
-    " --max-batch-prefill-tokens 8192 --cuda-memory-fraction 0.9 --hostname 0.0.0.0 --speculate 2 --rope-factor 2"
+    " --max-batch-prefill-tokens 8192 --cuda-memory-fraction 0.9 --hostname 0.0.0.0"
+    " --speculate 2 --rope-factor 2"
 )
 
 
