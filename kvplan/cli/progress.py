@@ -25,8 +25,9 @@ WORDS = {
     "models": "reading the cards",
     "size": "computing",
     "explain": "computing",
+    "simulate": "simulating",
 }
-"""The commands that wait in one thread; what is simulated or allocated starts others."""
+"""What is allocated starts other threads, and is not waited for here."""
 
 
 def is_watched(stream: TextIO | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +217,16 @@ def _swept(model: Plan | str, values: dict[str, Any], asked: dict[str, Any], jso
     quick = values.pop("quick", True)
     if json and as_csv:
         raise KvplanError("bad-usage", "give one of --json and --csv")
-    found = list(
-        sweep(model, trace=trace, over=over, executor=executor, resume=resume, helps=False, search=not quick,
-              **values, **asked)
+    running = sweep(
+        model, trace=trace, over=over, executor=executor, resume=resume, helps=False, search=not quick,
+        **values, **asked,
     )  # fmt: skip
+    try:
+        found = list(running)
+    except KeyboardInterrupt:
+        if resume is not None and Path(str(resume)).exists() and sys.stderr is not None:
+            sys.stderr.write(f"interrupted: {resume} has what is done, and the same command goes on\n")
+        raise
     code = EXIT_OK if any("error" not in answer for _, answer in found) else EXIT_CANNOT_ANSWER
     if json:
         rows = [{"change": change, "answer": answer} for change, answer in found]

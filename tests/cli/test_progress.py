@@ -48,7 +48,7 @@ def test_a_quick_answer_says_nothing_before_it(terminal: Terminal) -> None:
     assert terminal.getvalue() == ""
 
 
-@pytest.mark.parametrize("command", ["plan", "simulate"])
+@pytest.mark.parametrize("command", ["plan", "doctor"])
 def test_a_pipe_sees_nothing(command: str) -> None:
     stream = io.StringIO() if command == "plan" else Terminal()
     with redirect_stderr(stream), waiting(command, patience=0.0):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvplan
-from kvplan.api.sweeps.executors import Items, executor_of, processes, serial
+from kvplan.api.sweeps.executors import Items, _uninterrupted, executor_of, processes, serial
 from kvplan.api.sweeps.tasks import combinations, over_of, read_done, row_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.report.layout import plain
@@ -87,6 +90,41 @@ def test_a_lost_worker_costs_one_run(tmp_path: Path) -> None:
     found = dict(processes(_dies_once, str(tmp_path), items, workers=2))
     assert {number: value for number, value in found.items() if number != 3} == {0: 0, 1: 10, 2: 20, 4: 40}
     assert found[3]["error"]["code"] == "worker-lost"
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no signal masks here")
+def test_an_interrupt_waits_until_all_workers_are_begun_and_ends_them(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(tmp_path / "reached")
+    assert (tmp_path / "reached").exists()
+    before = set(active_children())
+    running = processes(_sleeps, None, [(number, number) for number in range(3)], workers=2)
+    assert next(running) == (0, 0)
+    workers = set(active_children()) - before
+    assert workers
+    running.close()  # type: ignore[attr-defined]
+    for worker in workers:
+        worker.join(60)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def _interrupted(mark: Path) -> None:
+    with _uninterrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        mark.touch()
+
+
+def _sleeps(_: None, item: int) -> int:
+    time.sleep(300 if item else 0)
+    return item
+
+
+def test_what_a_file_has_is_of_this_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "runs"
+    _swept("serial", resume=file)
+    monkeypatch.setattr("kvplan.api.sweeps.tasks.__version__", "0.0.0")
+    _swept("serial", resume=file)
+    assert len(file.read_text().splitlines()) == 2 * len(combinations(OVER))
 
 
 def test_auto_is_serial_for_few_runs() -> None:

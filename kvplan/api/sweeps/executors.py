@@ -8,7 +8,9 @@ elsewhere, once; all four give the same results.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -60,10 +62,11 @@ def _one(number: int, item: Any) -> tuple[int, Any]:
 
 
 def processes(task: Task, state: Any, items: Items, workers: int | None = None) -> Iterator[tuple[int, Any]]:
-    """Processes of this machine. One that dies breaks its pool: what was not done is run in a new one."""
+    """Processes of this machine. One that dies breaks its pool: what was not done is run in a new one. Ctrl-C
+    ends this process alone, which ends the others."""
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     waiting, begun = dict(items), dict.fromkeys((number for number, _ in items), 0)
     many = min(workers or os.cpu_count() or 1, max(1, len(items)))
@@ -71,21 +74,41 @@ def processes(task: Task, state: Any, items: Items, workers: int | None = None) 
         # After a loss one at a time, so that only the run that ends its worker is given up.
         alone = any(begun[number] for number in waiting)
         pool = ProcessPoolExecutor(1 if alone else many, get_context("spawn"), _warm, (task, state))
+        before, whole = set(active_children()), False
         try:
             chosen = list(waiting.items())[:1] if alone else list(waiting.items())
             for number, _ in chosen:
                 begun[number] += 1
-            futures = [pool.submit(_one, number, item) for number, item in chosen]
+            with _uninterrupted():
+                futures = [pool.submit(_one, number, item) for number, item in chosen]
             for future in as_completed(futures):
                 number, found = future.result()
                 del waiting[number]
                 yield number, found
+            whole = True
         except BrokenProcessPool:
+            whole = True
             for number in [number for number in waiting if begun[number] >= _LOST]:
                 del waiting[number]
                 yield number, _lost()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            if not whole:
+                for worker in set(active_children()) - before:
+                    worker.terminate()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until this is done; processes that are begun here never see it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _lost() -> dict[str, Any]:

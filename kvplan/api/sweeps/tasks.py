@@ -17,6 +17,7 @@ from kvplan.api.simulating import TraceLike, load_of, simulate, with_replicas
 from kvplan.errors import KvplanError, Mark
 from kvplan.plans.plan import Plan
 from kvplan.simulation.load import Load
+from kvplan.version import __version__
 
 MOST = 100_000
 _LOAD = ("trace_format", "trace_columns", "trace_block", "first")
@@ -134,8 +135,8 @@ def run_all(
 
 
 def _name(state: State, change: Change) -> str:
-    """A digest of all that decides a run's answer: model or plan, trace, keywords, change."""
-    found = hashlib.sha256()
+    """A digest of all that decides a run's answer: model or plan, trace, keywords, change, kvplan itself."""
+    found = hashlib.sha256(__version__.encode())
     model = state.model
     if isinstance(model, Plan):
         model = repr((model.model, model.engine, model.gpus, model.settings, model.workload, model.require))
