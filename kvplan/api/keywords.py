@@ -128,6 +128,9 @@ class SizeOptions(TypedDict, total=False):
     compile_cache: str | None
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""
+    flashinfer: str | None
+    """Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed). One of
+    installed, absent."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""
@@ -386,6 +389,9 @@ class PlanOptions(TypedDict, total=False):
     compile_cache: str | None
     """Whether the compiled code of an earlier start is at hand (default: the pool's interval has both).
     One of cold, warm, unknown."""
+    flashinfer: str | None
+    """Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed). One of
+    installed, absent."""
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""

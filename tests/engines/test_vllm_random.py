@@ -101,3 +101,21 @@ def test_windows_are_divided_where_they_are_kept_whole() -> None:
     assert answered(CONFIGS["gemma3"], "0.32", **options).refusal.code == "context-parallel"
     whole = answered(CONFIGS["gemma3"], "0.32", disable_hybrid_kv_cache_manager=True, **options)
     assert whole.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "size"),
+    [("qwen3-next", 1, 576), ("qwen3-next", 4, 576), ("qwen3-next", 8, 544), ("qwen3.5", 8, 528)],
+)
+def test_blocks_are_whole_checkpoint_steps_where_the_stage_has_states(
+    name: str, stages: int, size: int
+) -> None:
+    """Each stage's worker asks its own layers: attention alone has no step (asked of 0.33)."""
+    found = answered(CONFIGS[name], "0.33", pipeline_parallel_size=stages)
+    assert found.settings["block_size"] == size
+
+
+@pytest.mark.parametrize("stages", [1, 4, 8])
+def test_before_0_33_no_state_asks_for_checkpoint_steps(stages: int) -> None:
+    found = answered(CONFIGS["qwen3-next"], "0.32", pipeline_parallel_size=stages)
+    assert found.settings["block_size"] == 544

@@ -54,16 +54,16 @@ class Ranks:
         return lambda value=None, *args, **kwargs: value
 
 
-def _groups(tp: int, pp: int, stage: int, dcp: int) -> None:
+def _groups(tp: int, pp: int, stage: int, dcp: int, pcp: int = 1) -> None:
     import torch.distributed as dist
     import vllm.distributed.parallel_state as state
 
-    state._WORLD = Ranks(tp * pp, stage * tp)
+    state._WORLD = Ranks(tp * pp * pcp, stage * tp * pcp)
     state._TP, state._PP = Ranks(tp), Ranks(pp, stage)
     state._DCP, state._EP = Ranks(dcp), Ranks(tp)
     for name in ("_DP", "_PCP", "_ETP", "_EPLB", "_INNER_DP_WORLD", "_ENGRAM_DP"):
         if hasattr(state, name):
-            setattr(state, name, Ranks())
+            setattr(state, name, Ranks(pcp if name == "_PCP" else 1))
     state.in_the_same_node_as = lambda group, source_rank=0: [True] * group.world_size
     if not dist.is_initialized():
         meeting = Path(tempfile.mkdtemp(prefix="stage-")) / "meeting"
@@ -281,7 +281,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         (own / "config.json").write_text(json.dumps(case["draft"]))
         args["speculative_config"] = {**args["speculative_config"], "model": str(own)}
     tp, pp = args.get("tensor_parallel_size", 1), args.get("pipeline_parallel_size", 1)
-    dcp = args.get("decode_context_parallel_size", 1)
+    dcp, pcp = (args.get(f"{kind}_context_parallel_size", 1) for kind in ("decode", "prefill"))
     usage = UsageContext.LLM_CLASS if case.get("usage") == "llm" else UsageContext.OPENAI_API_SERVER
     known = EngineArgs.__dataclass_fields__
     strange = sorted(name for name in args if name not in known)
@@ -294,7 +294,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         skip_tokenizer_init="tokenizer.json" not in case.get("files", {}),
         load_format="dummy",
         enforce_eager=True,
-        distributed_executor_backend="mp" if tp * pp > 1 else None,
+        distributed_executor_backend="mp" if tp * pp * pcp > 1 else None,
         **args,
     )
     stages: list[dict[str, Any]] = []
@@ -304,9 +304,9 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     weights: list[list[int]] = []
     for stage in range(pp):
         # Every worker has a config of its own, and fits the block size to its own layers.
-        _groups(tp, pp, stage, dcp)
+        _groups(tp, pp, stage, dcp, pcp)
         configs.append(engine.create_engine_config(usage_context=usage))
-        configs[-1].parallel_config.rank = stage * tp
+        configs[-1].parallel_config.rank = stage * tp * pcp
         if case.get("predicts"):
             for name in case.get("restore", ()):  # what the config's class cuts off or leaves out
                 for whose in (configs[-1].model_config, configs[-1].speculative_config.draft_model_config):

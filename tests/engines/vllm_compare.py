@@ -33,10 +33,15 @@ def gpu_of(name: str, memory_bytes: int | None = None) -> Gpu:
     )
 
 
+def installed(name: str) -> dict[str, str]:
+    """What a stage lacks that every image has, as kvplan's option."""
+    card = CARDS[name]
+    return {} if card.target or "flashinfer" in card.packages else {"flashinfer": "absent"}
+
+
 def ours(case: Case) -> SizeResult:
-    return kvplan.size(
-        case.config, engine=ENGINE, gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options
-    )
+    given = {"kv_cache_memory": case.memory, **installed(case.gpu), **case.options}
+    return kvplan.size(case.config, engine=ENGINE, gpu=gpu_of(case.gpu), **given)
 
 
 def figures(result: SizeResult) -> dict[str, Any]:

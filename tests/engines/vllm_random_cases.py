@@ -19,7 +19,7 @@ from kvplan.settings import Settings
 from tests.engines.vllm_besides import DRAFTS
 from tests.engines.vllm_card_cases import asked, plain
 from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options, question
-from tests.engines.vllm_compare import gpu_of
+from tests.engines.vllm_compare import gpu_of, installed
 from tests.engines.vllm_drafts import CONFIGS as PREDICTING
 from tests.engines.vllm_drafts import LIKE, RESTORE
 from tests.engines.vllm_release_cases import SIZELESS, card_configs, shallow, with_angles
@@ -153,8 +153,41 @@ def draws(release: str, seed: int, count: int) -> list[Entry]:
 
 
 def config_of_draw(entry: Entry) -> Config:
-    where, name, depth = entry["config"].split(":")
-    return config_named(where, name, int(depth))
+    from tests.engines.vllm_random_wide import FORMATS
+
+    where, name, depth, *form = entry["config"].split(":")
+    config = config_named(where, name, int(depth))
+    return {**config, "quantization_config": FORMATS[form[0]]} if form else config
+
+
+def draft_beside(method: str, config: Config) -> Config | None:
+    """A draft of two plain layers, or an EAGLE head of one, where the config states its widths."""
+    text = config.get("text_config", config)
+    hidden, vocab = text.get("hidden_size"), config.get("vocab_size") or text.get("vocab_size")
+    if not isinstance(hidden, int) or not isinstance(vocab, int):
+        return None
+    draft: Config = {
+        "architectures": ["LlamaForCausalLMEagle3" if method == "eagle3" else "LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "bfloat16",
+        "vocab_size": vocab,
+        "hidden_size": 1024 if method == "draft_model" else hidden,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 2 if method == "draft_model" else 1,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+    }
+    return {**draft, "draft_vocab_size": vocab} if method == "eagle3" else draft
+
+
+def draft_of(entry: Entry, config: Config) -> Config | None:
+    """The config of the draft that a draw has beside its model."""
+    key = entry.get("draft", "")
+    if key.startswith("beside:"):
+        return draft_beside(key.removeprefix("beside:"), config)
+    return DRAFTS[key][1] if key else None
 
 
 def case_of_draw(entry: Entry, config: Config) -> Case:
@@ -169,13 +202,15 @@ def question_of_draw(entry: Entry, config: Config) -> dict[str, Any]:
     kind = str(config.get("model_type"))
     return {
         **question(case_of_draw(entry, config)),
-        **({"draft": DRAFTS[entry["draft"]][1]} if "draft" in entry else {}),
+        **({"draft": draft_of(entry, config)} if "draft" in entry else {}),
         **({"restore": RESTORE[kind]} if kind in RESTORE else {}),
     }
 
 
-def settings_of_draw(entry: Entry) -> Settings:
+def settings_of_draw(entry: Entry, config: Config | None = None) -> Settings:
     """The draw as kvplan's settings."""
-    draft = {"speculative_model": DRAFTS[entry["draft"]][1]} if "draft" in entry else {}
+    beside = draft_of(entry, config_of_draw(entry) if config is None else config)
+    draft = {} if beside is None else {"speculative_model": beside}
     memory = entry["memory"] * GIB
-    return make_settings(gpu=gpu_of(entry["gpu"]), kv_cache_memory=memory, **entry["options"], **draft)
+    given = {"kv_cache_memory": memory, **installed(entry["gpu"]), **entry["options"], **draft}
+    return make_settings(gpu=gpu_of(entry["gpu"]), **given)

@@ -90,17 +90,19 @@ def shallow(config: Config, depth: int = DEPTH) -> Config:
     """A config of at most so many layers: what it lists layer by layer, or by their numbers, is cut too."""
     count = config.get("num_hidden_layers")
 
-    def cut(value: Any) -> Any:
+    def cut(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
             inner = value.get("num_hidden_layers")
-            return shallow(value, depth) if inner else {key: cut(one) for key, one in value.items()}
+            return shallow(value, depth) if inner else {key: cut(one, key) for key, one in value.items()}
+        if isinstance(value, str) and "pattern" not in name:
+            return value
         if not isinstance(count, int) or count <= depth:
             return value
         if isinstance(value, (list, str)) and len(value) in (count, count + 1):
             return value[: depth + len(value) - count]
         return value
 
-    made = {key: cut(value) for key, value in config.items()}
+    made = {key: cut(value, key) for key, value in config.items()}
     linear = made.get("linear_attn_config")
     if isinstance(linear, dict):
         for key, value in linear.items():

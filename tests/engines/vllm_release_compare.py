@@ -10,11 +10,14 @@ import re
 from typing import Any
 
 import kvplan
+from kvplan.api import make_settings
 from kvplan.engines import ENGINES
+from kvplan.engines.budget import _with_longest, choose
 from kvplan.errors import KvplanError
-from kvplan.settings import Settings
+from kvplan.results import SizeResult
+from kvplan.settings import LONGEST, Settings
 from tests.engines.vllm_cases import Case
-from tests.engines.vllm_compare import figures, gpu_of, without_flashinfer
+from tests.engines.vllm_compare import figures, gpu_of, installed, without_flashinfer
 
 CRASHES = (
     "AttributeError", "KeyError", "TypeError", "ImportError", "ModuleNotFoundError", "OSError",
@@ -32,6 +35,8 @@ NOT_READ = (
     "Cannot copy out of meta tensor",
     "raises unimplemented by default",
     "does not have `num_attention_heads` attribute",
+    "Unknown quantization method: bitsandbytes",
+    "a model must have at least one layer",
 )
 PLACES = {
     "groups": "kvplan/engines/vllm/grouping.py, states.py",
@@ -47,6 +52,14 @@ PLACES = {
 }
 """Figure → where its rule stands; what changes with a release stands in kvplan/engines/vllm/versions.py."""
 
+STOPS_LATER = re.compile(
+    r"prefill context parallelism does not run|backend for prefill context parallelism"
+    r"|divides a request's tokens among ranks \(decode"
+    r"|DiffKV backends take only"
+    r"|takes turboquant_\S+ with latents|keeps a cache in nvfp4\S* on NVIDIA GPUs of"
+)
+"""kvplan's words for what the worker refuses, or no kernel runs, once the planner has answered: in
+v1/worker/gpu/pcp_manager.py, v1/worker/cp_utils.py, and FlashInfer's metadata builder."""
 LATER = re.compile(r"has no class for \S+: 0\.\d+ is the first")
 """kvplan's word where a release answered through transformers, newer ones than those of its time."""
 
@@ -66,6 +79,14 @@ def older(release: str) -> bool:
     return tuple(map(int, release.split(".")[:2])) < (0, 20)
 
 
+def answered(case: Case, settings: Settings, version: str) -> SizeResult:
+    """kvplan's answer; a length that is to be found is found by what the commands ask."""
+    model = kvplan.load_model(case.config)
+    if settings.max_model_len == LONGEST:
+        settings = _with_longest(model, choose(f"vllm@{version}"), settings)
+    return ENGINES["vllm"].size(model, settings, version)
+
+
 def verdict(
     case: Case, answer: dict[str, Any], release: str, settings: Settings | None = None
 ) -> tuple[str, dict[str, Any]]:
@@ -73,18 +94,23 @@ def verdict(
     if not_asked(answer):
         return "not asked", {}
     if settings is None:
-        settings = Settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options)
+        given = {"kv_cache_memory": case.memory, **installed(case.gpu), **case.options}
+        settings = make_settings(gpu=gpu_of(case.gpu), **given)
     try:
-        result = ENGINES["vllm"].size(kvplan.load_model(case.config), settings, minor(release))
+        result = answered(case, settings, minor(release))
     except KvplanError as error:
         if error.code == "unknown-rule":
             return "not known", {}
+        if "refused" in answer:
+            return "refused", {}
         return "differs", {"refused": (error.message, answer.get("refused", "answered"))}
     said = result.refusal.message if result.refusal is not None else None
     if without_flashinfer(answer.get("refused", ""), result):
         return "refused", {}
     if "refused" not in answer and said is not None and LATER.search(said):
         return "not asked", {}
+    if "refused" not in answer and said is not None and STOPS_LATER.search(said):
+        return "stops later", {}
     if "refused" in answer or said is not None:
         agreed = "refused" in answer and said is not None
         return ("refused", {}) if agreed else ("differs", {"refused": (said, answer.get("refused"))})

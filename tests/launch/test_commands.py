@@ -266,8 +266,8 @@ ONLY_IN_A_PLAN = set(
     mamba_padding_slot draft_layers window_size_shares tool_call_parser cpu_offload_gb revision chat_template
     tensor_parallel_size pipeline_parallel_size data_parallel_size enable_expert_parallel trust_remote_code
     enable_block_reuse mamba_ssm_cache_dtype mamba_state_cache_interval use_kv_cache_manager_v2
-    max_util_for_resume compile_cache model_runner indexer_kv_dtype speculative_config served_model_name
-    kv_cache_dtype kv_retention dtype quantization
+    max_util_for_resume compile_cache flashinfer model_runner indexer_kv_dtype speculative_config
+    served_model_name kv_cache_dtype kv_retention dtype quantization
     """.split()
 )
 """Flags that state what a server works out by itself, or that an option of another name says."""

@@ -5,11 +5,11 @@ in vllm/v1/attention/backends, fa_utils.py (which FlashAttention version a GPU a
 
 Assumed installed: FlashAttention 2, 3 (Hopper) and 4 (Blackwell), FlashMLA and DeepGEMM; FlashAttention 4 on
 Hopper, which serves heads beyond 256 there, is not (such layers take Triton and blocks of 16).
-FlashInfer is installed with every image and wheel for CUDA, and is taken here where nothing else serves:
-nvfp4, fp8 on GPUs before 8.9, sparse latents in fp8_e4m3 on Hopper and all of them on 12.x. A full install
-prefers it in more places, which changes no byte of a token: for fp8 on 8.9 and 12.x in the same blocks of 16,
-on a Blackwell data-centre card FLASHINFER (blocks of 16) and FLASHINFER_MLA (blocks of 32), which
-``--attention-backend`` selects. AMD's selection is in `kvplan.engines.vllm.rocm`.
+FlashInfer is installed with every image and wheel for CUDA (``flashinfer=absent`` says otherwise). It comes
+first on a Blackwell data-centre card, since 0.20 here: FLASHINFER (blocks of 16), FLASHINFER_MLA (of 32).
+Elsewhere it is taken where nothing else serves: nvfp4, fp8 on GPUs before 8.9, sparse latents in fp8_e4m3 on
+Hopper and all of them on 12.x; for fp8 on 8.9 and 12.x a full install prefers it in the same blocks of 16.
+AMD's selection is in `kvplan.engines.vllm.rocm`.
 """
 
 from __future__ import annotations
@@ -18,107 +18,21 @@ from itertools import product
 from math import lcm
 
 from kvplan.engines.vllm.backend_rows import row_of
+from kvplan.engines.vllm.backend_table import (
+    BACKENDS,
+    DCP_BACKENDS,
+    DEFAULT_BLOCK_SIZE,
+    FA4_HD256,
+    GROUPED_FLASHINFER,
+    HD256_PAGE,
+    QUANTIZED,
+    TRITON_CACHES,
+    Backend,
+)
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError, did_you_mean
-from kvplan.record import KeptHash, record
-
-DEFAULT_BLOCK_SIZE = 16
-QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
-TRITON_CACHES = (
-    "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head",
-)  # fmt: skip
-HD256_PAGE = 128
-"""FlashAttention 4's kernel for heads of 256 on Blackwell reads pages of 128 tokens."""
-
-
-@record()
-class Backend(KeptHash):
-    """multiples: block sizes are multiples of one of these; exact: the kernel takes these sizes only."""
-
-    name: str
-    multiples: tuple[int, ...] = (16,)
-    exact: tuple[int, ...] = ()
-    preferred: int | None = None
-
-    @property
-    def smallest(self) -> int:
-        return min((*self.multiples, *self.exact))
-
-    def accepts(self, block_size: int) -> bool:
-        """Blocks are split into kernel blocks, so a multiple of an exact size is fine too."""
-        return any(block_size % size == 0 for size in (*self.multiples, *self.exact))
-
-    def preferred_size(self) -> int:
-        if self.preferred is not None:
-            return self.preferred
-        return DEFAULT_BLOCK_SIZE if self.accepts(DEFAULT_BLOCK_SIZE) else self.smallest
-
-    def window_block_size(self, token_bytes: int, page_budget: int) -> int:
-        """The largest kernel block whose page fits (attention.py, _largest_kernel_block_within); without a
-        budget the smallest of the sizes that are listed one by one, else of the bases."""
-        if not page_budget:
-            return min(self.exact or self.multiples)
-        longest = page_budget // token_bytes
-        sizes = [*self.exact, *(max(base, longest // base * base) for base in self.multiples)]
-        fitting = [size for size in sizes if size * token_bytes <= page_budget]
-        return max(fitting) if fitting else min(sizes)
-
-
-def _only(name: str, *exact: int) -> Backend:
-    return Backend(name, multiples=(), exact=exact)
-
-
-BACKENDS: dict[str, Backend] = {
-    backend.name: backend
-    for backend in (
-        Backend("FLASH_ATTN"),
-        Backend("FLASH_ATTN_DIFFKV"),
-        Backend("TRITON_ATTN"),
-        Backend("TRITON_ATTN_DIFFKV"),
-        Backend("TRITON_FLASH_ATTN"),
-        Backend("FLEX_ATTENTION"),
-        Backend("ROCM_ATTN"),
-        _only("ROCM_AITER_FA", 16, 32),
-        Backend("ROCM_AITER_UNIFIED_ATTN", preferred=64),
-        Backend("ROCM_AITER_MLA", (1,)),
-        Backend("ROCM_AITER_TRITON_MLA", (1,)),
-        Backend("ROCM_AITER_MLA_SPARSE", (16,), exact=(1,)),
-        Backend("ROCM_V32_INDEXER", (16,), exact=(1,)),
-        _only("FLASHINFER", 16, 32, 64),
-        _only("TURBOQUANT", 16, 32, 64, 128),
-        Backend("FLASH_ATTN_MLA"),
-        Backend("TRITON_MLA"),
-        _only("FLASHMLA", 64),
-        _only("CUTLASS_MLA", 128),
-        _only("FLASHINFER_MLA", 32, 64),
-        Backend("FLASH_ATTN_MLA_SPARSE", (64,)),
-        Backend("FLASHMLA_SPARSE", (64,)),
-        Backend("FLASHINFER_MLA_SPARSE", (32,)),
-        Backend("FLASHINFER_MLA_SPARSE_SM120", (64,)),
-        Backend("FLASHINFER_MLA_SPARSE_SM90", (64,)),
-        _only("DEEPSEEK_V32_INDEXER", 64),
-        _only("MINIMAX_M3_SPARSE", 128),
-        _only("MINIMAX_M3_INDEXER", 128),
-        Backend("DEEPSEEK_SPARSE_SWA", (32,), preferred=256),
-        _only("DEEPSEEK_V4_INDEXER", 256),
-        _only("FLASHMLA_SPARSE_DSV4", 256),
-        _only("FLASHINFER_MLA_SPARSE_DSV4", 256),
-        Backend("CompressorBackend", (1,)),
-        Backend("INKLING_SCONV_SWA", (1,)),
-        Backend("KPOOL_TAIL", (1,)),
-        Backend("QWEN4_EXP_QSA_TRITON"),
-        Backend("QWEN4_EXP_EXP_QSA_STATE", (1,)),
-        Backend("DOTS3_NOTE_PADDED_MLA_SPARSE", (64,)),
-        Backend("DOTS3_NOTE_TRITON_MLA"),
-    )
-}
-DCP_BACKENDS = frozenset(
-    "FLASH_ATTN FLASH_ATTN_DIFFKV FLASHINFER FLASH_ATTN_MLA FLASHMLA FLASHMLA_SPARSE CUTLASS_MLA "
-    "FLASHINFER_MLA FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
-)
-"""Backends that divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
-FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
+from kvplan.record import record
 
 
 class NoBackendError(Exception):
@@ -129,7 +43,8 @@ class NoBackendError(Exception):
 class Ask:
     """What the selection looks at. kv: the cache dtype's word; model_head_dim: the model's, not the layer's
     (block sizes are asked once for the whole model); chosen: what the user named; cross: the layer reads an
-    encoder's output, encoded: some layer of the model does."""
+    encoder's output, encoded: some layer of the model does; flashinfer: it is installed; nope_width: of MLA's
+    heads without positions; grouped: several query heads of the model share K and V on a rank."""
 
     device: Device
     kv: str
@@ -147,6 +62,9 @@ class Ask:
     windowed: bool = False
     cross: bool = False
     encoded: bool = False
+    flashinfer: bool = True
+    nope_width: int = 0
+    grouped: bool = False
     rules: Rules = rules_of(VERSIONS[-1])
     version: str = VERSIONS[-1]
 
@@ -165,7 +83,8 @@ class Ask:
 
 def attention_backend(ask: Ask) -> Backend:
     """The backend of a layer with K and V. Raises NoBackendError."""
-    if ask.chosen is not None:
+    own = ask.v_head_dim != ask.head_dim and not (ask.chosen or "").upper().endswith("_DIFFKV")
+    if ask.chosen is not None and not own:  # MiMo-V2's class heeds the two that take both widths
         return _chosen(ask)
     if ask.kv.startswith("turboquant_"):
         _undivided(ask, "TURBOQUANT")
@@ -179,6 +98,11 @@ def attention_backend(ask: Ask) -> Backend:
     if ask.v_head_dim != ask.head_dim:
         return _diff_kv(ask)
     major = ask.device.major
+    if first_flashinfer(ask):
+        if ask.mm_prefix and ask.rules.prefix_triton and _image_masks(ask):
+            return BACKENDS["TRITON_FLASHINFER"]
+        if flashinfer_serves(ask):
+            return plain_flashinfer(ask)
     if (
         ask.mm_prefix
         and ask.rules.prefix_triton
@@ -199,9 +123,10 @@ def attention_backend(ask: Ask) -> Backend:
         triton_takes(ask, "Triton attention")
         if ask.block_size is None or ask.block_size % 16 == 0:
             return BACKENDS["TRITON_ATTN"]
-    if not ask.quantized and not ask.sinks and (ask.block_size or 16) % 16 == 0:
+    flex = flex_attention(ask)
+    if not ask.quantized and not ask.sinks and (ask.block_size is None or flex.accepts(ask.block_size)):
         _undivided(ask, "FLEX_ATTENTION")
-        return BACKENDS["FLEX_ATTENTION"]
+        return flex
     raise NoBackendError(
         f"no attention backend takes {ask.kv} with heads of {ask.head_dim} on {ask.device.name}"
     )
@@ -218,16 +143,46 @@ def _undivided(ask: Ask, name: str) -> None:
 
 def _nvfp4(ask: Ask) -> Backend:
     """FlashInfer alone reads it; outside Blackwell data-centre cards not with heads of 64, sinks or DCP."""
+    if not ask.flashinfer:
+        raise not_served(ask, BACKENDS["FLASHINFER"])
     software = ask.device.major != 10 and (ask.head_dim == 64 or ask.sinks or ask.dcp)
     if software or ask.head_dim not in (64, 128, 256, 512) or ask.device.capability < (8, 0):
         raise not_served(ask, BACKENDS["FLASHINFER"])
-    return BACKENDS["FLASHINFER"]
+    return plain_flashinfer(ask)
+
+
+def first_flashinfer(ask: Ask) -> bool:
+    """Whether FlashInfer is tried before the others: data-centre Blackwell."""
+    return ask.flashinfer and ask.device.major == 10 and ask.rules.flashinfer_first
+
+
+def flex_attention(ask: Ask) -> Backend:
+    """FLEX_ATTENTION, whose blocks were of any size until 0.20."""
+    row = row_of("FLEX_ATTENTION", ask.version)
+    multiples = row.block_sizes()[0] if row is not None else ()
+    return Backend("FLEX_ATTENTION", multiples=multiples) if multiples else BACKENDS["FLEX_ATTENTION"]
+
+
+def plain_flashinfer(ask: Ask) -> Backend:
+    """FLASHINFER with the pages of the model's heads on the GPU."""
+    wide = ask.grouped and ask.device.major == 10 and ask.rules.grouped_pages
+    return GROUPED_FLASHINFER if wide else BACKENDS["FLASHINFER"]
+
+
+def _image_masks(ask: Ask) -> bool:
+    """TRITON_FLASHINFER takes the layer (triton_flashinfer.py): what both of its backends take, two widths,
+    blocks of 64."""
+    fits = ask.head_dim in (256, 512) and not ask.sinks and not ask.cross and ask.dtype != "float32"
+    words = ("auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
+    return fits and ask.kv in words and (ask.block_size or 64) % 64 == 0 and not ask.dcp
 
 
 def flashinfer_serves(ask: Ask) -> bool:
-    """FLASHINFER takes the layer, by its own row of the release; sinks need kernels of 9.0 and newer."""
+    """FLASHINFER takes the layer, by its own row of the release; sinks on 10.x alone."""
     row = row_of("FLASHINFER", ask.version)
-    if row is None or ask.sinks or ask.mm_prefix or ask.cross or ask.v_head_dim != ask.head_dim:
+    if row is None or not ask.flashinfer or (ask.sinks and ask.device.major != 10):
+        return False
+    if ask.mm_prefix or ask.cross or ask.v_head_dim != ask.head_dim:
         return False
     fits = row.takes_width(ask.head_dim) and row.takes_kv(ask.kv) and row.runs_on(ask.device.capability)
     sizes = ask.block_size is None or BACKENDS["FLASHINFER"].accepts(ask.block_size)
@@ -332,19 +287,32 @@ def _chosen(ask: Ask) -> Backend:
     if backend.name == "FLASH_ATTN":
         own = _flash(ask)
         fits, backend = own is not None, own or backend
-    elif backend.name == "FLEX_ATTENTION":
-        fits = not ask.quantized and not ask.sinks
-    elif backend.name == "TRITON_ATTN":
-        fits = not ask.quantized or ask.kv in TRITON_CACHES
     elif backend.name == "FLASHINFER":
-        fits = not ask.quantized or ask.kv.startswith(("nvfp4", "fp8_e")) or ask.kv == "fp8"
+        if ask.kv.startswith("nvfp4"):
+            return _nvfp4(ask)
+        fits, backend = flashinfer_serves(ask), plain_flashinfer(ask)
+    elif backend.name == "FLEX_ATTENTION":
+        fits, backend = not ask.quantized and not ask.sinks, flex_attention(ask)
     else:
-        fits = "MLA" not in backend.name and not backend.name.startswith(("DEEPSEEK", "MINIMAX"))
+        fits = _by_row(ask, backend.name)
     if not fits:
         raise not_served(ask, backend)
     if backend.name == "TRITON_ATTN":
         triton_takes(ask, backend.name)
     return backend
+
+
+def _by_row(ask: Ask, name: str) -> bool:
+    """What a backend of K and V says of itself in the release (validate_configuration)."""
+    row = row_of(name, ask.version)
+    if "AITER" in name:
+        return False
+    if row is None:
+        return "MLA" not in name and not name.startswith(("DEEPSEEK", "MINIMAX"))
+    if row.kind != "plain" or (ask.sinks and row.sinks == "no") or (ask.mm_prefix and row.prefix == "no"):
+        return False
+    fits = row.takes_width(ask.head_dim) and row.takes_kv(ask.kv) and ask.dtype in row.dtypes.split(",")
+    return fits and row.runs_on(ask.device.capability)
 
 
 def not_served(ask: Ask, backend: Backend) -> NoBackendError:

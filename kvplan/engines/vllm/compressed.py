@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from kvplan.dtypes import FLOAT32
 from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backends import BACKENDS, Backend, NoBackendError
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.errors import KvplanError

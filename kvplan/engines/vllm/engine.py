@@ -24,7 +24,8 @@ from kvplan.engines.base import (
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.architectures import as_run
-from kvplan.engines.vllm.backends import BACKENDS, NoBackendError
+from kvplan.engines.vllm.backend_table import BACKENDS
+from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of
 from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.grouping import CannotGroupError
@@ -58,6 +59,8 @@ from kvplan.weights.formats import Kernel
 
 # Methods whose drafter is a checkpoint of its own.
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
+PLUGIN = ("bitsandbytes", (0, 28), "vllm-bnb-plugin")
+"""A method of quantisation, the release that moved it out, and where to (vllm-project/vllm#43529)."""
 _PLANNED = Key(Layout)
 planned_values = _PLANNED.values
 
@@ -317,11 +320,14 @@ def _warnings(
             found.append("AMD GPUs other than gfx942 and gfx950: the rules were read, not asked of an engine")
         elif parse_version(version)[:2] < (0, 20):
             found.append(f"AMD GPUs: the rules of vLLM {version} were read, not asked of an engine")
-    if resolved.device.major == 10 and resolved.attention_backend is None:
+    older = resolved.flashinfer and not rules_of(version).flashinfer_first
+    if resolved.device.major == 10 and resolved.attention_backend is None and older:
         found.append(
             "Blackwell: without FlashInfer; an installation that has it takes FLASHINFER (blocks of 16) or"
             " FLASHINFER_MLA (blocks of 32): --attention-backend"
         )
+    if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
+        found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
     unnamed = settings.speculative_model is None
     if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
         method = settings.speculative_method

@@ -60,8 +60,35 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved) -> 
     )
 
 
+KEEP_SCALES = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "quark", "compressed-tensors"})
+"""Methods whose checkpoints have scales of an fp8 cache in e4m3 (BaseKVCacheMethod and its classes)."""
+
+
+def _other_fp8(model: Model, kv: str, version: str) -> Refusal | None:
+    """No fp8_e5m2 beside such scales (vllm/model_executor/layers/attention/attention.py); since 0.24
+    compressed-tensors has them only where its config declares a scheme of the cache."""
+    method = model.quantization
+    if kv != "fp8_e5m2" or method not in KEEP_SCALES:
+        return None
+    undeclared = method == "compressed-tensors" and not model.kv_cache_scheme
+    if undeclared and rules_of(version).undeclared_e5m2:
+        return None
+    return Refusal(
+        "kv-cache-dtype",
+        f"vLLM {version} keeps no fp8_e5m2 cache of {method} checkpoints",
+        help=("--kv-cache-dtype fp8",),
+    )
+
+
 STATE_DTYPES = ("auto", "float32", "float16")
 """vllm/config/cache.py, MambaDType; bfloat16 since 0.22."""
+
+
+def _attends_alone(model: Model) -> bool:
+    """Whether some layer attends and keeps no state: of the others layer_types says "hybrid"
+    (quantization/turboquant/config.py, _get_full_attention_layer_indices)."""
+    kinds = ({part.kind for part in run.layer.parts} for run in model.runs)
+    return any(found - {Kind.NONE} and Kind.STATE not in found for found in kinds)
 
 
 def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
@@ -97,6 +124,16 @@ def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: s
             f"vLLM {version} does not quantise a cache beside states by TurboQuant: 0.21 is the first",
             help=("--kv-cache-dtype fp8", "use engine vllm@0.21"),
         )
+    if resolved.hybrid and asked.startswith("turboquant_") and not _attends_alone(model):
+        return Refusal(
+            "kv-cache-dtype",
+            f"TurboQuant beside states wants layers of attention alone, and the config of"
+            f" {model.model_type} names none",
+            help=("--kv-cache-dtype fp8",),
+        )
+    other = _other_fp8(model, resolved.kv, version)
+    if other is not None:
+        return other
     none = unsupported("vllm", "vLLM", version, resolved.kv, device.name, device.vendor, device.capability)
     # DeepSeek-V4's records are what its class keeps, not what was asked for.
     own = resolved.kv == "fp8_ds_mla" and has_kind(model, Kind.COMPRESSED)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvplan.engines.vllm.backend_rows import row_of
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend
 from kvplan.engines.vllm.backends import (
-    BACKENDS,
     Ask,
-    Backend,
     NoBackendError,
+    first_flashinfer,
     named,
     not_served,
     triton_takes,
@@ -16,6 +16,8 @@ from kvplan.families import MultiHeadLatentAttention, Part
 
 MLA_HEADS = (320, 512, 576)
 """Widths of latent and rope key that the CUDA kernels are built for."""
+NOPE_WIDTHS = (64, 128, 192)
+"""Widths of heads without positions that FLASHINFER_MLA takes (mla/flashinfer_mla.py)."""
 
 
 def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
@@ -63,6 +65,8 @@ def _dense_latent(ask: Ask) -> list[str]:
         return []
     major, known = ask.device.major, ask.head_dim in MLA_HEADS
     names = []
+    if first_flashinfer(ask) and ask.nope_width in NOPE_WIDTHS and _row_serves(ask, "FLASHINFER_MLA"):
+        names.append("FLASHINFER_MLA")
     if major == 10 and known:
         names.append("CUTLASS_MLA")
     if major == 9 and known:

@@ -10,9 +10,11 @@ from dataclasses import replace
 from math import lcm
 
 from kvplan.engines.base import rank_terms
-from kvplan.engines.vllm.backends import BACKENDS, DEFAULT_BLOCK_SIZE, Backend, common_block_size, layer_flash
+from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, Backend
+from kvplan.engines.vllm.backends import common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import V41, compressed_specs
 from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
+from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
 from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, row_stride
@@ -20,6 +22,7 @@ from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
 from kvplan.engines.vllm.states import flashinfer_gdn, ngram_state, served_state, state_spec
+from kvplan.errors import KvplanError
 from kvplan.families import (
     ChunkedAttention,
     CompressedAttention,
@@ -37,6 +40,7 @@ from kvplan.model import Layer
 from kvplan.record import KeptHash, record
 from kvplan.units import ceil_div
 
+Numbered = list[tuple[int, Layer]]
 # Types whose shared attention blocks are registered before all state-space layers.
 ATTENTION_FIRST = frozenset({"zamba2"})
 GDN_CHECKPOINT_STEP = 64
@@ -88,7 +92,7 @@ def build(served: Served) -> Built:
         used.update(dict.fromkeys(backends))
         if not backends and served.rules.states_step:
             backends = served.backends(served.layers)  # decided for the whole model, from its config
-        sizes = block_sizes(served, backends)
+        sizes = block_sizes(served, backends, layers)
         every.append(sizes)
         for index, layer in layers:
             for part in registered(served.parts(layer)):
@@ -96,8 +100,11 @@ def build(served: Served) -> Built:
                 if key not in cache:
                     cache[key] = _specs_of(served, *key)
                 specs += [LayerSpec(stage, spec, index) for spec in cache[key]]
+    if served.resolved.stage_numbered and len(served.stages) > 1:
+        _check_names(served, specs)
     if served.model.model_type in ATTENTION_FIRST:
-        specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA)
+        whole = served.model.num_layers
+        specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA or entry.layer >= whole)
     kv = served.resolved.kv
     if served.lead is not None and BACKENDS["FLASHMLA_SPARSE"] in used:
         kv = stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
@@ -106,17 +113,39 @@ def build(served: Served) -> Built:
     return Built(tuple(specs), largest, kv, names, not _SIDE_BY_SIDE.isdisjoint(names))
 
 
-def block_sizes(served: Served, backends: list[Backend]) -> Sizes:
-    """The user's block size or the backends', grown where states or unquantized layers share the pool."""
+def _check_names(served: Served, specs: list[LayerSpec]) -> None:
+    """An EAGLE head's layer bears the number of layers on its own stage (models/llama_eagle.py,
+    target_layer_num), which a layer of the model has too. Raises CannotGroupError where that stops the start:
+    on the same stage, or where the two are kept otherwise (v1/core/kv_cache_planning.py)."""
+    whole, last = served.model.num_layers, served.stages[-1]
+    own = [index for index, _ in last if index < whole]
+    number = len(own)
+    if number in own:
+        raise CannotGroupError(
+            f"two layers are named model.layers.{number}: the model's and the EAGLE head's"
+        )
+    kept = [[one.spec for one in specs if one.layer == index] for index in (number, whole)]
+    if number < whole and kept[0] != kept[1]:
+        raise CannotGroupError(
+            f"layer {number} and the EAGLE head are both named model.layers.{number}, on two pipeline stages,"
+            " and kept otherwise"
+        )
+
+
+def block_sizes(served: Served, backends: list[Backend], layers: Numbered) -> Sizes:
+    """The user's block size or the backends', grown where states or unquantized layers share the pool.
+
+    layers: those of the stage, whose worker decides for itself.
+    """
     resolved = served.resolved
     block = resolved.block_size or _backends_size(served, backends)
     if isinstance(served.lead, MultiHeadLatentAttention):
         block = kernel_block(served, block)
     states = served.state_parts()
     page: int | None = None
-    if states and backends:
+    if states and backends and served.lead is not None:  # a model of states alone is not aligned to a draft
         largest = max(served.token_bytes(served_state(served, part), resolved.kv) for part in states)
-        block, shared = _aligned(served, block, backends, max(largest, ngram_state(served)))
+        block, shared = _aligned(served, block, backends, max(largest, ngram_state(served)), layers)
         page = shared if shared != largest else None
     if served.skipped and backends and served.rules.unquantized_layers:
         block = _heterogeneous(served, block, backends)
@@ -133,8 +162,12 @@ def _backends_size(served: Served, backends: list[Backend]) -> int:
     return common_block_size(backends if served.rules.common_block else backends[:1])
 
 
-def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: int) -> tuple[int, int]:
-    """(block size, attention page): an attention page is at least one state, in whole kernel blocks."""
+def _aligned(
+    served: Served, block: int, backends: list[Backend], state_bytes: int, layers: Numbered
+) -> tuple[int, int]:
+    """(block size, attention page): an attention page is at least one state, in whole kernel blocks, and in
+    whole checkpoint steps where the stage has layers that export checkpoints
+    (get_mamba_prefill_checkpoint_alignment)."""
     lead = served.lead
     assert lead is not None
     latent = isinstance(lead, MultiHeadLatentAttention)
@@ -154,7 +187,9 @@ def _aligned(served: Served, block: int, backends: list[Backend], state_bytes: i
         size = max(block, chunk * ceil_div(ceil_div(state_bytes, per_token), chunk))
         return size, size * per_token
     gdn = any(
-        isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part) for part in served.state_parts()
+        isinstance(part, GatedDeltaNet) and flashinfer_gdn(served, part)
+        for _, layer in layers
+        for part in layer.parts
     )
     if gdn and served.resolved.mamba_mode == "align":
         step = lcm(step, GDN_CHECKPOINT_STEP)
@@ -174,7 +209,12 @@ def mamba_chunk(served: Served) -> int:
 
 def _heterogeneous(served: Served, block: int, backends: list[Backend]) -> int:
     """Layers left in 16 bit beside a quantized cache: the quantized page grows to cover theirs."""
-    assert served.lead is not None
+    if served.lead is None:
+        raise KvplanError(
+            "unknown-rule",
+            f"what a draft in {served.resolved.kv} keeps beside states alone is not known",
+            help="--kv-cache-dtype auto",
+        )
     native = served.token_bytes(served.lead, "auto")
     if backends[0].name == "TURBOQUANT":
         primary = served.token_bytes(served.lead, served.resolved.kv)

@@ -70,6 +70,15 @@ OPTIONS = (
         planned=True,
     ),
     EngineOption(
+        "flashinfer",
+        "word",
+        "Whether FlashInfer is installed, as in every image and CUDA wheel (default: installed).",
+        default="installed",
+        choices=("installed", "absent"),
+        served=False,
+        planned=True,
+    ),
+    EngineOption(
         "model_runner",
         "word",
         "The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's).",

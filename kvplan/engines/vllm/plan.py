@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from fractions import Fraction
 
 from kvplan.dtypes import SCALARS
-from kvplan.engines.vllm.backends import DEFAULT_BLOCK_SIZE
+from kvplan.engines.vllm.backend_table import DEFAULT_BLOCK_SIZE
 from kvplan.engines.vllm.grouping import Group, block_bytes, make_groups
 from kvplan.engines.vllm.holding import Steps
 from kvplan.engines.vllm.layers import Built

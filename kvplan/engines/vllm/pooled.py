@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import gcd
 
 from kvplan.dtypes import BFLOAT16
-from kvplan.engines.vllm.backends import Backend, NoBackendError
+from kvplan.engines.vllm.backend_table import Backend
+from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import Device
 from kvplan.engines.vllm.specs import Spec, SpecKind
 from kvplan.families import SparseIndexer, Storage

@@ -7,9 +7,10 @@ vllm/model_executor/models/registry.py.
 from __future__ import annotations
 
 from kvplan.architectures.config.activation_shape import num_experts
-from kvplan.engines.base import has_kind, too_many_stages
+from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
+from kvplan.engines.vllm.backend_rows import backend_rows, row_of
 from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
@@ -43,7 +44,8 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     check_own_rules(model, version)
     _check_large_blocks(model, settings, version)
     return (
-        _architecture(model, version)
+        _backend_of_release(settings, version)
+        or _architecture(model, version)
         or _families(model, version)
         or _length(settings, resolved)
         or draft_refusal(model, settings, version)
@@ -62,6 +64,24 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved)
         or _adapters(model, settings)
+    )
+
+
+_READ = (0, 20)
+"""The first release whose registry is compared by name."""
+
+
+def _backend_of_release(settings: Layout, version: str) -> Refusal | None:
+    """vllm/v1/attention/backends/registry.py: a name that the release does not know stops the arguments."""
+    name = (settings.attention_backend or "").upper()
+    rows = backend_rows().get(name, ())
+    if not rows or parse_version(version)[:2] < _READ or row_of(name, version) is not None:
+        return None
+    since = next((row.since for row in rows if minor_of(row.since or "0") > minor_of(version)), None)
+    return Refusal(
+        "cannot-start",
+        f"vLLM {version} has no attention backend {name}" + (f": {since} is the first" if since else ""),
+        help=(f"use engine vllm@{since}",) if since else ("leave out --attention-backend",),
     )
 
 

@@ -110,6 +110,9 @@ class Resolved:
     drops: bool = False
     index_kv: str = "auto"
     three_axes: bool = True
+    flashinfer: bool = True
+    stage_numbered: bool = False
+    draft_kv: str = "auto"
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -184,6 +187,9 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         three_axes=not dict(settings.engine_options).get("language_model_only")
         and not (model.architecture or "").endswith("ForCausalLM"),
         index_kv=str(dict(settings.engine_options).get("indexer_kv_dtype") or "auto"),
+        draft_kv=kv if kv != "auto" or settings.speculative_model is None else asked_word(settings),
+        stage_numbered=settings.speculative_method == "eagle" and model.encoder is None,
+        flashinfer=dict(settings.engine_options).get("flashinfer") != "absent",
     )
 
 
@@ -301,6 +307,11 @@ def _mm_prefix(model: Model) -> bool:
     return (
         model.model_type.startswith("gemma4") and model.facts.get("use_bidirectional_attention") == "vision"
     )
+
+
+def asked_word(settings: Layout) -> str:
+    """The cache's format in vLLM's own word."""
+    return OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
 
 
 def cache_dtype(model: Model, settings: Layout, device: Device, rules: Rules | None = None) -> str:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from kvplan.engines.base import parse_version
 from kvplan.engines.vllm.backend_rows import row_of
-from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, NoBackendError, not_served
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backends import Ask, NoBackendError, not_served
 
 AITER_TARGETS = ("gfx942", "gfx950")
 """CDNA 3 and newer (_aiter_ops.py, is_aiter_found_and_supported)."""
@@ -31,6 +32,8 @@ NO_ENCODERS = (0, 26)
 """Since when ROCM_ATTN serves no layer of a model with an encoder."""
 SPARSE_E5M2 = (0, 31)
 """Since when sparse layers are not held to the words that their backend lists: asked, fp8_e5m2 is taken."""
+PACKED_FREE = (0, 28)
+"""Since when TurboQuant's layers are left to the platform where the named backend does not take them."""
 LATENT = ("TRITON_MLA", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA")
 
 
@@ -68,7 +71,12 @@ def _release(ask: Ask) -> tuple[int, ...]:
 def _first(ask: Ask, names: tuple[str, ...], what: str, choices: tuple[str, ...] = ()) -> Backend:
     if ask.chosen is not None:
         chosen = ask.chosen.upper()
-        if (choices and chosen not in choices) or not _serves(ask, chosen):
+        if ask.kv.startswith("turboquant_") and _release(ask) >= PACKED_FREE and not _serves(ask, chosen):
+            return _first(replace(ask, chosen=None), names, what, choices)
+        row = row_of(chosen, ask.version)
+        other = row is not None and (row.kind == "plain") != (what == "attention")
+        other = other or ("AITER_FA" in chosen and ask.device.target not in AITER_TARGETS)
+        if other or (choices and chosen not in choices) or not _serves(ask, chosen):
             raise not_served(ask, BACKENDS.get(chosen) or Backend(chosen))
         return _of_release(chosen, ask)
     for name in names:

@@ -7,7 +7,8 @@ from itertools import accumulate, pairwise
 
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
-from kvplan.engines.vllm.backends import BACKENDS, Ask, Backend, attention_backend
+from kvplan.engines.vllm.backend_table import BACKENDS, Backend
+from kvplan.engines.vllm.backends import Ask, attention_backend
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
 from kvplan.engines.vllm.grouped_keys import GROUPED, GROUPED_HEADS, grouped_keys
 from kvplan.engines.vllm.latent import latent_backend, note_backend
@@ -115,7 +116,10 @@ class Served:
         return frozenset([*range(edge), *range(count - edge, count)])
 
     def kv_word(self, layer: int) -> str:
-        return "auto" if layer in self.skipped else self.resolved.kv
+        if layer in self.skipped:
+            return "auto"
+        own = layer < self.model.num_layers or not self.resolved.draft_layers
+        return self.resolved.kv if own else self.resolved.draft_kv
 
     def format_of(self, word: str) -> KvDtype:
         return kv_dtype(self.resolved.dtype.name if word == "auto" else word)
@@ -161,6 +165,9 @@ class Served:
             windowed=isinstance(part, (SlidingWindow, ChunkedAttention)),
             cross=isinstance(part, CrossAttention),
             encoded=self.encoder_decoder,
+            flashinfer=resolved.flashinfer,
+            nope_width=getattr(part, "qk_nope_head_dim", 0),
+            grouped=self._grouped,
             rules=self.rules,
             version=self.version,
         )
@@ -192,6 +199,15 @@ class Served:
             found = note_backend(part, ask) if latent and self.row_width else None
             self._backends[key] = found or _chosen_by_platform(ask, latent=latent, sparse=sparse)
         return self._backends[key]
+
+    @property
+    def _grouped(self) -> bool:
+        """Several query heads share K and V on a rank (flashinfer.py, get_supported_kernel_block_sizes)."""
+        heads = getattr(self.lead, "num_kv_heads", None)
+        if not isinstance(heads, int) or not heads:
+            return False
+        tp = self.resolved.tp
+        return self.model.num_attention_heads // tp // max(1, heads // tp) > 1
 
     @property
     def chosen_backend(self) -> str | None:

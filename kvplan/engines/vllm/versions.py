@@ -70,16 +70,19 @@ class Rules:
     short_longrope: longrope starts at its original length; small_index_keys: DeepSeek-V4's index keys in
     mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling;
     borrowed_indexers: a layer that borrows another's choice of tokens keeps no index keys;
-    hybrid_turboquant: TurboQuant runs beside states.
+    hybrid_turboquant: TurboQuant runs beside states; undeclared_e5m2: compressed-tensors without a scheme of
+    the cache keeps one in fp8_e5m2.
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks,
     latent_checks: Triton refuses fp8 on GPUs before 8.9, for K and V and for latents; latent_fp8: where
     latents may be fp8 at all ("hopper": Triton's kernel takes 16 bit only); sparse_fp8: any fp8 word gives
     sparse attention its records; dcp_backends: a backend that cannot divide a request's tokens among ranks is
-    not chosen where decode context parallelism is asked for. runners: the
-    release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where batches in flight
-    count; lookups_async: the second runner schedules ahead whatever proposes the drafts (config/vllm.py).
+    not chosen where decode context parallelism is asked for; flashinfer_first: on 10.x FlashInfer is tried
+    before the others (read in 0.20 and later); grouped_pages: its pages there are of up to 1,024 tokens.
+    runners: the release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where
+    batches in flight count; lookups_async: the second runner schedules ahead whatever proposes the drafts
+    (config/vllm.py).
     """
 
     tokens_from_concurrency: bool = False
@@ -148,6 +151,9 @@ class Rules:
     bfloat16_states: bool = False
     borrowed_indexers: bool = False
     hybrid_turboquant: bool = False
+    flashinfer_first: bool = False
+    grouped_pages: bool = False
+    undeclared_e5m2: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -184,6 +190,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "tokens_times_dcp": False,
             "promoted_quantized": False,
             "states_step": False,
+            "flashinfer_first": True,
         },
     ),
     ("0.21", {"promoted_quantized": True, "hybrid_turboquant": True}),
@@ -193,6 +200,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         "0.24",
         {
             "borrowed_indexers": True,
+            "undeclared_e5m2": True,
             "pads": "attention",
             "promoted_merge": False,
             "triton_checks": True,
@@ -203,6 +211,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         "0.25",
         {
             "replicated_unplanned": True,
+            "grouped_pages": True,
             "sparse_flash": True,
             "unquantized_layers": True,
             "window_blocks": "smallest",

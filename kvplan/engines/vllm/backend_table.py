@@ -1,0 +1,115 @@
+"""The attention backends of vLLM's releases and the block sizes that each takes.
+
+vllm-project/vllm 0.33 vllm/v1/attention/backends (get_supported_kernel_block_sizes and what they prefer);
+what else each takes by release is data (`kvplan.engines.vllm.backend_rows`).
+"""
+
+from __future__ import annotations
+
+from kvplan.record import KeptHash, record
+
+DEFAULT_BLOCK_SIZE = 16
+QUANTIZED = ("fp8", "int8_per", "int4_per", "nvfp4", "turboquant_")
+TRITON_CACHES = (
+    "fp8", "fp8_e4m3", "fp8_e5m2", "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head",
+)  # fmt: skip
+FLASHINFER_PAGES = (16, 32, 64)
+GROUPED_PAGES = (*FLASHINFER_PAGES, 128, 256, 512, 1024)
+"""FlashInfer's pages where query heads share K and V on data-centre Blackwell (flashinfer.py,
+get_supported_kernel_block_sizes)."""
+HD256_PAGE = 128
+"""FlashAttention 4's kernel for heads of 256 on Blackwell reads pages of 128 tokens."""
+
+
+@record()
+class Backend(KeptHash):
+    """multiples: block sizes are multiples of one of these; exact: the kernel takes these sizes only."""
+
+    name: str
+    multiples: tuple[int, ...] = (16,)
+    exact: tuple[int, ...] = ()
+    preferred: int | None = None
+
+    @property
+    def smallest(self) -> int:
+        return min((*self.multiples, *self.exact))
+
+    def accepts(self, block_size: int) -> bool:
+        """Blocks are split into kernel blocks, so a multiple of an exact size is fine too."""
+        return any(block_size % size == 0 for size in (*self.multiples, *self.exact))
+
+    def preferred_size(self) -> int:
+        if self.preferred is not None:
+            return self.preferred
+        return DEFAULT_BLOCK_SIZE if self.accepts(DEFAULT_BLOCK_SIZE) else self.smallest
+
+    def window_block_size(self, token_bytes: int, page_budget: int) -> int:
+        """The largest kernel block whose page fits (attention.py, _largest_kernel_block_within); without a
+        budget the smallest of the sizes that are listed one by one, else of the bases."""
+        if not page_budget:
+            return min(self.exact or self.multiples)
+        longest = page_budget // token_bytes
+        sizes = [*self.exact, *(max(base, longest // base * base) for base in self.multiples)]
+        fitting = [size for size in sizes if size * token_bytes <= page_budget]
+        return max(fitting) if fitting else min(sizes)
+
+
+def _only(name: str, *exact: int) -> Backend:
+    return Backend(name, multiples=(), exact=exact)
+
+
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend("FLASH_ATTN"),
+        Backend("FLASH_ATTN_DIFFKV"),
+        Backend("TRITON_ATTN"),
+        Backend("TRITON_ATTN_DIFFKV"),
+        Backend("TRITON_FLASH_ATTN"),
+        Backend("FLEX_ATTENTION"),
+        Backend("TREE_ATTN"),
+        _only("HPC_ATTN", 64),
+        _only("TOKENSPEED_MLA", 32, 64),
+        Backend("ROCM_ATTN"),
+        _only("ROCM_AITER_FA", 16, 32),
+        Backend("ROCM_AITER_UNIFIED_ATTN", preferred=64),
+        Backend("ROCM_AITER_MLA", (1,)),
+        Backend("ROCM_AITER_TRITON_MLA", (1,)),
+        Backend("ROCM_AITER_MLA_SPARSE", (16,), exact=(1,)),
+        Backend("ROCM_V32_INDEXER", (16,), exact=(1,)),
+        _only("FLASHINFER", *FLASHINFER_PAGES),
+        _only("TRITON_FLASHINFER", 64),
+        _only("TURBOQUANT", 16, 32, 64, 128),
+        Backend("FLASH_ATTN_MLA"),
+        Backend("TRITON_MLA"),
+        _only("FLASHMLA", 64),
+        _only("CUTLASS_MLA", 128),
+        _only("FLASHINFER_MLA", 32, 64),
+        Backend("FLASH_ATTN_MLA_SPARSE", (64,)),
+        Backend("FLASHMLA_SPARSE", (64,)),
+        Backend("FLASHINFER_MLA_SPARSE", (32,)),
+        Backend("FLASHINFER_MLA_SPARSE_SM120", (64,)),
+        Backend("FLASHINFER_MLA_SPARSE_SM90", (64,)),
+        _only("DEEPSEEK_V32_INDEXER", 64),
+        _only("MINIMAX_M3_SPARSE", 128),
+        _only("MINIMAX_M3_INDEXER", 128),
+        Backend("DEEPSEEK_SPARSE_SWA", (32,), preferred=256),
+        _only("DEEPSEEK_V4_INDEXER", 256),
+        _only("FLASHMLA_SPARSE_DSV4", 256),
+        _only("FLASHINFER_MLA_SPARSE_DSV4", 256),
+        Backend("CompressorBackend", (1,)),
+        Backend("INKLING_SCONV_SWA", (1,)),
+        Backend("KPOOL_TAIL", (1,)),
+        Backend("QWEN4_EXP_QSA_TRITON"),
+        Backend("QWEN4_EXP_EXP_QSA_STATE", (1,)),
+        Backend("DOTS3_NOTE_PADDED_MLA_SPARSE", (64,)),
+        Backend("DOTS3_NOTE_TRITON_MLA"),
+    )
+}
+DCP_BACKENDS = frozenset(
+    "FLASH_ATTN FLASH_ATTN_DIFFKV FLASHINFER FLASH_ATTN_MLA FLASHMLA FLASHMLA_SPARSE CUTLASS_MLA "
+    "FLASHINFER_MLA FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
+)
+"""Backends that divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
+GROUPED_FLASHINFER = Backend("FLASHINFER", multiples=(), exact=GROUPED_PAGES)
+FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)
