@@ -71,6 +71,8 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     gpu = settings.gpu
     if gpu is None or settings.enforce_eager or gpu.compute_capability is None:
         return NONE
+    if dict(settings.engine_options).get("flashinfer") == "absent":
+        return NONE
     try:
         found = compiled(model, version, settings)
     except KvplanError:
