@@ -292,3 +292,17 @@ def test_a_missing_data_folder_is_said() -> None:
     with pytest.raises(CannotRunHere) as caught:
         data_dir("no_such_folder")
     assert caught.value.exit_code == 3
+
+
+def test_a_name_is_not_the_beginning_of_a_longer_number() -> None:
+    """An L2 is no L20, a B10 no B100."""
+    for name in ("l2", "B10", "t40"):
+        with pytest.raises(KvplanError, match=r"unknown GPU|could be any"):
+            load_gpu(name)
+
+
+def test_a_machine_s_name_says_its_gpu() -> None:
+    for name, slug in (("g5.xlarge", "a10g-24gb"), ("a3-highgpu-8g", "h100-sxm-80gb")):
+        with pytest.raises(KvplanError) as caught:
+            load_gpu(name)
+        assert f"--gpu {slug}" in " ".join(caught.value.help)

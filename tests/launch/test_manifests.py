@@ -453,3 +453,23 @@ def test_a_kaito_inference_set() -> None:
         """
     )
     assert (launch.model, launch.gpu, launch.replicas) == ("Qwen/Qwen3-0.6B", "a100-pcie-80gb", 3)
+
+
+@pytest.mark.parametrize("command", ["check", "size", "import"])
+def test_a_manifest_that_starts_no_server_is_called_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not in the words of the readers of plans and cards."""
+    from kvplan.cli import main
+
+    for text in (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\nspec: 5\n",
+        "services: {web: {image: nginx}}\n",
+    ):
+        path = tmp_path / "web.yaml"
+        path.write_text(text)
+        assert main([command, str(path), "--gpu", "h100"]) == 2
+        shown = " ".join("".join(capsys.readouterr()).split())
+        assert "starts a server of" in shown
+        assert "kvplan: plan/v1" not in shown
+        assert "card" not in shown

@@ -45,6 +45,10 @@ def card_from_located(located: Located, *, slug: str | None = None) -> Card:
     if form != FORMAT:
         plan = str(form).startswith("plan/")
         helps = ["this is a plan: kvplan.load_plans(path) reads it"] if plan else []
+        from kvplan.files.yaml.manifests import is_manifest_shape, nothing_starts
+
+        if form is None and is_manifest_shape(located.data):
+            raise nothing_starts(located.name)
         text = f"`kvplan`: a model card begins with `kvplan: {FORMAT}`"
         raise located.error("invalid-card", text, ("kvplan",), help=helps)
     errors = schema_errors(located)

@@ -111,8 +111,16 @@ def find_slugs(query: str) -> list[str]:
         return list(_short_index()[short])
     if not key:
         return []
-    found = sorted({slug for known, slugs in index.items() if known.startswith(key) for slug in slugs})
-    return [slug for slug in found if "-mig-" not in slug] or found or _by_words(query)
+    begun = [known for known in index if known.startswith(key)]
+    found = sorted({slug for known in begun for slug in index[known]})
+    found = [slug for slug in found if "-mig-" not in slug] or found
+    if len(found) == 1 and all(_cuts_a_number(key, known) for known in begun):
+        return []  # an L2 is no L20
+    return found or _by_words(query)
+
+
+def _cuts_a_number(key: str, known: str) -> bool:
+    return key[-1].isdigit() and known[len(key) : len(key) + 1].isdigit()
 
 
 def _by_words(query: str) -> list[str]:
@@ -306,6 +314,14 @@ def _unknown(query: str) -> KvplanError:
         return KvplanError(
             "unknown-gpu", f"`{query}` is a model, and a GPU is wanted here",
             help=f"kvplan size {query} --gpu h100",
+        )  # fmt: skip
+    from kvplan.files.launch.machines import gpu_of_label
+
+    label = gpu_of_label(query)
+    if label is not None:
+        return KvplanError(
+            "unknown-gpu", f"`{query}` is a machine's or a label's name",
+            help=f"its GPU: --gpu {label}",
         )  # fmt: skip
     near = did_you_mean(key_of(query), list_keys())
     known = f"`kvplan gpus` lists all {len(list_slugs())}: h100, rtx-3090, mi300x, m4-max …"

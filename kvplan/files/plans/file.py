@@ -12,6 +12,7 @@ from kvplan.errors import KvplanError, Mark, did_you_mean
 from kvplan.files.plans.build import Builder
 from kvplan.files.plans.merge import Files, PlacedSpan, documents_of, merge, without_nulls
 from kvplan.files.plans.schema import PlanFile
+from kvplan.files.yaml.manifests import is_manifest_shape, nothing_starts
 from kvplan.files.yaml.marks import Located, Node
 from kvplan.files.yaml.validation import explain_validation
 from kvplan.plans.flags import EngineFlags
@@ -160,6 +161,8 @@ class _Document:
                 "unknown-plan-format", f"`{head}` is not a form of plans that this kvplan reads", ("kvplan",),
                 help=f"write kvplan: {PLAN_FORMAT}, or use a newer kvplan",
             )  # fmt: skip
+        if head is None and is_manifest_shape(data):
+            raise nothing_starts(self.shown)
         raise self.document.error(
             "not-a-plan",
             f"{self.shown} is not a plan" if head is None else f"`kvplan: {head}` is not a plan",
