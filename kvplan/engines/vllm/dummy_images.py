@@ -180,21 +180,23 @@ def _nemotron_nano(asked: Asked) -> dict[str, Item]:
 
 
 def _mimo(asked: Asked) -> dict[str, Item]:
-    """Images as Qwen2-VL's; up to 14 frames, each as often as tokens_per_second says; the limit of pixels is
-    that of XiaomiMiMo/MiMo-V2.5 config.json, processor_config."""
+    """Images as Qwen2-VL's; up to 14 frames, each counted as often as tokens_per_second says and run once;
+    the limit of pixels, of a frame too, is that of XiaomiMiMo/MiMo-V2.5 config.json, processor_config."""
     merge = asked.number("spatial_merge_size", 2)
     unit = asked.number("patch_size", 16) * merge
     most = asked.most_pixels(asked.rule.pixels or Pixels(1, 8_388_608), "images_kwargs")
     image = squarest(max(1, most // unit**2))
     second = asked.number("tokens_per_second", 2)
 
-    def pairs(room: int) -> int:
-        frames = asked.at_most(min(14, max(1, 2 * (room // image) // second)))
-        return max(1, ceil_div(frames * second if frames > 1 else 1, 2))
+    def frames(room: int) -> int:
+        return asked.at_most(min(14, max(1, 2 * (room // image) // second)))
 
+    counted = frames(asked.length)
+    pairs = ceil_div(counted * second if counted > 1 else 1, 2)
+    run = ceil_div(frames(asked.longest), 2)
     return {
         "image": Item(image, image * merge * merge),
-        "video": Item(pairs(asked.length) * image, pairs(asked.longest) * image * merge * merge),
+        "video": Item(pairs * image, run * image * merge * merge),
     }
 
 

@@ -28,6 +28,8 @@ ASSUMED = frozenset(
         "InternS2PreviewForConditionalGeneration",
         "InternS2MobiusForConditionalGeneration",
         "Qwen4ExpForConditionalGeneration",
+        "MiMoV2OmniForCausalLM",
+        "MiMoV2ForCausalLM",
     }
 )
 """Classes whose checkpoint's processor was not read: its limits are those of the class's own defaults, or of

@@ -29,11 +29,24 @@ from kvplan.results import Refusal
 FILE = Path(__file__).parent / "data" / "encoders.tsv"
 HEADER = ("class", "encoder", "heads", "source", "mode")
 FIRST_READ = "0.20"
+HEEDS_DATA = frozenset(
+    {
+        "DeepseekV41ForCausalLM",
+        "InternVLChatModel",
+        "H2OVLChatModel",
+        "NVLM_D",
+        "QianfanOCRForConditionalGeneration",
+        "KimiK25ForConditionalGeneration",
+        "KimiK3ForConditionalGeneration",
+        "MuseSparkForConditionalGeneration",
+    }
+)
+"""Classes that no number of ranks stops and that heed ``--mm-encoder-tp-mode data`` (0.33)."""
 
 
 class Encoder(NamedTuple):
-    """kind: vision or audio. heads: the dotted key of the config. source: files, with commas. data: whether
-    the class can leave it whole."""
+    """kind: vision or audio. heads: the dotted keys of the config, the first that is there counts, or `=` and
+    the number that the class has. source: files, with commas. data: whether the class can leave it whole."""
 
     kind: str
     heads: str
@@ -57,7 +70,9 @@ def encoder_heads(model: Model, version: str) -> int:
     encoder = encoders().get(model.architecture or "")
     if encoder is None or minor_of(version) < minor_of(FIRST_READ):
         return 0
-    return _stated(model.config, encoder.heads) or 0
+    if encoder.heads.startswith("="):
+        return int(encoder.heads[1:])
+    return next((heads for key in encoder.heads.split(",") if (heads := _stated(model.config, key))), 0)
 
 
 def undivided_encoder(model: Model, tp: int, version: str, ways: int, *, whole: bool) -> Refusal | None:

@@ -24,7 +24,7 @@ from kvplan.engines.supported import classes
 from kvplan.engines.vllm.dummy_items import Asked, Item, Release
 from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
 from kvplan.engines.vllm.encoder_run import EncoderRun
-from kvplan.engines.vllm.encoders import encoders
+from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.tower_widths import part_of, widths_of
 from kvplan.engines.vllm.towers import cost_of
@@ -75,14 +75,19 @@ def whole_on_each_rank(model: Model, settings: Serving) -> bool:
     tp = settings.tensor_parallel_size
     if tp == 1:
         return False
-    encoder = encoders().get(model.architecture or "")
+    name = model.architecture or ""
+    asked = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
+    encoder = encoders().get(name)
     if encoder is not None:
-        asked = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
         return asked and encoder.data
-    return _heads(model) % tp != 0 or (model.architecture or "").startswith(_NEVER_DIVIDED)
+    if name in _IN_PARTS:
+        return False
+    return (asked and name in HEEDS_DATA) or _heads(model) % tp != 0 or name.startswith(_NEVER_DIVIDED)
 
 
-_NEVER_DIVIDED = ("Gemma3n", "Gemma4", "InternS1", "Qwen2Audio", "DeepseekVL")
+_IN_PARTS = ("InternS1ForConditionalGeneration", "InternVLForConditionalGeneration")
+"""interns1_vit.py: the perceptrons are divided and the attention never is, as their tensors say."""
+_NEVER_DIVIDED = ("Gemma3n", "Gemma4", "DiffusionGemma", "Qwen2Audio", "DeepseekVL", "Dots3Note")
 """Towers of transformers and others that vLLM does not divide (see `encoders`)."""
 
 
