@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import kvplan
 from kvplan.engines.vllm.architectures import GENERATING
-from kvplan.engines.vllm.encoders import encoders
+from kvplan.engines.vllm.encoders import encoder_heads, encoders
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
@@ -137,3 +138,61 @@ def of_card(model: Model, tp: int) -> Refusal | None:
         return kvplan.size(model, engine="vllm", tensor_parallel_size=tp, tokens=100).refusal
     except KvplanError:  # a model that vLLM does not serve
         return None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "vision", "heads"),
+    [
+        ("Step3p7ForConditionalGeneration", {"heads": 12}, 12),
+        ("Step3p7ForConditionalGeneration", {"num_attention_heads": 20, "heads": 12}, 12),
+        ("Step3p7ForConditionalGeneration", {"num_attention_heads": 20}, 20),
+        ("Phi3VForCausalLM", {"num_attention_heads": 12}, 16),
+        ("Phi4MMForCausalLM", None, 16),
+        ("MiMoV2OmniForCausalLM", {"num_heads": 32}, 32),
+        ("MiMoV2OmniForCausalLM", {}, 0),
+    ],
+)
+def test_the_heads_are_where_the_class_reads_them(
+    architecture: str, vision: dict[str, int] | None, heads: int
+) -> None:
+    plain = kvplan.load_model("qwen3-8b")
+    config = {} if vision is None else {"vision_config": vision}
+    model = replace(plain, architecture=architecture, config=config)
+    assert encoder_heads(model, "0.33") == heads
+    assert encoder_heads(model, "0.19") == 0
+
+
+@pytest.mark.parametrize("card", ["kimi-k2.5", "internvl3.5-8b", "qwen3-vl-8b"])
+def test_data_leaves_it_whole_on_every_rank(card: str) -> None:
+    """Also in classes that no number of ranks stops: each rank has all of the encoder's weights."""
+    weights = []
+    for mode in ("weights", "data"):
+        found = kvplan.size(
+            card,
+            tokens=1000,
+            gpu="8xb200",
+            engine="vllm@0.33",
+            tensor_parallel_size=8,
+            mm_encoder_tp_mode=mode,
+        )
+        assert found.budget is not None
+        weights.append(next(line.bytes for line in found.budget.lines if line.name == "weights"))
+    assert weights[0] < weights[1]
+
+
+def test_intern_s1_divides_its_perceptrons_alone() -> None:
+    """interns1_vit.py: nn.Linear in the attention, ColumnParallelLinear in the MLP."""
+    sizes = {
+        tp: next(
+            line.bytes
+            for line in (
+                kvplan.size(
+                    "intern-s1", tokens=1000, gpu="8xb200", engine="vllm@0.33", tensor_parallel_size=tp
+                ).budget
+                or pytest.fail("no budget")
+            ).lines
+            if line.name == "weights"
+        )
+        for tp in (4, 8)
+    }
+    assert sizes[8] < sizes[4] < 2 * sizes[8]

@@ -8,7 +8,7 @@ and ``DummyInputsBuilder``; the numbers that are not there are the defaults of t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isqrt
+from math import isqrt, sqrt
 
 from kvplan.architectures.media.rule import Pixels
 from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, squarest, whole
@@ -128,16 +128,36 @@ def _pinpoints(asked: Asked, size: int) -> list[tuple[int, int]]:
     return [(high, low) for high, low in found if high and low]
 
 
+_WIDE, _HIGH = 1153, 944
+
+
 def _llava_onevision(asked: Asked) -> dict[str, Item]:
-    """1,153 × 944 pixels in 3 × 3 tiles, its empty lines left out; up to 16 frames (_MAX_FRAMES_PER_VIDEO), a
-    quarter of the tokens each and one at the end."""
-    side = max(1, asked.number("image_size", 384) // asked.number("patch_size", 14))
-    across = 3 * side
-    lines = across - 2 * ((across - 944 * across // 1153) // 2)
+    """1,153 × 944 pixels in the grid of image_grid_pinpoints that keeps most of them and wastes least, its
+    empty columns or lines left out, shrunk above nine tiles' worth; up to 16 frames (_MAX_FRAMES_PER_VIDEO),
+    a quarter of the tokens each and one at the end."""
+    size = asked.number("image_size", 384)
+    side = max(1, size // asked.number("patch_size", 14))
+    points = _pinpoints(asked, size) or [(high, low) for high in range(1, 7) for low in range(1, 7)]
+
+    def fit(point: tuple[int, int]) -> tuple[int, int]:
+        high, low = point[0] * size, point[1] * size
+        scale = min(low / _WIDE, high / _HIGH)
+        kept = min(int(_WIDE * scale) * int(_HIGH * scale), _WIDE * _HIGH)
+        return kept, kept - high * low
+
+    high, low = max(points, key=fit)
+    lines, across = high * side, low * side
+    if _WIDE * lines > across * _HIGH:
+        lines -= 2 * ((lines - _HIGH * across // _WIDE) // 2)
+    else:
+        across -= 2 * ((across - _WIDE * lines // _HIGH) // 2)
+    ratio = sqrt(lines * across / (9 * side * side))
+    if ratio > 1.1:
+        lines, across = int(lines // ratio), int(across // ratio)
     frame = ceil_div(side, 2) ** 2
     frames = asked.at_most(max(1, min(16, (asked.length - 1) // frame)))
     return {
-        "image": Item(lines * across + lines + side * side, 10 * side * side),
+        "image": Item(lines * across + lines + side * side, (high * low + 1) * side * side),
         "video": Item(frames * frame + 1, frames * side * side),
     }
 

@@ -1,0 +1,108 @@
+"""What vLLM's own ProcessingInfo classes count for their largest items: run inside vLLM's environment.
+
+    .venv-vllm/bin/python tests/engines/vllm_items_ask.py < cases.json > answers.json
+
+A case is a class of vllm.model_executor.models, its config, the attributes of its processor that it reads,
+and the lengths; nothing of a checkpoint is needed. Answers: tokens by modality as the encoder's budget counts
+them with one item of each, and tokens of a video made alone (the dummy of the profile run).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+
+def _open(value: Any) -> Any:
+    """Mappings as objects, sizes as they are; a vision config of a type is transformers' own."""
+    if isinstance(value, dict) and "model_type" in value and "image_size" in value:
+        from transformers import AutoConfig
+
+        return AutoConfig.for_model(**value)
+    if isinstance(value, dict):
+        return SimpleNamespace(
+            **{key: inner if key == "size" else _open(inner) for key, inner in value.items()}
+        )
+    return [_open(inner) for inner in value] if isinstance(value, list) else value
+
+
+class _Context:
+    """As much of InputProcessingContext as the classes read."""
+
+    def __init__(self, config: Any, length: int, kwargs: dict[str, Any]) -> None:
+        self.config, self.kwargs = config, kwargs
+        self.model_config = SimpleNamespace(
+            hf_config=config, max_model_len=length, trust_remote_code=False, mm_processor_kwargs=kwargs
+        )
+
+    def get_hf_config(self, *_: Any) -> Any:
+        return self.config
+
+    def get_merged_mm_kwargs(self, given: Any) -> dict[str, Any]:
+        return {**self.kwargs, **given}
+
+    def get_mm_config(self) -> Any:
+        return SimpleNamespace(get_limit_per_prompt=lambda _: 999, mm_processor_kwargs=self.kwargs)
+
+
+def _info(case: dict[str, Any], length: int) -> Any:
+    module = importlib.import_module(case["module"])
+    base = getattr(module, case["info"])
+    config, processor = _open(case["config"]), _open(case.get("processor", {}))
+    told: dict[str, Any] = {
+        "get_hf_config": lambda self: config,
+        "get_hf_processor": lambda self, **_: processor,
+        "get_feature_extractor": lambda self, **_: processor.feature_extractor,
+        "get_video_processor": lambda self, **_: processor.video_processor,
+        "_merge_and_resolve_mm_processor_kwargs": lambda self, given: {
+            "images_kwargs": {},
+            "videos_kwargs": {},
+        },
+    }
+    if hasattr(processor, "image_processor"):
+        told["get_image_processor"] = lambda self, **_: processor.image_processor
+    kind = type("Asked", (base,), {name: value for name, value in told.items() if hasattr(base, name)})
+    info: Any = object.__new__(kind)
+    info.ctx = _Context(config, length, case.get("kwargs", {}))
+    return info
+
+
+def _ask(case: dict[str, Any], length: int) -> dict[str, Any]:
+    info = _info(case, length)
+    kinds = case["kinds"]
+    both, alone = dict.fromkeys(kinds, 1), {"video": 1}
+    if case["ask"] == "most":
+        tokens = dict(info.get_mm_max_tokens_per_item(length, both))
+        if "video" not in kinds:
+            return {"tokens": tokens}
+        return {"tokens": tokens, "video": info.get_mm_max_tokens_per_item(length, alone)["video"]}
+    if case["ask"] == "frames":  # the image's tokens, frames of a video beside one and alone
+        frames = [info.get_num_frames_with_most_features(length, counts) for counts in (both, alone)]
+        return {"tokens": {"image": info.get_max_image_tokens()}, "frames": frames}
+    return {"tokens": {"image": info.get_max_image_tokens()}}
+
+
+def _answered(case: dict[str, Any], length: int) -> dict[str, Any]:
+    try:
+        return _ask(case, length)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def main() -> int:
+    os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"})
+    sys.path.insert(0, str(Path(__file__).parent))
+    importlib.import_module("vllm_stage").set_stage("h100")
+    cases = json.load(sys.stdin)
+    answers = [_answered(case, length) for case in cases for length in case["lengths"]]
+    print("ANSWERS" + json.dumps(answers))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
