@@ -135,6 +135,10 @@ def choose_engine(spec: str) -> Choice:
             f"the rules of {engine.name} before {engine.versions[0]} are not known",
             help=f"use {engine.name}@{engine.versions[0]} or newer",
         )
+    within = [known for known in engine.versions if parse_version(known)[: len(version)] == version]
+    if within and len(parse_version(within[-1])) > len(version):
+        several = f"{engine.name} {asked} is several releases: the rules of {within[-1]} were applied"
+        return Choice(engine, within[-1], several, asked)
     known = [
         known for known in engine.versions if parse_version(known) <= version[: len(parse_version(known))]
     ]

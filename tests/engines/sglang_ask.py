@@ -104,6 +104,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             (folder / "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
             if case.get("quant"):
                 (folder / "hf_quant_config.json").write_text(json.dumps(case["quant"]), encoding="utf-8")
+            if case.get("draft"):
+                (folder / "draft").mkdir()
+                (folder / "draft" / "config.json").write_text(json.dumps(case["draft"]), encoding="utf-8")
+                case["args"]["speculative_draft_model_path"] = str(folder / "draft")
             args = _arguments(folder, case["args"])
             return dict(importlib.import_module(_planner()).sized(case, args, loaded, step))
     except ZeroDivisionError:

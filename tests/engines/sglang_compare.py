@@ -42,12 +42,24 @@ NAMES = {
     "disable_cuda_graph": "enforce_eager",
 }
 """SGLang's argument → kvplan's option, where the names are not the same."""
-SPECULATION = {"EAGLE": "mtp", "EAGLE3": "eagle3", "NEXTN": "mtp"}
+SPECULATION = {
+    "EAGLE": "mtp",
+    "EAGLE3": "eagle3",
+    "NEXTN": "mtp",
+    "STANDALONE": "draft_model",
+    "NGRAM": "ngram",
+}
+UNHEARD = frozenset(("enable_hierarchical_cache",))
+"""What decides nothing of the pools on the GPU."""
 
 
 def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
     """SGLang's arguments as kvplan's options. Speculation is a chain of the model's own layers."""
-    asked = {NAMES.get(name, name): value for name, value in args.items() if not name.startswith("spec")}
+    asked = {
+        NAMES.get(name, name): value
+        for name, value in args.items()
+        if not name.startswith("spec") and name not in UNHEARD
+    }
     if "speculative_algorithm" in args:
         asked["speculative_method"] = SPECULATION[args["speculative_algorithm"]]
         asked["num_speculative_tokens"] = args["speculative_num_draft_tokens"] - 1
@@ -59,9 +71,14 @@ def gpu_of(name: str) -> Gpu:
     return load_gpu(GPUS[name])
 
 
-def ours(model: Model, case: Mapping[str, Any], version: str = VERSIONS[-1]) -> dict[str, Any]:
-    """kvplan's answer to the question, in SGLang's words; ``refused`` where it is none."""
+def ours(
+    model: Model, case: Mapping[str, Any], version: str = VERSIONS[-1], draft: Model | None = None
+) -> dict[str, Any]:
+    """kvplan's answer to the question, in SGLang's words; ``refused`` where it is none. draft: a draft model
+    of its own."""
     options = {**options_of(case["args"]), "gpu": gpu_of(case["gpu"]), "kv_cache_memory": case["rest_memory"]}
+    if draft is not None:
+        options["speculative_model"] = draft
     try:
         settings = make_settings(tokens=1, **options)
         result = Sglang().size(model, settings, version)

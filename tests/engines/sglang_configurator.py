@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -74,11 +77,21 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
     step[0] = "pools"
     _check_experts(args, config, resolved)
     with _widths(args, resolved):
-        pools = _configurator(args, config, model, resolved)
         images = _images(sizing, config, resolved)
         free = case["rest_memory"] / (1 << 30) + images
         sizing.get_available_gpu_memory = lambda *_args, **_kwargs: free
-        found = pools._resolve_memory_pool_config(0)
+
+        def stage(rank: int) -> tuple[Any, Any]:
+            if args.pp_size > 1:
+                model.start_layer, model.end_layer = sizing.get_pp_indices(
+                    config.num_hidden_layers, rank, args.pp_size
+                )
+            made = _configurator(args, config, model, resolved)
+            return made, made._resolve_memory_pool_config(0)
+
+        if args.pp_size > 1:
+            _least_of_all(stage, args.pp_size)
+        pools, found = stage(0)
         states = pools.mambaish_config is not None
         per_request = pools._calculate_mamba_ratio() if states else None
     return {
@@ -97,6 +110,44 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         "slots": resolved("schedule", "max_mamba_cache_size") if states else None,
         "per_request": per_request,
     }
+
+
+def _least_of_all(stage: Callable[[int], Any], count: int) -> None:
+    """Pipeline stages agree on the least: each is asked in a fork what it brings to the reduction, and from
+    then on a reduction gives the least of what was brought to it."""
+    import torch
+
+    brought = [_brought(stage, rank) for rank in range(count)]
+    turns = iter([min(values) for values in zip(*brought, strict=True)])
+
+    def reduce(tensor: Any, *_args: Any, **_named: Any) -> None:
+        tensor.fill_(next(turns))
+
+    torch.distributed.all_reduce = reduce
+
+
+def _brought(stage: Callable[[int], Any], rank: int) -> list[int]:
+    import torch
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        values: list[int] = []
+        torch.distributed.all_reduce = lambda tensor, *_args, **_named: values.append(int(tensor.item()))
+        try:
+            stage(rank)
+            said: Any = values
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, json.dumps(said).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = json.loads(pipe.read())
+    os.waitpid(child, 0)
+    if isinstance(said, str):
+        raise RuntimeError(said)  # noqa: TRY004
+    return list(said)
 
 
 def _check_experts(args: Any, config: Any, resolved: Resolved) -> None:

@@ -87,6 +87,8 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         def load_model(self) -> None:
             step[0] = "pools"
             self.model = model
+            if hasattr(model, "get_attention_sliding_window_size"):  # 0.4.9 to 0.5.5 count its layers
+                model.model = types.SimpleNamespace(layers=_layers(config))
             self.dtype = config.dtype
             self.sliding_window_size = _window(self, model, config)
 
@@ -114,10 +116,15 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         made.check_quantized_moe_compatibility()
     states = getattr(made, "mambaish_config", None) or getattr(made, "is_hybrid_gdn", None)
     requests = getattr(made, "max_running_requests", None)
+    if requests is None:  # before 0.5.7 the worker says how many run (managers/tp_worker.py)
+        own = args.max_running_requests
+        groups = args.dp_size if args.enable_dp_attention else 1
+        most = made.max_total_num_tokens // 2 if own is None else own // groups
+        requests = min(most, made.req_to_token_pool.size)
     return {
         "tokens": made.max_total_num_tokens,
         "window": getattr(made, "swa_max_total_num_tokens", None) or None,
-        "requests": requests if requests is not None else made.req_to_token_pool.size,
+        "requests": requests,
         "page": args.page_size,
         "context": config.context_len,
         "chunk": args.chunked_prefill_size,
@@ -147,6 +154,20 @@ def _backends(args: Any) -> tuple[Any, Any]:
         prefill, decode = args.get_attention_backends()
         return prefill, decode
     return args.attention_backend, args.attention_backend
+
+
+def _layers(config: Any) -> list[Any]:
+    """What the count of window layers looks at, by the config's own list."""
+    text = config.hf_text_config
+    kinds = getattr(text, "layer_types", None) or []
+    windows = [text.sliding_window if kind == "sliding_attention" else None for kind in kinds]
+    return [
+        types.SimpleNamespace(
+            layer_id=place,
+            self_attn=types.SimpleNamespace(attn=types.SimpleNamespace(sliding_window_size=window)),
+        )
+        for place, window in enumerate(windows)
+    ]
 
 
 def _window(runner: Any, model: Any, config: Any) -> Any:

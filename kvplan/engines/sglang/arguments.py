@@ -20,19 +20,25 @@ from kvplan.engines.sglang.backends import (
     page_size_of,
 )
 from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
-from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device, device_of
-from kvplan.engines.sglang.dtypes import cache_dtype, check_fp4, index_dtype, latent_dtype, model_dtype
+from kvplan.engines.sglang.dtypes import (
+    cache_dtype,
+    check_fp4,
+    index_dtype,
+    is_sparse_latent,
+    latent_dtype,
+    model_dtype,
+)
 from kvplan.engines.sglang.models import (
     PURE_STATE,
     RATIO_OVERRIDES,
     class_of,
-    has_extra_buffer,
     has_window_pool,
     prefills_whole,
     uses_state_radix,
-    window_layers,
 )
+from kvplan.engines.sglang.older import had_window_pool
+from kvplan.engines.sglang.strategies import draft_windows, slots_of_request, speculation, strategy_of
 from kvplan.engines.sglang.versions import VERSIONS, Rules, has_buffers, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -59,7 +65,9 @@ class Arguments(KeptHash):
     ep: ranks among which whole experts are divided. chunked_prefill_size: as given or by the GPU, before
     attention groups divide it; whole_prefill: prompts are not divided (the class cannot), which is resolved
     after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
-    or by speculation; given_requests: as given. draft_windows: window layers of the draft.
+    or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
+    before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
+    its own. told_groups: attention groups as asked for, where the release makes others.
     """
 
     device: Device
@@ -101,6 +109,9 @@ class Arguments(KeptHash):
     ssm_dtype: Packing | None
     mem_fraction_static: Fraction | None = None
     graphs: bool = True
+    divided_slots: bool = True
+    standalone: bool = False
+    told_groups: int = 1
     rules: Rules = rules_of(VERSIONS[-1])
 
     @property
@@ -116,6 +127,9 @@ def resolve_arguments(
     rules = rules_of(version)
     device = device_of(settings.gpu)
     tp, attn_dp = settings.tensor_parallel_size, _attention_groups(settings, options)
+    told_groups = attn_dp
+    if rules.nsa and rules.sparse_groups and is_sparse_latent(model):
+        attn_dp = tp  # dp_size = tp_size, whatever is asked (server_args.py 0.5.3 to 0.5.5)
     dcp = settings.decode_context_parallel_size
     if (tp // attn_dp) % dcp:
         raise KvplanError(
@@ -125,8 +139,8 @@ def resolve_arguments(
     dtype = model_dtype(model, settings)
     if device.nvidia and device.capability < _BFLOAT16 and dtype.name == "bfloat16":
         dtype = scalar("float16")
-    draft_tokens, draft_layers = _speculation(model, settings, options)
-    capacity = capacity_for(device.memory_mib, small=rules.small_chunks)
+    draft_tokens, draft_layers = speculation(model, settings, options)
+    capacity = capacity_for(device.memory_mib, table=rules.memory)
     chunk = options.count("chunked_prefill_size")
     running = settings.max_num_seqs
     if running is None and has_kind(model, Kind.COMPRESSED):
@@ -134,17 +148,24 @@ def resolve_arguments(
     if running is None and draft_tokens:
         running = SPECULATIVE_REQUESTS
     kv = cache_dtype(model, settings, device, dtype)
-    if settings.kv_cache_dtype == "auto" and not rules.scheme_of_builds and _is_compressed(model):
-        kv = kv_dtype(dtype.name)
+    if settings.kv_cache_dtype == "auto" and not is_sparse_latent(model):
+        stated = rules.scaled_cache and (rules.scheme_of_builds or not _is_compressed(model))
+        if not stated and not has_kind(model, Kind.COMPRESSED):
+            kv = kv_dtype(dtype.name)
     asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
-    backend = backend_of(model, settings, device, kv, strategy=asked_strategy, options=options)
+    backend = backend_of(
+        model, settings, device, kv, strategy=asked_strategy, options=options, version=version
+    )
     decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
     page_size = page_size_of(model, settings, device, backend, decode_backend)
     radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
     if model.model_type == "kimi_linear" and not rules.kimi_radix:
         radix = False
+    nets = any(part.family == "gated_delta_net" for run in model.runs for part in run.layer.parts)
+    if has_kind(model, Kind.STATE) and not (rules.mamba_radix or (nets and rules.states_by_ratio)):
+        radix = False  # model_runner.py 0.5.2 to 0.5.5 ("model detected, disable radix cache")
     paged = (overridden_page(model, settings, device, backend) or 1) > 1
-    strategy, overlap = _strategy(model, settings, options, radix=radix, paged=paged)
+    strategy, overlap = strategy_of(model, settings, options, radix=radix, paged=paged)
     if strategy == "extra_buffer" and asked_strategy == "auto" and not has_buffers(class_of(model), version):
         strategy, overlap = "no_buffer", False
     if radix and uses_state_radix(model) and not rules.extra_buffer:
@@ -177,12 +198,15 @@ def resolve_arguments(
         chunked_prefill_size=capacity.chunked_prefill_size if chunk is None else chunk,
         whole_prefill=prefills_whole(model),
         graph_max_batch=_graph_batch(model, settings, device, rules),
-        window_pool=has_window_pool(model) and not options.flag("disable_hybrid_swa_memory"),
+        window_pool=(
+            has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
+        )
+        and not options.flag("disable_hybrid_swa_memory"),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
         radix=radix,
         overlap=overlap,
         strategy=strategy,
-        slots_per_request=_slots_per_request(strategy, radix=radix, overlap=overlap),
+        slots_per_request=slots_of_request(strategy, rules, radix=radix, overlap=overlap),
         state_ratio=Fraction("0.9") if state_ratio is None else state_ratio,
         padding_slot=int(options.flag("mamba_padding_slot") and rules.padding_slot),
         max_slots=options.count("max_mamba_cache_size"),
@@ -192,12 +216,15 @@ def resolve_arguments(
         draft_tokens=draft_tokens,
         draft_layers=draft_layers if rules.drafts else 0,
         graphs=not settings.enforce_eager,
-        draft_windows=_draft_windows(model, settings, options),
+        draft_windows=draft_windows(model, settings, options),
         conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),
         ssm_dtype=None
         if settings.mamba_ssm_cache_dtype == "auto"
         else scalar(settings.mamba_ssm_cache_dtype),
         mem_fraction_static=_fraction(options),
+        divided_slots=nets,
+        standalone=settings.speculative_method == "draft_model",
+        told_groups=told_groups,
         rules=rules,
     )
 
@@ -260,63 +287,11 @@ def _fraction(options: Options) -> Fraction | None:
     return given
 
 
-def _speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
-    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
-    if settings.speculative_method is None:
-        return 0, 0
-    given = options.count("draft_layers")
-    draft = settings.speculative_model
-    own = len(model.draft_layers) if draft is None else draft.num_layers
-    charged = own if draft is not None else facts_of(model).drafts
-    layers = given if given is not None else charged
-    if not own and not given:
-        raise KvplanError(
-            "no-draft",
-            f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
-            help=("--speculative-model llama-3.2-1b", "--draft-layers 1 (an EAGLE head has one)"),
-        )
-    return settings.num_speculative_tokens + 1, layers
-
-
-def _draft_windows(model: Model, settings: Serving, options: Options) -> int:
-    """Window layers of the config that is read for the draft: the draft's, without one the target's."""
-    if options.count("draft_layers") is not None:
-        return 0
-    source = settings.speculative_model or model
-    return window_layers(source) if has_window_pool(source) else 0
-
-
-def _strategy(
-    model: Model, settings: Serving, options: Options, *, radix: bool, paged: bool
-) -> tuple[str, bool]:
-    """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
-    overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
-    strategy = options.word("mamba_radix_cache_strategy") or "auto"
-    overlap = not options.flag("disable_overlap_schedule") and settings.pipeline_parallel_size == 1
-    if strategy != "auto" or not radix or not uses_state_radix(model):
-        return strategy, overlap
-    wanted = not options.flag("disable_overlap_schedule") or paged
-    if wanted and has_extra_buffer(model):
-        return "extra_buffer", overlap
-    return "no_buffer", False
-
-
-def _slots_per_request(strategy: str, *, radix: bool, overlap: bool) -> int:
-    """State slots that one running request is charged (kv_cache_configurator.py, _calculate_mamba_ratio)."""
-    if not radix:
-        return 1
-    if strategy == "extra_buffer_lazy":
-        return 4
-    if strategy == "extra_buffer":
-        return 5 if overlap else 4
-    return 3
-
-
 def _graph_batch(model: Model, settings: Serving, device: Device, rules: Rules) -> int:
     """The largest decode graph; Qwen3-VL on Hopper follows --max-running-requests up to 512
     (expand_multimodal_decode_graph_to_running_limit)."""
     given = settings.max_num_seqs if rules.graphs_bounded else None
-    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given, small=rules.small_chunks)
+    found = graph_max_batch(device.memory_mib, settings.tensor_parallel_size, given, table=rules.memory)
     if given is not None and found < given <= 512 and is_large_hopper_vl(model, device):
         return given
     return found

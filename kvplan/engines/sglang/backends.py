@@ -14,6 +14,8 @@ from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
 from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
+from kvplan.engines.sglang.older import has_fa3
+from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
 from kvplan.model import Model
@@ -50,7 +52,14 @@ _ACCEPTED: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
 
 
 def backend_of(
-    model: Model, settings: Serving, device: Device, kv: KvDtype, *, strategy: str, options: Options
+    model: Model,
+    settings: Serving,
+    device: Device,
+    kv: KvDtype,
+    *,
+    strategy: str,
+    options: Options,
+    version: str = VERSIONS[-1],
 ) -> str:
     """As given, else the model's own override, else the default by architecture and GPU.
 
@@ -61,9 +70,49 @@ def backend_of(
         return "dsv4"
     found = settings.attention_backend.lower() if settings.attention_backend is not None else None
     if found is None:
-        found = _own(model, settings, device, kv, strategy, options) or _default(model, settings, device, kv)
-    _check(model, device, kv, found)
+        older = not rules_of(version).hopper_fa3
+        found = _older(model, settings, device, version) if older else None
+        found = found or _own(model, settings, device, kv, strategy, options)
+        found = found or _default(model, settings, device, kv)
+        if found == "dsa" and rules_of(version).nsa:
+            return "nsa"
+    _check(model, device, kv, found, rules_of(version))
     return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
+
+
+def _older(model: Model, settings: Serving, device: Device, version: str) -> str | None:
+    """The default before 0.5.8; None where it is today's."""
+    rules, name = rules_of(version), class_of(model)
+    hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
+    if is_sparse_latent(model) or (_named(model, "gpt_oss", "llama4") and rules.gpt_oss_trtllm):
+        return None
+    if has_kind(model, Kind.STATE):
+        if not rules.states_by_ratio:
+            return "hybrid_linear_attn"
+        if sm100 and (not rules.hybrid_backends or name not in _TRITON_SM100):
+            return _older_hybrid(name, settings, rules)
+    if not device.nvidia:
+        return None
+    if has_kind(model, Kind.MLA):
+        if hopper:
+            return "fa3"
+        if sm100 and rules.deepseek_trtllm and name == "DeepseekV3ForCausalLM":
+            return "trtllm_mla"
+        return "flashinfer" if sm100 and rules.latent_flashinfer else "triton"
+    if hopper and has_fa3(name, version):
+        return "fa3"
+    if name == "Olmo2ForCausalLM" and rules.olmo_backends:
+        return None
+    return "trtllm_mha" if sm100 and rules.sm100_trtllm else "flashinfer"
+
+
+def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
+    """Classes with states on SM100."""
+    if not rules.sm100_trtllm:
+        return "flashinfer"
+    if name == "Qwen3NextForCausalLM":
+        return "triton"
+    return "flashinfer" if name.startswith("NemotronH") and rules.hybrid_backends else "trtllm_mha"
 
 
 def decode_backend_of(model: Model, settings: Serving, device: Device, backend: str) -> str:
@@ -181,8 +230,10 @@ def has_sinks(model: Model) -> bool:
     return class_of(model) in SINKS or facts_of(model).sinks
 
 
-def _check(model: Model, device: Device, kv: KvDtype, backend: str) -> None:
+def _check(model: Model, device: Device, kv: KvDtype, backend: str, rules: Rules) -> None:
     name = class_of(model)
+    if name == "Olmo2ForCausalLM" and not rules.olmo_backends:
+        return
     for names, accepted in _ACCEPTED:
         if name in names and backend not in accepted and (names is not _EXAONE or _windowed_exaone(model)):
             raise _refused(name, backend, tuple(sorted(accepted)))

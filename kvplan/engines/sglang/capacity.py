@@ -29,33 +29,50 @@ class Capacity:
 
 
 UNKNOWN = Capacity(4096, 160, 160)
-_BY_MEMORY = (
-    (20, Capacity(2048, 8, 8)),
-    (35, Capacity(4096, 48, 160)),
-    (60, Capacity(4096, 32, 160)),
-    (160, Capacity(8192, 256, 512)),
-)
-_SMALL = Capacity(2048, 24, 80)
-_LARGEST = Capacity(16384, 512, 512)
 
 
-def capacity_for(gpu_mem_mib: int | None, *, small: bool = False) -> Capacity:
-    """The row for a GPU of so many MiB; None where the size is not known. small: as before 0.5.23."""
-    if small and gpu_mem_mib is not None and 20 * KIB <= gpu_mem_mib < 35 * KIB:
-        return _SMALL
+def _since_0_5_3(small: Capacity) -> tuple[tuple[int, Capacity], ...]:
+    """small: of 20 to 35 GiB, which changed later."""
+    return (
+        (20 * KIB, Capacity(2048, 8, 8)),
+        (35 * KIB, small),
+        (60 * KIB, Capacity(4096, 32, 160)),
+        (160 * KIB, Capacity(8192, 256, 512)),
+    )
+
+
+_BY_MEMORY: dict[str, tuple[tuple[int, Capacity], ...]] = {
+    "0.4.6": ((25_000, Capacity(2048, 8, 80)), (96 * KIB + 1, Capacity(8192, 160, 160))),
+    "0.4.7": (
+        (35 * KIB, Capacity(2048, 8, 80)),
+        (90 * KIB + 1, Capacity(8192, 160, 160)),
+        (160_001, Capacity(8192, 256, 256)),
+    ),
+    "0.5.3": _since_0_5_3(Capacity(2048, 16, 80)),
+    "0.5.4": _since_0_5_3(Capacity(2048, 24, 80)),
+    "0.5.20": _since_0_5_3(Capacity(4096, 48, 160)),
+}
+"""Since which release → (below so many MiB, defaults). Until 0.5.2 the graphs are those of
+cuda_graph_runner.py (get_batch_sizes_to_capture), which the pool of requests bounds."""
+_LARGEST = {"0.4.6": Capacity(8192, 256, 256)}
+NEWEST = "0.5.20"
+
+
+def capacity_for(gpu_mem_mib: int | None, *, table: str = NEWEST) -> Capacity:
+    """The row for a GPU of so many MiB; None where the size is not known. table: since which release."""
     if gpu_mem_mib is None:
         return UNKNOWN
-    for below_gib, capacity in _BY_MEMORY:
-        if gpu_mem_mib < below_gib * KIB:
+    for below, capacity in _BY_MEMORY[table]:
+        if gpu_mem_mib < below:
             return capacity
-    return _LARGEST
+    return _LARGEST.get(table, Capacity(16384, 512, 512))
 
 
 def graph_max_batch(
-    gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None, *, small: bool = False
+    gpu_mem_mib: int | None, tp: int, max_running_requests: int | None = None, *, table: str = NEWEST
 ) -> int:
     """The largest batch with a decode graph; an explicit --max-running-requests bounds it."""
-    capacity = capacity_for(gpu_mem_mib, small=small)
+    capacity = capacity_for(gpu_mem_mib, table=table)
     batch = capacity.graph_batch if tp < 4 else capacity.graph_batch_wide
     return batch if max_running_requests is None else min(batch, max_running_requests)
 
@@ -75,7 +92,8 @@ class Serving:
 
     attn_dp: data-parallel size under --enable-dp-attention, else 0. role: null, prefill or decode
     (disaggregated serving). graph_batch: the largest decode graph where it is known already. prefill_limit:
-    the largest prefill graph where something bounds it. vision: layers and hidden size of the image encoder.
+    the largest prefill graph where something bounds it. drafts: MiB kept for a draft model, until 0.5.13.
+    vision: layers and hidden size of the image encoder.
     """
 
     tp: int = 1
@@ -92,6 +110,7 @@ class Serving:
     deepep: bool = False
     role: str = "null"
     draft_tokens: int = 1
+    drafts: int = 0
     vision: tuple[int, int] | None = None
 
 
@@ -110,12 +129,17 @@ def automatic_mem_fraction_static(
         reserved = reserved_mib(gpu_mem_mib, asked)
         # In floating point, as the engine rounds: 0.7875 is a little less there, and becomes 0.787.
         fraction = Fraction(str(round((gpu_mem_mib - float(reserved)) / gpu_mem_mib, 3)))
-    if asked.vision is not None:
-        layers, hidden = asked.vision
-        ratio = Fraction(layers * hidden * hidden, 24 * KIB * KIB)
-        factor = 1 - Fraction(1, 10) * (ratio - 1)
-        fraction *= Fraction(95, 100) * max(Fraction(8, 10), min(Fraction(105, 100), factor))
-    return fraction
+    return for_images(fraction, asked.vision)
+
+
+def for_images(fraction: Fraction, vision: tuple[int, int] | None) -> Fraction:
+    """adjust_mem_fraction_for_vlm: 0.95 and less the larger the image encoder is."""
+    if vision is None:
+        return fraction
+    layers, hidden = vision
+    ratio = Fraction(layers * hidden * hidden, 24 * KIB * KIB)
+    factor = 1 - Fraction(1, 10) * (ratio - 1)
+    return fraction * Fraction(95, 100) * max(Fraction(8, 10), min(Fraction(105, 100), factor))
 
 
 def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:

@@ -106,12 +106,6 @@ class Compiled:
 @lru_cache(maxsize=256)
 def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ...]) -> Compiled:
     settings = planned_settings(values)
-    if has_kind(model, Kind.COMPRESSED) and not rules_of(version).compressed:
-        raise KvplanError(
-            "unknown-rule",
-            f"the pools of {model.model_type} under SGLang {version} are not known",
-            help=f"use sglang@{VERSIONS[-1]}",
-        )
     if any(getattr(part, "index_of_latent", False) for run in model.runs for part in run.layer.parts):
         raise KvplanError(
             "unknown-rule",
@@ -133,8 +127,8 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
 
 
 def _older(version: str) -> tuple[str, ...]:
-    """What of an older release was not asked of it."""
-    if version == VERSIONS[-1]:
+    """What of an older release was not asked of it: until 0.5.9 the fraction was."""
+    if version == VERSIONS[-1] or not rules_of(version).prefill_graphs:
         return ()
     return (f"SGLang {version}: pools by its own rules, the memory fraction by those of {VERSIONS[-1]}",)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.older import THROUGH_BEFORE
 from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
@@ -168,7 +169,7 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
     name = class_of(model)
-    if name in later_classes(version):
+    if name in later_classes(version) and name not in THROUGH_BEFORE:
         return Refusal("unsupported-model", f"SGLang {version} has no class for {name}")
     if not name or name in SERVED or name in THROUGH or model.is_gguf:
         own = any(part.kind in (Kind.STATE, Kind.COMPRESSED, Kind.INDEXER) for part in parts)

@@ -15,6 +15,7 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.cells import Cell, cell_of, dequant_workspace, pool_layers, window_of
 from kvplan.engines.sglang.compressed import compressed_bytes, solve_compressed
 from kvplan.engines.sglang.models import window_size
+from kvplan.engines.sglang.older_states import older_states
 from kvplan.engines.sglang.stages import PoolError, Pools, Sizes, Stage, running
 from kvplan.families import Kind, SparseIndexer
 from kvplan.model import Layer, Model
@@ -46,7 +47,12 @@ def split_stages(layers: list[Layer], stages: int) -> list[list[Layer]]:
 
 def _stage(model: Model, layers: list[Layer], arguments: Arguments) -> Stage:
     if has_kind(model, Kind.COMPRESSED):
-        return Stage(len(layers), (0, 0, 0), Cell(), compressed=compressed_bytes(layers, arguments))
+        return Stage(
+            len(layers),
+            (0, 0, 0),
+            Cell(),
+            compressed=compressed_bytes(layers, arguments, len(model.draft_layers)),
+        )
     counts: dict[Layer, int] = {}
     for layer in layers:
         counts[layer] = counts.get(layer, 0) + 1
@@ -120,6 +126,8 @@ def solve(pools: Pools, memory: int) -> Sizes:
         tokens = own if tokens is None else min(tokens, own)
     if tokens is None:
         tokens = (capped or arguments.context_len) // page * page
+    elif arguments.rules.headroom and raw is not None:
+        tokens = (raw + _headroom(arguments, slots)) // page * page
     bounded = arguments.rules.split_first or not any(stage.window for stage in pools.stages)
     if capped is not None and bounded:
         tokens = min(tokens, capped) // page * page
@@ -128,6 +136,20 @@ def solve(pools: Pools, memory: int) -> Sizes:
     window_tokens = _window_tokens(pools, tokens if arguments.rules.split_first else raw or tokens, cap)
     counted = tokens if arguments.rules.requests_capped or least is None else least
     return Sizes(tokens, window_tokens, slots, running(arguments, counted, slots))
+
+
+def _headroom(arguments: Arguments, slots: int) -> int:
+    """Until 0.5.6: places for the tokens of drafts and their verification, on top of what the memory holds.
+
+    model_executor/model_runner.py (draft_runner_cache_size), for chains of drafts. The memory for them is
+    not taken from anywhere: it lies in the slack.
+    """
+    draft, requests = arguments.draft_tokens, arguments.max_running_requests
+    if not draft or requests is None:
+        return 0
+    if slots:
+        requests = min(requests, slots // arguments.slots_per_request)
+    return requests * (2 * draft - 1) + 100
 
 
 def _split_last(stage: Stage, rest: int, arguments: Arguments) -> int:
@@ -153,7 +175,7 @@ def _window_tokens(pools: Pools, tokens: int, cap: int | None) -> int:
     if cap is not None:
         return min(cap, tokens)
     own = int(tokens * arguments.swa_ratio) // page * page
-    if pools.window + page >= own:
+    if arguments.rules.window_floor and pools.window + page >= own:
         raise PoolError(
             f"the window pool ({own:,} tokens) cannot hold one request: it needs more than the window"
             f" ({pools.window:,}) and a page ({page}); raise --swa-full-tokens-ratio or the memory"
@@ -195,6 +217,8 @@ def _states(pools: Pools, memory: int) -> tuple[int, int]:
     arguments, slot = pools.arguments, pools.slot_bytes
     if not slot:
         return 0, memory
+    if not arguments.rules.joint_states:
+        return older_states(pools, memory)
     draft, per, padding = arguments.draft_tokens, arguments.slots_per_request, arguments.padding_slot
     requests = None
     if arguments.max_running_requests is not None:

@@ -14,7 +14,7 @@ from kvplan.engines.sglang.backends import overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
-from kvplan.engines.sglang.versions import VERSIONS
+from kvplan.engines.sglang.versions import Rules
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -57,11 +57,10 @@ def refusal_of_settings(
             f"SGLang does not start {name} with --disable-hybrid-swa-memory",
             help=("leave out --disable-hybrid-swa-memory",),
         )
-    unnamed = settings.attention_backend is None and not arguments.rules.exaone_backend
-    if unnamed and class_of(model) == "Exaone4ForCausalLM":
+    if settings.attention_backend is None and _must_be_named(model, arguments.rules):
         return Refusal(
             "unsupported-setting",
-            f"SGLang before {VERSIONS[-1]} does not start {name} unless its attention backend is named",
+            f"this SGLang does not start {name} unless its attention backend is named",
             help=("--attention-backend fa3", "--attention-backend triton"),
         )
     return (
@@ -70,6 +69,14 @@ def refusal_of_settings(
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
     )
+
+
+def _must_be_named(model: Model, rules: Rules) -> bool:
+    """Exaone 4's own class until 0.5.21, Llama 4 from 0.4.10 to 0.5.5: an assertion meets None."""
+    name = class_of(model)
+    if name == "Exaone4ForCausalLM":
+        return rules.exaone_class and not rules.exaone_backend
+    return rules.llama4_named and name.startswith("Llama4For")
 
 
 def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:

@@ -12,10 +12,11 @@ from kvplan.engines.sglang.capacity import Serving, automatic_mem_fraction_stati
 from kvplan.engines.sglang.cells import state_words
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import SERVED, class_of, has_prefill_graphs, has_window_pool, is_multimodal
+from kvplan.engines.sglang.older_memory import OF_IMAGES, older_fraction
 from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
-from kvplan.units import MIB
+from kvplan.units import KIB, MIB
 
 AITER_CONTEXT = 8192
 ROW_MARGIN = 4
@@ -95,12 +96,15 @@ def fraction_of(model: Model, arguments: Arguments) -> Fraction:
     found = arguments.mem_fraction_static
     if found is None:
         found = _automatic(model, arguments)
+    if not arguments.rules.image_factor and is_multimodal(model):
+        found *= OF_IMAGES
     scaled = arguments.backend == "aiter" and arguments.context_len > AITER_CONTEXT
     return found * Fraction("0.85") if scaled else found
 
 
 def _automatic(model: Model, arguments: Arguments) -> Fraction:
     multimodal = is_multimodal(model)
+    rules = arguments.rules
     serving = Serving(
         tp=arguments.tp,
         pp=arguments.pp,
@@ -111,11 +115,21 @@ def _automatic(model: Model, arguments: Arguments) -> Fraction:
         prefill_graphs=arguments.graphs and _prefill_graphs(model, arguments),
         max_total_tokens=arguments.max_total_tokens,
         mla=has_kind(model, Kind.MLA),
-        attn_dp=arguments.attn_dp if arguments.attn_dp > 1 else 0,
+        attn_dp=arguments.told_groups if arguments.told_groups > 1 else 0,
         deepep=arguments.moe_a2a_backend == "deepep",
-        vision=facts_of(model).vision if multimodal else None,
+        drafts=_draft_reserve(arguments),
+        vision=facts_of(model).vision if multimodal and rules.image_factor else None,
     )
+    if not rules.prefill_graphs:
+        return older_fraction(arguments.device.memory_mib, serving, rules.memory)
     return automatic_mem_fraction_static(arguments.device.memory_mib, serving=serving)
+
+
+def _draft_reserve(arguments: Arguments) -> int:
+    """MiB for a draft's weights and graphs, until 0.5.9: a model of its own (STANDALONE) has 6 GiB."""
+    if not arguments.draft_tokens or arguments.rules.memory == "0.4.6":
+        return 0
+    return (6 if arguments.standalone else 2) * KIB
 
 
 def _prefill_graphs(model: Model, arguments: Arguments) -> bool:

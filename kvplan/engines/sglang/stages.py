@@ -100,11 +100,16 @@ class Pools:
 
 def running(arguments: Arguments, tokens: int, slots: int) -> int:
     """clamp(512 · tokens / context, 2048, 4096), at most half the tokens, then what the states serve."""
-    if arguments.max_running_requests is not None:
-        most = max(1, arguments.max_running_requests // arguments.attn_dp)
+    rules, given = arguments.rules, arguments.max_running_requests
+    estimated = max(min(512 * tokens // arguments.context_len, MOST_REQUESTS), LEAST_REQUESTS)
+    if given is None:
+        most = min(estimated + rules.one_more, tokens // 2)
     else:
-        most = max(min(512 * tokens // arguments.context_len, MOST_REQUESTS), LEAST_REQUESTS)
-    most = min(most, tokens // 2)
+        most = max(1, given // arguments.attn_dp)
+        if rules.given_halved:
+            most = min(most, tokens // 2)
+        elif rules.given_estimated:
+            most = min(most, estimated)
     if slots:
         most = min(most, slots // arguments.slots_per_request)
         if most <= 0:

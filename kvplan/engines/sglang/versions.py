@@ -1,9 +1,9 @@
 """What changed between SGLang's releases, as one table of rules.
 
-sgl-project/sglang 0.5.8 to 0.5.15 model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py,
-server_args.py and models/*.py (EntryClass), asked of their own ModelRunner; 0.5.16 to 0.5.22 of their own
-KVCacheConfigurator (scripts/sglang_releases.py), each at its last post-release; 0.5.23 as the other modules
-say.
+sgl-project/sglang 0.4.6 to 0.5.6 model_executor/model_runner.py, 0.5.7 to 0.5.15
+model_executor/model_runner_kv_cache_mixin.py, pool_configurator.py, server_args.py and models/*.py
+(EntryClass), asked of their own ModelRunner; 0.5.16 to 0.5.22 of their own KVCacheConfigurator
+(scripts/sglang_releases.py), each at its last post-release; 0.5.23 as the other modules say.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import csv
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from kvplan.engines.base import parse_version
 from kvplan.record import KeptHash, record
 
-VERSIONS = tuple(f"0.5.{patch}" for patch in range(8, 24))
+VERSIONS = (
+    *(f"0.4.{patch}" for patch in range(6, 11)),
+    *(f"0.5.{patch}" for patch in range(1, 24)),
+)
 _TABLE = Path(__file__).parent / "data" / "later_classes.tsv"
 
 
@@ -30,12 +34,31 @@ class Rules(KeptHash):
     a window pool has what the requests need. graphs_bounded: --max-running-requests bounds the largest
     decode graph. hopper_vl: Qwen3-VL on large Hopper GPUs decodes with FlashInfer. kimi_radix: Kimi
     Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
-    leaves. split_first: a window pool is split off before that bound. compressed: DeepSeek-V4's pools
-    are known. small_chunks: GPUs of 20 to 35 GiB prefill 2,048 tokens at once. exaone_backend: Exaone 4
-    starts without being told its backend. index_elided: a sparse layer that borrows another's choice of
-    tokens keeps no index keys. drafts_or_states: a class whose states are reused does not speculate
-    beside them.
-    scheme_of_builds: compressed-tensors checkpoints with static scales have an fp8 cache by default.
+    leaves. split_first: a window pool is split off before that bound. exaone_backend: Exaone 4 starts
+    without being told its backend; exaone_class: it has a class of its own. index_elided: a sparse layer
+    that borrows another's choice of tokens keeps no index keys. drafts_or_states: a class whose states are
+    reused does not speculate beside them. scheme_of_builds: compressed-tensors checkpoints with static
+    scales have an fp8 cache by default. window_floor: a window pool that holds no request is refused.
+    DeepSeek-V4: stage_layers: layers beside the model's own are not counted; fixed_states: states of ratio
+    128 are of requests, not of tokens; padded_latents: pages are priced as they are padded.
+    given_estimated, given_halved: what bounds --max-running-requests: the own estimate, half the tokens.
+    joint_states: what drafts keep of states is a part of the states' share; before, as `.older_states` says.
+    nsa: the backend of sparse attention is called so.
+
+    Of 0.4.6 to 0.5.9. memory: which table of defaults by the GPU's memory is in force (`.capacity`).
+    one_more: the pool of requests has a place more than asked for. image_factor: image models keep memory
+    free by the size of their encoder, not a tenth. prefill_graphs: memory is kept for graphs of prompts.
+    window_pools: windows have a pool of their own wherever 0.5.8 has one (before, of a few classes:
+    `.older`). hopper_fa3: FlashAttention 3 for every class on Hopper. latent_flashinfer: MLA on SM100 runs
+    on FlashInfer, before on Triton; deepseek_trtllm: DeepSeek's on trtllm_mla. sm100_trtllm: everything
+    else on trtllm_mha; gpt_oss_trtllm: gpt-oss and Llama 4 have backends of their own. hybrid_backends:
+    hybrids with states have theirs. scaled_cache: checkpoints with FP8 scales have an fp8 cache by
+    default. headroom: the tokens of drafts are added to the pool. llama4_named: Llama 4 does not start
+    unless its backend is named. olmo_backends: Olmo 2 has a backend of its own, and takes no FlashInfer.
+    states_by_ratio: states are a share of the memory; before, as many as requests. mamba_radix: prompts of
+    Mamba hybrids are reused. state_slots: slots of a request whose prompts are. drafts_in_share,
+    drafts_first, slots_told, slots_by_share: `.older_states`. sparse_groups: sparse attention is
+    data-parallel over all ranks.
     """
 
     extra_buffer: bool = False
@@ -48,29 +71,103 @@ class Rules(KeptHash):
     kimi_radix: bool = False
     requests_capped: bool = False
     split_first: bool = False
-    compressed: bool = False
-    small_chunks: bool = True
+    window_floor: bool = False
+    stage_layers: bool = False
+    fixed_states: bool = False
+    padded_latents: bool = False
     exaone_backend: bool = False
+    exaone_class: bool = False
     index_elided: bool = False
     drafts_or_states: bool = False
     scheme_of_builds: bool = False
+    memory: str = "0.4.6"
+    one_more: bool = True
+    window_pools: bool = False
+    hopper_fa3: bool = False
+    latent_flashinfer: bool = False
+    deepseek_trtllm: bool = False
+    sm100_trtllm: bool = False
+    gpt_oss_trtllm: bool = False
+    hybrid_backends: bool = False
+    scaled_cache: bool = False
+    headroom: bool = True
+    llama4_named: bool = False
+    states_by_ratio: bool = False
+    mamba_radix: bool = False
+    olmo_backends: bool = False
+    state_slots: int = 1
+    drafts_in_share: bool = False
+    sparse_groups: bool = True
+    nsa: bool = True
+    given_estimated: bool = False
+    given_halved: bool = False
+    joint_states: bool = False
+    drafts_first: bool = False
+    slots_told: bool = True
+    slots_by_share: bool = False
+    image_factor: bool = False
+    prefill_graphs: bool = False
 
 
-_CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
-    ("0.5.10", {"requests_capped": True, "split_first": True, "drafts_or_states": True}),
+_CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("0.4.7", {"memory": "0.4.7", "one_more": False, "latent_flashinfer": True}),
+    ("0.4.9", {"image_factor": True}),
+    ("0.4.10", {"llama4_named": True}),
+    ("0.5.1", {"gpt_oss_trtllm": True}),
+    (
+        "0.5.3",
+        {
+            **dict.fromkeys("deepseek_trtllm scaled_cache states_by_ratio drafts_in_share".split(), True),
+            "memory": "0.5.3",
+            "state_slots": 3,
+            "slots_told": False,
+        },
+    ),
+    ("0.5.4", {"memory": "0.5.4", "olmo_backends": True}),
+    (
+        "0.5.6",
+        {
+            "llama4_named": False,
+            "sm100_trtllm": True,
+            "sparse_groups": False,
+            "mamba_radix": True,
+        },
+    ),
+    (
+        "0.5.7",
+        {
+            **dict.fromkeys("headroom drafts_in_share".split(), False),
+            **dict.fromkeys("hybrid_backends slots_told".split(), True),
+            "state_slots": 5,
+        },
+    ),
+    ("0.5.8", {"window_pools": True, "hopper_fa3": True, "state_slots": 3, "drafts_first": True}),
+    ("0.5.9", {"slots_by_share": True, "exaone_class": True}),
+    (
+        "0.5.10",
+        {
+            "prefill_graphs": True,
+            "given_estimated": True,
+            "requests_capped": True,
+            "split_first": True,
+            "drafts_or_states": True,
+        },
+    ),
     ("0.5.11", {"state_pages": True}),
+    ("0.5.13", {"nsa": False, "joint_states": True, "stage_layers": True}),
     (
         "0.5.14",
         {
-            **dict.fromkeys("extra_buffer drafts request_cap kimi_radix".split(), True),
+            **dict.fromkeys("extra_buffer drafts request_cap kimi_radix given_halved".split(), True),
             "drafts_or_states": False,
         },
     ),
+    ("0.5.15", {"fixed_states": True}),
     ("0.5.17", {"padding_slot": True}),
     ("0.5.18", {"index_elided": True}),
     ("0.5.19", {"scheme_of_builds": True}),
-    ("0.5.20", {"hopper_vl": True, "small_chunks": False}),
-    ("0.5.21", {"compressed": True}),
+    ("0.5.20", {"hopper_vl": True, "memory": "0.5.20", "window_floor": True}),
+    ("0.5.21", {"padded_latents": True}),
     ("0.5.22", {"graphs_bounded": True, "exaone_backend": True}),
 )
 

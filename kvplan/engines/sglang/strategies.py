@@ -1,0 +1,70 @@
+"""How states are kept for reuse, what speculation adds, and the slots that follow.
+
+sgl-project/sglang 0.5.23 arg_groups/overrides.py (_mamba_radix_cache_resolution), speculative_hook.py,
+mem_cache/kv_cache_configurator.py (_calculate_mamba_ratio),
+model_runner_components/spec_aux_hidden_state.py.
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.options import Options
+from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.models import has_extra_buffer, has_window_pool, uses_state_radix, window_layers
+from kvplan.engines.sglang.versions import Rules
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.settings import Serving
+
+
+def speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
+    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
+    if settings.speculative_method is None:
+        return 0, 0
+    given = options.count("draft_layers")
+    draft = settings.speculative_model
+    own = len(model.draft_layers) if draft is None else draft.num_layers
+    charged = own if draft is not None else facts_of(model).drafts
+    layers = given if given is not None else charged
+    if not own and not given:
+        raise KvplanError(
+            "no-draft",
+            f"{model.id} has no prediction layers of its own: the draft model's layers are not known",
+            help=("--speculative-model llama-3.2-1b", "--draft-layers 1 (an EAGLE head has one)"),
+        )
+    return settings.num_speculative_tokens + 1, layers
+
+
+def draft_windows(model: Model, settings: Serving, options: Options) -> int:
+    """Window layers of the config that is read for the draft: the draft's, without one the target's."""
+    if options.count("draft_layers") is not None:
+        return 0
+    source = settings.speculative_model or model
+    return window_layers(source) if has_window_pool(source) else 0
+
+
+def strategy_of(
+    model: Model, settings: Serving, options: Options, *, radix: bool, paged: bool
+) -> tuple[str, bool]:
+    """(strategy, whether scheduling overlaps): extra_buffer where the class supports it and scheduling
+    overlaps or pages are larger than 1, else no_buffer (overrides.py, _mamba_radix_cache_resolution)."""
+    strategy = options.word("mamba_radix_cache_strategy") or "auto"
+    overlap = not options.flag("disable_overlap_schedule") and settings.pipeline_parallel_size == 1
+    if strategy != "auto" or not radix or not uses_state_radix(model):
+        return strategy, overlap
+    wanted = not options.flag("disable_overlap_schedule") or paged
+    if wanted and has_extra_buffer(model):
+        return "extra_buffer", overlap
+    return "no_buffer", False
+
+
+def slots_of_request(strategy: str, rules: Rules, *, radix: bool, overlap: bool) -> int:
+    """State slots that one running request is charged (kv_cache_configurator.py, _calculate_mamba_ratio)."""
+    if not radix:
+        return 1
+    if not rules.extra_buffer and strategy == "no_buffer":
+        return rules.state_slots
+    if strategy == "extra_buffer_lazy":
+        return 4
+    if strategy == "extra_buffer":
+        return 5 if overlap else 4
+    return 3
