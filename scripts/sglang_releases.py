@@ -20,6 +20,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from kvplan.engines.base import parse_version
 from scripts.new_releases import newest
 from scripts.record_sglang import CAPABILITIES, PROGRAM, is_planned
 from scripts.vllm_releases import PIP
@@ -40,6 +41,8 @@ OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
     ((0, 5, 22), ("transformers==5.10.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
 )
 """(until, packages): what an older release reads configs with."""
+FRACTIONS_UNTIL = (0, 5, 10)
+"""From there on the answer says that the fraction follows 0.5.23's rules."""
 Entry = dict[str, Any]
 
 
@@ -87,9 +90,11 @@ def ask(python: str, places: list[Path], cases: list[Entry]) -> dict[str, Entry]
     return found
 
 
-def kept(answers: dict[str, Entry]) -> dict[str, Entry]:
-    """What is recorded: the planner's own answers, without the memory fraction."""
-    dropped = ("fraction", "images", "per_request")
+def kept(answers: dict[str, Entry], release: str) -> dict[str, Entry]:
+    """What is recorded: the planner's own answers; the memory fraction where its rules are the release's."""
+    dropped = ["images", "per_request"]
+    if parse_version(release) >= FRACTIONS_UNTIL:
+        dropped.append("fraction")
     return {
         name: {key: value for key, value in answer.items() if key not in dropped}
         for name, answer in sorted(answers.items())
@@ -105,7 +110,9 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the answers into the record")
     options = parser.parse_args()
     release = named(options.release)
-    answers = kept(ask(options.python, folders(release, options.folder), list(release_cases(release))))
+    answers = kept(
+        ask(options.python, folders(release, options.folder), list(release_cases(release))), release
+    )
     equal, explained, wrong = unexplained(release, answers)
     for name, why in wrong.items():
         sys.stdout.write(f"{release} {name}\n  kvplan for SGLang: {why}\n  rule: {', '.join(places(why))}\n")

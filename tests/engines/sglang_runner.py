@@ -132,7 +132,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         "dtype": str(config.dtype).removeprefix("torch."),
         "kv": str(made.kv_cache_dtype).removeprefix("torch."),
         "backend": "+".join(dict.fromkeys(map(str, _backends(args)))),
-        "fraction": args.mem_fraction_static,
+        "fraction": getattr(made, "mem_fraction_static", args.mem_fraction_static),
         "slots": args.max_mamba_cache_size if states else None,
     }
 

@@ -42,7 +42,16 @@ def test_a_difference_points_to_its_rule() -> None:
 
 def test_the_known_releases_were_asked() -> None:
     minors = {".".join(release.split(".")[:3]) for release in RECORD}
-    assert set(ENGINES["sglang"].versions) == minors | {"0.5.23"}
+    assert set(ENGINES["sglang"].versions) - {"0.4.6", "0.4.7", "0.4.8", "0.4.10", "0.5.3"} == minors | {
+        "0.5.23"
+    }
+
+
+def test_fractions_were_asked_until_0_5_9() -> None:
+    """From there on the answer says whose rules the fraction follows."""
+    own = {release: any("fraction" in answer for answer in RECORD[release].values()) for release in RECORD}
+    assert own["0.5.2"]
+    assert not own["0.5.14"]
 
 
 GIB = 2**30
@@ -83,11 +92,33 @@ def test_borrowed_tokens_need_no_index_keys_since_0_5_18() -> None:
 
 
 def test_what_is_not_known_of_a_release_is_said() -> None:
-    with pytest.raises(KvplanError, match=r"under SGLang 0\.5\.20 are not known"):
-        kvplan.size("deepseek-v4-flash", engine="sglang@0.5.20", kv_cache_memory=30 * GIB)
-    assert kvplan.size("deepseek-v4-flash", engine="sglang@0.5.21", kv_cache_memory=30 * GIB).refusal is None
-    with pytest.raises(KvplanError, match=r"before 0\.5\.8"):
-        kvplan.size("llama-3.1-8b", engine="sglang@0.5.7")
+    with pytest.raises(KvplanError, match=r"before 0\.4\.6"):
+        kvplan.size("llama-3.1-8b", engine="sglang@0.4.5")
+    said = {
+        version: any("memory fraction" in words for words in size("llama-3.1-8b", version).warnings)
+        for version in VERSIONS
+    }
+    known = [*VERSIONS[: VERSIONS.index("0.5.10")], "0.5.23"]
+    assert [version for version in VERSIONS if not said[version]] == known
+
+
+def size(model: str, version: str, **options: Any) -> Any:
+    asked: dict[str, Any] = {"gpu": "h100-sxm-80gb", "kv_cache_memory": 5 * GIB, **options}
+    return kvplan.size(model, engine=f"sglang@{version}", **asked)
+
+
+def test_deepseek_v4_since_it_is_served() -> None:
+    """Its class came with 0.5.12; states of requests with 0.5.15; pages as they are padded with 0.5.21."""
+    asked: dict[str, Any] = {"kv_cache_memory": 40 * GIB + 7, "gpu": "h100-sxm-80gb"}
+    answers = {
+        version: kvplan.size("deepseek-v4-flash", engine=f"sglang@{version}", **asked)
+        for version in ("0.5.11", "0.5.12", "0.5.13", "0.5.14", "0.5.15", "0.5.20", "0.5.21", "0.5.23")
+    }
+    assert answers.pop("0.5.11").refusal.code == "unsupported-model"  # type: ignore[union-attr]
+    tokens = [answer.settings["max_total_num_tokens"] for answer in answers.values()]
+    assert tokens == sorted(tokens)
+    assert [tokens[1], tokens[4], tokens[5]] == [2_701_568, 5_221_376, 5_677_312]
+    assert len(set(tokens)) == 4
 
 
 def test_states_and_drafts_exclude_each_other_until_0_5_14() -> None:

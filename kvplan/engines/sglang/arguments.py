@@ -37,7 +37,7 @@ from kvplan.engines.sglang.models import (
     prefills_whole,
     uses_state_radix,
 )
-from kvplan.engines.sglang.older import had_window_pool
+from kvplan.engines.sglang.older import had_window_pool, hears_pool_flag
 from kvplan.engines.sglang.strategies import draft_windows, slots_of_request, speculation, strategy_of
 from kvplan.engines.sglang.versions import VERSIONS, Rules, has_buffers, rules_of
 from kvplan.errors import KvplanError
@@ -201,7 +201,7 @@ def resolve_arguments(
         window_pool=(
             has_window_pool(model) if rules.window_pools else had_window_pool(class_of(model), version)
         )
-        and not options.flag("disable_hybrid_swa_memory"),
+        and not (options.flag("disable_hybrid_swa_memory") and hears_pool_flag(class_of(model), version)),
         swa_ratio=Fraction(own_ratio or "0.8") if ratio is None else ratio,
         radix=radix,
         overlap=overlap,

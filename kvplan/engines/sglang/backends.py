@@ -15,7 +15,7 @@ from kvplan.engines.sglang.devices import Device
 from kvplan.engines.sglang.dtypes import is_sparse_latent
 from kvplan.engines.sglang.models import SINKS, class_of, is_deepseek, is_multimodal
 from kvplan.engines.sglang.older import has_fa3
-from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.sglang.versions import VERSIONS, Rules, later_classes, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, SlidingWindow, SparseIndexer
 from kvplan.model import Model
@@ -76,7 +76,8 @@ def backend_of(
         found = found or _default(model, settings, device, kv)
         if found == "dsa" and rules_of(version).nsa:
             return "nsa"
-    _check(model, device, kv, found, rules_of(version))
+    if class_of(model) not in later_classes(version):  # such a class is refused for itself
+        _check(model, device, kv, found, rules_of(version))
     return "triton" if found == "fa3" and kv.name == "fp8_e5m2" else found
 
 
@@ -233,6 +234,8 @@ def has_sinks(model: Model) -> bool:
 def _check(model: Model, device: Device, kv: KvDtype, backend: str, rules: Rules) -> None:
     name = class_of(model)
     if name == "Olmo2ForCausalLM" and not rules.olmo_backends:
+        return
+    if name == "Exaone4ForCausalLM" and not rules.exaone_class:
         return
     for names, accepted in _ACCEPTED:
         if name in names and backend not in accepted and (names is not _EXAONE or _windowed_exaone(model)):

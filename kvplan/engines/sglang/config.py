@@ -74,7 +74,8 @@ class ConfigFacts:
     prediction layers that are charged without a draft model. text_part: the text model is a part of the
     config. remote: the repository brings a model class. windowed: Exaone's sliding_window_pattern is set.
     encoder: Whisper's encoder layers. sinks: attention has sinks. expert_width: of experts whose weights have
-    a scale for every so many rows (scale_rows); 0 where either is not stated.
+    a scale for every so many rows (scale_rows); 0 where either is not stated. stretched: the length that
+    older releases read of Gemma 3.
     """
 
     length: int | None
@@ -88,6 +89,7 @@ class ConfigFacts:
     sinks: bool = False
     expert_width: int = 0
     scale_rows: int = 0
+    stretched: int | None = None
 
 
 @lru_cache(maxsize=512)
@@ -119,7 +121,22 @@ def facts_of(model: Model) -> ConfigFacts:
         sinks=_has_sinks(view),
         expert_width=_whole_number(view.get("moe_intermediate_size")),
         scale_rows=_scale_rows(top),
+        stretched=_stretched(view),
     )
+
+
+def _stretched(view: ConfigView) -> int | None:
+    """Gemma 3's length times its rope's factor, as releases before 0.5.10 have it."""
+    rope, length = view.get("rope_scaling"), view.get("max_position_embeddings")
+    factor = rope.get("factor") if isinstance(rope, Mapping) else None
+    plain = isinstance(factor, (int, float)) and not isinstance(factor, bool) and 1 < factor < 10**6
+    if not view.model_type.startswith("gemma3") or not plain or not _whole_length(length):
+        return None
+    return int(factor * length)
+
+
+def _whole_length(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
 
 
 def _scale_rows(top: Mapping[str, Any]) -> int:

@@ -61,7 +61,7 @@ class Sglang:
 
     def size(self, model: Model, settings: Settings, version: str) -> SizeResult:
         """Pages and slots that the requests hold; with kv_cache_memory the pools and who fits."""
-        known = compiled(model, version, asked_context(model, settings), planned_values(settings))
+        known = compiled(model, version, asked_context(model, settings, version), planned_values(settings))
         arguments, pools = known.arguments, known.pools
         tokens = settings.tokens if settings.tokens is not None else arguments.context_len
         encoder_tokens, warning = encoder_length(model, settings, tokens)
@@ -113,7 +113,7 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
         )
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
     arguments = resolve_arguments(model, settings, options, context_len, version)
-    refusal = refusal_of(model, version) or refusal_of_settings(model, settings, options, arguments)
+    refusal = refusal_of(model, version) or refusal_of_settings(model, settings, options, arguments, version)
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),
@@ -154,7 +154,7 @@ class Allocation:
 
 def pools_of(model: Model, settings: Settings, version: str) -> Pools | None:
     """The pools of each pipeline stage; None where the model is refused."""
-    return compiled(model, version, asked_context(model, settings), planned_values(settings)).pools
+    return compiled(model, version, asked_context(model, settings, version), planned_values(settings)).pools
 
 
 def allocations(model: Model, settings: Settings, version: str = VERSIONS[-1]) -> list[list[Allocation]]:
@@ -192,6 +192,6 @@ def _gib(amount: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def asked_context(model: Model, settings: Settings) -> int:
+def asked_context(model: Model, settings: Settings, version: str = VERSIONS[-1]) -> int:
     """--context-length, else the model's own; else as long as the request."""
-    return settings.max_model_len or own_context(model) or max(1, request_tokens(model, settings))
+    return settings.max_model_len or own_context(model, version) or max(1, request_tokens(model, settings))

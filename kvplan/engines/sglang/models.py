@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kvplan.engines.base import has_kind
 from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.older import THROUGH_BEFORE
+from kvplan.engines.sglang.older import THROUGH_BEFORE, is_in_transformers
 from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
@@ -169,6 +169,11 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
     name = class_of(model)
+    through = name in THROUGH or name in THROUGH_BEFORE or model.architecture == "Olmo3ForCausalLM"
+    if through and not is_in_transformers(model.architecture or "", version):
+        return Refusal(
+            "unsupported-model", f"SGLang {version} has no class for {name}, nor has its transformers"
+        )
     if name in later_classes(version) and name not in THROUGH_BEFORE:
         return Refusal("unsupported-model", f"SGLang {version} has no class for {name}")
     if not name or name in SERVED or name in THROUGH or model.is_gguf:

@@ -36,12 +36,39 @@ _WINDOWS = {
 """Classes whose windows had a pool of their own → from this release to before that one."""
 THROUGH_BEFORE = frozenset("Starcoder2ForCausalLM OPTForCausalLM Exaone4ForCausalLM".split())
 """Classes that ran through transformers before SGLang had one of its own."""
+_TRANSFORMERS_SINCE = {
+    "0.4.9": """DogeForCausalLM Dots1ForCausalLM Ernie4_5ForCausalLM MiniMaxForCausalLM SmolLM3ForCausalLM
+        KyutaiSpeechToTextForConditionalGeneration ModernBertDecoderForCausalLM
+        PerceptionLMForConditionalGeneration T5GemmaForConditionalGeneration""",
+    "0.5.2": "Kosmos2_5ForConditionalGeneration Ovis2ForConditionalGeneration SeedOssForCausalLM",
+    "0.5.3": "FlexOlmoForCausalLM MinistralForCausalLM Olmo3ForCausalLM VaultGemmaForCausalLM",
+    "0.5.10": """AudioFlamingo3ForConditionalGeneration CwmForCausalLM FastVlmForConditionalGeneration
+        Glm46VForConditionalGeneration Jais2ForCausalLM LightOnOcrForConditionalGeneration Mistral4ForCausalLM
+        MusicFlamingoForConditionalGeneration NanoChatForCausalLM PI0ForConditionalGeneration
+        SolarOpenForCausalLM T5Gemma2ForConditionalGeneration VibeVoiceAsrForConditionalGeneration
+        VideoLlama3ForConditionalGeneration VoxtralRealtimeForConditionalGeneration YoutuForCausalLM""",
+}
+"""The first release whose transformers (by the pin of its wheel) has the class: huggingface/transformers
+models/auto/modeling_auto.py of 4.51.1, 4.52.3, 4.54.1, 4.55.2, 4.56.1, 4.57.6 and 5.5.4."""
+_SINCE = {name: since for since, names in _TRANSFORMERS_SINCE.items() for name in names.split()}
+THROUGH_FROM = "0.4.7"
+"""The first of these releases that runs classes of transformers in place of its own."""
+
+
+def is_in_transformers(architecture: str, version: str) -> bool:
+    """Whether the release's transformers has the class, and the release runs it."""
+    return parse_version(version) >= parse_version(_SINCE.get(architecture, THROUGH_FROM))
 
 
 def has_fa3(architecture: str, version: str) -> bool:
     """is_fa3_default_architecture."""
     since = _FA3_SINCE.get(architecture)
     return since is not None and parse_version(version) >= parse_version(since)
+
+
+def hears_pool_flag(architecture: str, version: str) -> bool:
+    """--disable-hybrid-swa-memory; 0.5.7 does not look at it for MiMo-V2 (configs/model_config.py)."""
+    return architecture != "MiMoV2FlashForCausalLM" or not had_window_pool(architecture, version)
 
 
 def had_window_pool(architecture: str, version: str) -> bool:

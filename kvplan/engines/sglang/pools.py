@@ -122,11 +122,12 @@ def solve(pools: Pools, memory: int) -> Sizes:
         raw = own if raw is None else min(raw, own)
         profiled = int(rest // (stage.full + stage.window))
         least = profiled if least is None else min(least, profiled)
-        own = own // page * page
+        if arguments.rules.window_pools or not stage.window:
+            own = own // page * page
         tokens = own if tokens is None else min(tokens, own)
     if tokens is None:
         tokens = (capped or arguments.context_len) // page * page
-    elif arguments.rules.headroom and raw is not None:
+    elif arguments.rules.headroom and arguments.draft_tokens and raw is not None:
         tokens = (raw + _headroom(arguments, slots)) // page * page
     bounded = arguments.rules.split_first or not any(stage.window for stage in pools.stages)
     if capped is not None and bounded:
@@ -162,7 +163,8 @@ def _split_last(stage: Stage, rest: int, arguments: Arguments) -> int:
     tokens = tokens // arguments.page_size * arguments.page_size
     if not stage.window or not stage.full:
         return tokens
-    return int(tokens * both / (stage.full + arguments.swa_ratio * stage.window))
+    full, windows, _ = stage.keeping  # layers are counted, whatever their heads, in floating point
+    return int(tokens * (full + windows) / (float(arguments.swa_ratio) * windows + full))
 
 
 def _window_tokens(pools: Pools, tokens: int, cap: int | None) -> int:
@@ -174,7 +176,9 @@ def _window_tokens(pools: Pools, tokens: int, cap: int | None) -> int:
         return tokens
     if cap is not None:
         return min(cap, tokens)
-    own = int(tokens * arguments.swa_ratio) // page * page
+    own = int(tokens * arguments.swa_ratio)
+    if arguments.rules.window_pools:
+        own = own // page * page
     if arguments.rules.window_floor and pools.window + page >= own:
         raise PoolError(
             f"the window pool ({own:,} tokens) cannot hold one request: it needs more than the window"

@@ -14,7 +14,7 @@ from kvplan.engines.sglang.backends import overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
-from kvplan.engines.sglang.versions import Rules
+from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -28,16 +28,19 @@ _NO_ATTENTION_GROUPS = frozenset(
 )
 
 
-def own_context(model: Model) -> int | None:
+def own_context(model: Model, version: str = VERSIONS[-1]) -> int | None:
     """The longest context that the config states, by SGLang's keys; None for a model without a config."""
-    return facts_of(model).length or None
+    facts = facts_of(model)
+    if facts.stretched and not rules_of(version).rope_by_layer:
+        return facts.stretched
+    return facts.length or None
 
 
 def refusal_of_settings(
-    model: Model, settings: Serving, options: Options, arguments: Arguments
+    model: Model, settings: Serving, options: Options, arguments: Arguments, version: str = VERSIONS[-1]
 ) -> Refusal | None:
     """The first reason that speaks against the settings; None where there is none."""
-    name, longest = model.architecture or model.model_type, own_context(model)
+    name, longest = model.architecture or model.model_type, own_context(model, version)
     if settings.max_model_len is not None and longest is not None and settings.max_model_len > longest:
         return Refusal(
             "max-model-len",

@@ -18,7 +18,7 @@ MAX_PREFILL_TOKENS = 16_384
 
 def scheduling(model: Model, settings: Settings, version: str) -> PromptsFirst:
     """What the scheduler is set to. Raises RefusedError(not-simulated)."""
-    known = compiled(model, version, asked_context(model, settings), planned_values(settings))
+    known = compiled(model, version, asked_context(model, settings, version), planned_values(settings))
     arguments, pools = known.arguments, known.pools
     if known.refusal is not None or pools is None:
         raise RefusedError("not-simulated", "SGLang would not start with these settings")

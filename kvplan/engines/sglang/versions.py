@@ -43,7 +43,8 @@ class Rules(KeptHash):
     128 are of requests, not of tokens; padded_latents: pages are priced as they are padded.
     given_estimated, given_halved: what bounds --max-running-requests: the own estimate, half the tokens.
     joint_states: what drafts keep of states is a part of the states' share; before, as `.older_states` says.
-    nsa: the backend of sparse attention is called so.
+    nsa: the backend of sparse attention is called so. rope_by_layer: Gemma 3's rope, which is one a kind of
+    layer, has no factor of its own that stretches the length.
 
     Of 0.4.6 to 0.5.9. memory: which table of defaults by the GPU's memory is in force (`.capacity`).
     one_more: the pool of requests has a place more than asked for. image_factor: image models keep memory
@@ -80,6 +81,7 @@ class Rules(KeptHash):
     index_elided: bool = False
     drafts_or_states: bool = False
     scheme_of_builds: bool = False
+    rope_by_layer: bool = False
     memory: str = "0.4.6"
     one_more: bool = True
     window_pools: bool = False
@@ -147,6 +149,7 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         "0.5.10",
         {
             "prefill_graphs": True,
+            "rope_by_layer": True,
             "given_estimated": True,
             "requests_capped": True,
             "split_first": True,
