@@ -98,10 +98,11 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
     where no program was named. Raises KvplanError(bad-setting)."""
     if choice.door is None:
         return choice, settings
-    door, settings = door_of(choice.door), built(model, choice, settings)
+    door, asked = door_of(choice.door), settings
+    settings = built(model, choice, settings)
     own = dict(settings.engine_options)
     begun = door.begin(model, settings, _wish(settings, own))
-    notes = [*begun.notes, *_said(door, settings, own, begun)]
+    notes = [*begun.notes, *_file(door, asked, settings), *_said(door, settings, own, begun)]
     if settings.tokens is None and settings.max_model_len is None and not own.get("ctx_size"):
         settings = replace(settings, tokens=begun.context)
     settings = replace(
@@ -141,6 +142,13 @@ def _wish(settings: Settings, own: Mapping[str, object]) -> Wish:
         flash_attn=flash if isinstance(flash, bool) else None,
         batch=batch if isinstance(batch, int) else None,
     )
+
+
+def _file(door: Door, asked: Settings, settings: Settings) -> list[str]:
+    """Which file of the model counts, where nobody named one."""
+    if asked.quantization is not None or settings.quantization is None or settings.gpu is None:
+        return []
+    return [f"weights of {settings.quantization}, as {door.title} usually has them: -q, or the file's name"]
 
 
 def _said(door: Door, settings: Settings, own: Mapping[str, object], begun: Begun) -> list[str]:
@@ -220,7 +228,8 @@ def start(model: Model, choice: Choice, settings: Settings, wish: Wish) -> tuple
 
     settings: GPUs only. Raises KvplanError(bad-setting)."""
     assert choice.door is not None
-    door, settings = door_of(choice.door), built(model, choice, settings)
+    door, asked = door_of(choice.door), settings
+    settings = built(model, choice, settings)
     begun = door.begin(model, settings, wish)
     shared = bool(begun.options.get("kv_unified"))
     cells = begun.context if shared else begun.context * begun.parallel

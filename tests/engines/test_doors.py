@@ -201,3 +201,12 @@ def test_a_program_never_refuses_for_memory_and_never_shortens_more_than_the_mod
     build = {} if "ollama" in model else {"quantization": door_of(name).build(kvplan.load_model(model))}
     found = kvplan.size(model, engine="llamacpp", gpu=CARD, tokens=1, **{**options, **build})
     assert found.refusal is None or found.refusal.code != "no-memory-for-cache"
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_file_that_nobody_named_is_named(name: str) -> None:
+    def words(**asked: Any) -> str:
+        return " ".join(kvplan.size("qwen3-8b", engine=name, gpu="rtx-4090", **asked).warnings)
+
+    assert "weights of q4_k_m" in words()
+    assert "weights of" not in words(quantization="q8_0")
