@@ -236,7 +236,7 @@ def start(model: Model, choice: Choice, settings: Settings, wish: Wish) -> tuple
     own = {**begun.options, "ctx_size": cells, "parallel": begun.parallel}
     settings = replace(settings, pipeline_parallel_size=begun.gpus, engine_options=tuple(sorted(own.items())))
     settings, spilled = spill(model, choice, settings)
-    notes = list(begun.notes)
+    notes = [*begun.notes, *_file(door, asked, settings)]
     if wish.context is None:
         notes.insert(
             0, f"{door.title}'s own context here: {begun.usual:,} tokens ({door.context_word}… sets it)"
