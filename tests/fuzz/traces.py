@@ -126,10 +126,77 @@ def _text(random: Random) -> bytes:
                 row[random.choice(list(row))] = value(random)
             lines.append(json.dumps(row))
     text = "\n".join(lines) + "\n"
+    if random.random() < 0.35:
+        text = _other(random)
+    elif kind in (0, 3) and random.random() < 0.1:
+        text = "[" + ",\n".join(lines) + "]"
     if random.random() < 0.5:
         text = bent_lines(random, text, ["input_length", "output_length", "hash_ids", "timestamp"])
     data = text.encode("utf-8", errors="replace")
     return bent_bytes(random, data) if random.random() < 0.3 else data
+
+
+MEANS = ("time_to_first_token_seconds", "inter_token_latency_seconds", "request_prompt_tokens",
+         "request_generation_tokens")  # fmt: skip
+STEP = (
+    "Iteration(3): 1 context requests, 512 context tokens, 7 generation requests, 7 generation tokens,"
+    " iteration elapsed time: 21.50 ms, GPU KV cache usage: 12.5%\n"
+)
+BURSTGPT = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,a,472,18,490,b\n"
+VIDUR = "num_prefill_tokens,num_decode_tokens,pd_ratio\n3772.0,54,69.8\n20,1,20\n"
+
+
+def _other(random: Random) -> str:
+    """A trace of the formats that nest, or what --calibrate reads."""
+    kind = random.randrange(8)
+    if kind < 4:
+        rows = [(_weka, _dynamo, _aiperf, _load)[kind](random, at) for at in range(random.randrange(1, 6))]
+        for row in rows:
+            if random.random() < 0.1:
+                row[random.choice(list(row))] = value(random)
+        return "".join(json.dumps(row) + "\n" for row in rows)
+    if kind < 6:
+        return BURSTGPT if kind == 4 else VIDUR
+    if kind == 6:
+        return STEP * 9
+    names = ["num_requests_running", *(f"{name}_{end}" for name in MEANS for end in ("sum", "count"))]
+    return "".join(f'vllm:{name}{{engine="0"}} {random.choice((0, 1.0, 8.5))}\n' for name in names)
+
+
+def _lengths(random: Random) -> tuple[int, int, list[int]]:
+    prompt = random.choice((0, 1, 63, 64, 130, 3000))
+    return prompt, random.choice((0, 1, 20)), list(range(-(-prompt // 64)))
+
+
+def _weka(random: Random, at: int) -> dict[str, Any]:
+    prompt, answer, ids = _lengths(random)
+    request = {"t": at, "type": "n", "in": prompt, "out": answer, "hash_ids": ids}
+    agent = {"t": at, "type": "subagent", "requests": [request, value(random)]}
+    scope = random.choice(("local", "global"))
+    inner = [request, agent if random.random() < 0.3 else request]
+    return {"id": f"s{at}", "block_size": 64, "hash_id_scope": scope, "requests": inner}
+
+
+def _dynamo(random: Random, at: int) -> dict[str, Any]:
+    prompt, answer, ids = _lengths(random)
+    replay = {"trace_block_size": 64, "input_length": prompt, "input_sequence_hashes": ids}
+    request = {"request_received_ms": at, "output_tokens": answer, "replay": replay}
+    event = {"event_type": random.choice(("request_end", "request_end", "tool")), "request": request}
+    return {"event": event} if random.random() < 0.5 else event
+
+
+def _aiperf(random: Random, at: int) -> dict[str, Any]:
+    prompt, answer, _ = _lengths(random)
+    metrics = {"input_sequence_length": {"value": prompt}, "output_sequence_length": {"value": answer}}
+    return {"metadata": {"request_start_ns": at}, "metrics": metrics, "error": None}
+
+
+def _load(random: Random, at: int) -> dict[str, Any]:
+    prompt, answer, _ = _lengths(random)
+    return {
+        "completed": 5, "total_input_tokens": prompt, "total_output_tokens": answer,
+        "request_throughput": 1.5, "mean_ttft_ms": 20.5, "mean_tpot_ms": 9.0 * at,
+    }  # fmt: skip
 
 
 PLAN = """\
@@ -186,6 +253,10 @@ def simulate(random: Random, folder: Path) -> None:
     elif kind < 97:
         words = ["simulate", "llama-3.2-1b", "--gpu", "l4", "--max-model-len", "4096", "--trace", str(path)]
         words += random.choice(([], ["-e", "sglang"], ["-e", "trtllm"]))
+        if random.random() < 0.4:
+            words += ["--calibrate", str(path), "--generate", "requests=20,rate=2,input=100,output=9"]
+            words.remove("--trace")
+            words.remove(str(path))
         command([*words, "--quick", "--replicas", random.choice(("1", "2", "0", "x")), *options])
     else:
         plan = folder / "plan.yaml"
