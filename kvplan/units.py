@@ -124,3 +124,10 @@ def human_bytes(amount: int) -> str:
             hundredths = (amount * 200 + size) // (2 * size)
             return f"{hundredths // 100:,}.{hundredths % 100:02d} {unit}"
     return f"{amount} B"
+
+
+def human_seconds(value: float) -> str:
+    """``12.9 ms``, ``1.86 s``, ``418 s``."""
+    if value < 0.1:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"

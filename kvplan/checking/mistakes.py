@@ -146,7 +146,7 @@ def decimal_sizes(case: Case) -> Found:
     for field, mark in case.plan.marks.items():
         text = (mark.shown or "")[mark.column - 1 :]
         match = _DECIMAL_SIZE.match(text)
-        if match is None or field.startswith(("name", "environments")):
+        if match is None or field.startswith(("name", "environments", "fleet.link")):
             continue
         binary = match[2][0] + "iB"
         meant = match[1].replace(match[2], binary)
@@ -172,7 +172,10 @@ def nodes(case: Case) -> Found:
 def replicas(case: Case) -> Found:
     """More GPUs than one engine's parallel sizes use: they are further engines, not a larger one."""
     plan = case.plan
-    if plan.replicas > 1 and "replicas" not in plan.marks and plan.gpus % plan.gpus_per_replica == 0:
+    split = plan.fleet.prefill_replicas
+    if split or plan.replicas < 2 or "replicas" in plan.marks:
+        return
+    if plan.gpus % plan.gpus_per_replica == 0:
         each = plan.gpus_per_replica
         yield _note(
             "several-engines",

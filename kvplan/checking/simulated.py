@@ -13,11 +13,12 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.findings import Finding, Severity
 from kvplan.plans.plan import SAFE, Plan
+from kvplan.simulation.answer import check_served
 from kvplan.simulation.deployed import own_load, served_plan, target_of
 from kvplan.simulation.outcome import Outcome, percentile
 from kvplan.simulation.search import on_replicas
 from kvplan.simulation.served import LIKELY, SLOW
-from kvplan.units import SECOND
+from kvplan.units import SECOND, human_seconds
 
 _TRIED = (1.25, 1.5, 2, 3, 4)
 """So many times the plan's replicas are tried as a fix."""
@@ -44,9 +45,13 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
             served.engine(case[0]), served.speeds.clock(case[1]), target, served.speeds.frontend(case[1])
         )
 
-    found = list(missed(plan, run(plan.replicas)))
+    engine = served.engine(case[0])
+    check_served(load, engine)
+    first = run(plan.replicas)
+    found = list(missed(plan, first))
+    refused = [_refused(first, engine.refuses)] if first.refused else []
     if not found or served.split is not None:  # of two kinds of replicas no number is tried
-        return found
+        return found + refused
     for replicas in dict.fromkeys(max(plan.replicas + 1, round(plan.replicas * by)) for by in _TRIED):
         left = {one.code for one in missed(plan, run(replicas))}
         found = [
@@ -55,7 +60,14 @@ def _found(plan: Plan, model: Model) -> list[Finding]:
         ]
         if all(one.help for one in found):
             break
-    return found
+    return found + refused
+
+
+def _refused(run: Outcome, refuses: str) -> Finding:
+    return Finding(
+        "requests-refused", Severity.WARNING,
+        f"{run.refused:,} of the trace's {run.requests:,} requests are refused: {refuses}", "workload.trace",
+    )  # fmt: skip
 
 
 def deciding(plan: Plan) -> tuple[str, str]:
@@ -91,8 +103,8 @@ def missed(plan: Plan, run: Outcome) -> Iterator[Finding]:
         if most is not None and seconds > most:
             yield _finding(
                 f"{name}-too-long", name,
-                f"the 99th percentile of {name.upper()} is {seconds:.3g} s, and"
-                f" {float(most):.3g} s are allowed",
+                f"the 99th percentile of {name.upper()} is {human_seconds(seconds)}, and"
+                f" {human_seconds(float(most))} are allowed",
             )  # fmt: skip
 
 

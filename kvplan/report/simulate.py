@@ -8,13 +8,14 @@ from kvplan.report.layout import BLANK, Piece, Screen, Span, shorten, table, wra
 from kvplan.report.words import count
 from kvplan.simulation.outcome import Outcome, Target
 from kvplan.simulation.results import Interval, SimulationResult
-from kvplan.units import SECOND, human_bytes
+from kvplan.units import SECOND, human_bytes, human_seconds
 
 _BARS = "▁▂▃▄▅▆▇█"
 NAME = 34
 _KEY = 12
 """Columns of a sweep's key, where its whole name finds no room, and of a value."""
 TOO_SHORT = "The trace is too short to say what rate one replica sustains"
+seconds_words = human_seconds
 NOT_IN_IT = "drafts, pauses of the host"
 
 
@@ -71,7 +72,7 @@ def _answer(result: SimulationResult, where: str) -> Screen:
     if result.likely.refused:
         lines += wrapped(
             f"{result.likely.refused:,} of {count(result.likely.requests, 'request')} are refused (see the"
-            " note) and in no figure.",
+            " note): they miss every target, and are in no other figure.",
             style="warn",
         )
     if result.saturated_runs:
@@ -111,13 +112,6 @@ def _share(value: float) -> str:
 
 def _rate(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
-
-
-def seconds_words(value: float) -> str:
-    """``12.9 ms``, ``1.86 s``, ``418 s``."""
-    if value < 0.1:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
 def _figures(result: SimulationResult) -> Screen:

@@ -49,7 +49,7 @@ def simulate_load(
         )  # fmt: skip
     if concurrency:
         replicas, search, helps = replicas or 1, False, False
-    _check_served(load, served.engine(LIKELY))
+    check_served(load, served.engine(LIKELY))
     auto = replicas == AUTO and served.split is None
     rates, sampled = sustainable(served, load, target, router) if search or auto else (None, 0)
     needed: ReplicasNeeded | None = None
@@ -102,7 +102,7 @@ def _notes(run: Outcome, refuses: str) -> Iterator[str]:
         yield f"{run.refused:,} requests are refused: {refuses}"
 
 
-def _check_served(load: Load, engine: AnyEngine) -> None:
+def check_served(load: Load, engine: AnyEngine) -> None:
     """Raise KvplanError where the engine takes no request at all."""
     if not any(engine.takes(row.prompt) for row in load.arrivals):
         raise KvplanError(

@@ -87,7 +87,8 @@ class Outcome:
 
     @property
     def goodput(self) -> float:
-        return self.good / self.taken if self.taken else 0.0
+        """Of all requests: one that is refused keeps nothing."""
+        return self.good / self.requests if self.requests else 0.0
 
     @property
     def preempted_share(self) -> float:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -395,18 +396,47 @@ def test_published_clients() -> None:
     assert len(load.arrivals) > 50
 
 
-def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
-    """check and simulate say the same of what a plan requires, and more replicas mend what they can."""
-    from pathlib import Path
-
+def _example(folder: Path, *changes: tuple[str, str]) -> Path:
     example = Path(__file__).parents[2] / "examples" / "plans" / "chat-llama-3.1-8b-trace-h100.yaml"
     text = example.read_text(encoding="utf-8").replace("../traces", str(example.parents[1] / "traces"))
-    text = text.replace("hit_rate: 50%", "hit_rate: 90%").replace("goodput: 95%", "goodput: 99%")
-    text = text.replace("  ttft: 1s", "  requests_per_second: 30\n  ttft: 300ms").replace(
-        "tpot: 50ms", "tpot: 30ms"
-    )
-    path = tmp_path / "plan.yaml"
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "plan.yaml"
     path.write_text(text, encoding="utf-8")
+    return path
+
+
+SPLIT = "fleet:\n  prefill_replicas: 1\n  decode_replicas: 2\n  link: 50GB/s\nrequire:"
+
+
+def test_a_plan_of_two_kinds_of_replicas_counts_both(tmp_path: Path) -> None:
+    (checked,) = kvplan.check(_example(tmp_path, ("replicas: 1\n", ""), ("require:", SPLIT))).plans
+    assert not checked.findings
+    (plan,) = kvplan.load_plans(tmp_path / "plan.yaml")
+    assert (plan.replicas, plan.fleet.link) == (3, 50 * 10**9)
+    with pytest.raises(KvplanError, match="1 to prefill and 2 to decode are 3, not 1"):
+        kvplan.load_plans(_example(tmp_path, ("require:", SPLIT)))
+
+
+def test_a_refused_request_keeps_no_target_and_check_says_so(tmp_path: Path) -> None:
+    changes = (
+        ("vllm@0.32", "trtllm"), ("serve:\n  max_model_len: 16384", "serve:\n  max_num_tokens: 1600"),
+        ("hit_rate: 50%", "tpot: 1ms"),
+    )  # fmt: skip
+    (checked,) = kvplan.check(_example(tmp_path, *changes)).plans
+    found = {finding.code: finding.message for finding in checked.findings}
+    assert "294 of the trace's 400 requests are refused: prompts of more than" in found["requests-refused"]
+    assert found["goodput-too-low"].startswith("26.5 % of requests")
+    assert found["tpot-too-long"].endswith("ms, and 1 ms are allowed")
+
+
+def test_a_plan_is_held_against_its_trace(tmp_path: Any) -> None:
+    """check and simulate say the same of what a plan requires, and more replicas mend what they can."""
+    path = _example(
+        tmp_path, ("hit_rate: 50%", "hit_rate: 90%"), ("goodput: 95%", "goodput: 99%"),
+        ("  ttft: 1s", "  requests_per_second: 30\n  ttft: 300ms"), ("tpot: 50ms", "tpot: 30ms"),
+    )  # fmt: skip
     (checked,) = kvplan.check(path).plans
     found = {finding.code: finding for finding in checked.findings}
     assert {"goodput-too-low", "hit-rate-too-low"} <= set(found)

@@ -155,12 +155,18 @@ class Builder(WorkloadParts):
             share = max(gpus // (replicas or 1), 1)
             plan = replace(plan, settings=replace(plan.settings, **{flags.spread: share}))
         each = plan.gpus_per_replica
-        total = gpus if gpus is not None else (replicas or 1) * each
+        split = plan.fleet.prefill_replicas + plan.fleet.decode_replicas
+        total = gpus if gpus is not None else (replicas or split or 1) * each
         if gpus is not None and replicas is not None and replicas * each != gpus:
             wrong = f"{replicas} replicas of {each} GPUs are {replicas * each} GPUs, not {gpus}"
             self.fail(KvplanError("bad-gpus", wrong, help="leave one of gpus and replicas out"), ("gpus",))
         elif total > MOST_GPUS:
             self.fail(KvplanError("bad-gpus", f"{total:,} GPUs are more than {MOST_GPUS:,}"), ("replicas",))
+        elif split and total // each != split:
+            kinds = f"{plan.fleet.prefill_replicas} to prefill and {plan.fleet.decode_replicas} to decode"
+            wrong = f"replicas: {kinds} are {split}, not {total // each}"
+            where = ("replicas",) if gpus is None else ("gpus",)
+            self.fail(KvplanError("bad-replicas", wrong, help="leave replicas and gpus out"), where)
         return replace(plan, gpus=total)
 
     def model(self) -> str:

@@ -17,6 +17,7 @@ from kvplan.files.plans.values import (
     GpuCount,
     GpuName,
     Percent,
+    Rate,
     Requests,
     Size,
     SomeTokens,
@@ -151,7 +152,7 @@ class FleetEntry(Strict):
     offload: Text | None = Field(default=None, description="tiers outside the GPU: cpu:64GiB,nvme:2TiB")
     prefill_replicas: GpuCount | None = Field(default=None, description="replicas that compute prompts")
     decode_replicas: GpuCount | None = Field(default=None, description="replicas that make answers")
-    link: Size = Field(default=None, description="bytes a second between them, one direction: 50GB")
+    link: Rate = Field(default=None, description="bytes a second between them, one direction: 50GB/s")
 
 
 class EvidenceEntry(Strict):

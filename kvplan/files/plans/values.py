@@ -90,6 +90,11 @@ def size(value: Any) -> int:
     return whole(0, MOST_BYTES)(0 if value == 0 else parse_bytes(str(value)))
 
 
+def rate(value: Any) -> int:
+    """Bytes a second: a size, with ``/s`` behind it or without."""
+    return size(value.strip().removesuffix("/s").rstrip() if isinstance(value, str) else value)
+
+
 def percent(value: Any) -> Fraction:
     """``10%`` as a part of 1; a bare number could be either and is refused."""
     match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -167,12 +172,14 @@ def decimal_text(value: Fraction) -> str:
 
 _TOKENS = {"type": ["integer", "string"], "description": "tokens; k is 1,024"}
 _SIZE = {"type": ["integer", "string"], "description": "bytes, or a size with its unit: 20GiB"}
+_RATE = {"type": ["integer", "string"], "description": "bytes a second, or with a unit: 50GB/s"}
 _PERCENT_TEXT = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}
 Text = Annotated[Any, by(text), WithJsonSchema({"type": "string", "minLength": 1})]
 GpuName = Annotated[Any, by(gpu_name), WithJsonSchema({"type": ["string", "integer"], "minLength": 1})]
 Tokens = Annotated[Any, by(tokens), WithJsonSchema(_TOKENS)]
 SomeTokens = Annotated[Any, by(some_tokens), WithJsonSchema(_TOKENS)]
 Size = Annotated[Any, by(size), WithJsonSchema(_SIZE)]
+Rate = Annotated[Any, by(rate), WithJsonSchema(_RATE)]
 Percent = Annotated[Any, by(percent), WithJsonSchema(_PERCENT_TEXT)]
 FreeShare = Annotated[Any, by(free_share), WithJsonSchema(_PERCENT_TEXT)]
 Duration = Annotated[
