@@ -11,7 +11,7 @@ import pytest
 import kvplan
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.multimodal import UNKNOWN_MOST, has_encoder
-from kvplan.engines.vllm.profiled import RULES
+from kvplan.engines.vllm.profiled import KINDS, RULES
 from kvplan.engines.vllm.tower_widths import FIXED
 from kvplan.engines.vllm.towers import traced
 from kvplan.errors import KvplanError
@@ -108,3 +108,38 @@ def test_minimax_m3_profiles_the_longest_video_that_a_sequence_holds() -> None:
 
 def _m3(model: Model, length: int) -> SizeResult:
     return kvplan.size(model, engine="vllm@0.33", gpu="b200", tp=8, weights=8 * GIB, max_model_len=length)
+
+
+@pytest.mark.parametrize("slug", _with_encoder())
+def test_what_is_turned_off_is_left_for_the_cache(slug: str) -> None:
+    """Of every card: text alone leaves at least as much as what is not profiled, that as much as all that is
+    served; a limit of 0 for every kind is text alone; a smaller image never costs. Of warm starts: text
+    alone, token ids go into what is compiled, whose benchmarks may take more."""
+    model = load_card(slug)
+
+    def pool(**more: Any) -> tuple[int, int]:
+        found = _asked(model, compile_cache="warm", **more)
+        assert found.budget is not None
+        return found.budget.kv_pool_low_bytes, found.budget.kv_pool_bytes
+
+    try:
+        served = _asked(model)
+    except KvplanError as error:
+        pytest.skip(f"{error.code}: {error.message}")
+    if served.budget is None:
+        pytest.skip("no budget")
+    kinds = KINDS.get(model.architecture or "", ("image", "video", "audio"))
+    every, text = pool(), pool(language_model_only=True)
+    unseen = pool(skip_mm_profiling=True)
+    off = pool(limit_mm_per_prompt=dict.fromkeys(kinds, 0))
+    assert every <= unseen
+    assert every[0] <= unseen[0] <= text[0]
+    assert every[1] <= unseen[1] <= text[1]
+    assert off[0] >= unseen[0]
+    one = pool(limit_mm_per_prompt=dict.fromkeys(kinds, 1))
+    assert every[1] <= one[1]
+    if "image" in kinds:
+        alone = {kind: int(kind == "image") for kind in kinds}
+        images: dict[str, Any] = {"limit_mm_per_prompt": alone, "max_num_seqs": 1}
+        small = pool(mm_processor_kwargs={"max_pixels": 1 << 16, "max_image_tokens": 64}, **images)
+        assert pool(**images)[1] <= small[1]  # one image: of smaller ones more fit in a batch
