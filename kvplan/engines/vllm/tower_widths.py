@@ -32,6 +32,16 @@ _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "KimiK3ForConditionalGeneration": (1152, 4304),
 }
 """Hidden size and MLP of a class's own defaults, for an encoder whose part of the config leaves them out."""
+PUBLISHED: Mapping[str, tuple[int, int, int]] = {
+    "Qwen2VLForConditionalGeneration": (1280, 5120, 1176),
+    "Qwen2_5_VLForConditionalGeneration": (1280, 3456, 1176),
+    "Qwen3_5ForConditionalGeneration": (1152, 4304, 1536),
+    "Qwen3_5MoeForConditionalGeneration": (1152, 4304, 1536),
+    "LlavaForConditionalGeneration": (1024, 4096, 588),
+}
+"""Hidden size, MLP and inputs of a patch that the published checkpoints of a class have, the widest of them,
+for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
+3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
 _MELS = 128
 
 
@@ -54,6 +64,9 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
         hidden, mlp, patch = FIXED[name]
         return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
     part = part_of(name, config)
+    if part is None and name in PUBLISHED:
+        hidden, mlp, pixels = PUBLISHED[name]
+        return Widths(hidden, mlp, model.hidden_size, pixels)
     if part is None:
         return None
 
