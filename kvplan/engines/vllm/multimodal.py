@@ -37,8 +37,8 @@ NO_LIMIT = 999
 """Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
 V2_SINCE = (0, 27)
 UNKNOWN_MOST = 5 * GIB
-"""What the profile run of an encoder without a rule may take: of those known only videos of tens of thousands of
-tokens take more."""
+"""What the profile run of an encoder without a rule may take: of those known only videos of tens of
+thousands of tokens take more."""
 
 
 def text_only(model: Model, settings: Serving) -> bool:
