@@ -136,6 +136,10 @@ class SizeOptions(TypedDict, total=False):
     v2."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
+    any_length: bool | None
+    """A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1)."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     mem_fraction_static: Fraction | float | str | None
     """Part of the memory for weights and cache (default: by the GPU's memory)."""
     swa_full_tokens_ratio: Fraction | float | str | None
@@ -397,6 +401,10 @@ class PlanOptions(TypedDict, total=False):
     v2."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
+    any_length: bool | None
+    """A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1)."""
+    config_length: int | str | None
+    """max_position_embeddings, where an override of the config says another."""
     mem_fraction_static: Fraction | float | str | None
     """Part of the memory for weights and cache (default: by the GPU's memory)."""
     swa_full_tokens_ratio: Fraction | float | str | None

@@ -118,6 +118,20 @@ def paths_of_options(engine: str) -> Mapping[str, str]:
     return {one.flag: names.get(name, name) for name, one in entries.items() if one.in_file}
 
 
+def config_override(serve: Serve, given: object, spelled: str) -> tuple[str, ...]:
+    """An override of config.json: its length, as ``config_length``; other keys are what is left."""
+    found = as_object(given)
+    if found is None:
+        return (spelled,)
+    text = found.get("text_config")
+    keys = {**found, **(text if isinstance(text, dict) else {})}
+    length = keys.pop("max_position_embeddings", None)
+    keys.pop("text_config", None)
+    if isinstance(length, int) and not isinstance(length, bool) and length > 0:
+        serve["config_length"] = length
+    return tuple(f"{spelled}.{key} {json.dumps(value)}" for key, value in keys.items())
+
+
 def as_object(text: object) -> dict[str, Any] | None:
     """A JSON object; None for anything else."""
     if isinstance(text, dict):

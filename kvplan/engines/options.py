@@ -222,6 +222,24 @@ LORA = (
     ),
 )
 """Options of the engines that serve LoRA adapters."""
+LENGTH = (
+    EngineOption(
+        "any_length",
+        "flag",
+        "A longer context than the config's is let through (VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
+        default=False,
+        served=False,
+        planned=True,
+    ),
+    EngineOption(
+        "config_length",
+        "count",
+        "max_position_embeddings, where an override of the config says another.",
+        served=False,
+        planned=True,
+    ),
+)
+"""Options of the engines that refuse a context longer than the config's."""
 RETENTION = EngineOption(
     "kv_retention",
     "retention",

@@ -26,6 +26,11 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
         serve["n_gpu_layers"] = int(layers)
     if serve.get("ctx_size") == 0:
         del serve["ctx_size"]
+    batch = options.get("--batch-size")
+    if batch is not None and str(batch).isdigit():  # a micro-batch is no larger (src/llama-context.cpp)
+        own = serve.get("ubatch_size", 512)
+        if isinstance(own, int) and int(batch) < own:
+            serve["ubatch_size"] = int(batch)
     on_gpu = "--no-mmproj-offload" not in options
     if on_gpu and ("--mmproj" in options or "--mmproj-url" in options):
         serve["mmproj"] = True
@@ -46,6 +51,7 @@ SERVER = Server(
         "--flash-attn",
         "--n-gpu-layers",
         "--no-kv-offload",
+        "--batch-size",
         "--mmproj",
         "--mmproj-url",
         "--no-mmproj-offload",

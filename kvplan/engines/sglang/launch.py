@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.engines.launch import Serve, Server
+from kvplan.engines.launch import Serve, Server, config_override
 
 _METHODS = {"STANDALONE": "draft_model", "EAGLE": "eagle", "EAGLE3": "eagle3", "NEXTN": "mtp"}
 _ALGORITHM, _DRAFT = "--speculative-algorithm", "--speculative-draft-model-path"
+_OVERRIDE = "--json-model-override-args"
 _STEPS, _TOKENS, _TOPK = (
     "--speculative-num-steps",
     "--speculative-num-draft-tokens",
@@ -19,6 +20,13 @@ _STEPS, _TOKENS, _TOPK = (
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     """A chain of so many draft steps. ``EAGLE`` without a draft model runs the checkpoint's own prediction
     layers (server_args.py takes the target's path then). A tree (topk above 1) is no chain: not said."""
+    left: tuple[str, ...] = ()
+    if _OVERRIDE in options:
+        left = config_override(serve, options[_OVERRIDE], _OVERRIDE)
+    return (*left, *_speculation(serve, options))
+
+
+def _speculation(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     given = [name for name in (_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK) if name in options]
     if not given:
         return ()
@@ -43,7 +51,8 @@ SERVER = Server(
     images=("lmsysorg/sglang", "sglang"),
     tagged=("lmsysorg/sglang", "sglang"),
     translate=translate,
-    translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK),
+    translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK, _OVERRIDE),
+    environment=(("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "any_length"),),
     options_file="--config",
     variables=("SGLANG_", "SGL_"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.options import LORA, EngineOption
+from kvplan.engines.options import LENGTH, LORA, EngineOption
 
 A2A_BACKENDS = ("none", "deepep", "mooncake", "nixl", "mori", "flashinfer")
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
@@ -85,4 +85,5 @@ OPTIONS = (
     EngineOption("ep_num_redundant_experts", "count", "Copies of experts beside the model's own.", lowest=0),
     *LORA,
     EngineOption("max_loras_per_batch", "count", "Adapters in one batch: slots on the GPU (default: 8)."),
+    *LENGTH,
 )

@@ -41,6 +41,8 @@ def refusal_of_settings(
 ) -> Refusal | None:
     """The first reason that speaks against the settings; None where there is none."""
     name, longest = model.architecture or model.model_type, own_context(model, version)
+    longest = options.count("config_length") or longest
+    longest = None if options.flag("any_length") else longest
     if settings.max_model_len is not None and longest is not None and settings.max_model_len > longest:
         return Refusal(
             "max-model-len",

@@ -130,6 +130,12 @@ def lengths_of(model: Model, settings: Layout, rules: Rules) -> Lengths:
     stretched = None if rules.scaled_yarn else _fact(model, "serving_yarn_model_len")
     if stretched is not None:
         own, longest = stretched, max(stretched, longest or 0)
+    said = dict(settings.engine_options)
+    other = said.get("config_length")
+    if isinstance(other, int):
+        own = longest = other
+    if said.get("any_length"):
+        longest = None
     return Lengths(settings.max_model_len or own or NO_LENGTH_DEFAULT, longest or None)
 
 

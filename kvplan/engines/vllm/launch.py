@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kvplan.engines.launch import Serve, Server, as_object
+from kvplan.engines.launch import Serve, Server, as_object, config_override
 from kvplan.units import GB, GIB, KB, KIB, MB, MIB, TB, TIB
 
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])", re.ASCII)
@@ -57,6 +57,8 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     left += [f"--attention-config.{key}" for key in attention]
     if options.get("--enable-chunked-prefill") is False:
         left.append("--no-enable-chunked-prefill")  # every release that is known chunks prompts by itself
+    if "--hf-overrides" in options:
+        left += config_override(serve, options["--hf-overrides"], "--hf-overrides")
     if serve.get("max_model_len") == -1:
         serve["max_model_len"] = "auto"
     return tuple(left)
@@ -74,9 +76,14 @@ SERVER = Server(
     positional=True,
     count=count,
     translate=translate,
-    translated=("--speculative-config", "--enable-chunked-prefill", "--attention-config", *_PARTS),
+    translated=(
+        "--speculative-config", "--enable-chunked-prefill", "--attention-config", "--hf-overrides", *_PARTS,
+    ),
     options_file="--config",
-    environment=(("VLLM_ATTENTION_BACKEND", "attention_backend"),),
+    environment=(
+        ("VLLM_ATTENTION_BACKEND", "attention_backend"),
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "any_length"),
+    ),
     variables=("VLLM_",),
     in_charts=True,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.engines.options import LORA, EngineOption
+from kvplan.engines.options import LENGTH, LORA, EngineOption
 
 MULTIMODAL = (
     EngineOption(
@@ -91,4 +91,5 @@ OPTIONS = (
         "What DeepSeek-V4's indexer keeps its keys in (default: fp8).",
         choices=("auto", "fp8", "mxfp4"),
     ),
+    *LENGTH,
 )

@@ -35,3 +35,19 @@ def gguf_name(key: str) -> tuple[str, str] | None:
         return None
     usual = "mxfp4_moe" if _ONE_FILE.match(key) else DEFAULT
     return found["base"], (found["tag"] or usual).replace("-", "_").replace("fp16", "f16")
+
+
+_FILE = re.compile(
+    r"(?P<base>.+?)[-.](?P<tag>(?:UD-)?(?:I?Q\d\w*|F16|BF16|F32|MXFP4\w*))(?:-\d{5}-of-\d{5})?\.gguf",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def gguf_file(name: str) -> str | None:
+    """The name of the build that a GGUF file is called after; None where nothing says it.
+
+    >>> gguf_file("Qwen3-8B-Q4_K_M.gguf")
+    'Qwen3-8B-GGUF:Q4_K_M'
+    """
+    found = _FILE.fullmatch(name)
+    return None if found is None else f"{found['base']}-GGUF:{found['tag']}"

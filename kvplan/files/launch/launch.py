@@ -10,6 +10,7 @@ from typing import Any
 from kvplan.engines.doors import Wish
 from kvplan.engines.launch import VISIBLE, Serve, Server, as_object, flags_of_server, paths_of_options
 from kvplan.errors import KvplanError
+from kvplan.files.cards.gguf_names import gguf_file
 from kvplan.files.folders import exists
 from kvplan.files.launch.starts import Start, version_of
 from kvplan.files.launch.words import Option, take_apart
@@ -355,6 +356,9 @@ def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
         if text.startswith(head):
             return text.removeprefix(head).rstrip("/"), None
     clean = text.rstrip("/")
+    bare = clean.endswith(".gguf") and "/" not in clean and not exists(beside / clean)
+    if bare and not exists(Path(clean)) and (named := gguf_file(clean)) is not None:
+        return named, f"{text} is not on this machine: read by its name, {named}"
     if (
         not clean.startswith(("/", "~", "./", "../"))
         or exists(Path(clean).expanduser())
@@ -365,4 +369,7 @@ def _model_word(text: str, beside: Path) -> tuple[str, str | None]:
     if cached is not None:
         return f"{cached[1]}/{cached[2]}", None
     last = PurePosixPath(clean).name
+    named = gguf_file(last)
+    if named is not None:
+        return named, f"{text} is not on this machine: read by its name, {named}"
     return last, f"{text} is not on this machine: read as the model {last}"
