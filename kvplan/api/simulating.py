@@ -218,7 +218,9 @@ def target(plan: Plan | None, ttft: Any, tpot: Any, goodput: Any) -> Target:
             if not 0 < value < 10**6:
                 raise KvplanError("bad-time", f"{name} is {value}: seconds above 0")
     if goodput is not None and not 0 < goodput <= 1:
-        raise KvplanError("bad-setting", f"goodput is {goodput}: a share above 0", help="--goodput 99%")
+        raise KvplanError(
+            "bad-setting", f"goodput is {float(goodput):g}: a share of 1, above 0", help="--goodput 99%"
+        )
     return Target(
         own.ttft_ns if ttft is None else in_ns(ttft), own.tpot_ns if tpot is None else in_ns(tpot),
         own.goodput if goodput is None else float(goodput),

@@ -153,19 +153,19 @@ def seconds(text: str, flag: str) -> Fraction:
     return Fraction(match[1]) / (1000 if match[2] == "ms" else 1)
 
 
-def rate(text: str) -> Fraction:
+def rate(text: str, flag: str = "--arrival") -> Fraction:
     """``3/s`` or ``90/min`` as requests a second. Raises KvplanError(bad-rate)."""
     match = _RATE.fullmatch(text.strip())
     if match is None or not Fraction(match[1]):
-        raise KvplanError("bad-rate", f"--arrival: {text!r} is not a rate", help="write --arrival 3/s")
+        raise KvplanError("bad-rate", f"{flag}: {text!r} is not a rate", help=f"write {flag} 3/s")
     return Fraction(match[1]) / (MINUTE if match[2] == "min" else 1)
 
 
-def share(text: str) -> Fraction:
+def share(text: str, flag: str = "--headroom") -> Fraction:
     """``10%`` or ``0.1``. Raises KvplanError(bad-setting)."""
     match = _SHARE.fullmatch(text.strip())
     if match is None:
-        raise KvplanError("bad-setting", f"--headroom: {text!r} is not a share", help="--headroom 10%")
+        raise KvplanError("bad-setting", f"{flag}: {text!r} is not a share", help=f"{flag} 10%")
     return Fraction(match[1]) / (100 if match[2] else 1)
 
 

@@ -122,10 +122,10 @@ def _values(given: Given) -> dict[str, Any]:
         if name in values:
             values[name] = seconds(values[name], f"--{name}")
     if "goodput" in values:
-        values["goodput"] = share(values["goodput"])
+        values["goodput"] = share(values["goodput"], "--goodput")
     if "rate" in values:
         text = str(values["rate"]).strip()
-        values["rate"] = rate_of(text if "/" in text else f"{text}/s")
+        values["rate"] = rate_of(text if "/" in text else f"{text}/s", "--rate")
     if "trace_columns" in values:
         values["trace_columns"] = columns_of(str(values["trace_columns"]))
     return values

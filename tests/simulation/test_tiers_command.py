@@ -157,3 +157,19 @@ def test_vllms_own_flag_of_a_plan_is_a_tier(tmp_path: Path, capsys: pytest.Captu
     )
     assert main(["simulate", str(plan), "--json", "--quick", "--first", "60"]) == 0
     assert json.loads(capsys.readouterr().out)["offload"]["tiers"][0]["name"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rate", "abc"], "--rate: 'abc/s' is not a rate"), (["--rate", "0"], "write --rate 3/s"),
+        (["--goodput", "most"], "--goodput: 'most' is not a share"),
+        (["--goodput", "120%"], "goodput is 1.2: a share of 1"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_its_own_option(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--generate", "requests=5,rate=1", "--quick", "--replicas", "1"]
+    assert main(["simulate", "llama-3.1-8b", "--gpu", "h100", *load, *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
