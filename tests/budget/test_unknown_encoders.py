@@ -10,7 +10,7 @@ import pytest
 
 import kvplan
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.multimodal import UNKNOWN_MOST, has_encoder
+from kvplan.engines.vllm.multimodal import UNKNOWN_MOST, encoder_run, has_encoder
 from kvplan.engines.vllm.profiled import KINDS, RULES
 from kvplan.engines.vllm.tower_widths import FIXED, PUBLISHED
 from kvplan.engines.vllm.towers import traced
@@ -18,6 +18,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards, load_card
 from kvplan.model import Model
 from kvplan.results import SizeResult
+from kvplan.settings import Serving
 from kvplan.units import GIB
 
 LINE = "encoder profile run"
@@ -143,3 +144,20 @@ def test_what_is_turned_off_is_left_for_the_cache(slug: str) -> None:
         images: dict[str, Any] = {"limit_mm_per_prompt": alone, "max_num_seqs": 1}
         small = pool(mm_processor_kwargs={"max_pixels": 1 << 16, "max_image_tokens": 64}, **images)
         assert pool(**images)[1] <= small[1]  # one image: of smaller ones more fit in a batch
+
+
+def test_an_image_at_a_time_takes_one_image_s_peak() -> None:
+    """DeepSeek-OCR: eleven images of 693 tokens fit in 8,192; SAM and CLIP see one of them at once."""
+    model = replace(load_card("qwen3-8b"), architecture="DeepseekOCRForCausalLM")
+    runs = {}
+    for count in (1, 11, 64):
+        limit = (("limit_mm_per_prompt", f'{{"image": {count}}}'),)
+        asked = Serving(engine_options=limit)
+        run = encoder_run(model, asked, "0.33", seqs=1, tokens=8192, length=8192, element=2)
+        assert run is not None
+        runs[count] = run
+    assert runs[64].source == "11 image items of 693 tokens"
+    assert runs[1].peak_bytes == 162_123_801
+    assert runs[11].peak_bytes - runs[1].peak_bytes == 10 * 17_895_952
+    assert runs[64].peak_bytes == runs[11].peak_bytes
+    assert all(run.least_bytes <= run.peak_bytes < run.most_bytes for run in runs.values())

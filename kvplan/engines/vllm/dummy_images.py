@@ -83,6 +83,12 @@ def _deepseek_v41(asked: Asked) -> dict[str, Item]:
     return {"image": Item(most, most * joined)}
 
 
+def _deepseek_ocr(asked: Asked) -> dict[str, Item]:
+    """1,280 × 1,280 pixels: 16 lines of 16 and an end of the whole image, 20 lines of 20 and an end of two by
+    two crops, a separator; an image at a time."""
+    return {"image": Item(16 * 17 + 20 * 21 + 1, 1, at_once=1)}
+
+
 _GLM5_IMAGE, _GLM5_VIDEO = 8000, 30_000
 """max_image_tokens of Glm5NextImageProcessor, and _MAX_VIDEO_TOKENS of vllm/models/glm5next."""
 
@@ -239,6 +245,8 @@ IMAGES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Ernie4_5_VLMoeForConditionalGeneration": _ernie,
     "KimiK3ForConditionalGeneration": _kimi_k3,
     "DeepseekV41ForCausalLM": _deepseek_v41,
+    "DeepseekOCRForCausalLM": _deepseek_ocr,
+    "UnlimitedOCRForCausalLM": _deepseek_ocr,
     "Glm5NextForConditionalGeneration": _glm5_next,
     "Cohere2VisionForConditionalGeneration": _cohere2,
     "Idefics3ForConditionalGeneration": _idefics3,

@@ -258,6 +258,8 @@ _KINDS = {
             "Step",
             "Phi3V",
             "DeepseekV41",
+            "DeepseekOCR",
+            "UnlimitedOCR",
             "Cohere2",
             "Idefics3",
             "SmolVLM",

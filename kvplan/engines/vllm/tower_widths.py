@@ -24,6 +24,8 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
     "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
     "Phi4MultimodalForCausalLM": (1152, 4304, 14),
+    "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
+    "UnlimitedOCRForCausalLM": (1024, 4096, 14),
 }
 """Hidden size, MLP and side of a patch that the class has whatever its config says."""
 _DEFAULTS: Mapping[str, tuple[int, int]] = {

@@ -129,9 +129,21 @@ class Cost(NamedTuple):
     kept: int | None
 
 
+_GLOBAL_MASK = 12 * 4096 * 4096 * 2
+OF_AN_IMAGE: Mapping[str, Cost] = dict.fromkeys(
+    ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
+    Cost(162_123_801, 162_123_801, 162_123_801 + _GLOBAL_MASK, 17_895_952),
+)
+"""Encoders of one size whatever the config says, that run an image at a time: bytes of an image of 1,024 ×
+1,024 pixels and four crops of 640 × 640, run as the other towers were. At most, the mask of SAM's global
+attention lies beside it: releases before its Triton kernel write it out (deepencoder.py)."""
+
+
 def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cost:
     """What one patch takes on a rank of ``tp``, as well as it is known. name: a class, with `/audio` for its
     encoder of sound beside one of images."""
+    if name in OF_AN_IMAGE:
+        return OF_AN_IMAGE[name]
     if traced(name):
         peak, kept = patch_bytes(name, widths, tp, release)
         return Cost(peak, peak, peak, kept)
