@@ -48,9 +48,9 @@ OLLAMA: dict[str, Family] = {
     ),
     "codellama": Family("7b", _each("codellama-{}-instruct-hf", "7b 13b 34b"), "q4_0"),
     "tinyllama": Family("1.1b", {"1.1b": "tinyllama-1.1b-chat-v1.0"}, "q4_0"),
-    "qwen2": Family("7b", _each("qwen2-{}-instruct", "0.5b 7b 72b"), "q4_0"),
+    "qwen2": Family("7b", _each("qwen2-{}-instruct", "0.5b 1.5b 7b 72b"), "q4_0"),
     "qwen2.5": Family("7b", _each("qwen2.5-{}-instruct", "0.5b 1.5b 3b 7b 14b 32b 72b")),
-    "qwen2.5-coder": Family("7b", _each("qwen2.5-coder-{}-instruct", "7b 32b")),
+    "qwen2.5-coder": Family("7b", _each("qwen2.5-coder-{}-instruct", "0.5b 1.5b 3b 7b 14b 32b")),
     "qwen2.5vl": Family("7b", _each("qwen2.5-vl-{}-instruct", "3b 7b 72b")),
     "qwen3": Family(
         "8b",
