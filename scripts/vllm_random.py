@@ -30,11 +30,11 @@ from tests.engines.vllm_random_cases import (
 )
 from tests.engines.vllm_random_wide import wide_draws
 from tests.engines.vllm_release_compare import not_asked, verdict
-from tests.recorded import packed
+from tests.recorded import packed, record
 
 ANSWERS = ROOT / "build" / "random"
 RECORD = ROOT / "tests" / "data" / "vllm_random.json.gz"
-SHARE = 4
+SHARE = 5
 """Of every so many equal answers one is kept, and every refusal of another kind."""
 
 
@@ -96,7 +96,7 @@ def kept(release: str, entries: list[Entry]) -> list[Entry]:
         case = case_of_draw(entry, config_of_draw(entry))
         word, _ = verdict(case, entry["answer"], release, settings_of_draw(entry))
         if word in ("equal", "refused"):
-            kind = "".join(letter for letter in (said or "")[:90] if not letter.isdigit())
+            kind = "".join(letter for letter in (said or "")[:60] if not letter.isdigit())
             if (said and kind not in seen) or zlib.crc32(case.name.encode()) % SHARE == 0:
                 seen.add(kind)
                 short = {"refused": said[:200]} if said else entry["answer"]
@@ -105,14 +105,17 @@ def kept(release: str, entries: list[Entry]) -> list[Entry]:
 
 
 def write() -> None:
-    """The record: each config once, the draws by release; what differs is not kept, but printed."""
-    releases: dict[str, list[Entry]] = {}
+    """The record: what it has, and a share of what was asked since; each config once, the draws by release.
+    What differs is not kept, but printed."""
+    before = record("vllm_random")
+    releases: dict[str, list[Entry]] = dict(before["releases"])
     for path in sorted(ANSWERS.glob("*.json")):
         release, entries = path.stem.rsplit("-", 1)[0], json.loads(path.read_text())
         report(release, entries)
-        releases.setdefault(release, []).extend(kept(release, entries))
+        known = releases.get(release, [])
+        releases[release] = [*known, *(entry for entry in kept(release, entries) if entry not in known)]
     listed = [entry for entries in releases.values() for entry in entries]
-    configs = {entry["config"]: config_of_draw(entry) for entry in listed}
+    configs = {entry["config"]: config_of_draw(entry) for entry in listed} | before["configs"]
     ordered = sorted(releases, key=lambda release: tuple(map(int, release.split("."))))
     body = {"configs": configs, "releases": {release: releases[release] for release in ordered}}
     RECORD.write_bytes(packed(body))

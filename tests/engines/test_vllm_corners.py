@@ -149,6 +149,24 @@ def test_e5m2_beside_scales_of_another_fp8(form: str, engine: str, served: bool)
     assert (found.refusal is None) is served
 
 
+@pytest.mark.parametrize(("engine", "ratio"), [("0.27", 1), ("0.28", 2)])
+def test_windows_of_four_bits_took_eight_before_0_28(engine: str, ratio: int) -> None:
+    """A window's page and that of a full layer beside it; alone, full layers take four bits in both."""
+    words = ("int8_per_token_head", "int4_per_token_head")
+    found = (sized(CONFIGS["mistral-window"], f"vllm@{engine}", kv_cache_dtype=word) for word in words)
+    pools = [result.pool for result in found]
+    eight, four = (pool.bytes_per_block for pool in pools if pool is not None)
+    assert (four < eight) is (ratio > 1)
+    whole = sized(
+        CONFIGS["mistral-window"],
+        f"vllm@{engine}",
+        kv_cache_dtype=words[1],
+        disable_hybrid_kv_cache_manager=True,
+    ).pool
+    assert whole is not None
+    assert whole.bytes_per_block < eight
+
+
 @pytest.mark.parametrize(("engine", "says"), [("0.27", False), ("0.28", True), ("0.33", True)])
 def test_bitsandbytes_left_for_a_package(engine: str, says: bool) -> None:
     found = sized(LLAMA, f"vllm@{engine}", quantization="bitsandbytes")
@@ -213,3 +231,22 @@ def test_a_draft_beside_falcon_keeps_what_was_asked_for() -> None:
     assert plain.pool is not None
     assert packed.pool is not None
     assert packed.pool.bytes_per_block < plain.pool.bytes_per_block
+
+
+def test_turboquant_skips_a_draft_models_layers_by_their_own_numbers() -> None:
+    """Layers 0 and 1 of a draft of two bear the numbers that stay in 16 bit; an EAGLE head's does not."""
+    packed = {"kv_cache_dtype": "turboquant_k8v4"}
+    alone, draft, head = (
+        found.pool
+        for found in (
+            sized(QWEN, **packed),
+            beside("draft_model", QWEN, **packed),
+            beside("eagle3", QWEN, **packed),
+        )
+    )
+    assert alone is not None
+    assert draft is not None
+    assert head is not None
+    native = 2 * 8 * 128 * 2 * 16
+    assert draft.bytes_per_block - alone.bytes_per_block >= 2 * native
+    assert head.bytes_per_block - alone.bytes_per_block < native

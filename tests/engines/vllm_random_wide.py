@@ -149,6 +149,9 @@ def draw_wide(draw: random.Random, gpus: tuple[str, ...]) -> Entry:
     if form:
         options.pop("quantization", None)
     config = config_named(where, name, depth)
+    if "*" not in str(config.get("hybrid_override_pattern") or "*"):
+        depth = 24  # so many have attention too
+        config = config_named(where, name, depth)
     if "expert" not in str(config):  # others are refused at once
         options.pop("enable_expert_parallel", None)
     if config.get("model_type") == "gemma4":  # its processor, which is not there, would raise the batch

@@ -37,6 +37,7 @@ NOT_READ = (
     "does not have `num_attention_heads` attribute",
     "Unknown quantization method: bitsandbytes",
     "a model must have at least one layer",
+    "not exist,please check config",
 )
 PLACES = {
     "groups": "kvplan/engines/vllm/grouping.py, states.py",
@@ -55,7 +56,7 @@ PLACES = {
 STOPS_LATER = re.compile(
     r"prefill context parallelism does not run|backend for prefill context parallelism"
     r"|divides a request's tokens among ranks \(decode"
-    r"|DiffKV backends take only"
+    r"|DiffKV backends take only|layers make fewer than \d+ stages"
     r"|takes turboquant_\S+ with latents|keeps a cache in nvfp4\S* on NVIDIA GPUs of"
 )
 """kvplan's words for what the worker refuses, or no kernel runs, once the planner has answered: in

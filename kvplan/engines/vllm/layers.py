@@ -243,6 +243,9 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         return pooled_specs(part, served.store(word), sizes.block, served.resolved.device, drafts)
     backend = served.backend(part, layer, word)
     assert backend is not None
+    whole_bytes = word == "int4_per_token_head" and not served.rules.packed_windows
+    if whole_bytes and isinstance(part, SlidingWindow) and not served.resolved.disable_hybrid:
+        word = "int8_per_token_head"
     latent = isinstance(part, MultiHeadLatentAttention)
     if latent:
         word = stored_latent(served.ask(part, word), backend)

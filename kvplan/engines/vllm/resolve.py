@@ -113,6 +113,7 @@ class Resolved:
     flashinfer: bool = True
     stage_numbered: bool = False
     draft_kv: str = "auto"
+    draft_restarts: bool = False
 
 
 def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
@@ -188,6 +189,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         and not (model.architecture or "").endswith("ForCausalLM"),
         index_kv=str(dict(settings.engine_options).get("indexer_kv_dtype") or "auto"),
         draft_kv=kv if kv != "auto" or settings.speculative_model is None else asked_word(settings),
+        draft_restarts=settings.speculative_method == "draft_model",
         stage_numbered=settings.speculative_method == "eagle" and model.encoder is None,
         flashinfer=dict(settings.engine_options).get("flashinfer") != "absent",
     )

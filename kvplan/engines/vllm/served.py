@@ -118,8 +118,11 @@ class Served:
     def kv_word(self, layer: int) -> str:
         if layer in self.skipped:
             return "auto"
-        own = layer < self.model.num_layers or not self.resolved.draft_layers
-        return self.resolved.kv if own else self.resolved.draft_kv
+        if layer < self.model.num_layers or not self.resolved.draft_layers:
+            return self.resolved.kv
+        # A draft model's layers are numbered from 0 again, and skipped by number.
+        skipped = self.resolved.draft_restarts and layer - self.model.num_layers in self.skipped
+        return "auto" if skipped else self.resolved.draft_kv
 
     def format_of(self, word: str) -> KvDtype:
         return kv_dtype(self.resolved.dtype.name if word == "auto" else word)

@@ -71,7 +71,8 @@ class Rules:
     mxfp4 take their own room; rotation_handed_on: GPT-J's own rotation is taken for a scaling;
     borrowed_indexers: a layer that borrows another's choice of tokens keeps no index keys;
     hybrid_turboquant: TurboQuant runs beside states; undeclared_e5m2: compressed-tensors without a scheme of
-    the cache keeps one in fp8_e5m2.
+    the cache keeps one in fp8_e5m2; packed_windows: windows in int4_per_token_head take
+    half a byte a number (before, v1/kv_cache_interface.py, SlidingWindowSpec had one byte).
 
     Backends: sparse_flash: FLASH_ATTN_MLA_SPARSE; diff_triton: TRITON_ATTN_DIFFKV; prefix_triton:
     TRITON_FLASH_ATTN; wide_pages: FlashAttention 4's pages for heads of 256; triton_checks,
@@ -154,6 +155,7 @@ class Rules:
     flashinfer_first: bool = False
     grouped_pages: bool = False
     undeclared_e5m2: bool = False
+    packed_windows: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -242,6 +244,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         "0.28",
         {
             "large_gpu_row": True,
+            "packed_windows": True,
             "hybrid_caching": True,
             "every_state": False,
             "promoted_merge": True,
