@@ -92,7 +92,7 @@ class Row:
             name, _, value = word.partition("=")
             if name == "max_cudagraph_capture_size":
                 asked[name] = int(value)
-            elif name == "attention_backend":
+            elif name in ("attention_backend", "moe_backend"):
                 asked[name] = value
             elif name == "language-model-only":
                 asked["language_model_only"] = True

@@ -134,6 +134,12 @@ class SizeOptions(TypedDict, total=False):
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""
+    moe_backend: str | None
+    """The kernels of routed experts (default: the release's choice). One of auto, triton, batched_triton,
+    deep_gemm, deep_gemm_mega_moe, cutlass, flashinfer_trtllm, flashinfer_cutlass,
+    flashinfer_cutedsl, flashinfer_moe_ep_cutedsl, flashinfer_b12x, b12x,
+    flashinfer_moe_ep_mega_deep_gemm, marlin, humming, triton_unfused, aiter, aiter_mega_moe,
+    aiter_triton_mxfp4_bf16, aiter_triton_mxfp4_mxfp4, flydsl, hpc, emulation, rdna3."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
     any_length: bool | None
@@ -399,6 +405,12 @@ class PlanOptions(TypedDict, total=False):
     model_runner: str | None
     """The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's). One of auto, v1,
     v2."""
+    moe_backend: str | None
+    """The kernels of routed experts (default: the release's choice). One of auto, triton, batched_triton,
+    deep_gemm, deep_gemm_mega_moe, cutlass, flashinfer_trtllm, flashinfer_cutlass,
+    flashinfer_cutedsl, flashinfer_moe_ep_cutedsl, flashinfer_b12x, b12x,
+    flashinfer_moe_ep_mega_deep_gemm, marlin, humming, triton_unfused, aiter, aiter_mega_moe,
+    aiter_triton_mxfp4_bf16, aiter_triton_mxfp4_mxfp4, flydsl, hpc, emulation, rdna3."""
     indexer_kv_dtype: str | None
     """What DeepSeek-V4's indexer keeps its keys in (default: fp8). One of auto, fp8, mxfp4."""
     any_length: bool | None

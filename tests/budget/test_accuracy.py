@@ -50,14 +50,13 @@ def test_later_releases(answers: list[accuracy.Judged]) -> None:
 
 
 BELOW_SAFE = {
-    "compose-q36-35b-nvfp4-5090-4k",  # --moe-backend cutlass, which kvplan has no option for
-    "compose-q36-35b-nvfp4-5090-16k",  # the same
+    "compose-q36-35b-nvfp4-5090-4k",  # by 0.05 GiB, the cause open
     "a5-q3-4b-4090-lora-n64-85-cold",  # adapters of 0.27, whose wrapped modules are not known: kvplan refuses
 }
 
 
 def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
-    """36 of 39 in the interval; with the fitted ones at most 1.5 GiB wide."""
+    """37 of 39 in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
     assert (len(rows), left) == (39, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.expert_run import expert_bytes, expert_run
+from kvplan.errors import KvplanError
+from kvplan.units import GIB
 
 RELEASES = ((0, 8), (0, 10), (0, 11), (0, 12), (0, 17), (0, 18), (0, 20), (0, 33))
 FORMATS = (None, "fp8", "mxfp4", "nvfp4", "modelopt", "awq")
@@ -78,3 +82,41 @@ def test_dividing_an_experts_width_never_takes_more(
 @given(SHAPES, TOKENS, RANKS, st.fixed_dictionaries(ASKED))
 def test_a_dense_model_has_none(shape: Shape, tokens: int, dp: int, asked: dict[str, Any]) -> None:
     assert taken(replace(shape, experts_per_token=0), tokens, dp, **asked) == 0
+
+
+@given(SHAPES, TOKENS, st.sampled_from(RELEASES))
+def test_cutlass_has_three_copies_of_the_rows_of_nvfp4(
+    shape: Shape, tokens: int, release: tuple[int, ...]
+) -> None:
+    """run_cutlass_moe_fp4: gathered input, gathered and weighted product, beside both workspaces."""
+
+    def more(**asked: Any) -> int:
+        run = expert_run("nvfp4", release, (12, 0), dp=1, expert_parallel=False, **asked)
+        return expert_bytes(shape, run, tokens=tokens, ways=1, dp=1)
+
+    rows = min(tokens, 16_384) if release < (0, 18) else tokens  # at most a chunk of rows
+    copies = 3 * rows * shape.experts_per_token * shape.hidden_size * shape.element_bytes
+    assert more(backend="cutlass", nvfp4=True) > copies
+    assert more(backend="cutlass") == more(backend="flashinfer_cutlass") == more()
+
+
+def test_cutlass_for_nvfp4_leaves_a_smaller_pool() -> None:
+    """An RTX 5090 of a public text: 21.86 GiB of weights, 16,384 tokens a step; the log printed 1.28 GiB."""
+
+    def start(backend: str) -> tuple[float, float]:
+        found = kvplan.size(
+            "Qwen/Qwen3.6-35B-A3B", engine="vllm@0.20.0", gpu="rtx-5090-32gb", weights="21.86GiB",
+            max_model_len=65_536, max_num_seqs=1, max_num_batched_tokens=16_384, kv_cache_dtype="fp8_e4m3",
+            gpu_memory_utilization=0.9, max_cudagraph_capture_size=1, moe_backend=backend,
+        ).budget  # fmt: skip
+        assert found is not None
+        return found.kv_pool_low_bytes / GIB, found.kv_pool_bytes / GIB
+
+    safe, likely = start("cutlass")
+    assert safe < 1.28
+    assert start("auto")[1] - likely == pytest.approx(1.25, abs=0.01)
+
+
+def test_a_backend_that_vllm_has_not_is_named() -> None:
+    with pytest.raises(KvplanError, match="moe_backend"):
+        kvplan.size("Qwen/Qwen3-8B", engine="vllm", gpu="h100", moe_backend="cutlas")

@@ -17,7 +17,7 @@ from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.expert_run import expert_run
+from kvplan.engines.vllm.expert_run import AUTO, CUTLASS, expert_run
 from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
@@ -33,6 +33,8 @@ from kvplan.results import Budget, BudgetLine, ModelWeights
 from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of, further_ranks
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
+from kvplan.weights.formats import NVFP4
+from kvplan.weights.inventory import Role
 from kvplan.weights.ranks import Parallel, tower_bytes
 
 _DECIDES = Key(Serving)
@@ -151,6 +153,7 @@ def load_of(
     drafts = settings.num_speculative_tokens if method is not None else 0
     own = dict(settings.engine_options)
     largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
+    backend = str(own.get("moe_backend", AUTO))
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
     dp = dp if shape.experts_per_token else 1
     encoder = encoder_run(
@@ -190,8 +193,17 @@ def load_of(
             capability,
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
+            backend=backend,
+            nvfp4=backend == CUTLASS and _may_be_nvfp4(model),
         ),
     )
+
+
+def _may_be_nvfp4(model: Model) -> bool:
+    """Whether routed experts are stored in NVFP4, or as trained where the weights' bytes are stated."""
+    inventory = sources_of(model).inventory
+    layers = () if inventory is None else inventory.layers
+    return {t.form for block in layers for t in block.tensors if t.role is Role.EXPERT} <= {None, NVFP4}
 
 
 def _divided(settings: Serving) -> Parallel:

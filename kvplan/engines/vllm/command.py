@@ -72,6 +72,7 @@ TABLE = EngineTable(
             "", words={"v1": 0, "v2": 1, "auto": ""}, since="9999", env="VLLM_USE_V2_MODEL_RUNNER"
         ),
         "max_cudagraph_capture_size": Argument("--max-cudagraph-capture-size", since="0.11.1"),
+        "moe_backend": Argument("--moe-backend", since="0.17"),
         "indexer_kv_dtype": Argument("--attention-config.indexer_kv_dtype", since="0.24"),
     },
     {

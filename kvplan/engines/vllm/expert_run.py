@@ -11,6 +11,9 @@ Read in 0.8.5 … 0.33:
 * Triton, CUTLASS and DeepGEMM keep both products of every chosen expert (workspace_shapes); FlashInfer's
   TRT-LLM kernels, first on data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py,
   mxfp4.py), the first in 8 bits and the second.
+* ``--moe-backend cutlass`` with NVFP4 has three copies of the chosen experts' rows beside its workspaces:
+  the gathered input, the gathered and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; the
+  workspaces of CutlassExpertsFp4, whose N is both halves of the first product).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _BEFORE_CHUNKS = ((0, 12), 32_768), ((0, 18), 16_384)
 _NAIVE_UNTIL = (0, 11)
 _TRTLLM_SINCE = (0, 15)
 _TRTLLM = frozenset("fp8 modelopt modelopt_fp4 modelopt_mixed nvfp4 mxfp4 gpt_oss_mxfp4".split())
+AUTO = "auto"
+CUTLASS = "cutlass"
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 
@@ -30,12 +35,13 @@ _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 class ExpertRun:
     """chunk: rows of a kernel at once, 0: all. reserved: a whole chunk is set aside. copies_milli: hidden
     states of all rows beside the workspaces, where ranks exchange them. small: the first product lies in 8
-    bits."""
+    bits. gathered: rows are copied beside the workspaces, by CUTLASS for NVFP4."""
 
     chunk: int = 0
     reserved: bool = False
     copies_milli: int = 0
     small: bool = False
+    gathered: bool = False
 
 
 def expert_run(
@@ -45,8 +51,11 @@ def expert_run(
     *,
     dp: int,
     expert_parallel: bool,
+    backend: str = AUTO,
+    nvfp4: bool = False,
 ) -> ExpertRun:
-    """How the release runs experts on such a GPU. dp: the data-parallel ranks."""
+    """How the release runs experts on such a GPU. dp: the data-parallel ranks. backend: --moe-backend. nvfp4:
+    they are stored so."""
     chunk = next((rows for until, rows in _BEFORE_CHUNKS if release < until), 0)
     several = dp > 1
     copies = 0
@@ -58,7 +67,11 @@ def expert_run(
         chunk,
         reserved=several and expert_parallel and (0, 12) <= release < (0, 18),
         copies_milli=copies,
-        small=blackwell and release >= _TRTLLM_SINCE and quantisation in _TRTLLM,
+        small=blackwell
+        and release >= _TRTLLM_SINCE
+        and quantisation in _TRTLLM
+        and backend in (AUTO, "flashinfer_trtllm"),
+        gathered=backend == CUTLASS and nvfp4,
     )
 
 
@@ -72,7 +85,9 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
     if run.reserved:
         at_once = max(at_once, run.chunk)
     width, hidden = ceil_div(shape.expert_width, ways), shape.hidden_size
-    if run.small:
+    if run.gathered:
+        pair = (max(4 * width, hidden) + 2 * width + 3 * hidden) * shape.element_bytes
+    elif run.small:
         pair = width + hidden * shape.element_bytes
     else:
         pair = (max(2 * width, hidden) + max(width, hidden)) * shape.element_bytes

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from kvplan.engines.options import LENGTH, LORA, EngineOption
 
+MOE_BACKENDS = tuple(
+    "auto triton batched_triton deep_gemm deep_gemm_mega_moe cutlass flashinfer_trtllm flashinfer_cutlass"
+    " flashinfer_cutedsl flashinfer_moe_ep_cutedsl flashinfer_b12x b12x flashinfer_moe_ep_mega_deep_gemm"
+    " marlin humming triton_unfused aiter aiter_mega_moe aiter_triton_mxfp4_bf16 aiter_triton_mxfp4_mxfp4"
+    " flydsl hpc emulation rdna3".split()
+)
+"""vllm-project/vllm vllm/config/kernel.py, MoEBackend (0.33)."""
 MULTIMODAL = (
     EngineOption(
         "limit_mm_per_prompt",
@@ -84,6 +91,13 @@ OPTIONS = (
         "The model runner, where VLLM_USE_V2_MODEL_RUNNER is set (default: the release's).",
         default="auto",
         choices=("auto", "v1", "v2"),
+    ),
+    EngineOption(
+        "moe_backend",
+        "word",
+        "The kernels of routed experts (default: the release's choice).",
+        default="auto",
+        choices=MOE_BACKENDS,
     ),
     EngineOption(
         "indexer_kv_dtype",
