@@ -215,6 +215,8 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
         figures["in target"] = lambda found: f"{_of(found, 'goodput') * 100:.1f} %"
     figures["TTFT p99"] = lambda found: seconds_words(_of(found, "ttft_p99"))
     figures["TPOT p99"] = lambda found: seconds_words(_of(found, "tpot_p99"))
+    if any(found["refused"] for found in done):
+        figures["refused"] = lambda found: f"{found['refused']:,}"
     if not target and any(found["saturated"] for found in done):
         figures["saturated"] = lambda found: f"{found['saturated']} of {found['runs']}"
     body: list[Sequence[Piece]] = []

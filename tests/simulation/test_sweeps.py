@@ -161,12 +161,12 @@ def test_words_that_are_no_sweep(text: str) -> None:
 def test_the_screen_says_what_differs_and_why_a_run_has_no_answer() -> None:
     found = {
         "hit_rate": 0.5, "goodput": 1.0, "ttft_p99": 1.5, "tpot_p99": 0.02, "saturated": 0, "runs": 6,
-        "replicas": 2,
+        "replicas": 2, "refused": 0,
     }  # fmt: skip
     rows: Any = [({"rate": "5", "max_num_batched_tokens": "2048"}, found)]
     text = plain(sweep_screen(rows, target=False))
     assert "max_num_batched_tokens  hit rate  TTFT p99  TPOT p99" in text
-    assert not any(word in text for word in ("needed", "in target", "saturated"))
+    assert not any(word in text for word in ("needed", "in target", "refused", "saturated"))
     needed = {**found, "replicas_needed": 3, "replicas_safely": None}
     rows = [*rows, ({"rate": "80", "max_num_batched_tokens": "8192"}, needed)]
     rows = [(change, {**needed, **one}) for change, one in rows]
@@ -175,6 +175,8 @@ def test_the_screen_says_what_differs_and_why_a_run_has_no_answer() -> None:
     assert text.splitlines()[-1].split() == last.split()
     assert len(text.splitlines()) == 3
     assert max(map(len, text.splitlines())) <= 80
+    less: Any = [(change, {**found, "refused": 1200}) for change, _ in rows]
+    assert plain(sweep_screen(less, target=False)).splitlines()[0].endswith("refused")
     broken: Any = {"error": "unknown GPU"}
     rows = [*rows, ({"rate": "81", "max_num_batched_tokens": "1"}, broken)]
     assert "No: rate=81 max_num_batched_tokens=1: unknown GPU" in plain(sweep_screen(rows, target=True))

@@ -243,7 +243,7 @@ def row_of(answer: Found) -> dict[str, Any]:
             for share in ("p50", "p99")
         },
         "preempted": answer["preempted"]["value"], "saturated": answer["saturated_runs"],
-        "runs": len(answer["runs"]), "replicas": answer["replicas"],
+        "runs": len(answer["runs"]), "refused": answer["trace"]["refused"], "replicas": answer["replicas"],
         **({} if needed is None else {
             "replicas_needed": needed["likely"], "replicas_safely": needed["safe"],
         }),
