@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 import kvplan
 from kvplan.engines.vllm.dummy_items import Asked, Item, squarest
+from kvplan.engines.vllm.multimodal import encoder_run
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.towers import Widths, patch_bytes, towers
 from kvplan.errors import KvplanError
 from kvplan.results import Budget, BudgetLine, SizeResult
+from kvplan.settings import Serving
 from kvplan.units import GIB
 
 LINE = "encoder profile run"
@@ -261,3 +265,39 @@ def test_raw_patches_are_projected_without_a_tower() -> None:
     (line,) = (line for line in result.budget.lines if line.name == "encoder profile run")
     assert line.bytes == 2240 * 2 * (6912 + 3840)
     assert not any("is not known" in text for text in result.warnings)
+
+
+_ODD: tuple[Any, ...] = (
+    *(0, 1, 3, 14, 336, 10**6, 10**12, -1, None, "x", 2.5, True, float("nan"), float("inf")),
+    *([], {}, [[1, 2]], [[336, 672], "a", None, [1]]),
+)
+_KEYS = """image_size patch_size hidden_size intermediate_size embed_dim mlp_ratio d_model num_mel_bins
+    spatial_merge_size temporal_patch_size max_image_tokens downsample_ratio tokens_per_second
+    pixel_shuffle_ratio query_num num_crops max_slice_num scale_factor stack_factor force_image_size
+    max_dynamic_patch image_grid_pinpoints max_source_positions mm_tokens_per_image""".split()
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_whatever_a_config_says_the_run_is_whole(name: str) -> None:
+    """Odd values in any key that a rule reads, in any part of the config: numbers in order, or not known."""
+    drawn, plain = Random(name), kvplan.load_model("qwen3-8b")
+    for _ in range(40):
+        part = {key: drawn.choice(_ODD) for key in drawn.sample(_KEYS, drawn.randint(0, 9))}
+        config: dict[str, Any] = {key: drawn.choice(_ODD) for key in drawn.sample(_KEYS, drawn.randint(0, 6))}
+        config |= {"vision_config": part, "audio_config": part, "thinker_config": {"vision_config": part}}
+        kwargs = drawn.choice(('{"max_pixels": 1}', '{"size": {"longest_edge": 0}}', '{"num_crops": 0}'))
+        asked = Serving(
+            engine_options=(("mm_processor_kwargs", kwargs),), tensor_parallel_size=drawn.choice((1, 2, 8))
+        )
+        run = encoder_run(
+            replace(plain, architecture=name, config=config),
+            asked,
+            drawn.choice(("0.9.0", "0.11.2", "0.33.0")),
+            seqs=drawn.choice((1, 256)),
+            tokens=drawn.choice((16, 8192)),
+            length=drawn.choice((1, 4096, 10**6)),
+            element=2,
+        )
+        assert run is not None
+        assert run.kept_bytes >= 0
+        assert not run.known or 0 < run.least_bytes <= run.peak_bytes <= run.most_bytes

@@ -193,7 +193,10 @@ def _items(
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
     )
-    return RULES[name](asked)
+    return {
+        kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))
+        for kind, item in RULES[name](asked).items()
+    }
 
 
 def _count_of(

@@ -135,7 +135,7 @@ OF_AN_IMAGE: Mapping[str, Cost] = dict.fromkeys(
     Cost(162_123_801, 162_123_801, 162_123_801 + _GLOBAL_MASK, 17_895_952),
 )
 """Encoders of one size whatever the config says, that run an image at a time: bytes of an image of 1,024 ×
-1,024 pixels and four crops of 640 × 640, run as the other towers were. At most, the mask of SAM's global
+1,024 pixels and four crops of 640 × 640 (scripts/tracing/one_image.py). At most, the mask of SAM's global
 attention lies beside it: releases before its Triton kernel write it out (deepencoder.py)."""
 
 
@@ -166,7 +166,8 @@ def patch_bytes(name: str, widths: Widths, tp: int, release: tuple[int, ...]) ->
     if release < (0, 13) and name.startswith(_ROTATES):
         rotated = 10 * widths.hidden + 30 * widths.hidden // tp + 2 * widths.pixels + 480
         peak = max(peak, rotated)
-    return peak, _largest(tower.kept, widths, tp)
+    kept = max(1, _largest(tower.kept, widths, tp))
+    return max(peak, kept), kept
 
 
 def _largest(rows: tuple[Row, ...], widths: Widths, tp: int) -> int:
