@@ -2,8 +2,8 @@
 
     .venv-vllm/bin/python -m scripts.tracing.one_image
 
-Its towers (SAM-B and CLIP-L) have one size whatever the config says. Prints, for one, two and four images, the
-most bytes alive and those that stay.
+Its towers (SAM-B and CLIP-L) have one size whatever the config says. Prints, for one, two and four images, the most
+bytes alive and those that stay, without the whole images themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> int:
     import torch
     from vllm.config import set_current_vllm_config
 
-    where = importlib.import_module("vllm.model_executor.models.deepseek_ocr")
+    where: Any = importlib.import_module("vllm.model_executor.models.deepseek_ocr")
     where.cached_tokenizer_from_config = lambda *args, **named: SimpleNamespace(vocab={"<image>": 7})
     config, model = built(CONFIG)
     on_cpu(model)
