@@ -2,8 +2,8 @@
 
     .venv-vllm/bin/python -m scripts.tracing.one_image
 
-Its towers (SAM-B and CLIP-L) have one size whatever the config says. Prints, for one, two and four images, the most
-bytes alive and those that stay, without the whole images themselves.
+Its towers (SAM-B and CLIP-L) have one size whatever the config says. Prints, for one, two and four
+images, the most bytes alive and those that stay, without the whole images themselves.
 """
 
 from __future__ import annotations
