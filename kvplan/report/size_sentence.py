@@ -34,12 +34,13 @@ def size_sentence(
     words = ways_words(ways, result) if ways is not None else ()
     if verdict is not None and result.refusal is not None:
         may = _may_start(result)
-        how, most = ("likely not", f", {gib(_most(result))} at most: it may start") if may else ("not", "")
-        said = f"would {how} serve {result.model.id}: {result.refusal.message}{most}"
-        head = wrapped(f"{engine_title(result.engine)} {said}", first="No: ")
+        answer = "Likely no:" if may else "No:"
+        most = f", {gib(_most(result))} at most: it may start" if may else ""
+        said = f"would not serve {result.model.id}: {result.refusal.message}{most}"
+        head = wrapped(f"{engine_title(result.engine)} {said}", first=f"{answer} ")
         first = 1 if ways is not None and ways.max_model_len is not None else 0
         helps = (*words[:first], *result.refusal.help, *words[first:])
-        return [styled(head[0], "No:", "bad"), *head[1:], *help_lines(helps)]
+        return [styled(head[0], answer, "bad"), *head[1:], *help_lines(helps)]
     return [*_headline(result, verdict, memory, safe_requests(result, fits)), *help_lines(words)]
 
 
