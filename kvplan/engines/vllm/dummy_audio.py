@@ -48,6 +48,7 @@ AUDIO: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "WhisperForConditionalGeneration": _whisper,
     "Qwen2AudioForConditionalGeneration": _qwen2_audio,
     "Qwen3ASRForConditionalGeneration": _qwen3_asr,
+    "Qwen3ASRRealtimeGeneration": _qwen3_asr,
     "VoxtralForConditionalGeneration": _voxtral,
     "UltravoxModel": _ultravox,
 }

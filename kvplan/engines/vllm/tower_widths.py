@@ -32,6 +32,10 @@ _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "Glm5NextForConditionalGeneration": (1024, 4096),  # Glm5NextVisionConfig, transformers 5.19
     "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
     "KimiK3ForConditionalGeneration": (1152, 4304),
+    "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
+    "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
+    "NemotronH_Super_Omni_Reasoning_V3": (1280, 5120),
+    "NemotronH_Omni_Reasoning_V3": (1280, 5120),
 }
 """Hidden size and MLP of a class's own defaults, for an encoder whose part of the config leaves them out."""
 PUBLISHED: Mapping[str, tuple[int, int, int]] = {

@@ -53,6 +53,7 @@ LIKE: Mapping[str, str] = {
     "VoxtralForConditionalGeneration": "WhisperForConditionalGeneration",
     "UltravoxModel": "WhisperForConditionalGeneration",
     "Qwen3ASRForConditionalGeneration": "Qwen2AudioForConditionalGeneration",
+    "Qwen3ASRRealtimeGeneration": "Qwen2AudioForConditionalGeneration",
     "Qwen2_5OmniModel/audio": "Qwen2AudioForConditionalGeneration",
     "Qwen2_5OmniForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
     "Qwen3OmniMoeForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
