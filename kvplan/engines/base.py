@@ -207,7 +207,7 @@ def served_dtype(model: Model, settings: Serving) -> Packing:
     return stated if stated.bytes == 2 else SCALARS["bfloat16"]
 
 
-SINK_TYPES = frozenset({"gpt_oss", "mimo_v2", "mimo_v2_flash"})
+SINK_TYPES = frozenset({"flint", "gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2", "mimo_v2_flash"})
 """Model types whose attention has sinks."""
 
 

@@ -24,13 +24,15 @@ MEMORY = 40 * GIB
 @dataclass(frozen=True)
 class Made:
     """A made-up config. like: the transformers type whose config class stands in for the one that lies
-    beside the checkpoint; turns: settings of its own besides those of its kind."""
+    beside the checkpoint; turns: settings of its own besides those of its kind; weights: whether the
+    parameters are held against kvplan's count (not where buffers are among them)."""
 
     config: Config
     like: str = ""
     turns: tuple[Options, ...] = ()
     kind: str = "heads"
     drafts: tuple[int, ...] = field(default=())
+    weights: bool = True
 
 
 def _text(architecture: str, model_type: str, layers: int = 4, **keys: Any) -> Config:
@@ -128,6 +130,47 @@ def _plamo3() -> Config:
     )  # fmt: skip
 
 
+def _words(pattern: str, times: int = 1) -> list[str]:
+    words = {"s": "sliding_attention", "f": "full_attention", "i": "indexed_attention"}
+    return [words[letter] for letter in pattern * times]
+
+
+def _beam() -> Config:
+    return _text(
+        "BeamForCausalLM", "beam", 12, head_dim=64, layer_types=_words("sssssf", 2), sliding_window=512,
+        mlp_layer_types=["dense"] * 3 + ["sparse"] * 9, final_logit_softcapping=30.0, attention_bias=False,
+        n_group=4, topk_group=2, routed_scaling_factor=2.5,
+        rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}, **_MOE,
+    )  # fmt: skip
+
+
+def _flint() -> Config:
+    return _text(
+        "FlintForCausalLM", "flint", 9, head_dim=128, layer_types=_words("ff" + "sssf" + "sss"),
+        sliding_window=513, shared_expert_intermediate_size=512, mlp_only_layers=[0, 1],
+        decoder_sparse_step=1, attention_bias=False, router_score_function="sigmoid",
+        use_sliding_window=True, **_MOE,
+    )  # fmt: skip
+
+
+def _kolibri() -> Config:
+    return _text(
+        "Kolibri1ForCausalLM", "kolibri1", 10, head_dim=64, layer_types=_words("ssssf", 2),
+        sliding_window=513, num_local_experts=8, num_experts_per_tok=2, moe_intermediate_size=256,
+        shared_expert_intermediate_size=512,
+    )  # fmt: skip
+
+
+def _hy4() -> Config:
+    return _text(
+        "HYV4ForCausalLM", "hy_v4", 6, **{**_ROUTED, "first_k_dense_replace": 1}, **_LATENT, head_dim=64,
+        layer_types=_words("i", 6), indexer_types=["full", "full", "shared", "shared", "shared", "full"],
+        mlp_layer_types=["dense", *["sparse"] * 5], index_topk=2048, index_head_dim=128, index_n_heads=16,
+        hc_mult=4, hc_magnitude=2.0, hc_eps=1e-6, learnable_sink_init=0.0, swiglu_limit=10.0,
+        n_group=1, topk_group=1, attention_bias=False, num_nextn_predict_layers=1,
+    )  # fmt: skip
+
+
 MADE: dict[str, Made] = {
     "iquest-loop": Made(
         _text("IQuestLoopCoderForCausalLM", "iquestloopcoder", loop_num=2, loop_window_size=64), "llama"
@@ -144,6 +187,15 @@ MADE: dict[str, Made] = {
     "dory": Made(_dory(), kind="one"),
     "dory-last": Made(_dory(recurrent_kv_cache_mode="last_loop"), kind="one"),
     "ling-2.6": Made(_bailing_25(), "llama", kind="states", drafts=(1,)),
+    "beam": Made(_beam(), turns=({"block_size": 32, "tensor_parallel_size": 2},)),
+    "flint": Made(_flint(), kind="flashinfer"),
+    "kolibri": Made(_kolibri(), weights=False),
+    "granite-swa": Made(
+        _text("GraniteSWAForCausalLM", "granite_swa", 8, layer_types=_words("sssf", 2), sliding_window=512),
+        turns=({"kv_cache_dtype": "fp8"},),
+        kind="flashinfer",
+    ),
+    "hy-4": Made(_hy4(), kind="latent", drafts=(1, 2)),
     "ling-lite": Made(
         _text(
             "BailingMoeForCausalLM",
@@ -370,6 +422,14 @@ TURNS: dict[str, tuple[tuple[str, Options], ...]] = {
         ("h100", {"pipeline_parallel_size": 2}),
         ("b200", {}),
     ),
+    "flashinfer": (
+        ("rtx-pro-6000", {}),
+        ("rtx-pro-6000", {"tensor_parallel_size": 4}),
+        ("rtx-pro-6000", {"pipeline_parallel_size": 2}),
+        ("rtx-pro-6000", {"kv_cache_dtype": "fp8", "max_model_len": 5000}),
+        ("a100-flashinfer", {"block_size": 32}),
+        ("a100-flashinfer", {"attention_backend": "FLASHINFER"}),
+    ),
     "triton": (
         ("h100", {"attention_backend": "TRITON_ATTN"}),
         ("h100", {"attention_backend": "TRITON_ATTN", "tensor_parallel_size": 4}),
@@ -396,8 +456,8 @@ def class_cases() -> Iterator[Case]:
 
 def class_question(case: Case) -> dict[str, Any]:
     """The line that `vllm_ask` reads: the weights are asked too, where nothing is quantised."""
-    like = MADE[case.name.split()[0]].like
-    return {**question(case), "weights": True, **({"like": like} if like else {})}
+    made = MADE[case.name.split()[0]]
+    return {**question(case), "weights": made.weights, **({"like": made.like} if made.like else {})}
 
 
 def difference(case: Case, answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:

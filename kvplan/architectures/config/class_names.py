@@ -62,6 +62,8 @@ OTHER_CLASSES = {
     "SarvamMLAForCausalLM": "sarvam_mla",
     "SarvamMoEForCausalLM": "sarvam_moe",
     "Step1ForCausalLM": "step1",
+    "Step5ForCausalLM": "step5",
+    "Step5ForConditionalGeneration": "step5_vl",
     "TeleChat3ForCausalLM": "telechat3",
     "TeleFLMForCausalLM": "teleflm",
     "TeleChat2ForCausalLM": "telechat",

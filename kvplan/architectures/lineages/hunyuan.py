@@ -5,6 +5,7 @@ Sources: huggingface/transformers 5.23.0 models/{hunyuan_v1_dense,hunyuan_v1_moe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from kvplan.architectures.blocks.custom import every_head, every_layer, width_per_head
@@ -12,17 +13,18 @@ from kvplan.architectures.blocks.decoder import num_heads, plain_decoder
 from kvplan.architectures.blocks.frame import Frame, at
 from kvplan.architectures.blocks.latent import (
     DSA,
+    ROUTED,
     both_norms,
+    dense_forward,
     indexer,
     indexer_types,
     mla_attention,
-    routed_forward,
     routed_here,
     without_indexer,
 )
-from kvplan.architectures.blocks.moe import Moe, by_types_or, shared_by_width, with_shared
+from kvplan.architectures.blocks.moe import FLOAT32, Moe, by_types_or, shared_by_width, with_shared
 from kvplan.architectures.blocks.parts import Tensors, even, keyed, linear, vector, whole
-from kvplan.architectures.blocks.plain import BIAS, QK_LAYERNORM, Plain, hidden_size, sinks
+from kvplan.architectures.blocks.plain import BIAS, QK_LAYERNORM, Plain, hidden_size
 from kvplan.architectures.blocks.recipe import INDEXED, Recipe, all_of
 from kvplan.architectures.config.custom_types import CustomType
 from kvplan.architectures.config.plain import KV_HEADS
@@ -54,31 +56,36 @@ def _streams(view: ConfigView, name: str) -> Tensors:
     """A hyper-connection's mixing of hc_mult streams: in and out, in float32."""
     count = int(view.integer("hc_mult"))
     both, wide = whole("2 × hc_mult", 2 * count), whole("hc_mult × hidden_size", count * hidden_size(view))
-    made = vector(f"{name}.fn", both, wide) + vector(f"{name}.base", both)
-    return made + vector(f"{name}.scale", whole("two", 2))
+    made = vector(f"{name}.fn", both, wide, dtype=FLOAT32) + vector(f"{name}.base", both, dtype=FLOAT32)
+    return made + vector(f"{name}.scale", whole("two", 2), dtype=FLOAT32)
 
 
 def _hy_head(view: ConfigView) -> list[Placed]:
     count = keyed(view, "hc_mult")
     wide = whole("hc_mult × hidden_size", count.value * hidden_size(view))
-    made = vector("model.hc_head.hc_fn", count, wide) + vector("model.hc_head.hc_base", count)
-    return at(Place.LAST, made + vector("model.hc_head.hc_scale", whole("one", 1)))
+    made = vector("model.hc_head.hc_fn", count, wide, dtype=FLOAT32)
+    made += vector("model.hc_head.hc_base", count, dtype=FLOAT32)
+    return at(Place.LAST, made + vector("model.hc_head.hc_scale", whole("one", 1), dtype=FLOAT32))
+
+
+_HY_EXPERTS = replace(ROUTED, gate_dtype=FLOAT32)
 
 
 def hy_v4_tensors(view: ConfigView) -> Decoder:
     """Latent attention with sinks and an output gate, hyper-connections, indexers that layers may share."""
     count = int(view.num_layers())
-    indexers = view.sequence("indexer_types") or ["full"] * count
-    if len(indexers) < count:
-        raise view.refuse("indexer_types", f"{len(indexers)} entries for {count} layers")
-    plain = mla_attention(view, bias=view.flag(BIAS)) + sinks(view) + both_norms(view)
+    indexers = _hy_v4_indexers(view, count)
+    own_sinks = even("num_attention_heads", int(num_heads(view)))
+    plain = mla_attention(view, bias=view.flag(BIAS)) + both_norms(view)
+    plain += vector("self_attn.learnable_sink_param", own_sinks, dtype=FLOAT32)
     heads = (even("num_attention_heads", int(num_heads(view))), keyed(view, "v_head_dim"))
     plain += linear("self_attn.gate_proj", heads, whole("hidden_size", hidden_size(view)))
     plain += _streams(view, "attn_hc") + _streams(view, "ffn_hc")
 
     @lru_cache(maxsize=4)
     def layer(sparse: bool, own: bool) -> Tensors:
-        return plain + (indexer(view) if own else ()) + routed_forward(view, sparse=sparse)
+        forward = _HY_EXPERTS.tensors(view) if sparse else dense_forward(view)
+        return plain + (indexer(view) if own else ()) + forward
 
     layers = tuple(layer(routed_here(view, index), indexers[index] == "full") for index in range(count))
     return Decoder(Frame(extra=_hy_head), layers)

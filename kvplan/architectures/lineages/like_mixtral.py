@@ -6,6 +6,8 @@ float32 where vllm-project/vllm 0.32 keeps them so (afmoe.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.architectures.blocks.decoder import ATTENTION, num_heads, one_kind
 from kvplan.architectures.blocks.frame import Frame
 from kvplan.architectures.blocks.latent import (
@@ -140,17 +142,18 @@ lineage(
         o_bias=BIAS,
         qk_norm="head",
         more=_gate_and_bias,
-        moe=Moe(layer_is_sparse=by_types_or(3), correction=CORRECTION),
+        moe=Moe(layer_is_sparse=by_types_or(3), gate_dtype=FLOAT32, correction=CORRECTION),
     ),
 )
 lineage(
     "flint",
     layers=Recipe(ATTENTION, by_index(lambda i, n: FULL if i < 2 or i % 4 == 1 or i == n - 1 else SLIDING)),
     block=Plain(
+        frame=EVERYWHERE,
         qkv_bias=BIAS,
         o_bias=BIAS,
         qk_norm="head",
-        more=sinks,
+        more=lambda view: tuple(replace(one, dtype=FLOAT32) for one in sinks(view)),
         moe=Moe(
             layer_is_sparse=STEP_MOE.layer_is_sparse,
             shared=shared_by_width("shared_expert_intermediate_size"),

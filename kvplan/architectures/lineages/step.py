@@ -119,13 +119,21 @@ def _mixer(view: ConfigView, kind: str, width: int, hidden: int) -> Tensors:
 
 
 def _sparse_layers(view: ConfigView) -> set[int]:
-    """moe_layers_enum: numbers between commas, or a list of them."""
-    given = view.get("moe_layers_enum")
-    words = given.split(",") if isinstance(given, str) else view.sequence("moe_layers_enum")
-    if words is None:
+    """moe_layers_enum, which has to be there."""
+    found = layer_numbers(view, "moe_layers_enum")
+    if found is None:
         raise view.missing("moe_layers_enum")
+    return found
+
+
+def layer_numbers(view: ConfigView, key: str) -> set[int] | None:
+    """Numbers between commas, or a list of them."""
+    given = view.get(key)
+    words = given.split(",") if isinstance(given, str) else view.sequence(key)
+    if words is None:
+        return None
     if not all(str(word).strip().isdecimal() for word in words):
-        raise view.refuse("moe_layers_enum", "is not a list of layer numbers")
+        raise view.refuse(key, "is not a list of layer numbers")
     return {int(str(word)) for word in words}
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from itertools import product
 from math import lcm
 
+from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.backend_rows import row_of
 from kvplan.engines.vllm.backend_table import (
     BACKENDS,
@@ -178,15 +179,25 @@ def _image_masks(ask: Ask) -> bool:
 
 
 def flashinfer_serves(ask: Ask) -> bool:
-    """FLASHINFER takes the layer, by its own row of the release; sinks on 10.x alone."""
+    """FLASHINFER takes the layer, by its own row of the release."""
     row = row_of("FLASHINFER", ask.version)
-    if row is None or not ask.flashinfer or (ask.sinks and ask.device.major != 10):
+    if row is None or not ask.flashinfer or (ask.sinks and not flashinfer_sinks(ask)):
         return False
     if ask.mm_prefix or ask.cross or ask.v_head_dim != ask.head_dim:
         return False
     fits = row.takes_width(ask.head_dim) and row.takes_kv(ask.kv) and row.runs_on(ask.device.capability)
     sizes = ask.block_size is None or BACKENDS["FLASHINFER"].accepts(ask.block_size)
     return fits and sizes and ask.dtype in row.dtypes.split(",")
+
+
+_SINKS_SINCE = {10: "0.8", 9: "0.25", 12: "0.29"}
+"""Major of the compute capability → the first release whose FlashInfer takes attention sinks there."""
+
+
+def flashinfer_sinks(ask: Ask) -> bool:
+    """TRT-LLM's or XQA's kernels run (flashinfer.py, supports_sink; utils/flashinfer.py)."""
+    since = _SINKS_SINCE.get(ask.device.major)
+    return since is not None and minor_of(ask.version) >= minor_of(since)
 
 
 def triton_runs(ask: Ask, which: str) -> bool:

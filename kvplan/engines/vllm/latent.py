@@ -37,6 +37,11 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
                 triton_takes(ask, "Triton MLA")
                 if ask.quantized and ask.rules.latent_fp8 == "hopper":
                     continue
+            if name == "FLASHMLA_SPARSE" and ask.dcp and not ask.quantized:
+                raise NoBackendError(
+                    "FlashMLA's sparse kernels divide a request's tokens among ranks (decode context"
+                    " parallelism) in an fp8 cache only"
+                )
             return backend
     what = "sparse MLA" if sparse else "MLA"
     raise NoBackendError(

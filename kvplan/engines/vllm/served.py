@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from kvplan.dtypes import KvDtype, kv_dtype
 from kvplan.engines.base import SINK_TYPES, rank_terms
 from kvplan.engines.vllm.backend_table import BACKENDS, Backend
-from kvplan.engines.vllm.backends import Ask, attention_backend
+from kvplan.engines.vllm.backends import Ask, NoBackendError, attention_backend, flashinfer_sinks
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
 from kvplan.engines.vllm.grouped_keys import GROUPED, GROUPED_HEADS, grouped_keys
 from kvplan.engines.vllm.latent import latent_backend, note_backend
@@ -201,6 +201,7 @@ class Served:
             latent = isinstance(part, MultiHeadLatentAttention)
             found = note_backend(part, ask) if latent and self.row_width else None
             self._backends[key] = found or _chosen_by_platform(ask, latent=latent, sparse=sparse)
+            check_own_kernels(self.model, ask)
         return self._backends[key]
 
     @property
@@ -270,6 +271,22 @@ def _chosen_by_platform(ask: Ask, *, latent: bool, sparse: bool) -> Backend:
     if ask.device.vendor == "amd":
         return rocm_latent(ask, sparse=sparse) if latent else rocm_backend(ask)
     return latent_backend(ask, sparse=sparse) if latent else attention_backend(ask)
+
+
+def check_own_kernels(model: Model, ask: Ask) -> None:
+    """Flint's fused kernels write FlashInfer's pages themselves, in bfloat16 (vllm/models/flint/model.py);
+    with its sinks FlashInfer is what Blackwell takes, and Hopper where it is asked for. Raises
+    NoBackendError."""
+    if model.architecture != "FlintForCausalLM":
+        return
+    if ask.quantized or ask.dtype != "bfloat16":
+        raise NoBackendError("Flint's kernels take a cache in bfloat16 only")
+    by_itself = ask.device.major in (10, 12) and ask.chosen is None
+    if not by_itself and (ask.chosen != "FLASHINFER" or not flashinfer_sinks(ask)):
+        raise NoBackendError(
+            "Flint's kernels need FlashInfer's backend (--attention-backend FLASHINFER) on a GPU of compute"
+            f" capability 9.0, 10.x or 12.x; {ask.device.name} would take another"
+        )
 
 
 def beside_heads(layer: Layer) -> bool:
