@@ -2,8 +2,9 @@
 
     python -m scripts.record_architectures          needs transformers 5.23
 
-A class is asked with a case's config (tests/engines/vllm_own_cases.py), by a card, or with the defaults of
-its transformers class. One of which none of them is at hand is named at the end.
+A class is asked with a case's config (tests/engines/vllm_own_cases.py), by a card, with the defaults of its
+transformers class, or with a config that is made up of the keys that vLLM's class reads
+(tests/engines/vllm_class_cases.py). One of which none of them is at hand is named at the end.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def served() -> list[Row]:
 
 def samples() -> dict[str, tuple[str, str | Config]]:
     """Class → (where its model is from, a card's slug or a config)."""
+    from tests.engines.vllm_class_cases import MADE
     from tests.engines.vllm_own_cases import OWN
 
     found: dict[str, tuple[str, str | Config]] = {}
@@ -58,6 +60,8 @@ def samples() -> dict[str, tuple[str, str | Config]]:
             found.setdefault(card.model.architecture, (f"card {card.slug}", card.slug))
     for name, default in _defaults():
         found.setdefault(name, ("class defaults", default))
+    for name, made in MADE.items():
+        found.setdefault(made.config["architectures"][0], (f"made up: {name}", made.config))
     return found
 
 
@@ -102,7 +106,8 @@ def page(rows: dict[str, tuple[str, dict[str, str]]], missing: list[str]) -> str
     text = (
         "# Architectures by engine\n\n"
         f"The {len(rows) + len(missing)} classes with which vLLM {RELEASE} generates text, each asked with a"
-        " model of its own: a test's, a card's, or the defaults of its transformers class. Of"
+        " model of its own: a test's, a card's, the defaults of its transformers class, or one made up of the"
+        " keys that vLLM's class reads (nobody's model; its planner's answers are recorded). Of"
         f" {len(rows)} vLLM's column says: {said}. `no class`, `no converter`: the newest release of the"
         " engine that kvplan mirrors does not build it; every other refusal stands below. Written by"
         " `python -m scripts.record_architectures`.\n\n"

@@ -13,7 +13,8 @@ from typing import Any
 from kvplan.architectures.inventory import inventory_of
 from kvplan.dtypes import scalar
 from kvplan.weights import Parallel, bytes_by_stage, parameters_by_stage
-from tests.engines.vllm_cases import GIB, Case, Config, Options, question
+from tests.engines.vllm_cases import CONFIGS, GIB, Case, Config, Options, question
+from tests.engines.vllm_own_cases import OWN
 from tests.engines.vllm_release_compare import verdict
 from tests.engines.vllm_stage import CARDS
 
@@ -171,6 +172,36 @@ def _hy4() -> Config:
     )  # fmt: skip
 
 
+def _wrapped(architecture: str, model_type: str, key: str, text: Config, **more: Any) -> Config:
+    return {"architectures": [architecture], "model_type": model_type, key: text, "dtype": "bfloat16", **more}
+
+
+def _kimi_vl() -> Config:
+    vision = {
+        "model_type": "moonvit", "patch_size": 14, "init_pos_emb_height": 64, "init_pos_emb_width": 64,
+        "num_attention_heads": 8, "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 512,
+        "merge_kernel_size": [2, 2],
+    }  # fmt: skip
+    text = {**CONFIGS["deepseek-v3"], "num_nextn_predict_layers": 0}
+    return _wrapped(
+        "KimiVLForConditionalGeneration", "kimi_vl", "text_config", text, vision_config=vision,
+        media_placeholder_token_id=1000,
+    )  # fmt: skip
+
+
+def _step3_vl() -> Config:
+    vision = {
+        "hidden_size": 256, "intermediate_size": 512, "output_hidden_size": 512, "num_hidden_layers": 2,
+        "num_attention_heads": 8, "num_channels": 3, "image_size": 728, "patch_size": 14,
+        "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
+    }  # fmt: skip
+    text = {key: value for key, value in _step3().items() if key != "rope_parameters"}
+    return _wrapped(
+        "Step3VLForConditionalGeneration", "step3_vl", "text_config", text, vision_config=vision,
+        understand_projector_stride=2, projector_bias=True, image_token_id=1000,
+    )  # fmt: skip
+
+
 MADE: dict[str, Made] = {
     "iquest-loop": Made(
         _text("IQuestLoopCoderForCausalLM", "iquestloopcoder", loop_num=2, loop_window_size=64), "llama"
@@ -196,6 +227,48 @@ MADE: dict[str, Made] = {
         kind="flashinfer",
     ),
     "hy-4": Made(_hy4(), kind="latent", drafts=(1, 2)),
+    "mimo-v2-text": Made(
+        {
+            **CONFIGS["mimo-v2"],
+            "architectures": ["MiMoV2ForCausalLM"],
+            "model_type": "mimo_v2",
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        },
+        "plain",
+    ),
+    "glm5-next-text": Made(
+        {**OWN["glm5-next"]["text_config"], "architectures": ["Glm5NextForCausalLM"], "dtype": "bfloat16"},
+        kind="states",
+        weights=False,
+    ),
+    "chatglm-2": Made(
+        {
+            "architectures": ["ChatGLMForConditionalGeneration"],
+            "model_type": "chatglm",
+            "num_layers": 4,
+            "hidden_size": 1024,
+            "ffn_hidden_size": 2048,
+            "kv_channels": 64,
+            "num_attention_heads": 16,
+            "multi_query_attention": True,
+            "multi_query_group_num": 4,
+            "padded_vocab_size": 1024,
+            "seq_length": 8192,
+            "add_qkv_bias": True,
+            "add_bias_linear": False,
+            "rmsnorm": True,
+            "torch_dtype": "bfloat16",
+            "post_layer_norm": True,
+            "apply_residual_connection_post_layernorm": False,
+            "original_rope": True,
+            "layernorm_epsilon": 1e-5,
+            "rope_ratio": 1,
+            "tie_word_embeddings": False,
+        }
+    ),
+    "kimi-vl": Made(_kimi_vl(), kind="latent", weights=False),
+    "step-3-vl": Made(_step3_vl(), kind="few", weights=False),
     "ling-lite": Made(
         _text(
             "BailingMoeForCausalLM",

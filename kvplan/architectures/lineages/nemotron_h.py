@@ -67,6 +67,10 @@ def _nemotron_mamba(view: ConfigView) -> Parts:
 
 
 def nemotron_h_layers(view: ConfigView) -> list[Layer]:
+    """Raises KvplanError(unknown-layer-type) for Puzzle's layers with sizes of their own, which the
+    checkpoint's class gives out (get_nemotron_h_config_for_layer)."""
+    if view.raw.get("block_configs"):
+        raise view.refuse("block_configs", "what layers with sizes of their own hold is not described")
     return layers_of(view, _nemotron_kinds(view), {**ATTENTION, LINEAR: _nemotron_mamba})
 
 
