@@ -49,7 +49,7 @@ def served() -> list[Row]:
 
 def samples() -> dict[str, tuple[str, str | Config]]:
     """Class → (where its model is from, a card's slug or a config)."""
-    from tests.engines.vllm_class_cases import MADE
+    from tests.engines.vllm_class_cases import MADE, STEP5
     from tests.engines.vllm_own_cases import OWN
 
     found: dict[str, tuple[str, str | Config]] = {}
@@ -62,6 +62,7 @@ def samples() -> dict[str, tuple[str, str | Config]]:
         found.setdefault(name, ("class defaults", default))
     for name, made in MADE.items():
         found.setdefault(made.config["architectures"][0], (f"made up: {name}", made.config))
+    found.setdefault(STEP5["architectures"][0], ("made up: step-5", STEP5))
     return found
 
 

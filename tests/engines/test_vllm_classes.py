@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.errors import KvplanError
 from tests.engines.vllm_cases import Config
-from tests.engines.vllm_class_cases import MADE, class_cases, difference
+from tests.engines.vllm_class_cases import MADE, STEP5, class_cases, difference
 from tests.recorded import record
 
 RECORD: dict[str, dict[str, Any]] = record("vllm_classes")
@@ -41,22 +41,15 @@ def test_every_class_was_answered() -> None:
     assert set(RECORD) == set(CASES)
 
 
-STEP5: Config = {
-    "architectures": ["Step5ForCausalLM"], "model_type": "step5", "hidden_size": 1024, "vocab_size": 1024,
-    "num_hidden_layers": 4, "num_attention_heads": 16, "num_attention_groups": 4, "head_dim": 192,
-    "intermediate_size": 2048, "sliding_window": 512, "moe_num_experts": 8, "moe_intermediate_size": 256,
-    "max_position_embeddings": 8192, "layer_types": ["sliding_attention", "full_attention"] * 2,
-}  # fmt: skip
-
-
 def test_what_is_not_described_is_refused_by_its_name() -> None:
     """Step 5's region summaries and their ring; vLLM serves no Step 5 without them."""
     with pytest.raises(KvplanError, match="sparse_config"):
-        kvplan.size({**STEP5, "sparse_config": {"enabled": True}}, engine="generic", tokens=100)
-    refusal = kvplan.size(STEP5, engine="vllm@0.33", tokens=100).refusal
+        kvplan.size(STEP5, engine="generic", tokens=100)
+    without = {key: value for key, value in STEP5.items() if key != "sparse_config"}
+    refusal = kvplan.size(without, engine="vllm@0.33", tokens=100).refusal
     assert refusal is not None
     assert "sparse_config" in refusal.message
-    assert kvplan.size(STEP5, engine="generic", tokens=4000).total.kv_bytes == sum(
+    assert kvplan.size(without, engine="generic", tokens=4000).total.kv_bytes == sum(
         2 * 4 * 192 * 2 * kept for kept in (512, 4000, 512, 4000)
     )
 

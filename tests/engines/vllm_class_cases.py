@@ -460,6 +460,14 @@ MADE: dict[str, Made] = {
         kind="latent",
     ),
 }
+STEP5: Config = {
+    "architectures": ["Step5ForCausalLM"], "model_type": "step5", "hidden_size": 1024, "vocab_size": 1024,
+    "num_hidden_layers": 4, "num_attention_heads": 16, "num_attention_groups": 4, "head_dim": 192,
+    "intermediate_size": 2048, "sliding_window": 512, "moe_num_experts": 8, "moe_intermediate_size": 256,
+    "max_position_embeddings": 8192, "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sparse_config": {"enabled": True},
+}  # fmt: skip
+"""Refused by the part that is not described."""
 TURNS: dict[str, tuple[tuple[str, Options], ...]] = {
     "heads": (
         ("h100", {}),

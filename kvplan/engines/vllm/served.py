@@ -281,7 +281,7 @@ def check_own_kernels(model: Model, ask: Ask) -> None:
         return
     if ask.quantized or ask.dtype != "bfloat16":
         raise NoBackendError("Flint's kernels take a cache in bfloat16 only")
-    by_itself = ask.device.major in (10, 12) and ask.chosen is None
+    by_itself = (ask.device.major in (10, 12) or ask.device.assumed) and ask.chosen is None
     if not by_itself and (ask.chosen != "FLASHINFER" or not flashinfer_sinks(ask)):
         raise NoBackendError(
             "Flint's kernels need FlashInfer's backend (--attention-backend FLASHINFER) on a GPU of compute"
