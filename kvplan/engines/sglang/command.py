@@ -42,11 +42,14 @@ def _no_graphs(value: Any, asked: Asked) -> object:
 
 def _speculation(value: Any, asked: Asked) -> object:
     """A chain of so many steps: one candidate a step, and the verified token besides."""
+    if value == "ngram":
+        tokens, _ = drafting("sglang", value, asked, own=True)
+        return "NGRAM", "--speculative-num-draft-tokens", tokens + 1
     own = str(value).endswith("mtp")
     steps, draft = drafting("sglang", value, asked, own=own)
     if not own and value not in _SGLANG_METHODS:
         raise KvplanError(
-            "bad-argument", f"sglang has no method {value!r}", help="mtp, eagle, eagle3, draft_model"
+            "bad-argument", f"sglang has no method {value!r}", help="mtp, eagle, eagle3, draft_model, ngram"
         )
     words = [_SGLANG_METHODS.get(value, "NEXTN"), "--speculative-num-steps", steps]
     words += ["--speculative-eagle-topk", 1, "--speculative-num-draft-tokens", steps + 1]

@@ -15,6 +15,10 @@ _STEPS, _TOKENS, _TOPK = (
     "--speculative-num-draft-tokens",
     "--speculative-eagle-topk",
 )
+NGRAM_TOKENS = 12
+STEPS = 3
+"""A chain of three where nothing is said (_auto_choose_speculative_params): for every class
+that has prediction layers; Llama's EAGLE heads get a tree."""
 
 
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -31,7 +35,12 @@ def _speculation(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     if not given:
         return ()
     method, draft = _METHODS.get(str(options.get(_ALGORITHM)).upper()), options.get(_DRAFT)
+    if str(options.get(_ALGORITHM)).upper() == "NGRAM":
+        return _looked_up(serve, options, given)
     steps = options.get(_STEPS)
+    unsaid = not any(name in options for name in (_STEPS, _TOKENS, _TOPK))
+    if unsaid and (draft is None or method == "draft_model"):
+        steps = STEPS
     chain = str(options.get(_TOPK, "1")) == "1"
     if method is None or steps is None or not str(steps).isdigit() or not chain:
         return tuple(given)
@@ -41,6 +50,15 @@ def _speculation(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     if draft is not None:
         entry["model"] = draft
     serve["speculative_config"] = entry
+    return ()
+
+
+def _looked_up(serve: Serve, options: Mapping[str, Any], given: list[str]) -> tuple[str, ...]:
+    """NGRAM verifies 12 tokens at once unless told (speculative_hook.py, _handle_ngram)."""
+    tokens = str(options.get(_TOKENS, NGRAM_TOKENS))
+    if not tokens.isdigit() or not 1 < int(tokens) < 10_000:
+        return tuple(given)
+    serve["speculative_config"] = {"method": "ngram", "num_speculative_tokens": int(tokens) - 1}
     return ()
 
 

@@ -14,6 +14,7 @@ from kvplan.engines.sglang.backends import overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
+from kvplan.engines.sglang.strategies import NGRAM
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -55,6 +56,12 @@ def refusal_of_settings(
             "unsupported-setting",
             f"SGLang does not divide the attention of {name} into data-parallel groups",
             help=("leave out --enable-dp-attention",),
+        )
+    if arguments.attn_dp > 1 and settings.speculative_method in (NGRAM, "draft_model"):
+        return Refusal(
+            "unsupported-setting",
+            f"SGLang does not speculate by {settings.speculative_method} with data-parallel attention",
+            help=("leave out --enable-dp-attention", "--speculative mtp:1"),
         )
     if has_kind(model, Kind.COMPRESSED) and options.flag("disable_hybrid_swa_memory"):
         return Refusal(

@@ -15,11 +15,19 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Serving
 
+NGRAM = "ngram"
+"""Drafts are looked up in the tokens that are there: no layers."""
+
 
 def speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
-    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation."""
+    """Draft tokens (steps + 1, a chain) and the layers of the draft; 0 and 0 without speculation.
+
+    Raises KvplanError(no-draft).
+    """
     if settings.speculative_method is None:
         return 0, 0
+    if settings.speculative_method == NGRAM:
+        return settings.num_speculative_tokens + 1, 0
     given = options.count("draft_layers")
     draft = settings.speculative_model
     own = len(model.draft_layers) if draft is None else draft.num_layers
