@@ -21,7 +21,7 @@ from pathlib import Path
 from scripts.record_sglang import ask as ask_here
 from scripts.record_sglang import is_planned
 from scripts.sglang_releases import ROOT, ask, folders
-from tests.engines.sglang_random_cases import Entry, draws, question_of_draw, verdict
+from tests.engines.sglang_random_cases import Entry, config_of_draw, draws, question_of_draw, verdict
 from tests.recorded import packed
 
 ANSWERS = ROOT / "build" / "random-sglang"
@@ -79,7 +79,12 @@ def write() -> None:
         report(release, entries)
         releases.setdefault(release, []).extend(kept(release, entries))
     ordered = sorted(releases, key=lambda release: tuple(map(int, release.split(".")[:3])))
-    RECORD.write_bytes(packed({release: releases[release] for release in ordered}))
+    listed = [entry for entries in releases.values() for entry in entries]
+    cards = {
+        entry["config"]: config_of_draw(entry) for entry in listed if entry["config"].startswith("card:")
+    }
+    body = {"cards": cards, "releases": {release: releases[release] for release in ordered}}
+    RECORD.write_bytes(packed(body))
 
 
 def main() -> int:

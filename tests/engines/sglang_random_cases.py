@@ -7,8 +7,9 @@ beside it.
 
 from __future__ import annotations
 
+import json
 import random
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from kvplan.api import load_model
@@ -90,7 +91,10 @@ def _cards() -> dict[str, Any]:
 
 
 def config_of_draw(entry: Entry) -> tuple[dict[str, Any], Any]:
-    """The config and, beside it, hf_quant_config.json."""
+    """The config and, beside it, hf_quant_config.json; a card's as it was when it was asked."""
+    if entry.get("asked") is not None:
+        config, quant = entry["asked"]
+        return config, quant
     where, name = entry["config"].split(":", 1)
     if where == "published":
         stored = record("configs")[name]
@@ -99,13 +103,20 @@ def config_of_draw(entry: Entry) -> tuple[dict[str, Any], Any]:
     return found
 
 
-@cache
-def model_of_draw(name: str) -> Model | KvplanError:
+def model_of_draw(entry: Entry) -> Model | KvplanError:
     """The model of a draw's config."""
+    asked = entry.get("asked")
+    return _model(entry["config"], None if asked is None else json.dumps(asked))
+
+
+@lru_cache(maxsize=256)
+def _model(name: str, asked: str | None) -> Model | KvplanError:
     try:
         if name.startswith("published:"):
             return model_of(name.partition(":")[2])
-        config, quant = config_of_draw({"config": name})
+        config, quant = config_of_draw(
+            {"config": name, "asked": None if asked is None else json.loads(asked)}
+        )
         return read_config(config, id=name, source="recorded", hf_quant_config=quant)
     except KvplanError as error:
         return error
@@ -160,7 +171,7 @@ def draw_case(draw: random.Random, release: str) -> Entry:
     name = f"{where}:{draw.choice(pool()[where])}"
     gpu = draw.choice(GPUS)
     config = config_of_draw({"config": name})[0]
-    model = model_of_draw(name)
+    model = model_of_draw({"config": name})
     parts = set()
     if isinstance(model, Model):
         parts = {part.kind.name for run in model.runs for part in run.layer.parts}
@@ -204,7 +215,7 @@ def question_of_draw(entry: Entry) -> Entry:
 
 def found(entry: Entry, release: str) -> dict[str, tuple[Any, Any]]:
     """What differs: field → kvplan's, SGLang's."""
-    model = model_of_draw(entry["config"])
+    model = model_of_draw(entry)
     version = ".".join(release.split(".")[:3])
     other = recorded(entry["answer"])
     if isinstance(model, KvplanError):
