@@ -28,6 +28,8 @@ NOT_THE_PLANNER = (
     "does not recognize this architecture", "ImportError", "Cannot find 'quant_algo'", "UnboundLocalError",
     "NVFP4 quantization requires", "NotImplementedError", "is not supported for the current GPU",
     "the process died", "Cannot find any of", "object is not iterable", "must have at least one SWA layer",
+    "missing 1 required positional argument", "process group has not been initialized",
+    "Pipeline Parallel is not compatible", "are mutually exclusive",
 )  # fmt: skip
 """Words of errors about a config that is shorter than its class wants, or of loading."""
 

@@ -27,7 +27,7 @@ from tests.recorded import packed
 ANSWERS = ROOT / "build" / "random-sglang"
 RECORD = ROOT / "tests" / "data" / "sglang_random.json.gz"
 NEWEST = "0.5.23"
-SHARE = 4
+SHARE = 2
 """Of every so many equal answers one is kept, and every refusal of another kind."""
 
 

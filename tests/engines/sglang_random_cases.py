@@ -15,6 +15,7 @@ from typing import Any
 from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
 from kvplan.engines.base import parse_version
+from kvplan.engines.sglang.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import read_cards
 from kvplan.files.datafiles import data_dir
@@ -62,7 +63,7 @@ RARELY = frozenset(
 )
 OF_STATES = frozenset(name for name in CHANCES if "mamba" in name)
 OF_WINDOWS = frozenset(("disable_hybrid_swa_memory", "swa_full_tokens_ratio"))
-LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.19"}
+LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.19", "pp_size": "0.5.16"}
 """Arguments that are called otherwise before, or are not there."""
 DRAFTS = {
     "llama": ("meta-llama__Llama-3.2-1B", "STANDALONE"),
@@ -225,6 +226,8 @@ def found(entry: Entry, release: str) -> dict[str, tuple[Any, Any]]:
         beside = None if draft is None else load_model(draft)
         mine = ours(model, entry, version, draft=beside)
     names = differences(mine, other)
+    if version != VERSIONS[-1] and rules_of(version).prefill_graphs:  # its rules are 0.5.23's
+        names = [name for name in names if name != "fraction"]
     return {
         name: (mine.get("refused", mine.get(name)), other.get("refused", other.get(name))) for name in names
     }

@@ -19,7 +19,7 @@ RELEASES = {
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_equal(release: str) -> None:
-    """Tokens, requests, pages, slots, lengths, chunks, graphs, element types and backends; or refused by both."""
+    """Tokens, requests, pages, slots, lengths, chunks, graphs, types and backends; or refused by both."""
     wrong = {
         f"{entry['config']} {entry['gpu']} {entry['args']}": fields
         for entry in RELEASES[release]
@@ -32,7 +32,7 @@ def test_the_record_has_every_kind() -> None:
     """Refusals as well as answers, drafts, stages, attention groups, every GPU."""
     entries = [entry for listed in RELEASES.values() for entry in listed]
     counts = Counter("refused" in entry["answer"] for entry in entries)
-    assert counts[False] > 3 * counts[True] > 0
+    assert counts[False] > counts[True] > 10
     assert {entry["gpu"] for entry in entries} == {"h100", "h200", "a100", "l40s", "l4", "b200"}
     named = {name for entry in entries for name in entry["args"]}
     assert {"speculative_algorithm", "enable_dp_attention", "page_size", "kv_cache_dtype"} <= named

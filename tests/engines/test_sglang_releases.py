@@ -40,11 +40,13 @@ def test_a_difference_points_to_its_rule() -> None:
             assert (root / "kvplan/engines/sglang" / file).is_file()
 
 
+UNRECORDED = ("0.4.6", "0.4.7", "0.4.8")
+"""Asked; their answers are not kept. They have the rules of 0.4.9 but for what test_sglang_older.py says."""
+
+
 def test_the_known_releases_were_asked() -> None:
     minors = {".".join(release.split(".")[:3]) for release in RECORD}
-    assert set(ENGINES["sglang"].versions) - {"0.4.6", "0.4.7", "0.4.8", "0.4.10", "0.5.3"} == minors | {
-        "0.5.23"
-    }
+    assert set(ENGINES["sglang"].versions) == minors | {"0.5.23"} | set(UNRECORDED)
 
 
 def test_fractions_were_asked_until_0_5_9() -> None:

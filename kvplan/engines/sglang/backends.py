@@ -21,6 +21,8 @@ from kvplan.families import FullAttention, Kind, MultiHeadLatentAttention, Slidi
 from kvplan.model import Model
 from kvplan.settings import Serving
 
+NGRAM = "ngram"
+"""Drafts are looked up in the tokens that are there: no layers."""
 FROM_GIB = 60
 """Qwen3-VL on Hopper has defaults of its own from this memory on (model_overrides/qwen3_vl.py)."""
 _HOPPER_VL = frozenset(("qwen3_vl", "qwen3_vl_moe"))
@@ -100,11 +102,12 @@ def _older(model: Model, settings: Serving, device: Device, version: str) -> str
         if sm100 and rules.deepseek_trtllm and name == "DeepseekV3ForCausalLM":
             return "trtllm_mla"
         return "flashinfer" if sm100 and rules.latent_flashinfer else "triton"
-    if hopper and has_fa3(name, version):
+    if hopper and has_fa3(name, version) and _is_plain_chain(settings):
         return "fa3"
     if name == "Olmo2ForCausalLM" and rules.olmo_backends:
         return None
-    return "trtllm_mha" if sm100 and rules.sm100_trtllm else "flashinfer"
+    chain = _is_plain_chain(settings) and settings.speculative_method != NGRAM
+    return "trtllm_mha" if sm100 and rules.sm100_trtllm and chain else "flashinfer"
 
 
 def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
@@ -217,13 +220,19 @@ def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> st
             heads = max(1, model.num_attention_heads // settings.tensor_parallel_size)
             return "aiter" if heads in (16, 128) else "triton"
         return "fa3" if hopper else "flashinfer" if sm100 else "triton"
-    if hopper:
+    if hopper and _is_plain_chain(settings):
         return "fa3"
-    if sm100:
+    if sm100 and _is_plain_chain(settings) and settings.speculative_method != NGRAM:
         return "fa4" if _unequal(model) else "trtllm_mha"
     if not device.nvidia:
         return "aiter"
     return "triton" if has_sinks(model) else "flashinfer"
+
+
+def _is_plain_chain(settings: Serving) -> bool:
+    """is_no_spec_infer_or_topk_one: no drafts, or a chain of them with pages of one token; breadth of drafts
+    that are looked up is decided later."""
+    return settings.speculative_method in (None, NGRAM) or settings.block_size in (None, 1)
 
 
 def has_sinks(model: Model) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
-from kvplan.engines.sglang.backends import overridden_page
+from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
-from kvplan.engines.sglang.strategies import NGRAM
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -62,6 +61,22 @@ def refusal_of_settings(
             "unsupported-setting",
             f"SGLang does not speculate by {settings.speculative_method} with data-parallel attention",
             help=("leave out --enable-dp-attention", "--speculative mtp:1"),
+        )
+    if settings.speculative_method == NGRAM and arguments.page_size > 1 and arguments.backend != "flashinfer":
+        return Refusal(
+            "unsupported-setting",
+            f"SGLang looks up ten branches of drafts, which takes pages of 1 or the backend flashinfer:"
+            f" {name} has pages of {arguments.page_size} and {arguments.backend}",
+            help=("--page-size 1", "--attention-backend flashinfer"),
+        )
+    draft = settings.speculative_model
+    draft_longest = None if draft is None else own_context(draft, version)
+    if settings.max_model_len is not None and draft_longest and settings.max_model_len > draft_longest:
+        return Refusal(
+            "max-model-len",
+            f"--context-length {settings.max_model_len:,} is longer than the {draft_longest:,} of the draft",
+            largest_max_model_len=draft_longest,
+            help=(f"--max-model-len {draft_longest}", "set SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1"),
         )
     if has_kind(model, Kind.COMPRESSED) and options.flag("disable_hybrid_swa_memory"):
         return Refusal(

@@ -8,15 +8,13 @@ model_runner_components/spec_aux_hidden_state.py.
 from __future__ import annotations
 
 from kvplan.engines.options import Options
+from kvplan.engines.sglang.backends import NGRAM
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.models import has_extra_buffer, has_window_pool, uses_state_radix, window_layers
 from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.settings import Serving
-
-NGRAM = "ngram"
-"""Drafts are looked up in the tokens that are there: no layers."""
 
 
 def speculation(model: Model, settings: Serving, options: Options) -> tuple[int, int]:
