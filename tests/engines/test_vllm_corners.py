@@ -250,3 +250,14 @@ def test_turboquant_skips_a_draft_models_layers_by_their_own_numbers() -> None:
     native = 2 * 8 * 128 * 2 * 16
     assert draft.bytes_per_block - alone.bytes_per_block >= 2 * native
     assert head.bytes_per_block - alone.bytes_per_block < native
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "draft_model"])
+def test_a_draft_without_a_window_takes_the_models_only_one(method: str) -> None:
+    """Asked of 0.20 and 0.33: one group of windows; beside windows and full layers the draft stays whole."""
+    pool = beside(method, CONFIGS["mistral-window"]).pool
+    assert pool is not None
+    assert [group.kind for group in pool.groups] == ["sliding_window"]
+    mixed = beside(method, CONFIGS["gemma3"]).pool
+    assert mixed is not None
+    assert "full_attention" in {group.kind for group in mixed.groups}

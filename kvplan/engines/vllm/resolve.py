@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.vllm.architectures import GENERATING, POOLING
 from kvplan.engines.vllm.defaults import (
@@ -24,6 +26,7 @@ from kvplan.families import (
     Kind,
     MultiHeadLatentAttention,
     Part,
+    SlidingWindow,
     SparseIndexer,
     WindowedConvolution,
 )
@@ -241,7 +244,24 @@ def draft_layers_of(model: Model, settings: Layout) -> tuple[Layer, ...]:
             f"how vLLM lays out the cache of {draft.id} beside {model.id} is not known",
             help="give a draft of plain attention layers",
         )
-    return layers
+    return _in_the_models_window(model, layers)
+
+
+def _in_the_models_window(model: Model, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """A layer that states no window takes the cache's, which is the model's where all of its layers have one
+    (vllm/model_executor/layers/attention/attention.py: cache_config.sliding_window)."""
+    kept = [part for run in model.runs for part in run.layer.parts if part.kind is not Kind.NONE]
+    windows = {part.sliding_window if isinstance(part, SlidingWindow) else None for part in kept}
+    window = windows.pop() if len(windows) == 1 else None
+    if window is None:
+        return layers
+
+    def windowed(part: Part) -> Part:
+        if not isinstance(part, FullAttention):
+            return part
+        return SlidingWindow(part.num_kv_heads, part.head_dim, window, v_head_dim=part.v_head_dim)
+
+    return tuple(replace(layer, parts=tuple(map(windowed, layer.parts))) for layer in layers)
 
 
 def _is_pooling(model: Model) -> bool:
