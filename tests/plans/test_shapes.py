@@ -160,7 +160,7 @@ def test_named_columns(name: str, text: str, tmp_path: Path) -> None:
         ('{"input_length": 1, "output_length": 2}\n[1]\n', "line 2"),
         ('{"input_length": 1, "output_length": true}\n', "not a number"),
         ('{"input_length": 1}\n', "none of the traces"),
-        ("[" * 100_000, "none of the traces"),
+        ("[" * 100_000, "neither JSON lines"),
         ("x" * (2**20 + 2), "longer than"),
     ],
 )

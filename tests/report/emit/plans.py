@@ -149,6 +149,6 @@ def _tgi() -> Plan:
         "tgi@3.3", gpus=2,
         serve=(("host", "127.0.0.1"), ("port", 9000), ("trust_remote_code", True), ("revision", "main")),
         tensor_parallel_size=2, dtype="bfloat16", kv_cache_dtype="fp8", max_model_len=32768,
-        max_num_seqs=64, max_num_batched_tokens=4096,
-        options={"cuda_memory_fraction": Fraction(95, 100), "max_concurrent_requests": 64},
+        max_num_seqs=64, max_num_batched_tokens=4096, quantization="fp8",
+        options={"cuda_memory_fraction": Fraction(95, 100), "max_concurrent_requests": 64, "speculate": 2},
     )  # fmt: skip
