@@ -345,6 +345,7 @@ MADE: dict[str, Made] = {
             "SarvamMoEForCausalLM",
             "sarvam_moe",
             head_dim=64,
+            use_rmsnorm=False,
             use_qk_norm=True,
             use_bias=False,
             use_qkv_bias=False,

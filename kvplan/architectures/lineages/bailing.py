@@ -106,7 +106,9 @@ def bailing_moe_v2_tensors(view: ConfigView) -> Decoder:
         o_bias=bias,
         qk_norm="head" if view.flag("use_qk_norm") else "",
     )
-    if view.flag("use_qk_norm") and not view.flag("use_rmsnorm"):  # norms of the older kind, with a bias
+    if view.flag("use_qk_norm") and not view.flag(
+        "use_rmsnorm", default=True
+    ):  # norms of the older kind, with a bias
         width = whole("head_dim", heads_of(view).width)
         own += vector(f"{names.query_norm}.bias", width) + vector(f"{names.key_norm}.bias", width)
     around, dense = both_norms(view), dense_forward(view, bias=bias)
