@@ -31,8 +31,7 @@ from tests.recorded import packed, record
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "data" / "sglang_releases.json.gz"
 OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
-    ((0, 4, 7), ("transformers==4.51.1", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
-    ((0, 4, 9), ("transformers==4.52.3", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
+    ((0, 4, 9), ("transformers==4.53.3", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
     ((0, 4, 11), ("transformers==4.54.1", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
     ((0, 5, 2), ("transformers==4.55.2", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
     ((0, 5, 3), ("transformers==4.56.1", "huggingface_hub==0.34.4", "tokenizers==0.22.2")),
@@ -40,7 +39,8 @@ OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
     ((0, 5, 13), ("transformers==5.5.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
     ((0, 5, 22), ("transformers==5.10.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
 )
-"""(until, packages): what an older release reads configs with."""
+"""(until, packages): what an older release reads configs with; 0.4.6 to 0.4.8 pin 4.51.1 and 4.52.3, which
+today's compressed-tensors does not go with."""
 FRACTIONS_UNTIL = (0, 5, 10)
 """From there on the answer says that the fraction follows 0.5.23's rules."""
 Entry = dict[str, Any]
