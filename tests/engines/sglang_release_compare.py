@@ -31,6 +31,8 @@ REASONS = {
     "LFM2.5-VL": ("0.5.10", "transformers' class was used before the own one"),
     "gemma-2-": ("0.5.1", "0.4.10 gives up its window pool in a check at the start that was not asked"),
     "Llama-4-": ("0.5.1", "0.4.10 asserts its backend in a check at the start that was not asked"),
+    "SmolLM3": ("0.4.9", "asked with a transformers that has its class; the pinned one has not"),
+    "Mistral-Small-3.2": ("0.4.9", "the older transformers reads another element type"),
     "LFM2-1.2B": ("0.5.8", "run through transformers without its states: refused here"),
     "Qwen3-30B-A3B-FP8": ("0.5.6", "its layer refuses when its weights are made, not the runner"),
     "recurrentgemma": ("0.5.23", "run through transformers without its recurrent state: refused here"),
