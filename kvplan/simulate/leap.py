@@ -38,7 +38,7 @@ def horizon(scheduler: Scheduler) -> int:
             return steps
         steps = min(steps, quiet)
     steps = steady.lasting(steps, pool.free)
-    if pool.watched and blocked != NEVER and steps > 1:
+    if pool.watched and blocked != NEVER and steps:
         steps = steady.lasting(steps, pool.spared(steady.needed(steps)))
     return steps
 
