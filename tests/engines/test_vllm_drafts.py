@@ -28,6 +28,7 @@ from kvplan.weights import Inventory, Parallel
 from kvplan.weights.ranks import block_bytes
 from kvplan.weights.stored import has_drafts
 from tests.engines.test_vllm_live import RELEASE
+from tests.engines.vllm_class_cases import MADE
 from tests.engines.vllm_drafts import CONFIGS, RECORD, SETTINGS, ask
 
 PREDICTION = {name: known.prediction for name, known in lineages().items() if known.prediction}
@@ -41,6 +42,7 @@ ALIKE = {
     "exaone4": "exaone4_5",
     "minimax_m3": "minimax_m3_vl_text",
     "minimax_m3_text": "minimax_m3_vl_text",
+    "pangu_ultra_moe": "deepseek_v3",
 }
 """Types without a case of their own: the type whose keys they read."""
 _KDA = {"kda_layers": [1, 2, 3], "full_attn_layers": [4], "num_heads": 8, "head_dim": 64}
@@ -60,7 +62,8 @@ _HY_V3 = {
 
 def text_config(name: str) -> dict[str, Any]:
     """A config of this type, without what stands beside its text part."""
-    if name in (own := {"kimi_linear": _KIMI, "hy_v3": _HY_V3}):
+    own = {"kimi_linear": _KIMI, "hy_v3": _HY_V3, "bailing_moe_v2_5": MADE["ling-2.6"].config}
+    if name in own:
         return dict(own[name])
     found = CONFIGS[ALIKE.get(name, name)]
     inner = found.get("text_config", found)

@@ -14,6 +14,8 @@ from kvplan.errors import KvplanError
 
 SPARSE, DENSE_MLA, PLAIN = "deepseek-v3.2", "deepseek-v2-lite", "qwen3-8b"
 EAGER: dict[str, Any] = {"enforce_eager": True}
+FP8: dict[str, Any] = {"kv_cache_dtype": "fp8"}
+"""On Hopper, sparse kernels divide a request's tokens among ranks in an fp8 cache only."""
 
 
 def ask(model: str = SPARSE, **options: Any) -> Any:
@@ -29,8 +31,8 @@ def test_ranks_hold_the_same_cache() -> None:
 
 
 def test_decode_context_parallelism_divides_it() -> None:
-    both = ask(tp=2, prefill_context_parallel_size=4, dcp=4)
-    alone = ask(tp=2, prefill_context_parallel_size=4, **EAGER)
+    both = ask(tp=2, prefill_context_parallel_size=4, dcp=4, **FP8)
+    alone = ask(tp=2, prefill_context_parallel_size=4, **EAGER, **FP8)
     assert both.refusal is None
     assert both.per_gpu.kv_bytes * 4 == alone.per_gpu.kv_bytes
 
@@ -42,7 +44,7 @@ def test_decode_context_parallelism_divides_it() -> None:
 )
 def test_which_decode_sizes_start(tp: int, pcp: int, dcp: int) -> None:
     """config/parallel.py, _validate_parallel_config: off, the PCP ranks, or all."""
-    found = ask(tp=tp, prefill_context_parallel_size=pcp, dcp=dcp, **EAGER).refusal
+    found = ask(tp=tp, prefill_context_parallel_size=pcp, dcp=dcp, **EAGER, **FP8).refusal
     assert (found is None) == (dcp in (1, pcp, tp * pcp)), found
 
 

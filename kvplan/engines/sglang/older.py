@@ -7,6 +7,10 @@ server_args.py (model_specific_adjustments, __post_init__), model_loader/utils.p
 
 from __future__ import annotations
 
+import csv
+from functools import cache
+from pathlib import Path
+
 from kvplan.engines.base import parse_version
 
 _FA3_SINCE = {
@@ -36,28 +40,21 @@ _WINDOWS = {
 """Classes whose windows had a pool of their own → from this release to before that one."""
 THROUGH_BEFORE = frozenset("Starcoder2ForCausalLM OPTForCausalLM Exaone4ForCausalLM".split())
 """Classes that ran through transformers before SGLang had one of its own."""
-_TRANSFORMERS_SINCE = {
-    "0.4.9": """DogeForCausalLM Dots1ForCausalLM Ernie4_5ForCausalLM MiniMaxForCausalLM SmolLM3ForCausalLM
-        KyutaiSpeechToTextForConditionalGeneration ModernBertDecoderForCausalLM
-        PerceptionLMForConditionalGeneration T5GemmaForConditionalGeneration""",
-    "0.5.2": "Kosmos2_5ForConditionalGeneration Ovis2ForConditionalGeneration SeedOssForCausalLM",
-    "0.5.3": "FlexOlmoForCausalLM MinistralForCausalLM Olmo3ForCausalLM VaultGemmaForCausalLM",
-    "0.5.10": """AudioFlamingo3ForConditionalGeneration CwmForCausalLM FastVlmForConditionalGeneration
-        Glm46VForConditionalGeneration Jais2ForCausalLM LightOnOcrForConditionalGeneration Mistral4ForCausalLM
-        MusicFlamingoForConditionalGeneration NanoChatForCausalLM PI0ForConditionalGeneration
-        SolarOpenForCausalLM T5Gemma2ForConditionalGeneration VibeVoiceAsrForConditionalGeneration
-        VideoLlama3ForConditionalGeneration VoxtralRealtimeForConditionalGeneration YoutuForCausalLM""",
-}
-"""The first release whose transformers (by the pin of its wheel) has the class: huggingface/transformers
-models/auto/modeling_auto.py of 4.51.1, 4.52.3, 4.54.1, 4.55.2, 4.56.1, 4.57.6 and 5.5.4."""
-_SINCE = {name: since for since, names in _TRANSFORMERS_SINCE.items() for name in names.split()}
+_TABLE = Path(__file__).parent / "data" / "older_transformers.tsv"
 THROUGH_FROM = "0.4.7"
 """The first of these releases that runs classes of transformers in place of its own."""
 
 
+@cache
+def _since() -> dict[str, str]:
+    """Class → the first release whose transformers has it."""
+    with _TABLE.open(encoding="utf-8") as file:
+        return {row[0]: row[1] for row in csv.reader(file, delimiter="\t") if not row[0].startswith("#")}
+
+
 def is_in_transformers(architecture: str, version: str) -> bool:
     """Whether the release's transformers has the class, and the release runs it."""
-    return parse_version(version) >= parse_version(_SINCE.get(architecture, THROUGH_FROM))
+    return parse_version(version) >= parse_version(_since().get(architecture, THROUGH_FROM))
 
 
 def has_fa3(architecture: str, version: str) -> bool:
