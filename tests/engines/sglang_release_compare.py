@@ -23,10 +23,6 @@ REASONS = {
         "its backend on Blackwell was another; before 0.5.12 it has no class of its own",
     ),
     "NVIDIA-Nemotron-3-Nano-30B": ("0.5.14", "its backend on Blackwell was another"),
-    "zai-org__GLM-5": (
-        "0.5.13",
-        "the sparse backend was called nsa; before 0.5.12 head_dim was read as the width of its rope",
-    ),
     "MiniCPM-MoE": ("0.5.11", "attention groups were not held against its class"),
     "LFM2.5-VL": ("0.5.10", "transformers' class was used before the own one"),
     "gemma-2-": ("0.5.1", "0.4.10 gives up its window pool in a check at the start that was not asked"),

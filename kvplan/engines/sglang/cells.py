@@ -63,6 +63,8 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
     layers = _with_encoder(model, _counted_layers(model))
     if not arguments.rules.index_elided:
         layers = _all_indexed(layers)
+    if not arguments.rules.glm_rope:
+        layers = _rope_of_heads(model, layers)
     full = next((part for layer in layers for part in layer.parts if isinstance(part, FullAttention)), None)
     if arguments.window_pool or full is None:
         return layers
@@ -71,6 +73,23 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
         for layer in set(layers)
     }
     return [uniform[layer] for layer in layers]
+
+
+def _rope_of_heads(model: Model, layers: list[Layer]) -> list[Layer]:
+    """GLM-5.2's and 5.3's ``head_dim`` in the place of ``qk_rope_head_dim``: so the config class of the
+    transformers that 0.5.10 and 0.5.11 pin read them (recorded answers of both)."""
+    width = (model.config or {}).get("head_dim")
+    if model.model_type != "glm_moe_dsa" or not isinstance(width, int):
+        return layers
+    return [
+        Layer(
+            tuple(
+                replace(part, qk_rope_head_dim=width) if isinstance(part, MultiHeadLatentAttention) else part
+                for part in layer.parts
+            )
+        )
+        for layer in layers
+    ]
 
 
 def _all_indexed(layers: list[Layer]) -> list[Layer]:

@@ -36,8 +36,9 @@ class Rules(KeptHash):
     Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
     leaves. split_first: a window pool is split off before that bound. exaone_backend: Exaone 4 starts
     without being told its backend; exaone_class: it has a class of its own. index_elided: a sparse layer
-    that borrows another's choice of tokens keeps no index keys. drafts_or_states: a class whose states are
-    reused does not speculate beside them. scheme_of_builds: compressed-tensors checkpoints with static
+    that borrows another's choice of tokens keeps no index keys. glm_rope: GLM-5's rope keys are as wide as
+    its config says; before, as its head_dim, which the pinned transformers takes for that.
+    drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds: compressed-tensors checkpoints with static
     scales have an fp8 cache by default. window_floor: a window pool that holds no request is refused.
     DeepSeek-V4: stage_layers: layers beside the model's own are not counted; fixed_states: states of ratio
     128 are of requests, not of tokens; padded_latents: pages are priced as they are padded.
@@ -79,6 +80,7 @@ class Rules(KeptHash):
     exaone_backend: bool = False
     exaone_class: bool = False
     index_elided: bool = False
+    glm_rope: bool = False
     drafts_or_states: bool = False
     scheme_of_builds: bool = False
     rope_by_layer: bool = False
@@ -157,6 +159,7 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("0.5.11", {"state_pages": True}),
+    ("0.5.12", {"glm_rope": True}),
     ("0.5.13", {"nsa": False, "joint_states": True, "stage_layers": True}),
     (
         "0.5.14",
