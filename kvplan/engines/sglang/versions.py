@@ -38,10 +38,11 @@ class Rules(KeptHash):
     without being told its backend; exaone_class: it has a class of its own. index_elided: a sparse layer
     that borrows another's choice of tokens keeps no index keys. glm_rope: GLM-5's rope keys are as wide as
     its config says; before, as its head_dim, which the pinned transformers takes for that.
-    drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds: compressed-tensors checkpoints with static
-    scales have an fp8 cache by default. window_floor: a window pool that holds no request is refused.
-    DeepSeek-V4: stage_layers: layers beside the model's own are not counted; fixed_states: states of ratio
-    128 are of requests, not of tokens; padded_latents: pages are priced as they are padded.
+    drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds:
+    compressed-tensors checkpoints with static scales have an fp8 cache by default. window_floor: a window
+    pool that holds no request is refused. DeepSeek-V4: stage_layers: layers beside the model's own are not
+    counted; fixed_states: states of ratio 128 are of requests, not of tokens; padded_latents: pages are
+    priced as they are padded.
     given_estimated, given_halved: what bounds --max-running-requests: the own estimate, half the tokens.
     joint_states: what drafts keep of states is a part of the states' share; before, as `.older_states` says.
     nsa: the backend of sparse attention is called so. rope_by_layer: Gemma 3's rope, which is one a kind of
