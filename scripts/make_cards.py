@@ -1,6 +1,7 @@
 """Write the model cards, their index and their JSON Schema from config files and `card_*.yaml` beside this.
 
     python -m scripts.make_cards CONFIGS_DIR... [--out model_cards]   every card anew
+    python -m scripts.make_cards CONFIGS_DIR... --only SLUG...         these cards, the rest as it is
     python -m scripts.make_cards --numbers                            golden numbers anew, the rest as it is
     python -m scripts.make_cards --index                              only the index and the schema
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +88,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
     parser.add_argument("configs", type=Path, nargs="*")
     parser.add_argument("--out", type=Path, default=ROOT / "model_cards")
+    parser.add_argument("--only", nargs="+", default=(), metavar="SLUG")
     parser.add_argument("--numbers", action="store_true", help="leave all but golden numbers")
     parser.add_argument("--index", action="store_true", help="leave the cards alone")
     options = parser.parse_args()
     out: Path = options.out
     refused: list[str] = []
     if options.configs:
-        refused = write_all(out, Manifest(*options.configs))
+        refused = write_all(out, Manifest(*options.configs), options.only)
     elif options.numbers:
         for card in read_cards(out):
             write(out / f"{card.slug}.yaml", text_of(card))
@@ -111,14 +113,16 @@ def write(path: Path, text: str) -> None:
     path.write_bytes(text.encode())  # bytes, so that Windows writes the same file
 
 
-def write_all(out: Path, manifest: Manifest) -> list[str]:
-    """Every card of the facts; returns a line for each that could not be made."""
+def write_all(out: Path, manifest: Manifest, only: Sequence[str] = ()) -> list[str]:
+    """Every card of the facts, or only some; returns a line for each that could not be made."""
     refused: list[str] = []
     facts: dict[str, Any] = load_yaml_file(FACTS).data
     numbers: dict[str, Any] = load_yaml_file(NUMBERS).data
     evidence: dict[str, Any] = load_yaml_file(EVIDENCE).data
     written: set[str] = set()
     for slug, entry in facts.items():
+        if only and slug not in only:
+            continue
         try:
             known = {"expect": numbers.get(slug, ()), "evidence": evidence.get(slug, ())}
             path = out / f"{slug}.yaml"
@@ -129,6 +133,8 @@ def write_all(out: Path, manifest: Manifest) -> list[str]:
             continue
         write(out / f"{slug}.yaml", text_of(card))
         written.add(slug)
+    if only:
+        return refused
     for path in out.glob("*.yaml"):
         if path.stem not in written:
             path.unlink()
