@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -396,6 +397,112 @@ def _glm5_next(at: Widths) -> dict[str, Any]:
     }
 
 
+def _molmo2(at: Widths) -> dict[str, Any]:
+    """All layers: the output of each is kept until the last has run."""
+    return {
+        "architectures": ["Molmo2ForConditionalGeneration"],
+        "model_type": "molmo2",
+        "image_patch_id": 7,
+        **dict.fromkeys(
+            ("frame_end_token_id", "frame_start_token_id", "image_col_id", "image_end_token_id"), 8
+        ),
+        **dict.fromkeys(("image_low_res_id", "image_start_token_id", "low_res_image_start_token_id"), 9),
+        "adapter_config": {
+            "vit_layers": [-3, -9],
+            "hidden_size": at.hidden,
+            "num_attention_heads": at.heads,
+            "num_key_value_heads": at.heads,
+            "head_dim": at.head,
+            "intermediate_size": 4 * at.out,
+            "text_hidden_size": at.out,
+            "pooling_attention_mask": True,
+            "hidden_act": "silu",
+        },
+        "text_config": {
+            **text(at.out, "molmo2_text"),
+            "additional_vocab_size": 128,
+            "layer_norm_eps": 1e-6,
+            "qkv_bias": False,
+            "use_qk_norm": True,
+            "qk_norm_type": "qwen3",
+            "hidden_act": "silu",
+            "norm_after": False,
+            "rope_theta": 5e6,
+            "rope_scaling_layers": None,
+        },
+        "vit_config": {
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_hidden_layers": 27,
+            "num_attention_heads": at.heads,
+            "num_key_value_heads": at.heads,
+            "head_dim": at.head,
+            "image_default_input_size": [378, 378],
+            "image_patch_size": 14,
+            "image_num_pos": 729,
+            "hidden_act": "gelu_pytorch_tanh",
+            "layer_norm_eps": 1e-6,
+        },
+    }
+
+
+def _molmo2_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    """Frames of 27 × 27 patches, nine to a token."""
+    frames = max(1, height * width // 512)
+    tokens = frames * 81
+    return {
+        "pixel_values_videos": torch.zeros(frames, 729, 588, dtype=torch.bfloat16),
+        "video_token_pooling": torch.zeros(tokens, 9, dtype=torch.int64),
+        "video_num_pooled_patches": torch.tensor([tokens]),
+        "video_num_patches": torch.tensor([frames * 729]),
+        "video_tokens": torch.full((tokens,), 7),
+        "num_video_tokens": torch.tensor([tokens]),
+    }, frames * 729
+
+
+def _ovis25(at: Widths) -> dict[str, Any]:
+    """Each token's probabilities over a vocabulary of 65,536; its processor, with a tokenizer, left out."""
+    module = importlib.import_module("vllm.model_executor.models.ovis2_5")
+    info = module.Ovis2_5ProcessingInfo
+    info.__init__ = info.__mro__[1].__init__
+    return {
+        "architectures": ["Ovis2_5"],
+        "model_type": "ovis2_5",
+        "visual_vocab_size": 65536,
+        "hidden_size": at.out,
+        "llm_config": text(at.out, "qwen3"),
+        "vit_config": {
+            "model_type": "siglip2_navit",
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_hidden_layers": 3,
+            "num_attention_heads": at.heads,
+            "image_size": 512,
+            "patch_size": 16,
+            "num_channels": 3,
+            "num_patches": -1,
+            "hidden_stride": 2,
+            "window_size": 112,
+            "temporal_patch_size": 1,
+            "preserve_original_pe": True,
+            "use_rope": True,
+            "hidden_act": "gelu_pytorch_tanh",
+            "layer_norm_eps": 1e-6,
+            "attention_dropout": 0.0,
+            "fullatt_block_indexes": None,
+        },
+    }
+
+
+def _ovis_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    patches = height * width
+    return {
+        "pixel_values": [torch.zeros(patches, 768, dtype=torch.bfloat16)],
+        "indicator_tokens": [torch.zeros(2, dtype=torch.int64)],
+        "grids": [torch.tensor([[1, height, width]])],
+    }, patches
+
+
 MORE = (
     Tower(
         ("InternVLChatModel",),
@@ -466,4 +573,14 @@ MORE = (
         beside="vllm.model_executor.models.mimo_v2_omni.MiMoV2FlashForCausalLM",
     ),
     Tower(("Glm5NextForConditionalGeneration",), _glm5_next, grid(1176), Widths(16, 64, 4096, 4096)),
+    Tower(
+        ("Molmo2ForConditionalGeneration",), _molmo2, _molmo2_inputs, Widths(16, 72, 4304, 4096), opened=True
+    ),
+    Tower(
+        ("Ovis2_5", "Ovis2_6ForCausalLM", "Ovis2_6_MoeForCausalLM"),
+        _ovis25,
+        _ovis_inputs,
+        Widths(16, 72, 4304, 4096),
+        opened=True,
+    ),
 )

@@ -69,6 +69,8 @@ def _attention() -> None:
     for place, name in places:
         with suppress(ImportError, AttributeError):
             getattr(importlib.import_module(place), name).forward = forward
+    rotary = importlib.import_module("vllm.vllm_flash_attn.layers.rotary")
+    rotary.apply_rotary_emb = lambda value, *rest, **named: torch.empty_like(value)
 
 
 def _no_pinned_memory() -> None:
@@ -114,6 +116,8 @@ def _nothing() -> Any:
             return self
 
         def make_empty_intermediate_tensors(self, *args: Any) -> None: ...
+
+        def embed_input_ids(self, *args: Any) -> None: ...
 
         def forward(self, *args: Any, intermediate_tensors: Any = None, **named: Any) -> None: ...
 

@@ -10,10 +10,12 @@ import pytest
 
 import kvplan
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.multimodal import UNKNOWN_MOST, encoder_run, has_encoder
+from kvplan.engines.vllm.encoder_run import EncoderRun
+from kvplan.engines.vllm.multimodal import encoder_run, has_encoder
 from kvplan.engines.vllm.profiled import KINDS, RULES
 from kvplan.engines.vllm.tower_widths import FIXED, PUBLISHED
 from kvplan.engines.vllm.towers import traced
+from kvplan.engines.vllm.unknown_encoder import IMAGES_ALONE, unknown_most
 from kvplan.errors import KvplanError
 from kvplan.files.cards.find import list_cards, load_card
 from kvplan.model import Model
@@ -45,10 +47,11 @@ def test_every_card_with_an_encoder_has_its_line_or_the_warning(slug: str) -> No
     line = {line.name: line for line in result.budget.lines}[LINE]
     said = [warning for warning in result.warnings if "encoder" in warning and "is not known" in warning]
     if said:
-        assert (line.low_bytes, line.high_bytes) == (0, UNKNOWN_MOST)
+        assert line.low_bytes == 0
+        assert line.high_bytes >= 5 * GIB
         assert "--language-model-only" in said[0]
         width = result.budget.kv_pool_high_bytes - result.budget.kv_pool_low_bytes
-        assert width >= UNKNOWN_MOST
+        assert width >= line.high_bytes
     else:
         assert line.bytes or "item" in line.source
 
@@ -67,6 +70,89 @@ def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone
     assert not any("encoder" in warning for warning in alone.warnings)
     assert alone.budget is not None
     assert LINE not in {line.name for line in alone.budget.lines}
+
+
+@pytest.mark.parametrize("length", [2048, 8192, 32_768, 131_072, 1_048_576])
+@pytest.mark.parametrize("tokens", [512, 2048, 8192, 32_768])
+def test_the_bound_of_an_unknown_encoder_holds_for_each_that_is_known(tokens: int, length: int) -> None:
+    """In 0.33: as if the class had no rule."""
+    for slug in _with_encoder():
+        model = load_card(slug)
+        run = encoder_run(model, Serving(), "0.33", seqs=256, tokens=tokens, length=length, element=2)
+        if run is not None and run.known:
+            assert run.peak_bytes <= unknown_most("", tokens=tokens, length=length), slug
+
+
+_MOLMO2 = {
+    "text_config": {},
+    "vit_config": {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16},
+}
+_OVIS = {"vit_config": {**_MOLMO2["vit_config"], "patch_size": 16, "hidden_stride": 2}}
+
+
+@pytest.mark.parametrize("length", [4096, 36_864, 131_072])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("Molmo2ForConditionalGeneration", _MOLMO2), ("Ovis2_5", _OVIS)],
+    ids=["molmo2", "ovis"],
+)
+def test_the_bound_holds_for_the_largest_that_have_no_card(
+    name: str, config: dict[str, Any], length: int
+) -> None:
+    run = _run(name, config, length)
+    assert run.known
+    assert 0 < run.peak_bytes <= unknown_most("", tokens=8192, length=length)
+
+
+def _run(name: str, config: dict[str, Any], length: int, tokens: int = 8192, **more: Any) -> EncoderRun:
+    plain = load_card("qwen3-8b")
+    model = replace(plain, architecture=name, config={**(plain.config or {}), **config})
+    found = encoder_run(model, Serving(**more), "0.33", seqs=256, tokens=tokens, length=length, element=2)
+    assert found is not None
+    return found
+
+
+def test_an_unknown_encoder_of_images_alone_does_not_grow_with_the_sequence() -> None:
+    short, long = (unknown_most("NVLM_D", tokens=8192, length=length) for length in (8192, 1 << 20))
+    assert short == long == 8 * GIB
+    assert unknown_most("KeyeForConditionalGeneration", tokens=8192, length=1 << 17) == 96 * GIB
+    assert IMAGES_ALONE.isdisjoint(RULES)
+
+
+def test_gemma_3n_runs_all_images_at_once() -> None:
+    """768 × 768 pixels through MobileNetV5: 188,817,408 bytes an image, 32 of 256 tokens in 8,192."""
+    model = load_card("gemma-3n-e4b")
+    run = encoder_run(model, Serving(), "0.33", seqs=256, tokens=8192, length=32_768, element=2)
+    assert run is not None
+    assert run.source == "32 image items of 256 tokens"
+    assert run.peak_bytes == run.least_bytes == 32 * 188_817_408
+    assert run.most_bytes == run.peak_bytes * 5 // 4
+
+
+def test_molmo2_keeps_what_each_layer_gives() -> None:
+    """384 frames of 83 tokens at its own length: 25 layers' outputs of 279,936 patches."""
+    run = _run("Molmo2ForConditionalGeneration", _MOLMO2, 36_864)
+    assert run.source == "1 video item of 31,872 tokens"
+    assert run.peak_bytes >= 384 * 729 * 25 * 1152 * 2
+    image = (("limit_mm_per_prompt", '{"video": 0}'),)
+    assert _run("Molmo2ForConditionalGeneration", _MOLMO2, 36_864, engine_options=image).source == (
+        "5 image items of 1,400 tokens"
+    )
+
+
+def test_ovis_has_its_vocabulary_of_images_in_float32() -> None:
+    """A token of four patches: 65,532 logits, their probabilities in float32 and again in bfloat16."""
+    run = _run("Ovis2_5", _OVIS, 8192)
+    assert run.source == "2 video items of 3,138 tokens"  # as many as of an image
+    assert 0.9 < run.peak_bytes / (2 * 3136 * 65_532 * (2 + 4 + 2)) < 1.1
+
+
+def test_minicpm_o_and_v_4_6() -> None:
+    vision = {"vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14}}
+    assert _run("MiniCPMO", vision, 8192).source == "8 video items of 1,024 tokens"
+    small = {"vision_config": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 14}}
+    run = _run("MiniCPMV4_6ForConditionalGeneration", small, 131_072)
+    assert run.source == "1 video item of 10,240 tokens"
 
 
 def test_a_model_of_text_alone_has_neither() -> None:

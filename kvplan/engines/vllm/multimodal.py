@@ -28,17 +28,15 @@ from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
 from kvplan.engines.vllm.tower_widths import part_of, widths_of
 from kvplan.engines.vllm.towers import cost_of
+from kvplan.engines.vllm.unknown_encoder import unknown_most
 from kvplan.model import Model
 from kvplan.settings import Serving
-from kvplan.units import GIB, ceil_div
+from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
 NO_LIMIT = 999
 """Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
 V2_SINCE = (0, 27)
-UNKNOWN_MOST = 5 * GIB
-"""What the profile run of an encoder without a rule may take: of those known only videos of tens of
-thousands of tokens take more."""
 
 
 def text_only(model: Model, settings: Serving) -> bool:
@@ -127,7 +125,8 @@ def encoder_run(
     if v2 and release < V2_SINCE:
         return None
     limits = limits_of(settings)
-    unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, UNKNOWN_MOST)
+    most = unknown_most(name, tokens=tokens, length=length) * element // 2
+    unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
     if name not in RULES:
         return unknown
     items = _items(name, config, release, limits, own, length, tokens)

@@ -14,6 +14,7 @@ from typing import Any
 from kvplan.architectures.lineages import lineage_of
 from kvplan.architectures.media.rule import Pixels, Rule
 from kvplan.engines.vllm.dummy_audio import AUDIO
+from kvplan.engines.vllm.dummy_crops import CROPS
 from kvplan.engines.vllm.dummy_images import IMAGES
 from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, squarest
 from kvplan.units import ceil_div
@@ -55,6 +56,10 @@ def _qwen3(asked: Asked) -> dict[str, Item]:
         "image": Item(image, image * merge * merge),
         "video": Item(counted, video * merge * merge),
     }
+
+
+def _image_alone(asked: Asked) -> dict[str, Item]:
+    return {"image": _qwen2(asked)["image"]}
 
 
 _GLM_VIDEO = 28 * 28 * 2 * 30000
@@ -226,6 +231,9 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "InternS1ProForConditionalGeneration": _qwen3,
     "InternS2PreviewForConditionalGeneration": _qwen3,
     "InternS2MobiusForConditionalGeneration": _qwen3,
+    "Cosmos3ForConditionalGeneration": _qwen3,
+    "OpenPanguVLForConditionalGeneration": _qwen2,
+    "BailingMoeV3VLForConditionalGeneration": _image_alone,
     "Glm4vForConditionalGeneration": _glm4v,
     "Glm4vMoeForConditionalGeneration": _glm4v,
     "GlmOcrForConditionalGeneration": _glm4v,
@@ -246,6 +254,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Lfm2VlForConditionalGeneration": _lfm2,
     "LlavaForConditionalGeneration": _llava,
     **IMAGES,
+    **CROPS,
     **AUDIO,
 }
 """Class → modality → its largest item."""
@@ -265,10 +274,14 @@ _KINDS = {
             "SmolVLM",
             "PaliGemma",
             "PaddleOCR",
+            "SkyworkR1V",
+            "QianfanOCR",
+            "Eagle2_5",
+            "BailingMoeV3VL",
         ),
     ),
-    ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni"),
-    ("image", "audio"): ("Phi4", "Inkling"),
+    ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),
+    ("image", "audio"): ("Phi4", "Inkling", "Gemma3n"),
     ("audio",): tuple(AUDIO),
 }
 KINDS: dict[str, tuple[str, ...]] = {

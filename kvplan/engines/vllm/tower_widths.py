@@ -12,6 +12,8 @@ from kvplan.model import Model
 _PLACES = {
     "Qwen2_5Omni": "thinker_config.vision_config",
     "Qwen3Omni": "thinker_config.vision_config",
+    "Molmo2": "vit_config",
+    "Ovis2": "vit_config",
 }
 """Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
 _AUDIO_PLACES = {
@@ -26,6 +28,7 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi4MultimodalForCausalLM": (1152, 4304, 14),
     "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
     "UnlimitedOCRForCausalLM": (1024, 4096, 14),
+    "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
 }
 """Hidden size, MLP and side of a patch that the class has whatever its config says."""
 _DEFAULTS: Mapping[str, tuple[int, int]] = {
@@ -92,7 +95,7 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     ratio = part.get("mlp_ratio")
     scaled = int(hidden * ratio) if isinstance(ratio, (int, float)) and 0 < ratio < 100 else 0
     mlp = first("intermediate_size", "vt_intermediate_size") or scaled or known[1]
-    patch = first("patch_size") or 14
+    patch = first("patch_size", "image_patch_size") or 14
     frames = first("temporal_patch_size") or 1
     if not hidden or not mlp:
         return None

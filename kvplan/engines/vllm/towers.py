@@ -56,6 +56,16 @@ LIKE: Mapping[str, str] = {
     "Qwen3ASRRealtimeGeneration": "Qwen2AudioForConditionalGeneration",
     "Qwen2_5OmniModel/audio": "Qwen2AudioForConditionalGeneration",
     "Qwen2_5OmniForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
+    "OpenPanguVLForConditionalGeneration": "Qwen2_5_VLForConditionalGeneration",
+    "BailingMoeV3VLForConditionalGeneration": "Qwen2_5_VLForConditionalGeneration",
+    "Cosmos3ForConditionalGeneration": "Qwen3VLForConditionalGeneration",
+    "SkyworkR1VChatModel": "InternVLChatModel",
+    "QianfanOCRForConditionalGeneration": "InternVLChatModel",
+    "Eagle2_5_VLForConditionalGeneration": "Cohere2VisionForConditionalGeneration",
+    "MiniCPMO": "Idefics3ForConditionalGeneration",
+    "MiniCPMV4_6ForConditionalGeneration": "Idefics3ForConditionalGeneration",
+    "MiniCPMV4_7ForConditionalGeneration": "Idefics3ForConditionalGeneration",
+    "MiniCPMO/audio": "WhisperForConditionalGeneration",
     "Qwen3OmniMoeForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
 }
 """Class → one that was run and builds its tower of the same layers (siglip.py, clip.py,
@@ -131,13 +141,19 @@ class Cost(NamedTuple):
 
 
 _GLOBAL_MASK = 12 * 4096 * 4096 * 2
-OF_AN_IMAGE: Mapping[str, Cost] = dict.fromkeys(
-    ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
-    Cost(162_123_801, 162_123_801, 162_123_801 + _GLOBAL_MASK, 17_895_952),
-)
-"""Encoders of one size whatever the config says, that run an image at a time: bytes of an image of 1,024 ×
-1,024 pixels and four crops of 640 × 640 (scripts/tracing/one_image.py). At most, the mask of SAM's global
-attention lies beside it: releases before its Triton kernel write it out (deepencoder.py)."""
+_GEMMA3N = 188_817_408
+OF_AN_IMAGE: Mapping[str, Cost] = {
+    **dict.fromkeys(
+        ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
+        Cost(162_123_801, 162_123_801, 162_123_801 + _GLOBAL_MASK, 17_895_952),
+    ),
+    "Gemma3nForConditionalGeneration": Cost(_GEMMA3N, _GEMMA3N, _GEMMA3N * 5 // 4, None),
+}
+"""Encoders of one size whatever the config says: bytes of an image. DeepSeek-OCR's, an image at a time: 1,024
+× 1,024 pixels and four crops of 640 × 640 (scripts/tracing/one_image.py). At most, the mask of SAM's global
+attention lies beside it: releases before its Triton kernel write it out (deepencoder.py). Gemma 3n's
+MobileNetV5, all images at once: 768 × 768 pixels (scripts/tracing/mobilenet.py, timm 1.0.22); at most,
+a quarter more for what the convolutions' kernels work in."""
 
 
 def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cost:

@@ -1,0 +1,104 @@
+"""More dummy images and videos: crops, frames by the hundred, and towers of one size.
+
+vllm-project/vllm vllm/model_executor/models/, 0.32 and 0.33, each class's ``ProcessingInfo`` and
+``DummyInputsBuilder``; the numbers that are not there are those of the checkpoint that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvplan.engines.vllm.dummy_images import _minicpmv
+from kvplan.engines.vllm.dummy_items import Asked, Item, whole
+from kvplan.units import ceil_div
+
+
+def _gemma3n(asked: Asked) -> dict[str, Item]:
+    """768 × 768 pixels (google/gemma-3n-E4B-it preprocessor_config.json), 256 tokens; 188 tokens of sound
+    (gemma3n_mm.py, TOKENS_PER_IMAGE, TOKENS_PER_AUDIO; input_feat_size columns of half a minute)."""
+    image = whole(asked.config.get("vision_soft_tokens_per_image"), 256)
+    heard = whole(asked.config.get("audio_soft_tokens_per_image"), 188)
+    return {"image": Item(image, 1), "audio": Item(heard, 4 * heard, tower="audio")}
+
+
+_MARGIN = 4
+"""overlap_margins of allenai/Molmo2-4B preprocessor_config.json; 8 crops of 27 × 27 patches, pooled by 2 × 2;
+384 frames pooled by 3 × 3 (video_preprocessor_config.json)."""
+
+
+def _molmo2(asked: Asked) -> dict[str, Item]:
+    """The tiling of most tokens and the whole image; as many frames as the sequence holds (molmo2.py)."""
+    size = asked.vision.get("image_default_input_size")
+    pixels = whole(size[0], 378) if isinstance(size, (list, tuple)) and size else 378
+    side = max(1, pixels // whole(asked.vision.get("image_patch_size"), 14))
+    crops = asked.stated("max_crops", 8)
+    window = max(1, side - 2 * _MARGIN)
+
+    def pooled(tiles: int) -> int:
+        return ceil_div(tiles * window + 2 * _MARGIN, 2)
+
+    joint = max(pooled(high) * (pooled(crops // high) + 1) for high in range(1, crops + 1))
+    frame = 2 + ceil_div(side, 3) ** 2
+    frames = asked.at_most(max(1, min(asked.stated("num_frames", 384), asked.length // frame)))
+    return {
+        "image": Item(4 + ceil_div(side, 2) ** 2 + joint, (crops + 1) * side * side),
+        "video": Item(frames * frame, frames * side * side),
+    }
+
+
+def _ovis25(asked: Asked) -> dict[str, Item]:
+    """1,792 × 1,792 pixels whatever is asked, a token before and after; frames of that size, each counted
+    with every patch (ovis2_5.py, transformers_utils/processors/ovis2_5.py)."""
+    stride = asked.number("hidden_stride", 2) ** 2
+    patches = max(1, 1792 // asked.number("patch_size", 16)) ** 2
+    counted, run = (asked.at_most(max(1, room // patches)) for room in asked.room(patches))
+    return {
+        "image": Item(max(1, patches // stride) + 2, patches),
+        "video": Item(counted * max(1, patches // stride) + 2, run * patches),
+    }
+
+
+def _minicpmo(asked: Asked) -> dict[str, Item]:
+    """MiniCPM-V's images and frames; 30 chunks of a second, 25 tokens each where two are pooled
+    (minicpmo.py)."""
+    pooled = whole(asked.config.get("audio_pool_step"), 2)
+    heard = 30 * max(1, (50 - pooled) // pooled + 1)
+    return {**_minicpmv(asked), "audio": Item(heard, 1500, tower="audio")}
+
+
+def _minicpmv46(asked: Asked) -> dict[str, Item]:
+    """Slices of 448 × 448 and the whole image, sixteen patches to a token (four with downsample_mode 4x);
+    frames are cut as images are, up to 16 (minicpmv4_6.py; MiniCPMV4_6ImageProcessor)."""
+    joined = 4 if asked.processor.get("downsample_mode", asked.config.get("downsample_mode")) == "4x" else 16
+    slices = asked.stated("max_slice_nums", 9) + 1
+    patches = slices * (448 // 14) ** 2
+    tokens = patches // joined
+    counted, run = (max(1, min(16, room // tokens)) for room in asked.room(tokens))
+    return {
+        "image": Item(tokens, patches),
+        "video": Item(counted * tokens, asked.at_most(run) * patches),
+    }
+
+
+def _tiles(asked: Asked) -> dict[str, Item]:
+    """BaseInternVLProcessingInfo: tiles and a thumbnail, images alone (skyworkr1v.py, qianfan_ocr.py,
+    eagle2_5_vl.py)."""
+    size = whole(asked.config.get("force_image_size"), asked.number("image_size", 448))
+    side = max(2, size // asked.number("patch_size", 14))
+    tiles = asked.stated("max_dynamic_patch", 12) + 1
+    return {"image": Item(tiles * (side * side // 4), tiles * side * side)}
+
+
+CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
+    "Gemma3nForConditionalGeneration": _gemma3n,
+    "Molmo2ForConditionalGeneration": _molmo2,
+    "Ovis2_5": _ovis25,
+    "Ovis2_6ForCausalLM": _ovis25,
+    "Ovis2_6_MoeForCausalLM": _ovis25,
+    "MiniCPMO": _minicpmo,
+    "MiniCPMV4_6ForConditionalGeneration": _minicpmv46,
+    "MiniCPMV4_7ForConditionalGeneration": _minicpmv46,
+    "SkyworkR1VChatModel": _tiles,
+    "QianfanOCRForConditionalGeneration": _tiles,
+    "Eagle2_5_VLForConditionalGeneration": _tiles,
+}

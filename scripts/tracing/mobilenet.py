@@ -1,0 +1,59 @@
+"""What Gemma 3n's encoder of images takes: the figure of towers.OF_AN_IMAGE.
+
+    PYTHONPATH=.:TIMM .venv-vllm/bin/python -m scripts.tracing.mobilenet
+
+Its tower is timm's mobilenetv5_300m_enc, run by transformers' wrapper as it stands, all images at once
+(vllm/model_executor/models/gemma3n_mm.py, 0.32). TIMM: a folder with timm 1.0.22. Prints, for one, two and
+four images of 768 x 768 pixels, the most bytes alive and those that stay, without the images themselves.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.machinery
+import sys
+from typing import Any
+from unittest.mock import MagicMock
+
+from scripts.tracing.live_set import LiveSet
+
+
+class NoTorchvision:
+    """timm's transforms of images, which are not run."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name.partition(".")[0] == "torchvision":
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        module = MagicMock(name=spec.name)
+        module.__path__, module.__spec__, module.__version__ = [], spec, "0.28"
+        return module
+
+    def exec_module(self, module: Any) -> None: ...
+
+
+def main() -> int:
+    import torch
+
+    sys.meta_path.append(NoTorchvision())  # type: ignore[arg-type]
+    timm: Any = importlib.import_module("timm")
+    model = timm.create_model("mobilenetv5_300m_enc", pretrained=False, num_classes=0)
+    model = model.to(torch.bfloat16).eval()
+    live = LiveSet()
+    for images in (1, 1, 2, 4):  # the first run fills caches
+        pixels = torch.zeros(images, 3, 768, 768, dtype=torch.bfloat16)
+        gc.collect()
+        live.restart(model)
+        with torch.inference_mode(), live:
+            made = model.forward_features(pixels).reshape(images, 2048, 256)
+            gc.collect()
+        print(images, "images:", f"{live.peak:,} bytes at most, {live.now:,} stay", flush=True)
+        del made, pixels
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
