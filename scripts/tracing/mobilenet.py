@@ -38,7 +38,7 @@ class NoTorchvision:
 def main() -> int:
     import torch
 
-    sys.meta_path.append(NoTorchvision())  # type: ignore[arg-type]
+    sys.meta_path.append(NoTorchvision())
     timm: Any = importlib.import_module("timm")
     model = timm.create_model("mobilenetv5_300m_enc", pretrained=False, num_classes=0)
     model = model.to(torch.bfloat16).eval()

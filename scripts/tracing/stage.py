@@ -69,7 +69,7 @@ def _attention() -> None:
     for place, name in places:
         with suppress(ImportError, AttributeError):
             getattr(importlib.import_module(place), name).forward = forward
-    rotary = importlib.import_module("vllm.vllm_flash_attn.layers.rotary")
+    rotary: Any = importlib.import_module("vllm.vllm_flash_attn.layers.rotary")
     rotary.apply_rotary_emb = lambda value, *rest, **named: torch.empty_like(value)
 
 

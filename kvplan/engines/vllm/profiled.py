@@ -261,7 +261,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
 _KINDS = {
     ("vision_chunk",): ("KimiK25",),
     ("image",): (
-        *("Gemma3", "Llama4", "Mistral3", "Pixtral", "LightOn", "LlavaFor", "LlavaNext", "Kimi", "Lfm2Vl"),
+        *("Gemma3For", "Llama4", "Mistral3", "Pixtral", "LightOn", "LlavaFor", "LlavaNext", "Kimi", "Lfm2Vl"),
         *(
             "DotsOCR",
             "Step",
