@@ -52,9 +52,11 @@ def runs_of(layers: Iterable[Layer]) -> tuple[LayerRun, ...]:
 
 
 GGUF_HEADER = "gguf header"
+"""`Provenance.how` of a model that a GGUF file describes."""
 GGUF_MIXTURE = "gguf_mixture"
 """The fact of a model that is known to be a GGUF file of that mixture, by its name alone."""
-"""`Provenance.how` of a model that a GGUF file describes."""
+BY_NAME = "by its name"
+"""How `Provenance.how` begins of a build whose own config was not read."""
 
 
 class EncoderInput(str, Enum):
@@ -139,6 +141,11 @@ class Model(Shown):
     def is_gguf(self) -> bool:
         """Whether it was read from a GGUF file, which holds its weights too."""
         return self.provenance.how == GGUF_HEADER
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether its format follows from its name alone: a build may pad what is not in whole groups."""
+        return self.provenance.how.startswith(BY_NAME)
 
     @property
     def num_layers(self) -> int:

@@ -7,18 +7,24 @@ ernie45_vl}.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
+from kvplan.engines.block_refusal import block_refusal
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Serving
+from kvplan.weights.ranks import Parallel
+from kvplan.weights.shares import Cut, Side
 
 TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
@@ -92,6 +98,7 @@ def refusal_of_settings(
         )
     return (
         _experts_refusal(model, arguments)
+        or _blocks_refusal(model, settings, options, arguments)
         or _states_refusal(model, arguments)
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
@@ -123,6 +130,30 @@ def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
         f" have a scale every {facts.scale_rows} rows",
         help=(f"--ep-size {arguments.tp}", "choose a smaller --tp"),
     )
+
+
+def _blocks_refusal(
+    model: Model, settings: Serving, options: Options, arguments: Arguments
+) -> Refusal | None:
+    """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
+
+    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes), where fused
+    matrices are held to it too; awq/schemes/awq_linear.py,
+    compressed_tensors/schemes/compressed_tensors_wNa16.py. Experts: `_experts_refusal`.
+    """
+    if not arguments.device.nvidia or arguments.attn_dp > 1:
+        return None
+
+    def divided(tp: int) -> Parallel:
+        ranks = parallel_of(model, arguments, settings, options)
+        return replace(ranks, tensor_parallel_size=tp, expert_parallel_size=min(arguments.ep, tp))
+
+    def stops(cut: Cut, method: str) -> bool:
+        grouped = method in ("awq", "compressed-tensors") and not model.is_by_name
+        inputs = grouped and cut.in_groups and cut.side is Side.INPUTS
+        return not cut.is_expert and ((cut.in_blocks and method == "fp8") or inputs)
+
+    return block_refusal(model, settings, arguments.tp, divided, stops, "")
 
 
 def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:

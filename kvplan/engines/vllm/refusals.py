@@ -11,6 +11,7 @@ from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
+from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
@@ -60,6 +61,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or dtype_refusal(model, settings, resolved, version)
         or _positions(model, version)
         or _parallel(model, settings, resolved, version)
+        or divided_refusal(model, settings, resolved, version)
         or too_many_stages(model, settings)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved)

@@ -15,7 +15,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.formats import is_format, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
-from kvplan.model import Model
+from kvplan.model import BY_NAME, Model
 from kvplan.record import record
 from kvplan.units import gib
 
@@ -117,9 +117,9 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
         words = f"weights as {base.dtype or 'trained'}" if base.quantization else "the same weights"
     else:
         made, words = as_build(base, build.form, name), f"weights as builds hold {FORMS[build.form].words}"
-    text = f"{name} by its name: the layers of {base.id}, {words}; its own config was not read"
+    text = f"{name} {BY_NAME}: the layers of {base.id}, {words}; its own config was not read"
     more = attention_saving(made) if build.form in _FOUR_BITS else 0
     if more:
         text += f"; one that keeps attention as it was trained holds {gib(more)} more"
-    provenance = replace(made.provenance, how=f"by its name: {base.id}, {base.provenance.how}", revision=None)
+    provenance = replace(made.provenance, how=f"{BY_NAME}: {base.id}, {base.provenance.how}", revision=None)
     return replace(made, provenance=provenance, warnings=(text, *made.warnings))

@@ -1,0 +1,65 @@
+"""Weights with a scale for each block of numbers, of which a rank would have a part.
+
+vllm-project/vllm vllm/model_executor/layers/quantization/: utils/fp8_utils.py (validate_fp8_block_shape,
+validate_fp8_block_shape_moe; in fp8.py until 0.10), auto_awq.py (create_weights; awq.py until 0.23),
+compressed_tensors/schemes/compressed_tensors_wNa16.py and compressed_tensors_moe/; since 0.29
+vllm/model_executor/layers/fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape). Read in 0.8.5, 0.11, 0.19,
+0.20, 0.22, 0.24, 0.25 and 0.27 to 0.33.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from kvplan.engines.base import parse_version
+from kvplan.engines.block_refusal import block_refusal
+from kvplan.engines.vllm.resolve import Resolved
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
+from kvplan.weights.ranks import Parallel
+from kvplan.weights.shares import Cut, Side
+
+_REFINES, _LEAST = (0, 29), 32
+"""Since when, and down to how many numbers, scales of experts are repeated over smaller blocks."""
+_REFINED_ON = (8, 9)
+"""The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
+_GROUPS_OF_EXPERTS = (0, 24)
+"""Since when compressed-tensors' experts are held to whole groups."""
+_GROUPED = ("awq", "compressed-tensors")
+"""Methods whose other matrices are held to whole groups; GPTQ's kernels differ."""
+
+
+def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    """The first matrix of which a rank would have a part of a block, where vLLM stops at it."""
+    release = parse_version(version)[:2]
+
+    def stops(cut: Cut, method: str) -> bool:
+        if cut.in_groups:
+            known = method in _GROUPED and not model.is_by_name and cut.side is Side.INPUTS
+            return known and (not cut.is_expert or (method != "awq" and release >= _GROUPS_OF_EXPERTS))
+        if not cut.in_blocks:
+            return False
+        if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
+            return cut.side is Side.INPUTS
+        return not (method == "fp8" and release >= _REFINES and _refined(cut, settings, resolved))
+
+    def divided(tp: int) -> Parallel:
+        return Parallel(
+            tensor_parallel_size=tp,
+            data_parallel_size=settings.data_parallel_size,
+            enable_expert_parallel=settings.enable_expert_parallel,
+        )
+
+    whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
+    return block_refusal(model, settings, resolved.tp, divided, stops, whole_experts)
+
+
+def _refined(cut: Cut, settings: Layout, resolved: Resolved) -> bool:
+    """Whether a smaller block divides everything, and a kernel that takes it runs: those that are asked for
+    by name pad instead."""
+    if dict(settings.engine_options).get("moe_backend", "auto") not in ("auto", "triton"):
+        return True
+    device = resolved.device
+    runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
+    return runs and gcd(*cut.form.block, cut.size, cut.other) >= _LEAST
