@@ -8,6 +8,7 @@ from typing import Any
 
 from kvplan.architectures.blocks.custom import states_layers, unknown_decoder
 from kvplan.architectures.blocks.decoder import plain_decoder
+from kvplan.architectures.config.claims import FOREIGN_CLASS, other_type, unclaimed_words
 from kvplan.architectures.config.class_names import first_architecture
 from kvplan.architectures.config.custom_types import NOT_SIZED
 from kvplan.architectures.config.drafts import draft_layers
@@ -77,9 +78,17 @@ def read_config(
         facts={
             **other_facts(part),
             **engine_facts(part.view, length, quant_object(part, hf_quant_config), scheme),
+            **_foreign(raw, part, layers),
         },
         provenance=Provenance(how="config", keys=keys),
-        warnings=(*reason, *part.warnings, *warnings, *assumed(part, len(layers), keys), *quant_warnings),
+        warnings=(
+            *reason,
+            *part.warnings,
+            *unclaimed_words(part),
+            *warnings,
+            *assumed(part, len(layers), keys),
+            *quant_warnings,
+        ),
         config=raw if hf_quant_config is None else {**raw, QUANT_KEY: hf_quant_config},
     )
 
@@ -120,6 +129,22 @@ def _layers(part: TextPart, role: Role) -> tuple[list[Layer], tuple[str, ...]]:
         warnings = (f"unknown model type {part.model_type[:80]!r}: {how}",)
     layers = (rule or plain_decoder)(view)
     return with_overlays(view, shaped(part, layers, role)), warnings
+
+
+def _foreign(raw: Mapping[str, Any], part: TextPart, layers: list[Layer]) -> dict[str, str]:
+    """The fact of a class whose own type has other layers than the file's type, or cannot read the file."""
+    other = other_type(part)
+    if other is None:
+        return {}
+    try:
+        inner = find_text_part({**raw, "model_type": other})
+        if len(inner.levels) == len(part.levels) == 1:  # the file's own config class, the other's layers
+            theirs = (lineage_of(inner.view.model_type).layers or plain_decoder)(part.view)
+        else:
+            theirs = own_layers(inner)
+    except KvplanError:
+        theirs = []
+    return {} if strip_sources(theirs)[0] == strip_sources(layers)[0] else {FOREIGN_CLASS: other}
 
 
 def _unknown_rule(view: ConfigView) -> list[Layer]:

@@ -27,6 +27,7 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
+from kvplan.engines.class_rules import check_class
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
 from kvplan.engines.llamacpp.options import OPTIONS
@@ -186,7 +187,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         EngineRef(LlamaCpp.name, version),
         machine,
         options,
-        refusal_of(model) or too_many_stages(model, settings),
+        refusal_of(model) or check_class(model, "llama.cpp's converter") or too_many_stages(model, settings),
         {
             **_shown(store, options, machine, settings),
             "flash_attn": uses_flash(model, options.flag("flash_attn")),

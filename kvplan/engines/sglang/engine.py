@@ -24,6 +24,7 @@ from kvplan.engines.base import (
     planned_values,
     request_tokens,
 )
+from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
 from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
@@ -113,7 +114,11 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
         )
     options = resolve(OPTIONS, dict(settings.engine_options), Sglang.name)
     arguments = resolve_arguments(model, settings, options, context_len, version)
-    refusal = refusal_of(model, version) or refusal_of_settings(model, settings, options, arguments, version)
+    refusal = (
+        refusal_of(model, version)
+        or check_class(model, "SGLang")
+        or refusal_of_settings(model, settings, options, arguments, version)
+    )
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),

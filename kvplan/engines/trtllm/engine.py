@@ -26,6 +26,7 @@ from kvplan.engines.base import (
     request_tokens,
     too_many_stages,
 )
+from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption, Options, resolve
 from kvplan.engines.supported import classes
 from kvplan.engines.trtllm import v2
@@ -134,7 +135,7 @@ def _compile(model: Model, version: str, max_seq_len: int, values: tuple[Any, ..
     options = resolve(OPTIONS, dict(settings.engine_options), TrtLlm.name)
     check_retention(model, options)
     store = store_for(model, settings)
-    refusal = _unsupported(model) or too_many_stages(model, settings)
+    refusal = _unsupported(model) or check_class(model, "TensorRT-LLM") or too_many_stages(model, settings)
     make = plan_v2 if options.flag("use_kv_cache_manager_v2") else make_plan
     plan: Plan | PlanV2 | None = None
     if refusal is None:

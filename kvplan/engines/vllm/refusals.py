@@ -6,8 +6,11 @@ vllm/model_executor/models/registry.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
+from kvplan.engines.class_rules import check_class
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
@@ -47,6 +50,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     return (
         _backend_of_release(settings, version)
         or _architecture(model, version)
+        or check_class(model, "vLLM")
         or _families(model, version)
         or _length(settings, resolved)
         or draft_refusal(model, settings, version)
@@ -125,6 +129,7 @@ def _architecture(model: Model, version: str) -> Refusal | None:
     if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
         return None
     if row is None:
+        _check_remote(model, name, version)
         return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
     if row.until and minor_of(version) > minor_of(row.until):
         return Refusal(
@@ -136,6 +141,20 @@ def _architecture(model: Model, version: str) -> Refusal | None:
         "unsupported-model",
         f"vLLM {version} has no class for {name}: {row.since} is the first",
         help=(f"use engine vllm@{row.since}",),
+    )
+
+
+def _check_remote(model: Model, name: str, version: str) -> None:
+    """The repository's own code is run where it is compatible (registry.py, _try_resolve_transformers), which
+    only its code says. Raises KvplanError(unknown-rule)."""
+    mapped = (model.config or {}).get("auto_map")
+    if not isinstance(mapped, Mapping) or not any(str(key).startswith("AutoModel") for key in mapped):
+        return
+    raise KvplanError(
+        "unknown-rule",
+        f"vLLM {version} has no class for {name}; whether the repository's own code (auto_map) runs through its"
+        " Transformers backend is not known",
+        help="--engine transformers sizes it by its model_type",
     )
 
 
