@@ -7,6 +7,8 @@ reads layers by the type; a class of which nobody said that it has those layers 
 
 from __future__ import annotations
 
+import re
+
 from kvplan.architectures.config.class_names import OWN_CLASSES, first_architecture, model_type_of
 from kvplan.architectures.config.defaults import class_facts
 from kvplan.architectures.config.text_part import TextPart
@@ -113,7 +115,10 @@ def _types(part: TextPart) -> set[str]:
 def _has(model_type: str, name: str) -> bool:
     if name in CLASSES.get(model_type, ()):
         return True
-    facts = class_facts(model_type) or {}
+    facts = class_facts(model_type)
+    if facts is None:  # not transformers': the type's own name in the class's
+        plain = re.sub("[^a-z0-9]", "", model_type.lower())
+        return bool(plain) and name.lower().startswith(plain)
     for entry in facts.get("builds", {}).values():
         if name == entry or (not isinstance(entry, str) and name in entry):
             return True

@@ -152,8 +152,8 @@ def _check_remote(model: Model, name: str, version: str) -> None:
         return
     raise KvplanError(
         "unknown-rule",
-        f"vLLM {version} has no class for {name}; whether the repository's own code (auto_map) runs through its"
-        " Transformers backend is not known",
+        f"vLLM {version} has no class for {name}; whether the repository's own code (auto_map) runs through"
+        " its Transformers backend is not known",
         help="--engine transformers sizes it by its model_type",
     )
 
