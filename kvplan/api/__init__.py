@@ -126,7 +126,7 @@ def _size_plan(plan: Plan, engine: str | None, options: dict[str, Any]) -> SizeR
             help="beside a plan: " + ", ".join(OF_A_QUESTION),
         )
     model, choice, settings = planned(plan)
-    return _answered(Asked(model, choice, changed_settings(settings, options)))
+    return _answered(Asked(model, *through(model, choice, changed_settings(settings, options))))
 
 
 @takes(url=_TEXT, token=_TEXT, engine=_TEXT)

@@ -74,7 +74,7 @@ def question(names: list[str], given: Given, *, compare_dtypes: bool = False) ->
         from kvplan.architectures.media.request import with_media
 
         variants = [with_media(models[0], settings, media) for settings in variants]
-    if any(choice.door for choice in choices):
+    if any(choice.door for choice in choices) or len(models) == len(choices) == len(variants) == 1:
         choices, variants = _through(models, choices, variants)
     return Question(
         names,
@@ -109,6 +109,8 @@ def _of_plan(names: list[str], given: Given) -> Question:
     lengths, counts = typed.pop("tokens", [None]), typed.pop("requests", [None])
     base = _with(base, **typed)
     variants = [_with(base, tokens=tokens, requests=number) for tokens, number in product(lengths, counts)]
+    if len(variants) == 1:
+        choice, variants[0] = through(model, choice, variants[0])
     return Question(
         names,
         [model],

@@ -15,6 +15,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
+from kvplan.engines.folders import FOLDERS
+from kvplan.engines.traits import traits_of
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import LONGEST, Settings
@@ -94,10 +96,11 @@ def head_of(choice: Choice | None) -> str:
 
 
 def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, Settings]:
-    """The question as the engine is asked it, with what the program hands to it where nobody said; as it was
-    where no program was named. Raises KvplanError(bad-setting)."""
+    """The question as the engine is asked it, with what the program hands to it where nobody said, and what
+    the engine leaves in host memory by itself. Raises KvplanError(bad-setting)."""
     if choice.door is None:
-        return choice, settings
+        settings, spilled = spill(model, choice, settings)
+        return replace(choice, notes=(*choice.notes, *spilled)), settings
     door, asked = door_of(choice.door), settings
     settings = built(model, choice, settings)
     own = dict(settings.engine_options)
@@ -163,36 +166,46 @@ def _said(door: Door, settings: Settings, own: Mapping[str, object], begun: Begu
     return found
 
 
+_PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
+"""Options that say where layers lie: the engine's own fitting stops at them."""
+
+
 def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     """The settings with as many layers on the GPUs as fit them, and a note where those are not all.
 
-    Neither program refuses a model that is too large: the engine's own fitting leaves in host memory what a
-    GPU does not hold, experts before whole layers (ggml-org/llama.cpp common/fit.cpp).
+    Such an engine does not refuse a model that is too large: its own fitting shortens the context where
+    nobody gave one, then leaves in host memory what a GPU does not hold, experts before whole layers
+    (ggml-org/llama.cpp common/fit.cpp).
     """
+    least = traits_of(choice.engine.name).spills if choice.engine.name in FOLDERS else 0
     own = dict(settings.engine_options)
-    said = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
-    if settings.gpu is None or settings.kv_cache_memory is not None or settings.weights is not None:
+    stated = settings.kv_cache_memory is not None or settings.weights is not None
+    if not least or settings.gpu is None or stated or settings.max_model_len == LONGEST:
         return settings, ()
-    if any(name in own for name in said) or settings.max_model_len == LONGEST:
+    if any(name in own for name in _PLACES) or _starts(model, choice, settings):
         return settings, ()
+    notes: tuple[str, ...] = ()
+    if settings.max_model_len is None and settings.tokens is None and not own.get("ctx_size"):
+        whole = model.max_model_len or least
+        if whole > least:
+            notes = (f"no length given: it is cut to {least:,} of {whole:,} tokens",)
+            settings = replace(settings, max_model_len=least)
 
     def with_own(**more: object) -> Settings:
         return replace(settings, engine_options=tuple(sorted({**own, **more}.items())))
 
-    if _starts(model, choice, settings):
-        return settings, ()
     layers = model.num_layers
     if _has_experts(model) and _starts(model, choice, with_own(cpu_moe=True)):
         most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_cpu_moe=layers - kept)))
         hosted = layers - most
-        words = f"it does not fit whole: the experts of {hosted} of {layers} layers lie in host memory"
-        return with_own(n_cpu_moe=hosted), (words,)
+        words = f"it does not fit whole: --n-cpu-moe {hosted} of {layers} layers, as its fitting would choose"
+        return with_own(n_cpu_moe=hosted), (*notes, words)
     more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
     if not _starts(model, choice, with_own(n_gpu_layers=0, **more)):
-        return settings, ()
+        return replace(settings, max_model_len=None) if notes else settings, ()
     most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_gpu_layers=kept, **more)))
-    words = f"it does not fit whole: some {most} of {layers + 1} layers on the GPU, the rest in host memory"
-    return with_own(n_gpu_layers=most, **more), (words,)
+    words = f"it does not fit whole: some -ngl {most} of {layers + 1}, as its fitting would choose"
+    return with_own(n_gpu_layers=most, **more), (*notes, words)
 
 
 def _has_experts(model: Model) -> bool:
@@ -202,6 +215,7 @@ def _has_experts(model: Model) -> bool:
 
 
 def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
+    """With the safe figure of the pool, as what would not start is worse than a layer too few."""
     from kvplan.engines.budget import fitted_safely
 
     found = fitted_safely(model, replace(choice, door=None), settings)

@@ -76,6 +76,9 @@ class Traits:
     """Tokens of its usual block: a planner tries lengths in them."""
     kv_formats: tuple[str, ...] = ("auto",)
     """The words that a search tries, the most careful first."""
+    spills: int = 0
+    """What does not fit its GPUs it leaves in host memory by itself, where nobody gave a length after it has
+    shortened it to so many tokens; 0: it does not start."""
     builds: tuple[str, ...] = ()
     """Builds of a model that people choose among by memory, the best first; none: as it is stored."""
     on_macs: bool = False

@@ -149,13 +149,22 @@ def _gpu_sentence(result: SizeResult, verdict: Verdict, budget: Budget, safe: in
         each += f", {verdict.max_requests * ranks:,} together"
     sure, safely = _safely(verdict.max_requests, safe, apart=bool(each))
     name = f"{result.model.id} on {result.settings.get('unequal_gpus') or f'{gpus} × {budget.gpu}'}"
-    text = f"{name} {sure}holds{only} {holds} of {_length(result)}{each}{safely}."
+    text = f"{name} {sure}holds{only} {holds} of {_length(result)}{each}{safely}{_elsewhere(result)}."
     if ranks > 1 and not verdict.fits and result.request.count > 1:
         text += f" {result.request.count:,} were asked of one rank."
     text = text if verdict.fits else f"No: {text}"
     certain = safe is None or safe >= result.request.count
     mark, style = (holds, "good" if certain else "warn") if verdict.fits else ("No:", "bad")
     return [styled(row, mark, style) for row in wrapped(text)]
+
+
+def _elsewhere(result: SizeResult) -> str:
+    """What of the model lies in host memory."""
+    hosted, on_gpu = (int(result.settings.get(f"layers_on_{place}") or 0) for place in ("host", "gpu"))
+    experts = int(result.settings.get("expert_layers_on_host") or 0)
+    found = [f"{hosted} of {hosted + on_gpu} layers"] if hosted else []
+    found += [f"the experts of {experts} layers"] if experts else []
+    return f"; {' and '.join(found)} in host memory" if found else ""
 
 
 def _safely(counted: int, safe: int | None, *, apart: bool) -> tuple[str, str]:

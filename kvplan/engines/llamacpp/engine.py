@@ -190,6 +190,7 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         refusal_of(model) or check_class(model, "llama.cpp's converter") or too_many_stages(model, settings),
         {
             **_shown(store, options, machine, settings),
+            **_hosted_experts(model, options),
             "flash_attn": uses_flash(model, options.flag("flash_attn")),
         },
         layer_answers(model, lambda part: store),
@@ -302,6 +303,14 @@ def _shown(store: Storage, options: Options, machine: Machine, settings: Serving
         "layers_on_host": machine.on_host,
         "pipeline_parallel_size": settings.pipeline_parallel_size,
     }
+
+
+def _hosted_experts(model: Model, options: Options) -> dict[str, Any]:
+    """Layers whose experts --n-cpu-moe and --cpu-moe leave in host memory."""
+    asked = model.num_layers if options.flag("cpu_moe") else options.count("n_cpu_moe") or 0
+    if not asked or not shape_of(model, 2).experts_per_token:
+        return {}
+    return {"expert_layers_on_host": min(asked, model.num_layers)}
 
 
 def _warnings(model: Model) -> list[str]:

@@ -22,6 +22,7 @@ TRAITS = Traits(
     },
     spread="pipeline_parallel_size",  # --split-mode layer, its default
     unequal=True,
+    spills=4096,  # --fit, on by default: common/fit.cpp, fit_params_min_ctx of common/common.h
     auto_length=True,
     axes=Axes(tensor=False, experts=False, seqs=False),
     usual_block=256,  # what a context is padded to
