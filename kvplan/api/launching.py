@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import start
+from kvplan.engines.doors import spill, start
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.launch import Launch
@@ -157,11 +157,34 @@ def _plan(launch: Launch, gpu: str | None, shown: str, needs_gpu: bool) -> Plan:
     (reading,) = read_plan_text(_yaml(document), engine_of=flags_of, shown=shown)
     if reading.plan is None:
         raise together(reading.errors)
+    placed = None if bare else _placed(launch, reading.plan)
+    if placed is not None:
+        return _plan(placed, gpu, shown, needs_gpu)
     notes = (*reading.plan.notes, *notes_of(launch, reading.plan))
     if count is not None and count > 1 and count != reading.plan.gpus_per_replica:
         notes += (f"--gpu says {count} GPUs, and its flags use {reading.plan.gpus_per_replica}",)
     plan = replace(reading.plan, notes=notes, unread=launch.unread)
     return replace(plan, settings=replace(plan.settings, gpu=None)) if bare else plan
+
+
+def _placed(launch: Launch, plan: Plan) -> Launch | None:
+    """The server with the layers that its engine leaves in host memory by itself; None where it leaves
+    none, or that is not known."""
+    from kvplan.plans.question import start_of
+
+    try:
+        model, choice, asked = load_model(plan.model), choose(plan.engine), start_of(plan)
+        settings, said = spill(model, choice, asked)
+    except KvplanError:
+        return None
+    if not said:
+        return None
+    before = dict(asked.engine_options)
+    own = {name: value for name, value in settings.engine_options if before.get(name) != value}
+    if settings.max_model_len != asked.max_model_len and settings.max_model_len is not None:
+        slots = before.get("parallel")
+        own["ctx_size"] = int(settings.max_model_len) * (slots if isinstance(slots, int) else 1)
+    return replace(launch, serve={**launch.serve, **own}, notes=(*launch.notes, *said))
 
 
 def _counted(gpu: str) -> tuple[str, int | None]:

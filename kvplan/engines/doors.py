@@ -177,13 +177,18 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     nobody gave one, then leaves in host memory what a GPU does not hold, experts before whole layers
     (ggml-org/llama.cpp common/fit.cpp).
     """
+    from kvplan.engines import own_settings
+
     least = traits_of(choice.engine.name).spills if choice.engine.name in FOLDERS else 0
+    if not least or settings.gpu is None:
+        return settings, ()
+    asked, settings = settings, own_settings(choice.engine, settings)
     own = dict(settings.engine_options)
     stated = settings.kv_cache_memory is not None or settings.weights is not None
-    if not least or settings.gpu is None or stated or settings.max_model_len == LONGEST:
-        return settings, ()
+    if stated or settings.max_model_len == LONGEST:
+        return asked, ()
     if any(name in own for name in _PLACES) or _starts(model, choice, settings):
-        return settings, ()
+        return asked, ()
     notes: tuple[str, ...] = ()
     if settings.max_model_len is None and settings.tokens is None and not own.get("ctx_size"):
         whole = model.max_model_len or least
@@ -198,13 +203,13 @@ def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, t
     if _has_experts(model) and _starts(model, choice, with_own(cpu_moe=True)):
         most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_cpu_moe=layers - kept)))
         hosted = layers - most
-        words = f"it does not fit whole: --n-cpu-moe {hosted} of {layers} layers, as its fitting would choose"
+        words = f"it does not fit whole: its fitting takes some --n-cpu-moe {hosted} of {layers}"
         return with_own(n_cpu_moe=hosted), (*notes, words)
     more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
     if not _starts(model, choice, with_own(n_gpu_layers=0, **more)):
-        return replace(settings, max_model_len=None) if notes else settings, ()
+        return asked, ()
     most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_gpu_layers=kept, **more)))
-    words = f"it does not fit whole: some -ngl {most} of {layers + 1}, as its fitting would choose"
+    words = f"it does not fit whole: its fitting takes some -ngl {most} of {layers + 1}"
     return with_own(n_gpu_layers=most, **more), (*notes, words)
 
 

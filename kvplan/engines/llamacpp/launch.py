@@ -9,7 +9,7 @@ from kvplan.engines.launch import Serve, Server, ServerFlag
 
 _YES = ("on", "1", "true", "enabled", None, True)
 ALL_LAYERS = 999
-"""``-ngl all`` and ``auto``: every layer, as far as they fit."""
+"""``-ngl all``: every layer, whether they fit or not (``auto`` leaves what does not fit)."""
 
 
 def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -24,6 +24,15 @@ def translate(serve: Serve, options: Mapping[str, Any]) -> tuple[str, ...]:
     layers = options.get("--n-gpu-layers")
     if layers is not None and str(layers).lstrip("-").isdigit() and int(layers) >= 0:
         serve["n_gpu_layers"] = int(layers)
+    elif layers == "all":
+        serve["n_gpu_layers"] = ALL_LAYERS
+    fit = options.get("--fit")
+    if fit is not None and fit not in ("on", "off", "0", "false", "disabled", *_YES):
+        left.append("--fit")
+    if fit in ("off", "0", "false", "disabled"):  # neither context nor layers follow
+        serve.setdefault("n_gpu_layers", ALL_LAYERS)
+        if "ctx_size" not in serve:
+            left.append("--fit off")
     if serve.get("ctx_size") == 0:
         del serve["ctx_size"]
     batch = options.get("--batch-size")
@@ -50,6 +59,7 @@ SERVER = Server(
     translated=(
         "--flash-attn",
         "--n-gpu-layers",
+        "--fit",
         "--no-kv-offload",
         "--batch-size",
         "--mmproj",

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from kvplan.dtypes import scalar
 from kvplan.engines.base import Choice
-from kvplan.engines.budget import Fit
+from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import (
     REPACKED,
@@ -39,6 +39,9 @@ SAMPLING, GREEDY = Fraction(8, 10), Fraction(9, 10)
 """max_memory_percent with logits processors and without."""
 _NONE = "transformers divides no GPU's memory: --continuous-batching does, --kv-cache-memory 16GiB states it"
 _ONE = Parallel(1, 1, vocabulary_multiple=1)
+STARTS = Shortens(1, 0, "the pool")
+"""It starts with any pool and has no longest request: where nobody asks for a length, what one may have is
+what the pool holds (cache.py; a longer one fails)."""
 _END = {"bytes": "bytes", "low_bytes": "high_bytes", "high_bytes": "low_bytes"}
 """The end of a pool → that of the lines which leave it."""
 
@@ -73,7 +76,8 @@ def _fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     budget = _budget(gpu.slug, total, lines, paged, shares)
     weights = ModelWeights(facts.bytes_per_gpu, facts.total_bytes, facts.source)
     shown = (("max_memory_percent", float(shares[0])),)
-    return Fit(budget, weights, (*warnings, *said, *_words(paged, settings, given=share is not None)), shown)
+    said = (*warnings, *said, *_words(paged, settings, given=share is not None))
+    return Fit(budget, weights, said, shown, shortens=STARTS)
 
 
 def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:

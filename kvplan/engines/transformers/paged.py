@@ -211,7 +211,7 @@ def sized(model: Model, settings: Settings, own: Options, version: str) -> SizeR
     layers, growth = _terms(model, found)
     held = geometry.request_bytes(tokens)
     pool = _pool(geometry, batch, settings, request)
-    refusal = None if pool is None else _too_small(pool, tokens)
+    refusal = None if pool is None else _too_small(geometry, pool, tokens)
     if pool is not None:
         shown |= {"num_blocks": geometry.num_blocks_of(pool.num_blocks), "num_sectors": pool.num_blocks}
     per_gpu = PerGpu(held, held * settings.requests, held * settings.requests, growth(tokens), 0)
@@ -285,12 +285,17 @@ def _running(geometry: Geometry, sectors: int, batch: Batch, tokens: int, answer
     return running(geometry, sectors, batch, tokens, answer, arriving) if arriving else 0
 
 
-def _too_small(pool: Pool, tokens: int) -> Refusal | None:
+def _too_small(geometry: Geometry, pool: Pool, tokens: int) -> Refusal | None:
     """Not one request: the library starts, and fails it."""
     if pool.requests_that_fit:
         return None
+    low, high = 0, tokens
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if geometry.fitting(pool.num_blocks, middle) else (low, middle)
     return Refusal(
         "not-enough-memory",
         f"a request of {tokens:,} tokens does not fit {pool.num_blocks:,} sectors of"
         f" {pool.bytes_per_block:,} B",
+        largest_max_model_len=low or None,
     )
