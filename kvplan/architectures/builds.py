@@ -191,6 +191,13 @@ def as_gguf(model: Model, mixture: str, name: str) -> Model:
     return replace(model, id=name, facts={**model.facts, GGUF_MIXTURE: mixture})
 
 
+def as_foreign(model: Model, method: str, name: str) -> Model:
+    """The model in a format whose bytes no rule here says: its layers answer, its weights are unknown."""
+    made = as_trained(model, name)
+    config = made.config and {**made.config, "quantization_config": {"quant_method": method}}
+    return replace(made, quantization=method, config=config, counted=None, weights=None)
+
+
 def build_config(config: Mapping[str, Any], form: str) -> Config:
     """The config with that format's ``quantization_config`` in place of its own."""
     plain = unquantised(split_quant(config)[0])

@@ -60,10 +60,10 @@ def test_a_build_has_the_layers_of_its_card_and_says_so(name: str, found: tuple[
     "name",
     [
         "RedHatAI/gemma-4-27B-A4B-it-FP8-dynamic",
-        "somebody/Qwen3-32B-Abliterated-FP8",
+        "somebody/Qwen3-32B-Frobnicated-FP8",
         "somebody/Qwen3-32B-Instruct-v7",
         "nvidia/DeepSeek-V4-Flash-FP8",
-        "mlx-community/Qwen3-32B-4bit",
+        "somebody/Qwen3-32B-4bit",
         "-fp8",
         "FP8",
     ],

@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvplan.architectures.builds import FORMS, as_build, as_gguf, as_trained, attention_saving
+from kvplan.architectures.builds import (
+    FORMS,
+    as_build,
+    as_foreign,
+    as_gguf,
+    as_trained,
+    attention_saving,
+)
 from kvplan.errors import KvplanError
-from kvplan.files.cards.formats import is_format, readings
+from kvplan.files.cards.formats import FOREIGN, is_format, readings
 from kvplan.files.cards.gguf_names import gguf_name
 from kvplan.files.cards.index import Target, key_of, packaged_index
+from kvplan.files.cards.listed import Listed, listed, listed_as
 from kvplan.model import BY_NAME, Model
 from kvplan.record import record
 from kvplan.units import gib
@@ -25,6 +33,7 @@ _MAKERS: Mapping[str, Mapping[str, str]] = {
     "neuralmagic": {"fp8": "fp8-tensor", "modelopt-nvfp4": "nvfp4"},
     "zai-org": {"fp8": "fp8-dynamic"},
     "cyankiwi": {"awq": "w4a16-g32"},
+    "cpatonn": {"awq": "w4a16-g32"},
     "amd": {"fp8": "fp8-tensor", "mxfp4": "quark-mxfp4"},
     "poolside": {"w4a16": "w4a16-g32"},
 }
@@ -33,6 +42,7 @@ _REPUBLISHED = frozenset("unsloth redhatai neuralmagic nvidia lmstudio-community
 """Who publishes other makers' checkpoints under the same names, as they are."""
 _FOUR_BITS = ("nvfp4", "modelopt-nvfp4", "mxfp4")
 """Formats of which some makers leave attention alone."""
+_TRAINED = ("whole", "less")
 _OWN_RULES = frozenset(("deepseek_v4",))
 """Model types whose checkpoints mix formats that no usual build has."""
 
@@ -51,28 +61,47 @@ _OTHER = dict.fromkeys(
 @record()
 class NamedBuild:
     """What a build's name says: the card's target, and the format (``whole``: as it was trained,
-    ``gguf:q4_k_m``: a GGUF file of that mixture)."""
+    ``gguf:q4_k_m``: a GGUF file of that mixture). listed: what a public list says of it, or of what it is a
+    build of."""
 
     target: Target
     form: str
+    listed: Listed | None = None
 
 
 def named_build(name: str) -> NamedBuild | None:
     """What a name says of a build, None where it is not a build's name."""
     key = key_of(name)
+    exact = listed(key)
+    if exact is not None:
+        return _of_the_list(exact, exact.form)
     gguf = gguf_name(key)
     if gguf is not None:
         base, mixture = gguf
         target = _target(base.rpartition("/")[2], base.rpartition("/")[0])
-        return None if target is None else NamedBuild(target, f"gguf:{mixture}")
+        return _tuned(base, f"gguf:{mixture}") if target is None else NamedBuild(target, f"gguf:{mixture}")
     maker, _, rest = key.rpartition("/")
-    for base, form in readings(rest):
+    read = [(base, _MAKERS.get(maker, {}).get(form, form)) for base, form in readings(rest, maker)]
+    for base, form in read:
         target = _target(base, maker) or _target(f"{base}-bf16", maker) or _quantised(f"{maker}/{base}")
         if target is not None:
-            return NamedBuild(target, _MAKERS.get(maker, {}).get(form, form))
+            return NamedBuild(target, form)
     target = _target(rest, maker) if maker in _REPUBLISHED else None
     target = target or _quantised(key)
-    return None if target is None else NamedBuild(target, "whole")
+    if target is not None:
+        return NamedBuild(target, "whole")
+    return next(filter(None, (_tuned(f"{maker}/{base}", form) for base, form in read)), None)
+
+
+def _tuned(base: str, form: str) -> NamedBuild | None:
+    """A build of what a public list has: under its maker's name, or another's where only one model has it."""
+    found = listed_as(base)
+    return None if found is None or found.form not in _TRAINED else _of_the_list(found, form)
+
+
+def _of_the_list(found: Listed, form: str) -> NamedBuild | None:
+    names: Mapping[str, str] = packaged_index()["names"]
+    return NamedBuild(Target.parse(names[found.card]), form, found) if found.card in names else None
 
 
 def _target(base: str, maker: str) -> Target | None:
@@ -112,14 +141,22 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
     if build.form.startswith("gguf:"):
         mixture = build.form.removeprefix("gguf:")
         made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
+    elif build.form in FOREIGN:
+        made = as_foreign(base, build.form, name)
+        words = f"weights in {FOREIGN[build.form]}: for another engine name {base.id}, with -q for a format"
+    elif build.form == "less":
+        made, words = as_trained(base, name), "weights as that has them, of which it has up to 15 % fewer"
     elif build.form == "whole":
         made = as_trained(base, name)
         words = f"weights as {base.dtype or 'trained'}" if base.quantization else "the same weights"
     else:
         made, words = as_build(base, build.form, name), f"weights as builds hold {FORMS[build.form].words}"
-    text = f"{name} {BY_NAME}: the layers of {base.id}, {words}; its own config was not read"
+    how = BY_NAME if build.listed is None else f"{BY_NAME} and its sizes in AlexsJones/llmfit's list"
+    text = f"{name} {how}: the layers of {base.id}, {words}; its own config was not read"
     more = attention_saving(made) if build.form in _FOUR_BITS else 0
     if more:
         text += f"; one that keeps attention as it was trained holds {gib(more)} more"
-    provenance = replace(made.provenance, how=f"{BY_NAME}: {base.id}, {base.provenance.how}", revision=None)
+    provenance = replace(made.provenance, how=f"{how}: {base.id}, {base.provenance.how}", revision=None)
+    length = None if build.listed is None else build.listed.max_model_len
+    made = replace(made, max_model_len=length or made.max_model_len)
     return replace(made, provenance=provenance, warnings=(text, *made.warnings))
