@@ -9,7 +9,6 @@ from kvplan.errors import KvplanError
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.pool import ApartError
 from kvplan.simulate.results import Answer
 from kvplan.simulate.timeline import AnyEngine, Timeline, Trace
 
@@ -69,13 +68,6 @@ def simulate_closed(
             help="give a larger max_model_len",
         )
     trace = Trace([Arrival(0, row.prompt, row.answer, row.ids, row.priority) for row in rows], wide)
-    try:
-        return _served(trace, engine, time, in_flight, merged=True)
-    except ApartError:
-        return _served(trace, engine, time, in_flight, merged=False)
-
-
-def _served(trace: Trace, engine: AnyEngine, time: Clock, in_flight: int, *, merged: bool) -> Answer:
-    replica = viewed(Closed, engine)(trace, engine, time, jump=True, rows=False, merged=merged)
+    replica = viewed(Closed, engine)(trace, engine, time, jump=True, rows=False)
     replica.start(in_flight)
     return replica.run()

@@ -1,4 +1,4 @@
-"""Memory of one sort of cache, full attention: most models. The same rules as `Memory`, written flat.
+"""Memory of one group of caches, full attention: most models. The same rules as `Memory`, written flat.
 
 A request's own run (what nobody else has a name for) is stored only when it gives its blocks back: before,
 nobody could ask.
@@ -6,9 +6,10 @@ nobody could ask.
 
 from __future__ import annotations
 
+from kvplan.simulate.found import found
 from kvplan.simulate.held import Held, Part, Path, Span, Stored
 from kvplan.simulate.memory import NOTHING, Hit, Memory
-from kvplan.simulate.pool import Piece, found
+from kvplan.simulate.pool import Piece
 from kvplan.simulate.request import Request
 from kvplan.simulate.steady import LAST
 
@@ -50,13 +51,11 @@ class FlatMemory(Memory):
                 break
         if not place:
             return NOTHING
-        if self.pool.dead:
-            self._check_lost(parts)
         return Hit(place * block, 0, (parts,), (idle,))
 
     def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
         found = -(-tokens // self.block) - hit.tokens // self.block
-        return ((found if found > 0 else 0) + hit.idle[0]) * self.times
+        return (found if found > 0 else 0) + hit.idle[0]
 
     def bar(self, tokens: int, whole: int, hit: Hit) -> int:
         return self.needs(max(tokens, whole), hit, False)
@@ -69,7 +68,7 @@ class FlatMemory(Memory):
             one.adopt(self.pool, hit.parts[0], hit.tokens // block, 0)
         blocks = -(-tokens // block)
         if blocks > one.count:
-            self.pool.take((blocks - one.count) * self.times)
+            self.pool.take(blocks - one.count)
             one.count = blocks
         self.offer(request, tokens if tokens < request.tokens else request.tokens)
 
@@ -79,10 +78,9 @@ class FlatMemory(Memory):
         one = request.held[0]
         more = -(-tokens // self.block) - one.count
         if more > 0:
-            needed = more * self.times
-            if needed > self.pool.free:
+            if more > self.pool.free:
                 return False
-            self.pool.take(needed)
+            self.pool.take(more)
             one.count += more
         self.offer(request, tokens if tokens < request.tokens else request.tokens)
         return True
@@ -116,7 +114,7 @@ class FlatMemory(Memory):
         one = request.held[0]
         request.held = []
         if one.due > one.cached:
-            if self.times == 1 and request.tokens >= request.end:
+            if request.tokens >= request.end:
                 self.pool.give_back_nobodys(one.due - one.cached)
                 one.tail = one.due
             else:
@@ -139,7 +137,7 @@ def _own(one: Held, path: Path) -> None:
             return
         if not run.doubled:
             run.doubled = any(other.start < stop and start < other.stop for other in pieces)
-    piece = Piece(run, pieces, start, stop, 1, one.table.times)
+    piece = Piece(run, pieces, start, stop)
     pieces.append(piece)
     run.stamp += 1
     spans.append(Span(start + first, stop + first, piece))

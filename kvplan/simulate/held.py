@@ -8,6 +8,7 @@ held (before ``gone`` stands the null block; state groups have gaps as well): th
 
 from __future__ import annotations
 
+from kvplan.simulate.apart import adopt_groups, front_of, let_go_groups
 from kvplan.simulate.pool import Piece, Pool, Run
 from kvplan.simulate.tables import Table
 
@@ -41,6 +42,11 @@ class Held:
     def adopt(self, pool: Pool, parts: list[Part], length: int, skipped: int) -> None:
         """Take over a prefix hit of ``length`` blocks, the first ``skipped`` of which nobody looks at."""
         for piece, start, stop, place in parts:
+            if piece.groups is not None:
+                self.spans.append(
+                    Span(place, place + stop - start, adopt_groups(pool, piece.groups, start, stop))
+                )
+                continue
             while piece.stop <= start:  # another part of it was cut off before
                 assert piece.rest is not None
                 piece = piece.rest
@@ -83,7 +89,7 @@ class Held:
         if self.spans and limit - self.gone == 1:
             span = self.spans[0]
             piece = span.piece
-            if span.start == self.gone and piece is not None and span.stop > limit:
+            if span.start == self.gone and piece is not None and span.stop > limit and piece.groups is None:
                 pool.bundles += 1
                 if piece.stop - piece.start > 1:
                     span.piece = pool.split(piece, piece.start + 1)
@@ -96,7 +102,7 @@ class Held:
                 return
         blank = max(0, limit - max(self.tail, self.gone))
         freed: list[Piece] = []
-        spans = self.spans
+        spans, apart = self.spans, False
         while spans and spans[0].start < limit:
             span = spans[0]
             stop = min(span.stop, limit)
@@ -107,8 +113,13 @@ class Held:
                 piece = span.piece
                 while True:
                     size = piece.stop - piece.start
-                    if size > left:
+                    if piece.groups is not None:
+                        apart = True
+                        if size > left:
+                            piece = front_of(pool, piece, piece.start + left)
+                    elif size > left:
                         pool.split(piece, piece.start + left)
+                    if size > left:
                         size = left
                     freed.append(piece)
                     left -= size
@@ -124,32 +135,38 @@ class Held:
             else:
                 span.start = stop
         self.gone = limit
-        pool.bundles += 1
-        for piece in reversed(freed):
-            pool.let_go(piece)
-        if blank:
-            pool.give_back_blank(blank * self.table.times)
+        self._give(pool, freed, apart, blank)
 
     def let_go(self, pool: Pool) -> None:
         """Give everything back, the last block first."""
-        pool.bundles += 1
         blank = max(0, self.count - max(self.tail, self.gone))
-        for span in reversed(self.spans):
+        freed: list[Piece] = []
+        apart = False
+        for span in self.spans:
             piece = span.piece
             if piece is None:
                 blank += span.stop - span.start
                 continue
-            left = span.stop - span.start - (piece.stop - piece.start)
-            if not left:
-                pool.let_go(piece)
-                continue
-            chain = [piece]
-            while left:
+            left = span.stop - span.start
+            while True:
+                freed.append(piece)
+                if piece.groups is not None:
+                    apart = True
+                left -= piece.stop - piece.start
+                if not left:
+                    break
                 assert piece.rest is not None
                 piece = piece.rest
-                left -= piece.stop - piece.start
-                chain.append(piece)
-            for piece in reversed(chain):
+        self._give(pool, freed, apart, blank)
+
+    def _give(self, pool: Pool, freed: list[Piece], apart: bool, blank: int) -> None:
+        """Give back pieces, the last first, and blocks without an identity. apart: whether of some pieces the
+        groups were told apart."""
+        pool.bundles += 1
+        if apart:
+            let_go_groups(pool, freed)
+        else:
+            for piece in reversed(freed):
                 pool.let_go(piece)
         if blank:
             pool.give_back_blank(blank * self.table.times)
@@ -209,6 +226,7 @@ class Held:
                 and last.piece is pieces[-1]
                 and last.piece.refs == 1
                 and last.piece.stop == start - first
+                and not run.losing  # what is lost in part may have been stored between
             ):
                 last.piece.stop = upto - first
                 last.stop = upto

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from kvplan.simulate.clock import Clock
-from kvplan.simulate.pool import ApartError
 from kvplan.simulate.replica import Replica
 from kvplan.simulate.results import Answer
 from kvplan.simulate.settings import Engine
@@ -52,7 +51,4 @@ def simulate_any(
     engine.check()
     trace.check()
     kind: Any = kind_of(engine)
-    try:
-        return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows).run())
-    except ApartError:
-        return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows, merged=False).run())
+    return cast(Answer, kind(trace, engine, time, jump=jump, rows=rows).run())

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
+from kvplan.simulate.found import apart, found, found_apart
 from kvplan.simulate.held import Part, Path
-from kvplan.simulate.pool import found
+from kvplan.simulate.pool import Piece, Pool
 from kvplan.simulate.settings import CHUNK, FULL
 from kvplan.simulate.tables import Table
 
@@ -54,13 +55,13 @@ def _hit(tables: list[Table], paths: dict[int, Path], limit: int) -> int:
     block, path = table.block, paths[table.block]
     most, every = limit // block, table.unit // block
     if table.kind == FULL:
-        reach = _reach(path, table.number, 0, most)
-        for other in tables[1:]:
-            reach = _reach(path, other.number, 0, reach)
+        reach = most
+        for table in tables:
+            reach = _reach(path, table, 0, reach)
         return reach // every * every * block
     if table.kind == CHUNK:
         start = limit // table.chunk * table.chunk // block
-        return min(_reach(path, table.number, start, most) for table in tables) * block
+        return min(_reach(path, table, start, most) for table in tables) * block
     need = 1 if table.state else max(1, table.need)
     top = 0  # the end of the stretch that is under way, 0: none
     low = -1
@@ -78,7 +79,7 @@ def _hit(tables: list[Table], paths: dict[int, Path], limit: int) -> int:
     return top * block if top and low == 0 else 0
 
 
-def _reach(path: Path, group: int, start: int, most: int) -> int:
+def _reach(path: Path, table: Table, start: int, most: int) -> int:
     """The first block from ``start`` on that the group has not, at most ``most``."""
     place = start
     for first, stop, run in path:
@@ -87,7 +88,12 @@ def _reach(path: Path, group: int, start: int, most: int) -> int:
         if place >= most:
             break
         upto = min(stop, most)
-        pieces = found(run, group, place - first, upto - first)
+        low, high = place - first, upto - first
+        if apart(run, table, low, high):
+            columns = [found(run, table.number, low, high, group) for group in range(table.times)]
+            pieces = min(columns, key=_reached)
+        else:
+            pieces = found(run, table.number, low, high)
         if not pieces:
             break
         place = first + pieces[-1][1]
@@ -108,12 +114,21 @@ def _covered(path: Path, tables: list[Table], most: int) -> Iterator[tuple[int, 
             if not pieces:
                 ranges = []
                 break
-            ranges = _both(ranges, sorted(map(_range, pieces)))
+            if apart(run, table, 0, upto):
+                for group in range(table.times):
+                    here = [_range(one) for one in pieces if one.times > 1 or one.group == group]
+                    ranges = _both(ranges, sorted(here))
+            else:
+                ranges = _both(ranges, sorted(map(_range, pieces)))
         for start, end in reversed(ranges):
             yield first + start, first + end
 
 
 _range = attrgetter("start", "stop")
+
+
+def _reached(pieces: list[tuple[Piece, int]]) -> int:
+    return pieces[-1][1] if pieces else -1
 
 
 def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -135,8 +150,9 @@ def _both(ranges: list[tuple[int, int]], pieces: list[tuple[int, int]]) -> list[
     return both
 
 
-def parts_of(table: Table, path: Path, start: int, stop: int) -> tuple[list[Part], int]:
-    """The pieces that hold blocks [start, stop) of a hit, and how many of the blocks nobody holds now."""
+def parts_of(pool: Pool, table: Table, path: Path, start: int, stop: int) -> tuple[list[Part], int]:
+    """The pieces that hold blocks [start, stop) of a hit, and how many of the blocks, of all groups together,
+    nobody holds now."""
     parts: list[Part] = []
     idle, place = 0, start
     for first, end, run in path:
@@ -145,10 +161,17 @@ def parts_of(table: Table, path: Path, start: int, stop: int) -> tuple[list[Part
         if place >= stop:
             break
         upto = min(stop, end)
-        for piece, reach in found(run, table.number, place - first, upto - first):
+        low, high = place - first, upto - first
+        if apart(run, table, low, high):
+            answers = found_apart(pool, run, table, low, high)
+        else:
+            answers = found(run, table.number, low, high)
+        for piece, reach in answers:
             parts.append((piece, place - first, reach, place))
-            if not piece.refs:
-                idle += first + reach - place
+            if piece.groups is not None:
+                idle += (first + reach - place) * sum(not one.refs for one in piece.groups)
+            elif not piece.refs:
+                idle += (first + reach - place) * piece.times
             place = first + reach
     assert place >= stop, "a hit that is not there"
     return parts, idle

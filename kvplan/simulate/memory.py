@@ -6,9 +6,10 @@ vllm-project/vllm 0.32 vllm/v1/core/kv_cache_manager.py (get_computed_blocks, al
 from __future__ import annotations
 
 from kvplan.record import record
+from kvplan.simulate.apart import revive
 from kvplan.simulate.held import Held, Part, Stored
 from kvplan.simulate.lookup import longest_hit, parts_of, sorts_of
-from kvplan.simulate.pool import ApartError, Pool
+from kvplan.simulate.pool import Pool
 from kvplan.simulate.request import Request
 from kvplan.simulate.settings import Engine
 from kvplan.simulate.steady import LAST, Steady
@@ -18,8 +19,8 @@ from kvplan.units import ceil_div
 
 @record(eq=False)
 class Hit:
-    """A prefix that the cache has. parts: of each group its pieces; idle: of each group blocks that nobody
-    holds; junction: as in `Request`."""
+    """A prefix that the cache has. parts: of each table its pieces; idle: of each blocks, of all its groups,
+    that nobody holds; junction: as in `Request`."""
 
     tokens: int = 0
     junction: int = 0
@@ -39,8 +40,8 @@ class Memory:
         self.caching, self.length = engine.caching, engine.length
         self.in_flight = engine.rules.in_flight
         self.table = self.tables[0]
-        self.whole = len(self.tables) == 1 and not self.table.slides
-        self.block, self.times = self.table.block, self.table.times
+        self.whole = len(engine.groups) == 1 and not self.table.slides
+        self.block = self.table.block
         self.unit = engine.unit if len(engine.groups) > 1 else 1
         self.hashed, self.renews = engine.hashed, engine.rules.renews
         self.fresh: set[Stored] = set()
@@ -52,17 +53,25 @@ class Memory:
         if not self.caching:
             return Hit(0, 0, ([],) * len(self.tables), (0,) * len(self.tables))
         self.steady.look(request, LAST)
+        if self.pool.dead:
+            self._revive(request)
         tokens, longest = longest_hit(self.sorts, request.paths, request.tokens - 1)
+        divided = -1
+        while divided != self.pool.divided:  # what is told apart may stand in parts that were found before
+            divided = self.pool.divided
+            parts, idle = self._parts(request, tokens)
+        return Hit(tokens, longest if longest > tokens else 0, tuple(parts), tuple(idle))
+
+    def _parts(self, request: Request, tokens: int) -> tuple[list[list[Part]], list[int]]:
+        """Where a hit is."""
         parts, idle = [], []
         for table in self.tables:
             blocks = tokens // table.block
             start = blocks - 1 if table.state and blocks else min(blocks, table.behind(tokens))
-            found, unused = parts_of(table, request.paths[table.block], start, blocks)
-            if self.pool.dead and found:
-                self._check_lost(found)
+            found, unused = parts_of(self.pool, table, request.paths[table.block], start, blocks)
             parts.append(found)
             idle.append(unused)
-        return Hit(tokens, longest if longest > tokens else 0, tuple(parts), tuple(idle))
+        return parts, idle
 
     @staticmethod
     def found_again(hit: Hit) -> Hit:
@@ -80,7 +89,7 @@ class Memory:
                     upto = piece.stop if piece.stop < stop else stop
                     now.append((piece, at, upto, place + at - start))
                     if not piece.refs:
-                        unused += upto - at
+                        unused += (upto - at) * piece.times
                     if upto >= stop:
                         break
                     assert piece.rest is not None
@@ -89,13 +98,14 @@ class Memory:
             idle.append(unused)
         return Hit(hit.tokens, hit.junction, tuple(parts), tuple(idle))
 
-    def _check_lost(self, parts: list[Part]) -> None:
-        """A block that some of the groups of a table still have, and all of them once more: of each the
-        first stored answers, so they are not alike any more."""
-        for pieces, low, high in self.pool.lost:
-            for piece, start, stop, _ in parts:
-                if piece.pieces is pieces and start < high and low < stop:
-                    raise ApartError
+    def _revive(self, request: Request) -> None:
+        """Of a block that some groups of a table still have, and that was stored once more, each group finds
+        the one that was stored first."""
+        runs = {run for path in request.paths.values() for _, _, run in path}
+        for piece, low, high in self.pool.lost:
+            if piece.run in runs and any(one.start < high and low < one.stop for one in piece.pieces):
+                revive(self.pool)
+                return
 
     def needs(self, tokens: int, hit: Hit, whole: bool) -> int:
         """Blocks that must be free to admit a request for ``tokens`` tokens (get_num_blocks_to_allocate)."""
@@ -117,7 +127,7 @@ class Memory:
                 more = 1
             for table in tables:
                 idle = hit.idle[table.number] if have > skipped or table.single else 0
-                needed += (more + idle) * table.times
+                needed += more * table.times + idle
         return needed
 
     def bar(self, tokens: int, whole: int, hit: Hit) -> int:

@@ -15,8 +15,6 @@ same block of the others answers no look-up any more, and only counts (``dead``)
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,26 +23,21 @@ if TYPE_CHECKING:
 
 class Piece:
     """Blocks [start, stop) of a run, counted from its first. refs: requests that hold them; before, after:
-    its neighbours in the queue of what may be evicted, where nobody does."""
+    its neighbours in the queue of what may be evicted, where nobody does; birth: which pieces of the run were
+    stored before it; group, groups: as in `kvplan.simulate.apart`."""
 
     __slots__ = (
-        "after",
-        "before",
-        "bundle",
-        "pieces",
-        "refs",
-        "rest",
-        "run",
-        "start",
-        "stop",
-        "times",
-        "wanted",
-    )
+        "after", "before", "birth", "bundle", "group", "groups", "pieces", "refs", "rest", "run", "start",
+        "stop", "times", "wanted",
+    )  # fmt: skip
 
     def __init__(
         self, run: Run, pieces: list[Piece], start: int, stop: int, refs: int = 1, times: int = 1
     ) -> None:
-        self.times, self.bundle, self.wanted = times, 0, 0
+        self.times = times
+        self.bundle = self.wanted = self.group = 0
+        self.birth = run.stamp
+        self.groups: list[Piece] | None = None
         self.run, self.pieces, self.start, self.stop, self.refs = run, pieces, start, stop, refs
         self.rest: Piece | None = None
         self.before: Piece | None = None
@@ -53,15 +46,16 @@ class Piece:
 
 class Run:
     """One run: per group of caches its pieces, the first stored first. stamp counts what happened to them;
-    doubled: whether a block was ever stored twice; writers: requests whose answers are written into it,
-    and whose blocks are not all stored yet."""
+    doubled: whether a block was ever stored twice; apart: whether a piece of it stands for one group of its
+    table's; losing: whether some groups have lost blocks of it that others still have (`Pool.lost`); writers:
+    requests whose answers are written into it, and whose blocks are not all stored yet."""
 
-    __slots__ = ("doubled", "pieces", "stamp", "writers")
+    __slots__ = ("apart", "doubled", "losing", "pieces", "stamp", "writers")
 
     def __init__(self, groups: int) -> None:
         self.pieces: list[list[Piece]] = [[] for _ in range(groups)]
         self.stamp = 0
-        self.doubled = False
+        self.doubled = self.apart = self.losing = False
         self.writers: dict[Request, None] = {}
 
 
@@ -72,20 +66,20 @@ NOBODYS = Run(1)
 class Pool:
     """blank: free blocks without identity; free: these and the queue's; out: blocks handed out less those
     given back (a block that is found and held again counts in neither); bundles: how many were given back,
-    bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (pieces of the
-    run's table, start, stop); watched: whether evicting may make
+    bundle: the one whose blocks are being evicted, dead, lost: of it, as above, a number and (piece, start,
+    stop) as its first group lost them; watched: whether evicting may make
     room for one that waits (not so where its whole prompt must fit: what is evicted it needs as before);
-    wanted, order, hurt: as in `want`."""
+    divided: how many pieces were told apart; wanted, order, hurt: as in `want`."""
 
     __slots__ = (
-        "blank", "bundle", "bundles", "changed", "dead", "ends", "free", "hurt", "junction", "lost", "order",
-        "out", "wanted", "watched",
+        "blank", "bundle", "bundles", "changed", "dead", "divided", "ends", "free", "hurt", "junction",
+        "lost", "order", "out", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, blocks: int, watched: bool) -> None:
         self.blank = self.free = blocks
-        self.bundles = self.bundle = self.dead = self.out = 0
-        self.lost: list[tuple[list[Piece], int, int]] = []
+        self.bundles = self.bundle = self.dead = self.divided = self.out = 0
+        self.lost: list[tuple[Piece, int, int]] = []
         self.watched, self.wanted = watched, 1
         self.hurt = self.changed = self.junction = False
         self.order: list[Piece] = []
@@ -110,8 +104,7 @@ class Pool:
                     self.dead -= count
                     return
                 count -= self.dead
-                self.dead = 0
-                self.lost.clear()
+                self.forget()
                 continue
             assert piece is not ends, "more blocks taken than are free"
             size = piece.stop - piece.start
@@ -123,7 +116,8 @@ class Pool:
                 gone = min(size, count)
                 self.bundle = piece.bundle
                 self.dead += gone * (piece.times - 1)
-                self.lost.append((piece.pieces, piece.stop - gone, piece.stop))
+                self.lost.append((piece, piece.stop - gone, piece.stop))
+                piece.run.losing = True
             if size > count:
                 piece.stop -= count
                 return
@@ -133,6 +127,13 @@ class Pool:
             following = piece.after
             assert following is not None
             ends.after, following.before = following, ends
+
+    def forget(self) -> None:
+        """No group has blocks any more that another has lost."""
+        for piece, _, _ in self.lost:
+            piece.run.losing = False
+        self.lost.clear()
+        self.dead = 0
 
     def want(self, hit: list[list[Piece]], whole: bool, junction: bool) -> None:
         """The pieces, by table, that the waiting head has found and for which it lacks blocks; changed:
@@ -145,6 +146,9 @@ class Pool:
         for pieces in hit:
             for piece in pieces:
                 piece.wanted = self.wanted
+                for one in piece.groups or ():
+                    one.wanted = self.wanted
+                    self.changed = True  # what is found group by group is not found again, but looked up
         self.order = hit[0] if whole else []
         self.junction = junction
 
@@ -224,6 +228,7 @@ class Pool:
         other."""
         behind = Piece(piece.run, piece.pieces, place, piece.stop, piece.refs, piece.times)
         behind.bundle, behind.wanted = piece.bundle, piece.wanted
+        behind.birth, behind.group = piece.birth, piece.group
         if piece.wanted == self.wanted and piece in self.order:
             self.order.insert(self.order.index(piece) + 1, behind)
         behind.rest, piece.rest = piece.rest, behind
@@ -242,63 +247,3 @@ def _twice(piece: Piece) -> bool:
     return piece.run.doubled and any(
         other is not piece and other.start < piece.stop and piece.start < other.stop for other in piece.pieces
     )
-
-
-class ApartError(Exception):
-    """Groups of equal rules hold different blocks: each needs a table of its own."""
-
-
-def found(run: Run, group: int, start: int, stop: int) -> list[tuple[Piece, int]]:
-    """The pieces that answer a look-up of blocks from ``start`` on, each with the block after its last one,
-    up to ``stop`` or to the first block that is not there. Of several the first stored answers."""
-    pieces = run.pieces[group]
-    if not pieces:
-        return []
-    answers: list[tuple[Piece, int]] = []
-    if len(pieces) > 1:
-        stored = [
-            (piece.start, number, piece)
-            for number, piece in enumerate(pieces)
-            if piece.stop > start and piece.start < stop
-        ]
-        stored.sort()
-        pieces = [one[2] for one in stored]
-        if run.doubled and any(one.stop > other.start for one, other in pairwise(pieces)):
-            return _first_stored(stored, start, stop)
-    for piece in pieces:
-        if piece.stop <= start:
-            continue
-        if piece.start > start:
-            break
-        start = min(piece.stop, stop)
-        answers.append((piece, start))
-        if start == stop:
-            break
-    return answers
-
-
-def _first_stored(stored: list[tuple[int, int, Piece]], start: int, stop: int) -> list[tuple[Piece, int]]:
-    """stored: (first block, how many were stored before, piece), in order."""
-    answers: list[tuple[Piece, int]] = []
-    here: list[tuple[int, Piece]] = []  # a heap: who begins up to start
-    place, count = 0, len(stored)
-    while start < stop:
-        while place < count and stored[place][0] <= start:
-            heappush(here, stored[place][1:])
-            place += 1
-        while here and here[0][1].stop <= start:
-            heappop(here)
-        if not here:
-            break
-        number, piece = here[0]
-        reach = min(piece.stop, stop)
-        for following in range(place, count):
-            first, earlier, _ = stored[following]
-            if first >= reach:
-                break
-            if earlier < number:
-                reach = first
-                break
-        answers.append((piece, reach))
-        start = reach
-    return answers

@@ -13,7 +13,7 @@ from collections import deque
 from kvplan.simulate.clock import Clock, StepTime
 from kvplan.simulate.leap import leap
 from kvplan.simulate.names import Arrival, Names
-from kvplan.simulate.pool import ApartError, Run
+from kvplan.simulate.pool import Run
 from kvplan.simulate.refusals import never_fits
 from kvplan.simulate.request import Request
 from kvplan.simulate.results import Answer
@@ -37,21 +37,14 @@ def simulate(trace: Trace, engine: Engine, time: Clock, *, jump: bool = True, ro
         from kvplan.simulate.offload.replica import Offloaded
 
         return Offloaded(trace, engine, time, jump=jump, rows=rows).run()
-    try:
-        return Replica(trace, engine, time, jump=jump, rows=rows).run()
-    except ApartError:
-        return Replica(trace, engine, time, jump=jump, rows=rows, merged=False).run()
+    return Replica(trace, engine, time, jump=jump, rows=rows).run()
 
 
 class Replica(Timeline):
-    """merged: groups of equal rules share a table; raises ApartError where they come to differ."""
-
-    def __init__(
-        self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
-    ) -> None:
-        super().__init__(trace, engine, time, jump=jump, rows=rows, merged=merged)
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool) -> None:
+        super().__init__(trace, engine, time, jump=jump, rows=rows)
         self.engine = engine
-        self.scheduler = Scheduler(engine, jump, merged and jump)
+        self.scheduler = Scheduler(engine, jump)
         self.queue: deque[Step] = deque()
         self.blocks = sorted({group.block for group in engine.groups})
         self.names: dict[int, Names] = {}

@@ -18,12 +18,13 @@ from kvplan.simulate.step import Step
 from kvplan.simulate.tables import Table
 
 
-def memory_of(engine: Engine, merged: bool, flat: bool) -> Memory:
-    """flat: one table of full attention is served by the rules written for it alone."""
-    made = Memory(engine, merged)
-    if flat and len(made.tables) == 1 and made.table.kind == FULL and made.block % made.unit == 0:
-        return FlatMemory(engine, merged)
-    return made
+def memory_of(engine: Engine, jump: bool) -> Memory:
+    """jump: neighbouring groups of equal rules share a table, and one group of full attention is served by
+    the rules written for it alone."""
+    groups = engine.groups
+    if jump and len(groups) == 1 and groups[0].kind == FULL:
+        return FlatMemory(engine)
+    return Memory(engine, merged=jump)
 
 
 class Running:
@@ -32,8 +33,8 @@ class Running:
 
     admission: Admission
 
-    def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
-        self.engine, self.memory, self.jump = engine, memory_of(engine, jump and merged, jump), jump
+    def __init__(self, engine: Engine, jump: bool) -> None:
+        self.engine, self.memory, self.jump = engine, memory_of(engine, jump), jump
         self.steady = self.memory.steady
         self.running: list[Request] = []
         self.loose: list[Request] = []

@@ -24,8 +24,8 @@ class Scheduler(Running):
     folds = True
     """Whether requests that end in a leap are settled by it."""
 
-    def __init__(self, engine: Engine, jump: bool, merged: bool = True) -> None:
-        super().__init__(engine, jump, merged)
+    def __init__(self, engine: Engine, jump: bool) -> None:
+        super().__init__(engine, jump)
         self.admission = Admission(self)
         self.unfinished = 0
         self.gone = False  # a request has left since the last step was scheduled

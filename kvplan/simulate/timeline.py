@@ -83,9 +83,7 @@ class Timeline:
     """coming: the place of the next request; now: how far time has come; free_at: when the last step ends;
     until: when a further request may come."""
 
-    def __init__(
-        self, trace: Trace, engine: AnyEngine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
-    ) -> None:
+    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.trace, self.limits, self.time = trace, engine, time
         self.arrivals: Sequence[Arrival] = trace.arrivals
         self.answer = Answer(len(self.arrivals), rows)

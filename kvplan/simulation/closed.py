@@ -13,7 +13,6 @@ from kvplan.simulate.clock import Clock
 from kvplan.simulate.closed import Closed
 from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.pool import ApartError
 from kvplan.simulate.results import Answer
 from kvplan.simulate.timeline import AnyEngine, Trace
 from kvplan.simulation.load import Load
@@ -61,13 +60,7 @@ class ClosedDealt:
 
 
 def _served(trace: Trace, engine: AnyEngine, clock: Clock, share: int) -> WatchedClosed:
-    kind = viewed(WatchedClosed, engine)
-    try:
-        replica = kind(trace, engine, clock)
-        replica.start(share)
-        replica.run()
-    except ApartError:
-        replica = kind(trace, engine, clock, merged=False)
-        replica.start(share)
-        replica.run()
+    replica = viewed(WatchedClosed, engine)(trace, engine, clock)
+    replica.start(share)
+    replica.run()
     return replica

@@ -140,8 +140,8 @@ class Prefill(_Sided):
     """A replica that computes prompts. passed: requests that are done, with when; held: theirs by place;
     freed: when blocks that were read are free."""
 
-    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, merged: bool = True) -> None:
-        super().__init__(trace, engine, time, merged=merged)
+    def __init__(self, trace: Trace, engine: Engine, time: Clock) -> None:
+        super().__init__(trace, engine, time)
         self.holder = _Holding(engine)
         self.scheduler = self.holder
         self.passed: list[tuple[int, int]] = []

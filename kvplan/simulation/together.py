@@ -15,7 +15,6 @@ from typing import Any
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.kinds import viewed
 from kvplan.simulate.names import Arrival
-from kvplan.simulate.pool import ApartError
 from kvplan.simulate.results import COLUMNS, Answer
 from kvplan.simulate.scored import State
 from kvplan.simulate.timeline import AnyEngine, Trace
@@ -29,8 +28,8 @@ _BEYOND = 1 << 62
 class Joined(Watched):
     """A replica whose requests are handed to it one by one. places: theirs in the whole trace."""
 
-    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock, *, merged: bool = True) -> None:
-        super().__init__(trace, engine, time, merged=merged)
+    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock) -> None:
+        super().__init__(trace, engine, time)
         self.given: list[Arrival] = []
         self.arrivals = self.given
         self.answer = Answer(0, False)
@@ -87,21 +86,9 @@ def side_by_side(trace: Trace, replicas: int, engine: AnyEngine, clock: Clock, p
     kind = viewed(Joined, engine)
     fleet = [kind(trace, engine, clock) for _ in range(replicas)]
     for place, row in enumerate(trace.arrivals):
-        for number in range(replicas):
-            _advance(fleet, number, row.at_ns)
+        for one in fleet:
+            one.advance(row.at_ns)
         fleet[pick(place, row.at_ns, fleet)].give(place)
-    for number in range(replicas):
-        _advance(fleet, number, _BEYOND)
+    for one in fleet:
+        one.advance(_BEYOND)
     return fleet
-
-
-def _advance(fleet: list[Joined], number: int, until: int) -> None:
-    """Serve up to a time; where groups come apart, that replica serves again from its beginning, unmerged."""
-    one = fleet[number]
-    try:
-        one.advance(until)
-    except ApartError:
-        again = fleet[number] = viewed(Joined, one.limits)(one.trace, one.limits, one.time, merged=False)
-        for place in one.places:
-            again.give(place)
-        again.advance(until)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvplan.simulate.clock import Clock
 from kvplan.simulate.kinds import viewed
-from kvplan.simulate.pool import ApartError
 from kvplan.simulate.results import Answer
 from kvplan.simulate.timeline import AnyEngine, Timeline, Trace
 from kvplan.simulation.outcome import Point
@@ -15,8 +14,8 @@ _MOST_POINTS = 100_000
 class Watched(Timeline):
     """A replica that notes how many blocks are in use, at every step that is scheduled by itself."""
 
-    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock, *, merged: bool = True) -> None:
-        super().__init__(trace, engine, time, jump=True, rows=False, merged=merged)
+    def __init__(self, trace: Trace, engine: AnyEngine, time: Clock) -> None:
+        super().__init__(trace, engine, time, jump=True, rows=False)
         self.used: list[Point] = [(0, 0)]
         self.every = 1
         self.seen = 0
@@ -39,10 +38,5 @@ class Watched(Timeline):
 
 def watched(trace: Trace, engine: AnyEngine, clock: Clock) -> tuple[Answer, list[Point]]:
     """`kvplan.simulate.simulate`, and the blocks in use over time."""
-    kind = viewed(Watched, engine)
-    try:
-        replica = kind(trace, engine, clock)
-        return replica.run(), replica.series()
-    except ApartError:
-        replica = kind(trace, engine, clock, merged=False)
-        return replica.run(), replica.series()
+    replica = viewed(Watched, engine)(trace, engine, clock)
+    return replica.run(), replica.series()

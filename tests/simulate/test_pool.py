@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from kvplan.simulate import Engine, Group
+from kvplan.simulate.found import found
 from kvplan.simulate.held import Held
-from kvplan.simulate.pool import Piece, Pool, Run, found
+from kvplan.simulate.pool import Piece, Pool, Run
 from kvplan.simulate.tables import Table
 
 

@@ -19,10 +19,8 @@ class Offloaded(Replica):
     """A replica whose engine has ``offload``. loaded: of each request the tokens that it loaded when it was
     first admitted."""
 
-    def __init__(
-        self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
-    ) -> None:
-        super().__init__(trace, engine, time, jump=jump, rows=rows, merged=merged)
+    def __init__(self, trace: Trace, engine: Engine, time: Clock, *, jump: bool, rows: bool) -> None:
+        super().__init__(trace, engine, time, jump=jump, rows=rows)
         offload = engine.offload
         assert offload is not None
         self.offloading = Offloading(offload, engine.block, engine.rules)

@@ -16,9 +16,7 @@ from kvplan.simulate.timeline import Trace
 
 
 class SglangReplica(Batched):
-    def __init__(
-        self, trace: Trace, engine: SglangEngine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
-    ) -> None:
+    def __init__(self, trace: Trace, engine: SglangEngine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.engine, self.scheduler = engine, Scheduler(engine)
         super().__init__(trace, engine, time, self.scheduler, jump=jump, rows=rows, overlap=engine.overlap)
         page = engine.block

@@ -17,9 +17,7 @@ from kvplan.simulate.trtllm.settings import TrtllmEngine
 
 
 class TrtllmReplica(Batched):
-    def __init__(
-        self, trace: Trace, engine: TrtllmEngine, time: Clock, *, jump: bool, rows: bool, merged: bool = True
-    ) -> None:
+    def __init__(self, trace: Trace, engine: TrtllmEngine, time: Clock, *, jump: bool, rows: bool) -> None:
         self.engine, self.scheduler = engine, Scheduler(engine)
         super().__init__(trace, engine, time, self.scheduler, jump=jump, rows=rows, overlap=engine.overlap)
         self.names = trace.names(1, 1) if engine.caching else None
