@@ -12,6 +12,7 @@ import re
 
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
 from kvplan.engines.observed.dialect import Dialect, at_coordinates, summed, with_rows
+from kvplan.engines.observed.machine import machine_rules
 from kvplan.engines.observed.rules import Rule, rule
 
 SETTINGS = {
@@ -56,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     rule("server_args=", kind="boot", anchor="server_args=", weight=3),
     rule("server_args=", kind="items", anchor="server_args=", text="args", weight=0),
     rule("device_name={gpu_name:word}", kind="settings", text="kernels", weight=0),
+    *machine_rules(),
     # Said before the arguments are, where nvidia-smi tells no memory (GB10).
     rule("Reported total GPU memory per device (MiB): [{gpu_total_mib:n}", kind="settings", text="memory"),
     # Between the CUDA context and the first look at what is free (model_executor/model_runner.py).
@@ -145,7 +147,12 @@ def _finish(observation: Observation) -> Observation:
     of slots.
     """
 
+    told = next((row for row in observation.rows if row.full_tokens and row.swa_tokens), None)
+
     def named(row: Row) -> Row:
+        if told is not None and row.pools and not row.full_tokens and not row.swa_tokens:
+            # An excerpt without this rank's own line: every rank has the same slots.
+            row = dataclasses.replace(row, full_tokens=told.full_tokens, swa_tokens=told.swa_tokens)
         pools: list[Pool] = []
         for pool in row.pools:
             name = _role(pool, row) if pool.name == "kv" else pool.name
@@ -153,10 +160,12 @@ def _finish(observation: Observation) -> Observation:
                 name = "draft" if name == "kv" else f"draft {name}"
             pools.append(dataclasses.replace(pool, name=name, bytes=pool.bytes or _both(pool)))
         own = [pool for pool in pools if not pool.name.startswith("draft")]
-        tokens = row.kv_tokens or (own[0].tokens if len(own) == 1 else row.full_tokens)
-        return dataclasses.replace(
-            row, pools=tuple(pools), kv_bytes=row.kv_bytes or summed(own, "bytes"), kv_tokens=tokens
-        )
+        alone = own[0].tokens if len(own) == 1 and own[0].name != "swa" else row.full_tokens
+        tokens = row.kv_tokens or alone
+        # An excerpt may have the line of the window's pool alone.
+        whole = row.full_tokens is None or {pool.name for pool in own} != {"swa"}
+        held = row.kv_bytes or (summed(own, "bytes") if whole else None)
+        return dataclasses.replace(row, pools=tuple(pools), kv_bytes=held, kv_tokens=tokens)
 
     return with_rows(observation, named)
 

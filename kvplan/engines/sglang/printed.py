@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Observation
 from kvplan.engines.observed.guess import Hypothesis
+from kvplan.engines.observed.ranks import attention_groups, sizes_told
 from kvplan.engines.observed.reading import Reading
 from kvplan.settings import Settings
 from kvplan.units import GIB, MIB
@@ -32,6 +33,20 @@ class _Sglang(Reading):
             taken = f"{float(share):,.2f} bytes a token, as it prints"
             return f"this build's DeepSeek-V4 pools take {taken}; 0.5.23's others"
         return None
+
+    def told(
+        self, observation: Observation, values: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any, str | None]]:
+        """What the prefixes of the lines tell where no arguments are printed: ``[… DP1 TP1 EP1]``
+        (managers/scheduler.py, configure_logger: under attention's data parallelism TP is the place among
+        all)."""
+        if "tensor_parallel_size" in values:
+            return
+        yield from sizes_told(observation, values)
+        groups = attention_groups(observation)
+        if groups is not None and "data_parallel_size" not in values:
+            yield "data_parallel_size", groups, f"{groups} (ranks in the {observation.source})"
+            yield "enable_dp_attention", "true", f"True (ranks in the {observation.source})"
 
     def told_total(self, observation: Observation) -> tuple[int, int, str] | None:
         """The GPU's memory: what is free before the weights, what the process group took, and a CUDA context.

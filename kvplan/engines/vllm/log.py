@@ -12,6 +12,7 @@ import re
 
 from kvplan.engines.observed import Count, Observation, Rank, Row
 from kvplan.engines.observed.dialect import Dialect, at_coordinates, with_rows
+from kvplan.engines.observed.machine import machine_rules
 from kvplan.engines.observed.rules import Rule, Values, positive, rule
 
 _SAME = """
@@ -97,6 +98,7 @@ RULES: tuple[Rule, ...] = (
     ),
     # The file of tuned kernels that was looked for.
     rule("device_name={gpu_name:word}", kind="settings", text="kernels"),
+    *machine_rules(),
     # Which platform chose the backend (platforms/cuda.py, rocm.py), and for which compute capability
     # FlashInfer and FlashAttention have kernels there (v1/attention/backends/fa_utils.py: 3 on 9.0 alone).
     rule("[cuda.py:", kind="settings", text="platform", says={"platform": "cuda"}),

@@ -12,6 +12,7 @@ from kvplan.engines import choose_engine
 from kvplan.engines.base import Choice
 from kvplan.engines.observed import Count, Observation, Ratio, placed
 from kvplan.engines.observed.guess import Build, Guessing, Hypothesis
+from kvplan.engines.observed.ranks import sizes_told
 from kvplan.engines.observed.reading import Reading
 from kvplan.engines.vllm.source_lines import nearest_release
 from kvplan.engines.vllm.versions import rules_of
@@ -87,10 +88,12 @@ class _Vllm(Reading):
     def told(
         self, observation: Observation, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Any, str | None]]:
-        """The length in force, what a CPU build does otherwise, the compile cache and the runner."""
+        """The length in force, how many ranks spoke, what a CPU build does otherwise, the compile cache and
+        the runner."""
         length = _length(observation)
         if length is not None:
             yield "max_model_len", length.value, f"{length.value} ({placed(length, observation.source)})"
+        yield from sizes_told(observation, values)
         if observation.setting("device") == "cpu":
             ranks = values.get("tensor_parallel_size", 1) * values.get("pipeline_parallel_size", 1)
             for name, value in cpu_defaults(ranks).items():

@@ -157,9 +157,19 @@ def _totals(gpu: Gpu) -> tuple[int, ...]:
     return (*((total,) if total is not None else ()), *gpu.memory_totals_seen)
 
 
+def _listed(observation: Observation) -> str | None:
+    """The name that a list of GPUs beside the log has, where all of its first ones have it."""
+    names = {
+        value.partition(" (")[0].strip()
+        for key in ("gpu_listed", "gpu_beside", "gpu_third")
+        if isinstance(value := observation.setting(key), str)
+    }
+    return names.pop() if len(names) == 1 else None
+
+
 def _named(observation: Observation) -> Gpu | None:
     """By its whole name, as the driver or the name of a kernel's configuration file has it."""
-    name = observation.setting("gpu_name")
+    name = observation.setting("gpu_name") or _listed(observation)
     if not isinstance(name, str):
         return None
     key = key_of(name.strip().removesuffix(".json"))
