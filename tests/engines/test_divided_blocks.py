@@ -145,6 +145,13 @@ def test_a_build_by_its_name_may_be_padded() -> None:
     assert build.refusal is None
 
 
+@pytest.mark.parametrize(("card", "tp"), [("mimo-v2-flash", 4), ("mimo-v2-flash", 8), ("mimo-v2.5-pro", 8)])
+def test_mimo_s_fused_keys_are_not_held_to_blocks(card: str, tp: int) -> None:
+    """sgl-project/sglang#18039: MiMo-V2-Flash starts over four GPUs, its keys 192 wide on each."""
+    found = kvplan.size(card, engine="sglang@0.5.23", tensor_parallel_size=tp, max_model_len=2048)
+    assert found.refusal is None
+
+
 def test_unquantised_weights_are_divided_anywhere() -> None:
     config = {**DENSE, "intermediate_size": 9728}
     assert kvplan.size(config, tensor_parallel_size=8, tokens=1024).ok

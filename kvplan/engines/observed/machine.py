@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from kvplan.engines.observed.rules import Rule, rule
 
-_LISTED = {"GPU 0": "gpu_listed", "GPU 1": "gpu_beside", "GPU 2": "gpu_third"}
+_LISTED = {
+    "gpu_listed": ("GPU 0:", "GPU 0,1"),
+    "gpu_beside": ("GPU 1:", "GPU 1,2"),
+    "gpu_third": ("GPU 2:", "GPU 2,3"),
+}
 
 
 def machine_rules() -> tuple[Rule, ...]:
     """Rules of one dialect (a rule belongs to one): the names are settings, and tell no engine."""
-    return tuple(
-        rule(
-            f"{anchor}[[,{{:name}}]]: {{{name}:rest}}",
-            kind="settings",
-            anchor=anchor,
-            text="machine",
-            weight=0,
-        )
-        for anchor, name in _LISTED.items()
-    )
+    found = []
+    for name, (one, several) in _LISTED.items():
+        for anchor, shape in ((one, one), (several, f"{several}[[,{{:name}}]]:")):
+            text = f"{shape} {{{name}:rest}}"
+            found.append(rule(text, kind="settings", anchor=anchor, text="machine", weight=0))
+    return tuple(found)

@@ -26,6 +26,7 @@ from kvplan.settings import Serving
 from kvplan.weights.ranks import Parallel
 from kvplan.weights.shares import Cut, Side
 
+_FUSED = ("q_proj", "k_proj", "v_proj", "qkv_proj")
 TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
 _NO_ATTENTION_GROUPS = frozenset(
@@ -139,16 +140,21 @@ def _blocks_refusal(
 
     sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes), where fused
     matrices are held to it too; awq/schemes/awq_linear.py,
-    compressed_tensors/schemes/compressed_tensors_wNa16.py. Experts: `_experts_refusal`.
+    compressed_tensors/schemes/compressed_tensors_wNa16.py. Experts: `_experts_refusal`. MiMo-V2's fused
+    queries, keys and values are not held to it (skip_block_quant_check, models/mimo_v2.py): MiMo-V2-Flash
+    starts over four ranks with keys 192 wide (sgl-project/sglang#18039).
     """
     if not arguments.device.nvidia or arguments.attn_dp > 1:
         return None
+    unheld = model.model_type.startswith("mimo_v2")
 
     def divided(tp: int) -> Parallel:
         ranks = parallel_of(model, arguments, settings, options)
         return replace(ranks, tensor_parallel_size=tp, expert_parallel_size=min(arguments.ep, tp))
 
     def stops(cut: Cut, method: str) -> bool:
+        if unheld and cut.side is Side.OUTPUTS and cut.name.endswith(_FUSED):
+            return False
         grouped = method in ("awq", "compressed-tensors") and not model.is_by_name
         inputs = grouped and cut.in_groups and cut.side is Side.INPUTS
         return not cut.is_expert and ((cut.in_blocks and method == "fp8") or inputs)
