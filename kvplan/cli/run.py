@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from kvplan.cli.answer import Answer
@@ -155,13 +156,31 @@ def _colored(row: str) -> str:
 
 def _crash(error: Exception, arguments: list[str]) -> int:
     what = f"{type(error).__name__}: {str(error)[:300]}".rstrip(": ")
-    bug = KvplanError(
-        "bug",
-        f"kvplan itself failed ({what})",
-        help=("run again with --debug for the traceback, and report it with the command line",),
-        exit_code=EXIT_BUG,
-    )
+    rule = _rule_of(error)
+    where = "kvplan itself failed" if rule is None else f"the rule in {rule} failed"
+    again = "run again with --debug for the traceback, and report it with the command line"
+    mend = () if rule is None else ("what a rule gives back: CONTRIBUTING.md, Add a family, Add a lineage",)
+    bug = KvplanError("bug", f"{where} ({what})", help=(*mend, again), exit_code=EXIT_BUG)
     return _report(bug, arguments, error)
+
+
+_RULES = ("families", "architectures/lineages")
+_SHARED = ("base.py", "__init__.py")
+
+
+def _rule_of(error: BaseException) -> str | None:
+    """File, line and function of the family or lineage that was being read when it failed; None where none
+    was."""
+    found, trace = None, error.__traceback__
+    root = Path(__file__).parents[1]
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        path = Path(code.co_filename)
+        folder = path.parent.relative_to(root).as_posix() if path.is_relative_to(root) else ""
+        if folder in _RULES and path.name not in _SHARED:
+            found = f"kvplan/{folder}/{path.name}:{trace.tb_lineno}, {code.co_name}"
+        trace = trace.tb_next
+    return found
 
 
 __all__ = ["EXIT_CANNOT_ANSWER", "json_text", "run"]

@@ -85,8 +85,13 @@ def parse_version(text: str) -> Version:
 
 @lru_cache(maxsize=8192)
 def part_terms(part: Part, store: Storage) -> tuple[Term, ...]:
-    """The terms of a part; compiled once for each storage."""
-    return part.terms(store)
+    """The terms of a part; compiled once for each storage. Raises TypeError, with the family's file, where
+    it gives something else."""
+    found = part.terms(store)
+    if not isinstance(found, tuple) or not all(isinstance(term, Term) for term in found):
+        file = f"{type(part).__module__.replace('.', '/')}.py"
+        raise TypeError(f"{file}: terms() of {type(part).__name__} gives no tuple of Term")
+    return found
 
 
 @lru_cache(maxsize=8192)

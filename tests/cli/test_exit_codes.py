@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -100,6 +101,22 @@ def test_70_a_bug_is_not_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert ran.err.startswith("error[bug]: kvplan itself failed (ZeroDivisionError: division by zero)\n")
     assert "--debug" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_70_names_the_rule_that_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family or lineage of one's own is found by its file, line and function."""
+    import kvplan.engines.base
+    import kvplan.engines.generic
+
+    monkeypatch.setattr(kvplan.engines.generic, "_plan", kvplan.engines.generic._plan.__wrapped__)
+    monkeypatch.setattr(kvplan.engines.base, "rank_terms", kvplan.engines.base.rank_terms.__wrapped__)
+    monkeypatch.setattr(kvplan.engines.base, "part_terms", kvplan.engines.base.part_terms.__wrapped__)
+    monkeypatch.setattr("kvplan.families.full.kv_terms", _raise(TypeError("a width is missing")))
+    ran = run("size", "inputs/llama.json", "-e", "generic", "-t", "777")
+    assert ran.code == 70
+    said = ran.err.replace("\n", " ")
+    assert re.match(r"error\[bug\]: the rule in kvplan/families/full\.py:\d+, terms +failed", said), ran.err
+    assert "CONTRIBUTING.md" in said
 
 
 def test_70_with_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
