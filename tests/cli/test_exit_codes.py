@@ -105,12 +105,10 @@ def test_70_a_bug_is_not_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_70_names_the_rule_that_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A family or lineage of one's own is found by its file, line and function."""
-    import kvplan.engines.base
-    import kvplan.engines.generic
+    from kvplan.engines import base, generic
 
-    monkeypatch.setattr(kvplan.engines.generic, "_plan", kvplan.engines.generic._plan.__wrapped__)
-    monkeypatch.setattr(kvplan.engines.base, "rank_terms", kvplan.engines.base.rank_terms.__wrapped__)
-    monkeypatch.setattr(kvplan.engines.base, "part_terms", kvplan.engines.base.part_terms.__wrapped__)
+    for remembered in (base.part_terms, base.rank_terms, generic._plan):
+        remembered.cache_clear()
     monkeypatch.setattr("kvplan.families.full.kv_terms", _raise(TypeError("a width is missing")))
     ran = run("size", "inputs/llama.json", "-e", "generic", "-t", "777")
     assert ran.code == 70
