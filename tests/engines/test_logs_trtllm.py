@@ -46,6 +46,7 @@ SHAPES = {
         "total_memory_bytes": "44.40 GiB",
     },
     f"{PY}Estimated max memory in KV cache : 28.90 GiB": {"available_kv_bytes": "28.90 GiB"},
+    f"{PY}Rank 0 uses 8.46 GB for model weights.": {"weights_bytes": "8.46 GiB"},
 }
 
 
@@ -133,3 +134,9 @@ def test_a_pool_too_small_is_a_refusal() -> None:
     assert refusal.kind == "kv-cache-too-small"
     assert refusal.kv_tokens is not None
     assert refusal.kv_tokens.value == 320
+
+
+def test_older_releases_say_where_the_checkpoint_lies() -> None:
+    folder = "/cache/hub/models--nvidia--Llama-3.1-8B-Instruct-FP8/snapshots/0123abc"
+    text = f"{PY}Rank 0 prefetching {folder}/model-00001-of-00002.safetensors to memory...\n"
+    assert read(text).setting("model") == folder

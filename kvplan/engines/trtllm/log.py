@@ -54,6 +54,18 @@ RULES: tuple[Rule, ...] = (
         anchor="Prefetching ",
         text="loader",
     ),
+    # As releases up to 0.20 and 0.21 have both (_torch/pyexecutor/model_engine.py).
+    rule(
+        "Rank {:num} prefetching {model:name}/{:any}.safetensors to memory",
+        kind="settings",
+        anchor=" prefetching ",
+        text="loader",
+    ),
+    rule(
+        "Rank {:num} uses {weights_bytes:GiB} GB for model weights.",
+        anchor=" GB for model weights.",
+        weight=2,
+    ),
     rule("Use {weights_bytes:GiB} GB for model weights.", weight=2),
     rule("Number of tokens per block: {block_size:n}", weight=3),
     rule(
