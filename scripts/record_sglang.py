@@ -28,8 +28,9 @@ NOT_THE_PLANNER = (
     "does not recognize this architecture", "ImportError", "Cannot find 'quant_algo'", "UnboundLocalError",
     "NVFP4 quantization requires", "NotImplementedError", "is not supported for the current GPU",
     "the process died", "Cannot find any of", "object is not iterable", "must have at least one SWA layer",
-    "missing 1 required positional argument", "process group has not been initialized",
-    "Pipeline Parallel is not compatible", "are mutually exclusive",
+    "missing 1 required", "process group has not been initialized",
+    "Pipeline Parallel is not compatible", "are mutually exclusive", "object is not subscriptable",
+    "ValueError: mamba_d_head (",
 )  # fmt: skip
 """Words of errors about a config that is shorter than its class wants, or of loading."""
 

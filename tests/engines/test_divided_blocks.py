@@ -133,6 +133,20 @@ def test_experts_in_groups_of_compressed_tensors_since_0_24() -> None:
     assert not refused(EXPERTS, PACKED, "vllm@0.24", enable_expert_parallel=True, **more)
 
 
+@pytest.mark.parametrize("attention", [False, True])
+def test_sglang_divides_no_block_of_experts(attention: bool) -> None:
+    """MiniMax's name of the width is not the one that SGLang's own check of all experts reads."""
+    minimax = "MiniMaxAI/MiniMax-M2"
+    more: dict[str, Any] = {"tensor_parallel_size": 8, "gpu": "h200", "tokens": 1024, "engine": "sglang"}
+    if attention:
+        more |= {"data_parallel_size": 2, "enable_dp_attention": True}
+    found = kvplan.size(minimax, **more).refusal
+    assert found is not None
+    assert "1,536" in found.message or "192" in found.message
+    assert "--ep-size 8" in found.help
+    assert kvplan.size(minimax, ep_size=8, **more).ok
+
+
 def test_a_kernel_that_is_named_pads() -> None:
     more: dict[str, Any] = {"tensor_parallel_size": 8, "gpu": "a100-80gb"}
     assert refused(EXPERTS, FP8, "vllm", **more)

@@ -261,3 +261,17 @@ def test_turboquant_takes_no_windows_on_amd_either(name: str) -> None:
     result = kvplan.size(CONFIGS[name], engine="vllm@0.33", gpu="mi300x-192gb", kv_cache_memory=4 * GIB,
                          kv_cache_dtype="turboquant_k8v4")  # fmt: skip
     assert (result.refusal is None) is (name == "llama")
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "said"),
+    [
+        ("vllm", "v100-32gb", True),
+        ("vllm@0.19", "v100-32gb", False),
+        ("vllm", "t4", False),
+        ("vllm", None, False),
+    ],
+)
+def test_wheels_of_cuda_13_have_no_kernels_for_volta(engine: str, gpu: str | None, said: bool) -> None:
+    found = kvplan.size(LLAMA, engine=engine, gpu=gpu, tokens=1024).warnings
+    assert any("no kernels for compute capability 7.0" in warning for warning in found) == said

@@ -138,13 +138,13 @@ def _blocks_refusal(
 ) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
-    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes), where fused
-    matrices are held to it too; awq/schemes/awq_linear.py,
-    compressed_tensors/schemes/compressed_tensors_wNa16.py. Experts: `_experts_refusal`. MiMo-V2's fused
-    queries, keys and values are not held to it (skip_block_quant_check, models/mimo_v2.py): MiMo-V2-Flash
-    starts over four ranks with keys 192 wide (sgl-project/sglang#18039).
+    sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, where fused
+    matrices are held to it too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
+    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py. Attention among fewer ranks than
+    there are is not held to it, nor are MiMo-V2's fused queries, keys and values (skip_block_quant_check,
+    models/mimo_v2.py): MiMo-V2-Flash starts over four ranks with keys 192 wide (sgl-project/sglang#18039).
     """
-    if not arguments.device.nvidia or arguments.attn_dp > 1:
+    if not arguments.device.nvidia:
         return None
     unheld = model.model_type.startswith("mimo_v2")
 
@@ -153,13 +153,18 @@ def _blocks_refusal(
         return replace(ranks, tensor_parallel_size=tp, expert_parallel_size=min(arguments.ep, tp))
 
     def stops(cut: Cut, method: str) -> bool:
+        if cut.is_expert:
+            return cut.in_blocks and method in ("fp8", "compressed-tensors")
+        if arguments.attn_dp > 1:
+            return False
         if unheld and cut.side is Side.OUTPUTS and cut.name.endswith(_FUSED):
             return False
         grouped = method in ("awq", "compressed-tensors") and not model.is_by_name
         inputs = grouped and cut.in_groups and cut.side is Side.INPUTS
-        return not cut.is_expert and ((cut.in_blocks and method == "fp8") or inputs)
+        return inputs or (cut.in_blocks and method == "fp8")
 
-    return block_refusal(model, settings, arguments.tp, divided, stops, "")
+    whole_experts = f"--ep-size {arguments.tp}" if arguments.ep < arguments.tp else ""
+    return block_refusal(model, settings, arguments.tp, divided, stops, whole_experts)
 
 
 def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:

@@ -61,6 +61,9 @@ from kvplan.weights.formats import Kernel
 OWN_DRAFTERS = ("eagle", "eagle3", "draft_model", "medusa", "mlp_speculator", "dflash", "dspark")
 PLUGIN = ("bitsandbytes", (0, 28), "vllm-bnb-plugin")
 """A method of quantisation, the release that moved it out, and where to (vllm-project/vllm#43529)."""
+NEWER_CUDA, KERNELS_FROM = (0, 20), (7, 5)
+"""Since when wheels and images are built by CUDA 13, and the oldest GPUs that it compiles for
+(vllm-project/vllm#39878)."""
 _PLANNED = Key(Layout)
 planned_values = _PLANNED.values
 
@@ -328,6 +331,13 @@ def _warnings(
         )
     if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
         found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
+    device = resolved.device
+    old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
+    if old and parse_version(version)[:2] >= NEWER_CUDA:
+        found.append(
+            f"the wheels and images of vLLM {version} have no kernels for compute capability"
+            f" {device.major}.{device.capability[1]}: it takes a build of CUDA 12, or vllm@0.19"
+        )
     unnamed = settings.speculative_model is None
     if resolved.spec_tokens and unnamed and settings.speculative_method in OWN_DRAFTERS:
         method = settings.speculative_method
