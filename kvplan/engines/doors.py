@@ -66,7 +66,8 @@ class Door:
     versions: its releases whose source was read, oldest first; none where it is not public. build: the file
     that it takes of a model that is named and no file. begin: how it starts the engine on the GPUs of the
     settings. context_word, parallel_word: what sets them; parallel: requests at once where nobody says.
-    always: what every answer says. head: what its own names of models begin with here.
+    always: what every answer says. head: what its own names of models begin with here. command: the lines
+    that start it with an engine's flags, by the name that it has of a model.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Door:
     parallel: int
     always: tuple[str, ...] = ()
     head: str = ""
+    command: Callable[[str, Mapping[str, object]], tuple[str, ...]] | None = None
 
 
 @cache

@@ -223,6 +223,8 @@ class PlanResult(Shown):
     """what must be held by itself as well"""
     pools: Pools | None = None
     """engines that read prompts beside those that make answers, where they were asked for"""
+    start: tuple[str, ...] = ()
+    """the commands of a program that starts the best's engine by itself (Ollama), where one was asked for"""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     @property

@@ -63,6 +63,12 @@ def plan_sentence(result: PlanResult) -> Screen:
 def flag_lines(result: PlanResult) -> Screen:
     """What one engine is started with."""
     best = result.options[0]
+    if result.start:
+        lines = [
+            wrapped(line, indent=1, first="serve:  " if not place else "        ", hang=8)
+            for place, line in enumerate(result.start)
+        ]
+        return [row for one in lines for row in one]
     first = "serve:  " if best.replicas == 1 else f"serve {best.replicas:,} ×:  "
     return wrapped(" ".join([best.model_id, *flags_of(dict(best.serve))]), indent=1, first=first, hang=8)
 

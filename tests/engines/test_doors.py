@@ -16,6 +16,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.doors import DOORS, Wish, door_of, start
 from kvplan.engines.llamacpp.ollama import automatic_batch, default_context, has_flash, predicted_bytes
 from kvplan.errors import KvplanError
+from kvplan.report.emit import emit
 from kvplan.settings import Settings
 from kvplan.units import GIB
 
@@ -210,3 +211,58 @@ def test_a_file_that_nobody_named_is_named(name: str) -> None:
 
     assert "weights of q4_k_m" in words()
     assert "weights of" not in words(quantization="q8_0")
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "lines"),
+    [
+        (
+            "qwen3:8b",
+            {"requests": 2},
+            ("OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2 ollama serve", "ollama run qwen3:8b"),
+        ),
+        (
+            "gpt-oss-20b",
+            {},
+            ("OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=1 ollama serve", "ollama run gpt-oss:20b"),
+        ),
+        (
+            "ollama:llama3.1:8b",
+            {"kv_cache_dtype": "q8_0"},
+            (
+                "OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=1 OLLAMA_FLASH_ATTENTION=1"
+                " OLLAMA_KV_CACHE_TYPE=q8_0 ollama serve",
+                "ollama run llama3.1:8b",
+            ),
+        ),
+    ],
+)
+def test_a_plan_for_ollama_is_started_by_ollama(
+    name: str, more: dict[str, Any], lines: tuple[str, ...]
+) -> None:
+    result = kvplan.plan(name, engine="ollama", gpu="rtx-3090", tokens=8192, **more)
+    assert result.start == lines
+    screen = str(result)
+    assert "--ctx-size" not in screen
+    for line in lines:
+        assert line.split()[-1] in screen
+
+
+def test_a_plan_of_a_library_name_is_written_as_ollamas_commands() -> None:
+    result = kvplan.plan("qwen3:8b", engine="ollama", gpu="rtx-3090", tokens=8192, requests=2)
+    assert result.best is not None
+    text = emit(result.best, "llamacpp")
+    assert text.splitlines()[1:] == list(result.start)
+
+
+def test_gpt_oss_of_ollama_is_mxfp4_by_every_name() -> None:
+    for name in ("gpt-oss-20b", "gpt-oss:20b"):
+        result = kvplan.plan(name, engine="ollama", gpu="rtx-3090", tokens=8192)
+        assert [one.weights for one in result.options] == ["mxfp4"]
+    sized = [
+        kvplan.size(name, engine="ollama", gpu="rtx-3090", tokens=8192).budget
+        for name in ("gpt-oss-20b", "gpt-oss:20b")
+    ]
+    assert sized[0] is not None
+    assert sized[1] is not None
+    assert sized[0].lines[0].bytes == sized[1].lines[0].bytes

@@ -33,6 +33,7 @@ from kvplan.api.planning.inputs import (
 from kvplan.engines import check_options, default_engine, own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget.laws import check_engine, compiled_laws
+from kvplan.engines.doors import door_of
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
@@ -192,9 +193,7 @@ def _answer(
                 help="leave " + " and ".join("--" + name.replace("_", "-") for name in missing) + " out",
             )
         return Ask(
-            variants=variants_of(
-                model, own, own_only=extra.own_only, builds=traits_of(choice.engine.name).builds
-            ),
+            variants=variants_of(model, own, own_only=extra.own_only, builds=_builds(choice, model)),
             choice=choice,
             offers=offers,
             shapes=load.shapes,
@@ -244,9 +243,28 @@ def _answer(
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:
         return result
+    result = replace(result, start=_started(best.choice, given.named or model.id, result))
     if given.disaggregated:
         result = with_pools(best, result, load)
     return _with_levers(best, result, load) if given.levers else result
+
+
+def _builds(choice: Choice, model: Model) -> tuple[str, ...]:
+    """The formats that the engine makes of a model; of one published in MXFP4 what the program has of it."""
+    if choice.door is not None and model.quantization == "mxfp4":
+        return (door_of(choice.door).build(model),)
+    return tuple(traits_of(choice.engine.name).builds)
+
+
+def _started(choice: Choice, name: str, result: PlanResult) -> tuple[str, ...]:
+    """The commands of the program that was asked for; its own name of the model where it has one."""
+    command = None if choice.door is None else door_of(choice.door).command
+    if command is None:
+        return ()
+    from kvplan.files.cards.ollama_names import run_name
+
+    serve = dict(result.options[0].serve)
+    return command(run_name(name, result.options[0].model_id, str(serve.get("quantization") or "")), serve)
 
 
 def _load(model: Model, base: Settings, given: Given) -> Workload:

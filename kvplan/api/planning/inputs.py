@@ -121,8 +121,11 @@ def variants_of(
 
     if builds and not model.is_gguf and base.weights is None and base.quantization is None:
         many, named = num_experts(model), model.gguf_mixture
+        published = weight_quality(16, published=True)
         if named is not None:
-            return (Variant(model, named, weight_quality(16, published=True), many, named),)
+            return (Variant(model, _label(model, named), published, many, named),)
+        if model.quantization == "mxfp4" and len(builds) == 1:
+            return (Variant(model, _label(model, builds[0]), published, many, builds[0]),)
         whole = ("mxfp4_moe",) if model.quantization == "mxfp4" else builds
         return tuple(Variant(model, one, BUILDS[one], many, one) for one in whole)
     formats = weight_formats(model)
@@ -137,6 +140,11 @@ def variants_of(
         )
         for one in formats
     )
+
+
+def _label(model: Model, build: str) -> str:
+    """What the weights are called: a file of 16 bits keeps experts that were published in MXFP4."""
+    return "mxfp4" if model.quantization == "mxfp4" and build in ("bf16", "f16") else build
 
 
 def load_of(model: Model, base: Settings, workload: Workload | None, tokens: int | str | None) -> Workload:

@@ -18,6 +18,8 @@ Not followed, and said: drafts that some models ship, adapters, models on Ollama
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.doors import Begun, Door, Wish
 from kvplan.engines.llamacpp.models import name_of
@@ -165,6 +167,45 @@ def cache_type(word: str) -> str:
     return word.lower()
 
 
+def command(name: str, serve: Mapping[str, object]) -> tuple[str, ...]:
+    """What starts it so: the server's variables (envconfig/config.go), then the model.
+
+    serve: llama-server's flags, of which it has the context, the requests at once, the cache's type and flash
+    attention; ``num_gpu`` and ``num_batch`` are parameters of a Modelfile.
+    """
+    parallel, cells = serve.get("parallel") or 1, serve.get("ctx_size")
+    kind = serve.get("cache_type_k") or serve.get("kv_cache_dtype")
+    flash = serve.get("flash_attn")
+    variables = {
+        "OLLAMA_CONTEXT_LENGTH": cells // parallel
+        if isinstance(cells, int) and isinstance(parallel, int)
+        else None,
+        "OLLAMA_NUM_PARALLEL": parallel,
+        "OLLAMA_FLASH_ATTENTION": int(flash)
+        if isinstance(flash, bool)
+        else 1
+        if kind not in (None, "auto")
+        else None,
+        "OLLAMA_KV_CACHE_TYPE": None if kind == "auto" else kind,
+    }
+    words = [f"{key}={value}" for key, value in variables.items() if value is not None]
+    told = (
+        "parallel",
+        "ctx_size",
+        "cache_type_k",
+        "cache_type_v",
+        "kv_cache_dtype",
+        "flash_attn",
+        "quantization",
+    )
+    left = [f"{key} {value}" for key, value in serve.items() if key not in told]
+    made = (f"# left to llama.cpp's own fitting: {', '.join(left)}",) if left else ()
+    if name.endswith(".gguf"):
+        file, name = name, name.removesuffix(".gguf").lower()
+        made = (*made, f"echo 'FROM ./{file}' > Modelfile", f"ollama create {name} -f Modelfile")
+    return " ".join((*words, "ollama serve")), *made, f"ollama run {name}"
+
+
 DOOR = Door(
     "ollama",
     "Ollama",
@@ -176,4 +217,5 @@ DOOR = Door(
     "OLLAMA_NUM_PARALLEL=",
     1,
     head="ollama:",
+    command=command,
 )

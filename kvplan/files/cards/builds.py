@@ -141,6 +141,8 @@ def build_of(name: str, build: NamedBuild, base: Model) -> Model:
     if build.form.startswith("gguf:"):
         mixture = build.form.removeprefix("gguf:")
         made, words = as_gguf(base, mixture, name), f"a GGUF file of {mixture}"
+        if base.quantization == "mxfp4" and mixture in ("bf16", "f16"):
+            words += " with its experts in MXFP4"
     elif build.form in FOREIGN:
         made = as_foreign(base, build.form, name)
         words = f"weights in {FOREIGN[build.form]}: for another engine name {base.id}, with -q for a format"

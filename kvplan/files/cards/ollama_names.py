@@ -1,15 +1,16 @@
 """Names of Ollama's library: ``deepseek-r1:32b``, ``qwen3:8b-q4_K_M``, ``gpt-oss:20b``.
 
 A tag says a size, a kind and a mixture of types. Without a mixture the library's file is Q4_K_M, but for
-older
-models (Q4_0) and the smallest ones (Q8_0): the sizes that ollama/ollama's README.md listed up to 2025-09 say
-which; gpt-oss is as OpenAI published it, the rest of its tensors bfloat16. What the library calls by a size
-was replaced now and then (``qwen3:4b``): its newest known file is meant.
+older models (Q4_0) and the smallest ones (Q8_0): the sizes that ollama/ollama's README.md listed up to
+2025-09 say which; gpt-oss is as OpenAI published it, the rest of its tensors bfloat16. What the library calls
+by a size was replaced now and then (``qwen3:4b``): its newest known file is meant.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kvplan.errors import KvplanError
@@ -22,9 +23,9 @@ class Family(NamedTuple):
     other (own)."""
 
     usual: str
-    sizes: dict[str, str]
+    sizes: Mapping[str, str]
     mixture: str = USUAL
-    own: dict[str, str] = {}  # noqa: RUF012 - read only
+    own: Mapping[str, str] = MappingProxyType({})
 
 
 def _each(pattern: str, sizes: str) -> dict[str, str]:
@@ -205,6 +206,37 @@ def library_name(key: str) -> tuple[str, str] | None:
         "unknown-model", f"the tag `{tag}` of Ollama's {name} is not known",
         help="known: " + ", ".join(f"{name}:{size}" for size in family.sizes),
     )  # fmt: skip
+
+
+def name_in_library(card: str) -> str | None:
+    """What the library calls a model, by the card's name; None of what it does not have, or has twice.
+
+    >>> name_in_library("Qwen/Qwen3-8B")
+    'qwen3:8b'
+    """
+    key = card.lower().rpartition("/")[2]
+    found = [
+        f"{name}:{size}" for name, one in OLLAMA.items() for size, its in one.sizes.items() if its == key
+    ]
+    return found[0] if found and len({name.partition(":")[0] for name in found}) == 1 else None
+
+
+def run_name(typed: str, card: str, build: str) -> str:
+    """What ``ollama run`` is given: the library's name where it was typed, or where its file of the card's
+    model is of that mixture; else the name of one made of a file (``FROM ./FILE.gguf`` in a Modelfile).
+
+    >>> run_name("ollama:qwen3:8b", "qwen3:8b", "q4_k_m"), run_name("qwen3-8b", "Qwen/Qwen3-8B", "q8_0")
+    ('qwen3:8b', 'Qwen3-8B-Q8_0.gguf')
+    """
+    key = typed.strip().lower()
+    if is_library_name(key):
+        for head in HEADS:
+            key = key.removeprefix(head)
+        return key
+    name = name_in_library(card)
+    if name is not None and library_name(name) == (card.lower().rpartition("/")[2], build):
+        return name
+    return f"{card.rpartition('/')[2]}{f'-{build.upper()}' if build else ''}.gguf"
 
 
 def _of(family: Family, size: str) -> str:

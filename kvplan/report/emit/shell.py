@@ -6,7 +6,9 @@ import shlex
 
 from kvplan.engines.checkpoint import Checkpoint
 from kvplan.engines.command import EngineTable
+from kvplan.engines.doors import DOORS, door_of
 from kvplan.errors import KvplanError
+from kvplan.files.cards.ollama_names import is_library_name, run_name
 from kvplan.model import Model
 from kvplan.plans.plan import Plan
 from kvplan.report.check.shown import one_line
@@ -29,6 +31,8 @@ _END = "END_OF_OPTIONS"
 def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None) -> str:
     """A shell script: one command a replica. Raises KvplanError."""
     table, version = table_of(plan)
+    if is_library_name(plan.model.strip().lower()):
+        return _of_a_program(plan)
     checkpoint = checkpoint_of(plan, model, table)
     arguments = arguments_of(plan, settings, table, version)
     replicas = replicas_of(plan)
@@ -54,6 +58,20 @@ def emit(plan: Plan, settings: Settings, model: Model | None, image: str | None)
     if background:
         rows.append("wait")
     return "\n".join(rows) + "\n"
+
+
+def _of_a_program(plan: Plan) -> str:
+    """The commands of the program whose library the plan's model stands in: one engine on what it sees."""
+    door = next((one for one in map(door_of, DOORS) if one.command is not None), None)
+    if plan.replicas > 1 or door is None or door.command is None:
+        raise KvplanError(
+            "no-checkpoint",
+            f"`{plan.model}` is a name of Ollama's library, and {plan.replicas} engines need its file",
+            help="write model: hf:org/name-GGUF, or the path of the file",
+        )
+    serve = dict(plan.serve)
+    head = f"# {one_line(plan.name)}: {door.title}, {_count(plan)}"
+    return "\n".join((head, *door.command(run_name(plan.model, "", ""), serve))) + "\n"
 
 
 def start(
