@@ -21,7 +21,18 @@ from tests.recorded import DATA, packed
 
 RECORD = DATA / "sglang.json.gz"
 PROGRAM = DATA.parent / "engines" / "sglang_ask.py"
-CAPABILITIES = (("h100", "h200"), ("a100",), ("l40s", "l4"), ("b200",))
+CAPABILITIES = (
+    ("h100", "h200", "h20"),
+    ("a100", "a100_40"),
+    ("l40s", "l4", "rtx4090"),
+    ("b200", "gb200"),
+    ("b300",),
+    ("a10", "rtx3060"),
+    ("rtx5090", "pro6000"),
+    ("t4",),
+    ("thor",),
+    ("gb10",),
+)
 NOT_THE_PLANNER = (
     "AttributeError", "KeyError", "custom code", "OSError", "FileNotFoundError", "StrictDataclass",
     "unsupported operand",

@@ -12,11 +12,13 @@ tests/data/sglang_random.json.gz.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
 import zlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from scripts.record_sglang import ask as ask_here
 from scripts.record_sglang import is_planned
@@ -72,17 +74,23 @@ def kept(release: str, entries: list[Entry]) -> list[Entry]:
 
 
 def write() -> None:
-    """The record: draws by release; what differs is not kept, but printed."""
-    releases: dict[str, list[Entry]] = {}
+    """The record: what it has, and of the draws that lie there what is the same; what differs is printed."""
+    known = json.loads(gzip.decompress(RECORD.read_bytes())) if RECORD.is_file() else {}
+    releases: dict[str, list[Entry]] = known.get("releases", {})
+    cards: dict[str, Any] = known.get("cards", {})
     for path in sorted(ANSWERS.glob("*.json")):
         release, entries = path.stem.rsplit("-", 1)[0], json.loads(path.read_text())
         report(release, entries)
-        releases.setdefault(release, []).extend(kept(release, entries))
+        before = releases.setdefault(release, [])
+        there = {json.dumps(entry) for entry in before}
+        found = [entry for entry in kept(release, entries) if json.dumps(entry) not in there]
+        asked = {entry["config"]: config_of_draw(entry) for entry in found}
+        changed = {
+            name for name in asked if name in cards and json.dumps(cards[name]) != json.dumps(asked[name])
+        }
+        cards |= {name: asked[name] for name in asked if name.startswith("card:") and name not in changed}
+        before += [entry for entry in found if entry["config"] not in changed]
     ordered = sorted(releases, key=lambda release: tuple(map(int, release.split(".")[:3])))
-    listed = [entry for entries in releases.values() for entry in entries]
-    cards = {
-        entry["config"]: config_of_draw(entry) for entry in listed if entry["config"].startswith("card:")
-    }
     body = {"cards": cards, "releases": {release: releases[release] for release in ordered}}
     RECORD.write_bytes(packed(body))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,18 +31,16 @@ from tests.recorded import packed, record
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "data" / "sglang_releases.json.gz"
-OF_ITS_TIME: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
-    ((0, 4, 9), ("transformers==4.53.3", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
-    ((0, 4, 11), ("transformers==4.54.1", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
-    ((0, 5, 2), ("transformers==4.55.2", "huggingface_hub==0.34.4", "tokenizers==0.21.4")),
-    ((0, 5, 3), ("transformers==4.56.1", "huggingface_hub==0.34.4", "tokenizers==0.22.2")),
-    ((0, 5, 10), ("transformers==4.57.6", "huggingface_hub==0.36.0", "tokenizers==0.22.2")),
-    ((0, 5, 13), ("transformers==5.5.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
-    ((0, 5, 22), ("transformers==5.10.4", "huggingface_hub==1.8.0", "tokenizers==0.22.2")),
+BESIDE: tuple[tuple[tuple[int, ...], tuple[str, ...]], ...] = (
+    ((4, 56), ("huggingface_hub==0.34.4", "tokenizers==0.21.4")),
+    ((4, 57), ("huggingface_hub==0.34.4", "tokenizers==0.22.2")),
+    ((5,), ("huggingface_hub==0.36.0", "tokenizers==0.22.2")),
+    ((5, 13), ("huggingface_hub==1.8.0", "tokenizers==0.22.2")),
 )
-"""(until, packages): what an older release reads configs with; 0.4.6 to 0.4.8 pin 4.51.1 and 4.52.3, which
-today's compressed-tensors does not go with."""
-FRACTIONS_UNTIL = (0, 5, 10)
+"""(until this transformers, packages it goes with); later ones go with those of the environment."""
+OLDEST = "4.53.3"
+"""0.4.6 to 0.4.8 pin 4.51.1 and 4.52.3, which today's compressed-tensors does not go with."""
+FRACTIONS_UNTIL = (0, 5, 24)
 """From there on the answer says that the fraction follows 0.5.23's rules."""
 Entry = dict[str, Any]
 
@@ -65,15 +64,25 @@ def folders(release: str, root: Path) -> list[Path]:
             (wheel,) = Path(place).glob("*.whl")
             with zipfile.ZipFile(wheel) as files:
                 files.extractall(own)
-    numbers = tuple(int(part) for part in release.split(".")[:3])
-    for until, packages in OF_ITS_TIME:
-        if numbers < until:
-            beside = root / packages[0].replace("==", "-")
-            if not beside.is_dir():
-                command = [*PIP, "install", "--quiet", "--no-deps", "--target", str(beside), *packages]
-                subprocess.run(command, check=True)
-            return [own, beside]
-    return [own]
+    pinned = pin(own)
+    beside = root / f"transformers-{pinned}"
+    if not beside.is_dir():
+        with_it = next((more for until, more in BESIDE if parse_version(pinned) < until), ())
+        packages = (f"transformers=={pinned}", *with_it)
+        command = [*PIP, "install", "--quiet", "--no-deps", "--target", str(beside), *packages]
+        subprocess.run(command, check=True)
+    return [own, beside]
+
+
+def pin(release: Path) -> str:
+    """The transformers that an unpacked release asks for."""
+    (facts,) = release.glob("*.dist-info/METADATA")
+    found = re.search(
+        r"^Requires-Dist: transformers\s*\(?==([0-9.]+)", facts.read_text("utf-8"), re.MULTILINE
+    )
+    if found is None:
+        raise SystemExit(f"{release.name} does not say which transformers it was made for")
+    return max(found[1], OLDEST, key=parse_version)
 
 
 def ask(python: str, places: list[Path], cases: list[Entry]) -> dict[str, Entry]:
@@ -82,6 +91,8 @@ def ask(python: str, places: list[Path], cases: list[Entry]) -> dict[str, Entry]
     found: dict[str, Entry] = {}
     for gpus in CAPABILITIES:
         listed = [case for case in cases if case["gpu"] in gpus]
+        if not listed:
+            continue
         lines = "\n".join(json.dumps(case) for case in listed) + "\n"
         command = [python, str(PROGRAM), gpus[0]]
         done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, env=env)

@@ -29,6 +29,18 @@ GPUS = {
     "b200": "b200-sxm-180gb",
     "l40s": "l40s-48gb",
     "l4": "l4-24gb",
+    "b300": "b300-sxm-288gb",
+    "gb200": "gb200-186gb",
+    "h20": "h20-96gb",
+    "a100_40": "a100-sxm-40gb",
+    "a10": "a10-24gb",
+    "rtx4090": "rtx-4090-24gb",
+    "rtx3060": "rtx-3060-12gb",
+    "rtx5090": "rtx-5090-32gb",
+    "pro6000": "rtx-pro-6000-workstation-96gb",
+    "t4": "t4-16gb",
+    "thor": "jetson-agx-thor-128gb",
+    "gb10": "gb10-128gb",
 }
 NAMES = {
     "tp_size": "tensor_parallel_size",
@@ -99,7 +111,7 @@ def ours(
         "chunk": shown["chunked_prefill_size"],
         "graph": shown["cuda_graph_max_bs"],
         "dtype": shown["dtype"],
-        "kv": {"fp8_ds_mla": "fp8_e4m3"}.get(shown["kv_cache_dtype"], shown["kv_cache_dtype"]),
+        "kv": _RECORDS.get(shown["kv_cache_dtype"], shown["kv_cache_dtype"]),
         "backend": "+".join(
             dict.fromkeys(
                 (
@@ -122,7 +134,9 @@ def ours(
     return found
 
 
-_KV_WORDS = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
+_RECORDS = {"fp8_ds_mla": "fp8_e4m3", "nvfp4": "fp4", "fp4_mx_block16": "fp4"}
+"""Formats whose element type is another's."""
+_KV_WORDS = {"float4_e2m1fn_x2": "fp4", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
 _KV = ("k_buffer", "v_buffer", "kv_buffer")
 _STATE = ("mamba_cache.conv", "mamba_cache.temporal")
 

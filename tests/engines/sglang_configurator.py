@@ -74,6 +74,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
     config = ModelConfig.from_server_args(args)
     step[0] = "model"
     model = load(config)
+    importlib.import_module("sglang_runner").legacy(config)
     step[0] = "pools"
     _check_experts(args, config, resolved)
     with _widths(args, resolved):

@@ -15,7 +15,6 @@ from typing import Any
 from kvplan.api import load_model
 from kvplan.architectures.config.read import read_config
 from kvplan.engines.base import parse_version
-from kvplan.engines.sglang.versions import VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.files.cards.index import read_cards
 from kvplan.files.datafiles import data_dir
@@ -25,15 +24,21 @@ from tests.engines.sglang_compare import differences, ours, recorded
 from tests.recorded import model_of, record
 
 Entry = dict[str, Any]
-GPUS = ("h100", "h100", "h100", "h200", "b200", "b200", "a100", "l40s", "l4")
+GPUS = (
+    *("h100", "h100", "h200", "b200", "b200", "a100", "l40s", "l4", "rtx5090", "pro6000", "rtx4090", "b300"),
+    *("h20", "gb200", "a100_40", "a10", "t4", "rtx3060", "thor", "gb10"),
+)
 MEMORY = {
     "h100": (40, 20, 33, 8, 60), "h200": (60, 90, 25, 110), "b200": (100, 50, 140, 30), "a100": (12, 40, 60),
-    "l40s": (9, 20, 30), "l4": (3, 8, 14),
+    "l40s": (9, 20, 30), "l4": (3, 8, 14), "rtx5090": (4, 11, 19), "pro6000": (10, 35, 60),
+    "rtx4090": (2, 7, 13), "b300": (60, 130, 200), "h20": (15, 45, 70), "gb200": (40, 110),
+    "a100_40": (6, 17, 25), "a10": (3, 9), "t4": (2, 6), "rtx3060": (1, 4), "thor": (20, 60),
+    "gb10": (15, 70),
 }  # fmt: skip
 """GiB left for the cache."""
 CHANCES: dict[str, tuple[Any, ...]] = {
     "tp_size": (2, 4, 8, 8, 4, 16),
-    "kv_cache_dtype": ("fp8_e4m3", "fp8_e4m3", "fp8_e5m2", "bfloat16"),
+    "kv_cache_dtype": ("fp8_e4m3", "fp8_e4m3", "fp8_e5m2", "bfloat16", "nvfp4", "fp4_mx_block16"),
     "page_size": (1, 16, 32, 64, 128, 256),
     "context_length": (1000, 2048, 4096, 8192, 16000),
     "max_running_requests": (1, 3, 16, 40, 64, 200, 500, 3000),
@@ -51,6 +56,11 @@ CHANCES: dict[str, tuple[Any, ...]] = {
     "max_mamba_cache_size": (20, 200),
     "dtype": ("bfloat16", "float16"),
     "attention_backend": ("triton", "flashinfer", "fa3", "trtllm_mha", "flashmla", "fa4"),
+    "moe_a2a_backend": ("deepep",),
+    "dcp_size": (2, 4),
+    "dsa_prefill_backend": ("flashmla_sparse", "tilelang", "trtllm"),
+    "dsa_decode_backend": ("flashmla_kv", "tilelang", "trtllm"),
+    "max_prefill_tokens": (4096, 32_768),
     "enable_mixed_chunk": (True,),
     "enable_hierarchical_cache": (True,),
     "pp_size": (2, 4),
@@ -59,11 +69,15 @@ CHANCES: dict[str, tuple[Any, ...]] = {
 """What may be changed, and to what."""
 RARELY = frozenset(
     """mem_fraction_static dtype attention_backend enable_mixed_chunk enable_hierarchical_cache pp_size
-    ep_size max_mamba_cache_size disable_cuda_graph max_total_tokens mamba_ssm_dtype""".split()
+    ep_size moe_a2a_backend dcp_size max_prefill_tokens
+    max_mamba_cache_size disable_cuda_graph max_total_tokens mamba_ssm_dtype""".split()
 )
 OF_STATES = frozenset(name for name in CHANCES if "mamba" in name)
+OF_SPARSE = frozenset(("dsa_prefill_backend", "dsa_decode_backend"))
 OF_WINDOWS = frozenset(("disable_hybrid_swa_memory", "swa_full_tokens_ratio"))
-LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.19", "pp_size": "0.5.16"}
+LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.19", "pp_size": "0.5.16",
+    "dcp_size": "0.5.19", "dsa_prefill_backend": "0.5.19", "dsa_decode_backend": "0.5.19",
+}  # fmt: skip
 """Arguments that are called otherwise before, or are not there."""
 DRAFTS = {
     "llama": ("meta-llama__Llama-3.2-1B", "STANDALONE"),
@@ -155,7 +169,8 @@ def _speculation(draw: random.Random, config: dict[str, Any]) -> tuple[dict[str,
         "speculative_num_draft_tokens": steps + 1,
     }
     if any(word in words for word in ("nextn", "mtp_num", "num_mtp")) and chance < 0.4:
-        return {"speculative_algorithm": draw.choice(("EAGLE", "NEXTN")), **chain}, None
+        names = ("EAGLE",) if "DeepseekV4" in words else ("EAGLE", "NEXTN")
+        return {"speculative_algorithm": draw.choice(names), **chain}, None
     kind = str(config.get("model_type"))
     if kind in DRAFTS and chance < 0.15:
         return {"speculative_algorithm": DRAFTS[kind][1], **chain}, DRAFTS[kind][0]
@@ -180,6 +195,7 @@ def draw_case(draw: random.Random, release: str) -> Entry:
     for key, choices in CHANCES.items():
         chance, value = draw.random(), draw.choice(choices)
         fits = (key not in OF_STATES or "STATE" in parts) and (key not in OF_WINDOWS or len(parts) > 1)
+        fits = fits and (key not in OF_SPARSE or {"INDEXER", "MLA"} <= parts)
         if fits and chance < (0.06 if key in RARELY else 0.2) and _known(key, release):
             args[key] = value
     ranks = args.get("tp_size", 1)
@@ -189,8 +205,9 @@ def draw_case(draw: random.Random, release: str) -> Entry:
             args["attn_dp_size"] = groups
         else:
             args |= {"dp_size": groups, "enable_dp_attention": True}
-    if ranks % args.get("ep_size", 1):
-        del args["ep_size"]
+    for key in ("ep_size", "dcp_size"):
+        if ranks % args.get(key, 1):
+            del args[key]
     more, draft = _speculation(draw, config)
     memory = draw.choice(MEMORY[gpu]) * GIB + draw.choice((0, 7, 12_345_678))
     entry: Entry = {"config": name, "gpu": gpu, "rest_memory": memory, "args": {**args, **more}}
@@ -226,7 +243,7 @@ def found(entry: Entry, release: str) -> dict[str, tuple[Any, Any]]:
         beside = None if draft is None else load_model(draft)
         mine = ours(model, entry, version, draft=beside)
     names = differences(mine, other)
-    if version != VERSIONS[-1] and rules_of(version).prefill_graphs:  # its rules are 0.5.23's
+    if "enable_hierarchical_cache" in entry["args"] and version < "0.5.15":  # no graphs of prompts beside it
         names = [name for name in names if name != "fraction"]
     return {
         name: (mine.get("refused", mine.get(name)), other.get("refused", other.get(name))) for name in names

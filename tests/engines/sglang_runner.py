@@ -17,6 +17,14 @@ class MadeError(Exception):
     """The pools are made: what comes next launches kernels."""
 
 
+def legacy(config: Any) -> None:
+    """ModelRunner.load_model's first step: no bfloat16 before compute capability 8.0."""
+    import torch
+
+    if torch.cuda.get_device_capability()[0] < 8:
+        config.dtype = torch.float16
+
+
 class Pool:
     """A pool that was asked for: its arguments."""
 
@@ -87,6 +95,7 @@ def sized(case: dict[str, Any], args: Any, load: Any, step: list[str]) -> dict[s
         def load_model(self) -> None:
             step[0] = "pools"
             self.model = model
+            legacy(config)
             if hasattr(model, "get_attention_sliding_window_size"):  # 0.4.9 to 0.5.5 count its layers
                 model.model = types.SimpleNamespace(layers=_layers(config))
             self.dtype = config.dtype

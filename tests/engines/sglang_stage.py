@@ -38,6 +38,18 @@ CARDS = {
     "l40s": Card("NVIDIA L40S", (8, 9), 46068, 142),
     "l4": Card("NVIDIA L4", (8, 9), 23034, 58),
     "b200": Card("NVIDIA B200", (10, 0), 183359, 148),
+    "b300": Card("NVIDIA B300 SXM6 AC", (10, 3), 275040, 148),
+    "gb200": Card("NVIDIA GB200", (10, 0), 189471, 148),
+    "h20": Card("NVIDIA H20", (9, 0), 97871, 78),
+    "a100_40": Card("NVIDIA A100-SXM4-40GB", (8, 0), 40960, 108),
+    "a10": Card("NVIDIA A10", (8, 6), 23028, 72),
+    "rtx4090": Card("NVIDIA GeForce RTX 4090", (8, 9), 24564, 128),
+    "rtx3060": Card("NVIDIA GeForce RTX 3060", (8, 6), 12288, 28),
+    "rtx5090": Card("NVIDIA GeForce RTX 5090", (12, 0), 32607, 170),
+    "pro6000": Card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 97887, 188),
+    "t4": Card("Tesla T4", (7, 5), 15360, 40),
+    "thor": Card("NVIDIA Thor", (11, 0), 125747, 20),
+    "gb10": Card("NVIDIA GB10", (12, 1), 124610, 48),
 }
 KERNELS = frozenset("sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi xgrammar".split())
 """Packages that are built for CUDA: props here, installed or not."""

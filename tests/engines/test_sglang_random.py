@@ -33,7 +33,7 @@ def test_the_record_has_every_kind() -> None:
     entries = [entry for listed in RELEASES.values() for entry in listed]
     counts = Counter("refused" in entry["answer"] for entry in entries)
     assert counts[False] > counts[True] > 10
-    assert {entry["gpu"] for entry in entries} == {"h100", "h200", "a100", "l40s", "l4", "b200"}
+    assert {entry["gpu"] for entry in entries} >= {"h100", "h200", "a100", "l40s", "l4", "b200"}
     named = {name for entry in entries for name in entry["args"]}
     assert {"speculative_algorithm", "enable_dp_attention", "page_size", "kv_cache_dtype"} <= named
 

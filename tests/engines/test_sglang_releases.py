@@ -40,20 +40,26 @@ def test_a_difference_points_to_its_rule() -> None:
             assert (root / "kvplan/engines/sglang" / file).is_file()
 
 
-UNRECORDED = ("0.4.7",)
-"""Asked; its answers are not kept. It has the rules of 0.4.8."""
-
-
 def test_the_known_releases_were_asked() -> None:
     minors = {".".join(release.split(".")[:3]) for release in RECORD}
-    assert set(ENGINES["sglang"].versions) == minors | {"0.5.23"} | set(UNRECORDED)
+    assert set(ENGINES["sglang"].versions) == minors | {"0.5.23"}
 
 
-def test_fractions_were_asked_until_0_5_9() -> None:
-    """From there on the answer says whose rules the fraction follows."""
-    own = {release: any("fraction" in answer for answer in RECORD[release].values()) for release in RECORD}
-    assert own["0.5.2"]
-    assert not own["0.5.14"]
+def test_whose_fractions_were_asked() -> None:
+    """Of the others the answer says that the fraction follows the newest release's rules."""
+    own = {
+        ".".join(release.split(".")[:3])
+        for release in RECORD
+        if any("fraction" in answer for answer in RECORD[release].values())
+    }
+    for version in ENGINES["sglang"].versions[:-1]:
+        said = kvplan.size("llama-3.1-8b", engine=f"sglang@{version}", kv_cache_memory=GIB).warnings
+        told = any("the memory fraction by those of" in warning for warning in said)
+        assert told == (version not in own and version not in UNASKED), version
+
+
+UNASKED = ("0.5.8", "0.5.9", *(f"0.5.{patch}" for patch in range(11, 16)))
+"""Their fractions are read from their source."""
 
 
 GIB = 2**30
@@ -100,7 +106,7 @@ def test_what_is_not_known_of_a_release_is_said() -> None:
         version: any("memory fraction" in words for words in size("llama-3.1-8b", version).warnings)
         for version in VERSIONS
     }
-    known = [*VERSIONS[: VERSIONS.index("0.5.10")], "0.5.23"]
+    known = [*VERSIONS[: VERSIONS.index("0.5.17")], "0.5.23"]
     assert [version for version in VERSIONS if not said[version]] == known
 
 

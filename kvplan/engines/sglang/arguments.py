@@ -13,6 +13,7 @@ from kvplan.dtypes import KvDtype, Packing, kv_dtype, scalar
 from kvplan.engines.base import has_kind
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.backends import (
+    NGRAM,
     backend_of,
     decode_backend_of,
     is_large_hopper_vl,
@@ -23,7 +24,9 @@ from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
 from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import (
     cache_dtype,
+    check_format,
     check_fp4,
+    hears_scheme,
     index_dtype,
     is_sparse_latent,
     latent_dtype,
@@ -67,7 +70,8 @@ class Arguments(KeptHash):
     after the memory fraction. radix: prompts are reused. max_running_requests: as given or set by the class
     or by speculation; given_requests: as given. draft_windows: window layers of the draft. divided_slots:
     before 0.5.7 attention groups divide the slots of gated delta nets alone. standalone: a draft model of
-    its own. told_groups: attention groups as asked for, where the release makes others.
+    its own; looked_up: drafts without a model. given_context: --context-length.
+    told_groups: attention groups as asked for, where the release makes others.
     """
 
     device: Device
@@ -111,6 +115,8 @@ class Arguments(KeptHash):
     graphs: bool = True
     divided_slots: bool = True
     standalone: bool = False
+    looked_up: bool = False
+    given_context: int | None = None
     told_groups: int = 1
     rules: Rules = rules_of(VERSIONS[-1])
 
@@ -148,10 +154,10 @@ def resolve_arguments(
     if running is None and draft_tokens:
         running = SPECULATIVE_REQUESTS
     kv = cache_dtype(model, settings, device, dtype)
-    if settings.kv_cache_dtype == "auto" and not is_sparse_latent(model):
-        stated = rules.scaled_cache and (rules.scheme_of_builds or not _is_compressed(model))
-        if not stated and not has_kind(model, Kind.COMPRESSED):
-            kv = kv_dtype(dtype.name)
+    unsaid = settings.kv_cache_dtype == "auto" and not hears_scheme(model, rules)
+    if unsaid and not is_sparse_latent(model) and not has_kind(model, Kind.COMPRESSED):
+        kv = kv_dtype(dtype.name)
+    check_format(kv, rules, version)
     asked_strategy = options.word("mamba_radix_cache_strategy") or "auto"
     backend = backend_of(
         model, settings, device, kv, strategy=asked_strategy, options=options, version=version
@@ -171,7 +177,7 @@ def resolve_arguments(
     if radix and uses_state_radix(model) and not rules.extra_buffer:
         strategy, overlap = "no_buffer", False
         page_size = 1 if rules.state_pages else page_size
-    check_fp4(model, kv, backend, device)
+    check_fp4(model, kv, backend, device, named=settings.attention_backend is not None)
     ratio = options.share("swa_full_tokens_ratio")
     own_ratio = RATIO_OVERRIDES.get(class_of(model))
     if ratio is None and has_kind(model, Kind.COMPRESSED):
@@ -224,13 +230,11 @@ def resolve_arguments(
         mem_fraction_static=_fraction(options),
         divided_slots=nets,
         standalone=settings.speculative_method == "draft_model",
+        looked_up=settings.speculative_method == NGRAM,
+        given_context=settings.max_model_len,
         told_groups=told_groups,
         rules=rules,
     )
-
-
-def _is_compressed(model: Model) -> bool:
-    return (model.quantization or "").startswith("compressed") and not has_kind(model, Kind.COMPRESSED)
 
 
 def _attention_groups(settings: Serving, options: Options) -> int:

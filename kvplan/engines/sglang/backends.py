@@ -106,8 +106,7 @@ def _older(model: Model, settings: Serving, device: Device, version: str) -> str
         return "fa3"
     if name == "Olmo2ForCausalLM" and rules.olmo_backends:
         return None
-    chain = _is_plain_chain(settings) and settings.speculative_method != NGRAM
-    return "trtllm_mha" if sm100 and rules.sm100_trtllm and chain else "flashinfer"
+    return "trtllm_mha" if sm100 and rules.sm100_trtllm and _is_linear(settings) else "flashinfer"
 
 
 def _older_hybrid(name: str, settings: Serving, rules: Rules) -> str:
@@ -199,7 +198,8 @@ def _own_sm100(model: Model, settings: Serving, strategy: str, options: Options)
         return "fa4"
     if name in _HYBRID_QWEN or (not name and _named(model, "qwen3_next", "qwen3_5", "qwen4_exp")):
         kept = strategy in ("extra_buffer", "extra_buffer_lazy") or options.flag("disable_radix_cache")
-        return "trtllm_mha" if kept or settings.speculative_method is not None else "triton"
+        kept = kept or settings.speculative_method is not None
+        return "trtllm_mha" if kept and _is_linear(settings) else "triton"
     known = ("gpt_oss", "llama4", "gemma4", "beam", "nemotron_h")
     return (
         "trtllm_mha"
@@ -222,7 +222,7 @@ def _default(model: Model, settings: Serving, device: Device, kv: KvDtype) -> st
         return "fa3" if hopper else "flashinfer" if sm100 else "triton"
     if hopper and _is_plain_chain(settings):
         return "fa3"
-    if sm100 and _is_plain_chain(settings) and settings.speculative_method != NGRAM:
+    if sm100 and _is_linear(settings):
         return "fa4" if _unequal(model) else "trtllm_mha"
     if not device.nvidia:
         return "aiter"
@@ -233,6 +233,11 @@ def _is_plain_chain(settings: Serving) -> bool:
     """is_no_spec_infer_or_topk_one: no drafts, or a chain of them with pages of one token; breadth of drafts
     that are looked up is decided later."""
     return settings.speculative_method in (None, NGRAM) or settings.block_size in (None, 1)
+
+
+def _is_linear(settings: Serving) -> bool:
+    """No drafts, or a plain chain that is not looked up, whose breadth is not one."""
+    return _is_plain_chain(settings) and settings.speculative_method != NGRAM
 
 
 def has_sinks(model: Model) -> bool:

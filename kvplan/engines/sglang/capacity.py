@@ -158,6 +158,7 @@ def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
     reserved += _graphs_mib(asked, chunk, batch)
     if gpu_mem_mib > FLOOR_FROM:
         reserved = max(reserved, Fraction(FLOOR))
+    reserved += asked.drafts
     if asked.deepep and asked.role != "prefill" and asked.decode_graphs:
         reserved += 2 * KIB
     return reserved

@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from kvplan.dtypes import scalar
+from kvplan.dtypes import KV_DTYPES, scalar
 from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.dtypes import FP4
 from kvplan.engines.sglang.models import STATES
 from kvplan.errors import KvplanError
 from kvplan.families import (
@@ -76,8 +77,8 @@ def pool_layers(model: Model, arguments: Arguments) -> list[Layer]:
 
 
 def _rope_of_heads(model: Model, layers: list[Layer]) -> list[Layer]:
-    """GLM-5.2's and 5.3's ``head_dim`` in the place of ``qk_rope_head_dim``: so the config class of the
-    transformers that 0.5.10 and 0.5.11 pin read them (recorded answers of both)."""
+    """GLM-5.2's and 5.3's ``head_dim`` in the place of ``qk_rope_head_dim``: so the config class of
+    transformers 5.6.0, which 0.5.11 and 0.5.12 pin, reads them (recorded answers)."""
     width = (model.config or {}).get("head_dim")
     if model.model_type != "glm_moe_dsa" or not isinstance(width, int):
         return layers
@@ -165,14 +166,21 @@ def _period(layers: list[Layer], own: list[int]) -> int | None:
 
 
 def store_of(arguments: Arguments, part: Part) -> Storage:
-    """The latent's record under sparse MLA, conv states in bf16, other states as the config names them."""
+    """The latent's record under sparse MLA, conv states in bf16, other states as the config names them.
+
+    Beside a window pool a 4-bit cache is priced as a byte a number, without scales: the element size of
+    its type (pool_configurator.py, HybridSWAPoolConfigurator). From 0.5.11 to 0.5.16 sparse MLA's fp8 rows
+    were priced without scales, though they are kept with them (DefaultPoolConfigurator).
+    """
     return _store(arguments, part.state_dtype)
 
 
 @lru_cache(maxsize=1024)
 def _store(arguments: Arguments, state: str | None) -> Storage:
+    wide = arguments.window_pool and arguments.kv.name in FP4
+    plain = arguments.latent.name == "fp8_ds_mla" and not arguments.rules.scaled_latent
     return Storage(
-        kv=arguments.latent,
+        kv=KV_DTYPES["fp8_e4m3"] if wide or plain else arguments.latent,
         dtype=arguments.dtype,
         conv_state=arguments.conv_dtype,
         recurrent_state=arguments.ssm_dtype or scalar(state or "float32"),

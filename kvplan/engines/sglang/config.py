@@ -90,6 +90,7 @@ class ConfigFacts:
     expert_width: int = 0
     scale_rows: int = 0
     stretched: int | None = None
+    fp8_beside: bool = False
 
 
 @lru_cache(maxsize=512)
@@ -122,6 +123,7 @@ def facts_of(model: Model) -> ConfigFacts:
         expert_width=_whole_number(view.get("moe_intermediate_size")),
         scale_rows=_scale_rows(top),
         stretched=_stretched(view),
+        fp8_beside=whole and kv_scheme(quant_object(part, None), None) is None,
     )
 
 

@@ -12,7 +12,9 @@ from kvplan.engines.kv_support import unsupported
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.devices import Device
+from kvplan.engines.sglang.expert_kernels import modelopt_algorithm
 from kvplan.engines.sglang.models import class_of
+from kvplan.engines.sglang.versions import Rules
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -65,12 +67,39 @@ def _automatic(model: Model, device: Device, dtype: Packing) -> str:
     return dtype.name
 
 
+def hears_scheme(model: Model, rules: Rules) -> bool:
+    """Whether the release makes ``auto`` an fp8 cache where the checkpoint says so."""
+    builds = (model.quantization or "").startswith("compressed") and not has_kind(model, Kind.COMPRESSED)
+    mixed = modelopt_algorithm(model) == "MIXED_PRECISION" and facts_of(model).fp8_beside
+    heard = (rules.scheme_of_builds or not builds) and (rules.scheme_of_mixed or not mixed)
+    return rules.scaled_cache and heard
+
+
+def check_format(kv: KvDtype, rules: Rules, version: str) -> None:
+    """Formats in blocks came with 0.5.16 (mem_cache/kv_cache_dtype.py); before, fp4_e2m1 was the only one."""
+    if kv.name in (*FP4, "mxfp8") and not rules.block_formats:
+        raise KvplanError(
+            "unsupported-dtype",
+            f"SGLang {version} has no cache dtype {kv.name}",
+            help=("use fp8_e4m3", "use engine sglang@0.5.16"),
+        )
+
+
 def is_sparse_latent(model: Model) -> bool:
     return has_kind(model, Kind.INDEXER) and has_kind(model, Kind.MLA)
 
 
-def check_fp4(model: Model, kv: KvDtype, backend: str, device: Device) -> None:
-    """arg_groups/kv_cache_hook.py (handle_kv4_compatibility): which backends read a 4-bit cache."""
+def check_fp4(model: Model, kv: KvDtype, backend: str, device: Device, *, named: bool) -> None:
+    """arg_groups/kv_cache_hook.py (handle_nvfp4_prefill_kv_dequant_dtype, handle_kv4_compatibility): which
+    backends read a 4-bit cache. named: the backend was asked for."""
+    if kv.name == "nvfp4" and named:
+        native = ("trtllm_mha",) if device.major == 10 else ()
+        if backend not in ("flashinfer", *native):
+            raise KvplanError(
+                "unsupported-dtype",
+                f"SGLang's nvfp4 cache does not go with the attention backend {backend} ({device.name})",
+                help=("leave out --attention-backend", "use fp8_e4m3"),
+            )
     if kv.name not in FP4 or (kv.name == "nvfp4" and not has_kind(model, Kind.MLA)):
         return
     able = (

@@ -132,8 +132,13 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
 
 
 def _older(version: str) -> tuple[str, ...]:
-    """What of an older release was not asked of it: until 0.5.9 the fraction was."""
-    if version == VERSIONS[-1] or not rules_of(version).prefill_graphs:
+    """What of an older release was not asked of it: until 0.5.16 the fraction was, or read from its code."""
+    rules = rules_of(version)
+    if (
+        version == VERSIONS[-1]
+        or not rules.prefill_graphs
+        or rules.prompt_graphs not in ("", "breakable, DSA")
+    ):
         return ()
     return (f"SGLang {version}: pools by its own rules, the memory fraction by those of {VERSIONS[-1]}",)
 

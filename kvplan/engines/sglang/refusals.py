@@ -16,6 +16,7 @@ from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.config import facts_of
+from kvplan.engines.sglang.expert_kernels import keeps_experts_together
 from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
@@ -121,6 +122,13 @@ def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
     compatibility), in ModelRunner since 0.5.8 or earlier; AITER's kernels, as on AMD, are not held to it.
     """
     facts, ranks = facts_of(model), arguments.tp // arguments.ep
+    divided = 1 < arguments.ep < arguments.tp and arguments.rules == rules_of(VERSIONS[-1])
+    if divided and keeps_experts_together(model, arguments.device, arguments.moe_a2a_backend):
+        return Refusal(
+            "tensor-parallel",
+            f"the kernel of {model.id}'s experts takes an --ep-size of 1 or of all {arguments.tp} ranks",
+            help=(f"--ep-size {arguments.tp}", "--ep-size 1"),
+        )
     if not facts.expert_width or not facts.scale_rows or not arguments.device.nvidia:
         return None
     if facts.expert_width % ranks == 0 and facts.expert_width // ranks % facts.scale_rows == 0:

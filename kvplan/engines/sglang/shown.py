@@ -11,8 +11,9 @@ from kvplan.engines.sglang.backends import is_large_hopper_vl
 from kvplan.engines.sglang.capacity import Serving, automatic_mem_fraction_static
 from kvplan.engines.sglang.cells import state_words
 from kvplan.engines.sglang.config import facts_of
-from kvplan.engines.sglang.models import SERVED, class_of, has_prefill_graphs, has_window_pool, is_multimodal
+from kvplan.engines.sglang.models import SERVED, class_of, has_window_pool, is_multimodal
 from kvplan.engines.sglang.older_memory import OF_IMAGES, older_fraction
+from kvplan.engines.sglang.prompt_graphs import draft_reserve, has_prompt_graphs
 from kvplan.engines.sglang.stages import Sizes
 from kvplan.families import ChunkedAttention, Kind, SlidingWindow
 from kvplan.model import Model
@@ -110,14 +111,14 @@ def _automatic(model: Model, arguments: Arguments) -> Fraction:
         pp=arguments.pp,
         chunked_prefill_size=arguments.chunked_prefill_size,
         graph_batch=arguments.graph_max_batch,
-        prefill_limit=_prefill_limit(model),
-        decode_graphs=arguments.graphs,
-        prefill_graphs=arguments.graphs and _prefill_graphs(model, arguments),
+        prefill_limit=_prefill_limit(model, arguments),
+        decode_graphs=arguments.graphs or rules.graphs_counted,
+        prefill_graphs=has_prompt_graphs(model, arguments),
         max_total_tokens=arguments.max_total_tokens,
         mla=has_kind(model, Kind.MLA),
         attn_dp=arguments.told_groups if arguments.told_groups > 1 else 0,
-        deepep=arguments.moe_a2a_backend == "deepep",
-        drafts=_draft_reserve(arguments),
+        deepep=arguments.moe_a2a_backend == "deepep" and not rules.graphs_counted,
+        drafts=draft_reserve(arguments) if rules.prefill_graphs else _draft_reserve(arguments),
         vision=facts_of(model).vision if multimodal and rules.image_factor else None,
     )
     if not rules.prefill_graphs:
@@ -132,15 +133,13 @@ def _draft_reserve(arguments: Arguments) -> int:
     return (6 if arguments.standalone else 2) * KIB
 
 
-def _prefill_graphs(model: Model, arguments: Arguments) -> bool:
-    """apply_cuda_graph_compatibility: not with pipeline stages, context parallelism or unusual backends."""
-    usual = arguments.moe_a2a_backend in ("none", "deepep", "megamoe", "flashinfer")
-    return arguments.pp == 1 and arguments.dcp == 1 and usual and has_prefill_graphs(model)
-
-
-def _prefill_limit(model: Model) -> int | None:
+def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     """The largest prefill graph where a class or a name bounds it: Muse-Glimmer (cuda_graph_hook.py), and
-    every model whose path has ``llama-2`` (memory_hook.py)."""
+    every model whose path has ``llama-2`` (memory_hook.py); --context-length from 0.5.14 to 0.5.16."""
+    if arguments.rules.graphs_in_context and arguments.given_context is not None:
+        return min(
+            arguments.given_context, 4096 if "llama-2" in model.id.lower() else arguments.given_context
+        )
     if class_of(model).startswith("MuseGlimmerFor"):
         return 512
     return 4096 if "llama-2" in model.id.lower() else None

@@ -37,12 +37,17 @@ class Rules(KeptHash):
     leaves. split_first: a window pool is split off before that bound. exaone_backend: Exaone 4 starts
     without being told its backend; exaone_class: it has a class of its own. index_elided: a sparse layer
     that borrows another's choice of tokens keeps no index keys. glm_rope: GLM-5's rope keys are as wide as
-    its config says; before, as its head_dim, which the pinned transformers takes for that.
+    its config says; in 0.5.11 and 0.5.12 as its head_dim, which the pinned transformers takes for that.
     drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds:
-    compressed-tensors checkpoints with static scales have an fp8 cache by default. window_floor: a window
-    pool that holds no request is refused. DeepSeek-V4: stage_layers: layers beside the model's own are not
-    counted; fixed_states: states of ratio 128 are of requests, not of tokens; padded_latents: pages are
-    priced as they are padded.
+    compressed-tensors checkpoints with static scales have an fp8 cache by default. scheme_of_mixed: so have
+    mixed ModelOpt checkpoints whose hf_quant_config.json says it. scaled_latent: sparse MLA's fp8 latents
+    are priced with their scales; from 0.5.11 to 0.5.16 as plain rows. block_formats: caches in nvfp4,
+    fp4_mx_block16, mxfp8. window_floor: a window pool that holds no request is refused. prompt_graphs:
+    whose graphs of prompts keep memory (`.prompt_graphs`; empty: as 0.5.23), image_graphs: those of images;
+    drafts_kept: so do drafts; graphs_counted: decode graphs keep memory though they are disabled;
+    graphs_in_context: graphs of prompts are no longer than --context-length. DeepSeek-V4: stage_layers:
+    layers beside the model's own are not counted; fixed_states: states of ratio 128 are of requests, not of
+    tokens; padded_latents: pages are priced as they are padded.
     given_estimated, given_halved: what bounds --max-running-requests: the own estimate, half the tokens.
     joint_states: what drafts keep of states is a part of the states' share; before, as `.older_states` says.
     nsa: the backend of sparse attention is called so. rope_by_layer: Gemma 3's rope, which is one a kind of
@@ -81,9 +86,17 @@ class Rules(KeptHash):
     exaone_backend: bool = False
     exaone_class: bool = False
     index_elided: bool = False
-    glm_rope: bool = False
+    glm_rope: bool = True
     drafts_or_states: bool = False
     scheme_of_builds: bool = False
+    scheme_of_mixed: bool = False
+    scaled_latent: bool = True
+    block_formats: bool = False
+    prompt_graphs: str = ""
+    image_graphs: str = ""
+    drafts_kept: bool = False
+    graphs_counted: bool = False
+    graphs_in_context: bool = False
     rope_by_layer: bool = False
     memory: str = "0.4.6"
     one_more: bool = True
@@ -151,6 +164,9 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "0.5.10",
         {
+            "prompt_graphs": "piecewise",
+            "drafts_kept": True,
+            "graphs_counted": True,
             "prefill_graphs": True,
             "rope_by_layer": True,
             "given_estimated": True,
@@ -159,19 +175,48 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
             "drafts_or_states": True,
         },
     ),
-    ("0.5.11", {"state_pages": True}),
-    ("0.5.12", {"glm_rope": True}),
-    ("0.5.13", {"nsa": False, "joint_states": True, "stage_layers": True}),
+    (
+        "0.5.11",
+        {
+            "prompt_graphs": "piecewise, drafts",
+            "state_pages": True,
+            "glm_rope": False,
+            "scaled_latent": False,
+        },
+    ),
+    (
+        "0.5.13",
+        {
+            "prompt_graphs": "piecewise, DSA",
+            "nsa": False,
+            "joint_states": True,
+            "stage_layers": True,
+            "glm_rope": True,
+            "scheme_of_mixed": True,
+        },
+    ),
     (
         "0.5.14",
         {
+            "drafts_kept": False,
+            "image_graphs": "0.5.14",
+            "graphs_in_context": True,
             **dict.fromkeys("extra_buffer drafts request_cap kimi_radix given_halved".split(), True),
             "drafts_or_states": False,
         },
     ),
-    ("0.5.15", {"fixed_states": True}),
-    ("0.5.17", {"padding_slot": True}),
-    ("0.5.18", {"index_elided": True}),
+    ("0.5.15", {"prompt_graphs": "breakable", "fixed_states": True}),
+    ("0.5.16", {"graphs_counted": False, "image_graphs": "0.5.16", "block_formats": True}),
+    (
+        "0.5.17",
+        {
+            "prompt_graphs": "breakable, DSA",
+            "graphs_in_context": False,
+            "padding_slot": True,
+            "scaled_latent": True,
+        },
+    ),
+    ("0.5.18", {"prompt_graphs": "", "index_elided": True}),
     ("0.5.19", {"scheme_of_builds": True}),
     ("0.5.20", {"hopper_vl": True, "memory": "0.5.20", "window_floor": True}),
     ("0.5.21", {"padded_latents": True}),

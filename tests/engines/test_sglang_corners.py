@@ -1,0 +1,148 @@
+"""SGLang where few settings meet: what draws by chance found, as its own planners answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvplan.api import load_gpu, load_model, make_settings
+from kvplan.engines.sglang.devices import Device
+from kvplan.engines.sglang.engine import Sglang
+from kvplan.engines.sglang.expert_kernels import keeps_experts_together, modelopt_algorithm
+from kvplan.engines.sglang.versions import VERSIONS
+from kvplan.errors import KvplanError
+from tests.recorded import model_of
+
+GIB = 2**30
+H100 = Device("H100", (9, 0), 81_559)
+B200 = Device("B200", (10, 0), 183_359)
+RTX = Device("RTX 5090", (12, 0), 32_607)
+NANO = "nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B"
+
+
+def size(model: Any, version: str = "0.5.23", gpu: str = "h100-sxm-80gb", **options: Any) -> Any:
+    asked = make_settings(tokens=1, **{"kv_cache_memory": 5 * GIB, **options}, gpu=load_gpu(gpu))
+    return Sglang().size(load_model(model) if isinstance(model, str) else model, asked, version)
+
+
+def shown(model: Any, version: str = "0.5.23", gpu: str = "h100-sxm-80gb", **options: Any) -> Any:
+    result = size(model, version, gpu, **options)
+    assert result.refusal is None, result.refusal
+    return result.settings
+
+
+def test_a_window_pool_prices_four_bits_as_a_byte() -> None:
+    """HybridSWAPoolConfigurator: the element size of the type. Without that pool the format's own bytes."""
+    asked = {"gpu": "b200-sxm-180gb", "block_size": 128, "kv_cache_memory": 40 * GIB}
+    four, eight = (
+        shown("llama-4-scout", kv_cache_dtype=word, **asked) for word in ("fp4_mx_block16", "fp8_e4m3")
+    )
+    assert four["max_total_num_tokens"] == eight["max_total_num_tokens"]
+    four, eight = (
+        shown("llama-3.1-8b", kv_cache_dtype=word, **asked) for word in ("fp4_mx_block16", "fp8_e4m3")
+    )
+    assert four["max_total_num_tokens"] > 1.7 * eight["max_total_num_tokens"]
+
+
+@pytest.mark.parametrize("word", ["nvfp4", "fp4_mx_block16", "mxfp8"])
+def test_formats_in_blocks_came_with_0_5_16(word: str) -> None:
+    with pytest.raises(KvplanError) as caught:
+        size("llama-3.1-8b", "0.5.15", "b200-sxm-180gb", kv_cache_dtype=word)
+    assert caught.value.code == "unsupported-dtype"
+    assert "0.5.15" in caught.value.message
+    assert shown("llama-3.1-8b", "0.5.16", "b200-sxm-180gb", kv_cache_dtype=word)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "backend", "runs"),
+    [
+        ("b200-sxm-180gb", "flashinfer", True),
+        ("b200-sxm-180gb", "trtllm_mha", True),
+        ("b200-sxm-180gb", "triton", False),
+        ("rtx-5090-32gb", "flashinfer", True),
+        ("rtx-5090-32gb", "trtllm_mha", False),
+    ],
+)
+def test_a_named_backend_reads_nvfp4_or_is_refused(gpu: str, backend: str, runs: bool) -> None:
+    asked = {"kv_cache_dtype": "nvfp4", "attention_backend": backend}
+    if runs:
+        assert shown("llama-3.1-8b", gpu=gpu, **asked)
+        return
+    with pytest.raises(KvplanError) as caught:
+        size("llama-3.1-8b", gpu=gpu, **asked)
+    assert caught.value.code == "unsupported-dtype"
+
+
+def test_nemotrons_experts_stay_together() -> None:
+    """FlashInfer's CUTLASS kernel: on SM100 another one has them, NVFP4 before Blackwell too."""
+    plain, packed = model_of(f"{NANO}-BF16"), model_of(f"{NANO}-NVFP4")
+    assert keeps_experts_together(plain, H100, "none")
+    assert not keeps_experts_together(plain, B200, "none")
+    assert keeps_experts_together(plain, B200, "deepep")
+    assert not keeps_experts_together(packed, H100, "none")
+    assert keeps_experts_together(packed, RTX, "none")
+    assert not keeps_experts_together(model_of("Qwen__Qwen3-30B-A3B"), RTX, "none")
+    assert not keeps_experts_together(plain, Device("MI300X", (9, 4), None, nvidia=False), "none")
+    refused = size("nemotron-3-nano-30b-a3b", tensor_parallel_size=8, ep_size=4)
+    assert refused.refusal is not None
+    assert refused.refusal.code == "tensor-parallel"
+    for ranks in (1, 8):
+        shown("nemotron-3-nano-30b-a3b", tensor_parallel_size=8, ep_size=ranks)
+
+
+def test_whose_word_modelopt_is() -> None:
+    assert modelopt_algorithm(model_of("nvidia__Qwen3-32B-NVFP4")) == "NVFP4"
+    assert modelopt_algorithm(model_of("nvidia__Qwen3.6-35B-A3B-NVFP4")) == "MIXED_PRECISION"
+    assert modelopt_algorithm(model_of("Qwen__Qwen3-30B-A3B-FP8")) is None
+    assert modelopt_algorithm(model_of("Qwen__Qwen3-30B-A3B")) is None
+
+
+def test_drafts_that_are_looked_up_on_b200() -> None:
+    """Their breadth is not one: Qwen3.5's hybrids run on Triton then, with pages of one token."""
+    asked = {"speculative_method": "ngram", "num_speculative_tokens": 5, "max_num_seqs": 20}
+    found = shown("qwen3.6-35b-a3b", gpu="b200-sxm-180gb", kv_cache_memory=60 * GIB, **asked)
+    assert (found["attention_backend"], found["page_size"]) == ("triton", 1)
+
+
+def test_mixed_checkpoints_before_0_5_13() -> None:
+    """hf_quant_config.json was not read beside a config's own quantisation."""
+    model = model_of("nvidia__Qwen3.6-35B-A3B-NVFP4")
+    words = [
+        shown(model, version, kv_cache_memory=40 * GIB)["kv_cache_dtype"] for version in ("0.5.12", "0.5.13")
+    ]
+    assert words == ["bfloat16", "fp8_e4m3"]
+
+
+def test_scales_of_sparse_latents() -> None:
+    """From 0.5.11 to 0.5.16 the rows were priced as 576 bytes, not as 656 with their scales."""
+    asked: dict[str, Any] = {"tensor_parallel_size": 8, "kv_cache_dtype": "fp8_e4m3"}
+    tokens = {
+        version: shown("deepseek-v3.2", version, **asked)["max_total_num_tokens"]
+        for version in ("0.5.10", "0.5.11", "0.5.16", "0.5.17")
+    }
+    assert tokens["0.5.10"] == tokens["0.5.17"] < tokens["0.5.11"] == tokens["0.5.16"]
+    assert 5 * GIB // 61 // 708 - 64 <= tokens["0.5.11"] <= 5 * GIB // 61 // 708
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"), [("0.5.10", True), ("0.5.13", True), ("0.5.14", False), ("0.5.23", False)]
+)
+def test_drafts_kept_memory_until_0_5_13(version: str, kept: bool) -> None:
+    """4 GiB, above the least that stays free; none where drafts are looked up."""
+    plain = shown("llama-3.1-8b", version)["mem_fraction_static"]
+    drafted = {"num_speculative_tokens": 3, "max_num_seqs": 256}
+    eagle = shown("llama-3.1-8b", version, speculative_method="eagle3", draft_layers=1, **drafted)
+    looked_up = shown("llama-3.1-8b", version, speculative_method="ngram", **drafted)
+    assert (plain - eagle["mem_fraction_static"] > 0.04) == kept
+    assert looked_up["mem_fraction_static"] >= plain
+
+
+@pytest.mark.parametrize("version", VERSIONS[VERSIONS.index("0.5.10") :])
+def test_fractions_lie_between_their_ends(version: str) -> None:
+    """Less memory for graphs never makes the fraction smaller."""
+    for model in ("llama-3.1-8b", "deepseek-v3.2", "gemma-3-27b"):
+        asked = {"kv_cache_memory": 20 * GIB, "tensor_parallel_size": 8}
+        with_graphs = shown(model, version, **asked)["mem_fraction_static"]
+        without = shown(model, version, enforce_eager=True, **asked)["mem_fraction_static"]
+        assert 0.5 < with_graphs <= without < 1
