@@ -34,7 +34,7 @@ def shown(model: Any, version: str = "0.5.23", gpu: str = "h100-sxm-80gb", **opt
 
 def test_a_window_pool_prices_four_bits_as_a_byte() -> None:
     """HybridSWAPoolConfigurator: the element size of the type. Without that pool the format's own bytes."""
-    asked = {"gpu": "b200-sxm-180gb", "block_size": 128, "kv_cache_memory": 40 * GIB}
+    asked: dict[str, Any] = {"gpu": "b200-sxm-180gb", "block_size": 128, "kv_cache_memory": 40 * GIB}
     four, eight = (
         shown("llama-4-scout", kv_cache_dtype=word, **asked) for word in ("fp4_mx_block16", "fp8_e4m3")
     )
@@ -100,7 +100,7 @@ def test_whose_word_modelopt_is() -> None:
 
 def test_drafts_that_are_looked_up_on_b200() -> None:
     """Their breadth is not one: Qwen3.5's hybrids run on Triton then, with pages of one token."""
-    asked = {"speculative_method": "ngram", "num_speculative_tokens": 5, "max_num_seqs": 20}
+    asked: dict[str, Any] = {"speculative_method": "ngram", "num_speculative_tokens": 5, "max_num_seqs": 20}
     found = shown("qwen3.6-35b-a3b", gpu="b200-sxm-180gb", kv_cache_memory=60 * GIB, **asked)
     assert (found["attention_backend"], found["page_size"]) == ("triton", 1)
 
@@ -131,7 +131,7 @@ def test_scales_of_sparse_latents() -> None:
 def test_drafts_kept_memory_until_0_5_13(version: str, kept: bool) -> None:
     """4 GiB, above the least that stays free; none where drafts are looked up."""
     plain = shown("llama-3.1-8b", version)["mem_fraction_static"]
-    drafted = {"num_speculative_tokens": 3, "max_num_seqs": 256}
+    drafted: dict[str, Any] = {"num_speculative_tokens": 3, "max_num_seqs": 256}
     eagle = shown("llama-3.1-8b", version, speculative_method="eagle3", draft_layers=1, **drafted)
     looked_up = shown("llama-3.1-8b", version, speculative_method="ngram", **drafted)
     assert (plain - eagle["mem_fraction_static"] > 0.04) == kept
@@ -142,7 +142,7 @@ def test_drafts_kept_memory_until_0_5_13(version: str, kept: bool) -> None:
 def test_fractions_lie_between_their_ends(version: str) -> None:
     """Less memory for graphs never makes the fraction smaller."""
     for model in ("llama-3.1-8b", "deepseek-v3.2", "gemma-3-27b"):
-        asked = {"kv_cache_memory": 20 * GIB, "tensor_parallel_size": 8}
+        asked: dict[str, Any] = {"kv_cache_memory": 20 * GIB, "tensor_parallel_size": 8}
         with_graphs = shown(model, version, **asked)["mem_fraction_static"]
         without = shown(model, version, enforce_eager=True, **asked)["mem_fraction_static"]
         assert 0.5 < with_graphs <= without < 1
