@@ -135,7 +135,7 @@ def _draft_reserve(arguments: Arguments) -> int:
 
 def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     """The largest prefill graph where a class or a name bounds it: Muse-Glimmer (cuda_graph_hook.py), and
-    every model whose path has ``llama-2`` (memory_hook.py); --context-length from 0.5.14 to 0.5.16."""
+    every model whose path has ``llama-2`` (memory_hook.py); --context-length from 0.5.13 to 0.5.16."""
     if arguments.rules.graphs_in_context and arguments.given_context is not None:
         return min(
             arguments.given_context, 4096 if "llama-2" in model.id.lower() else arguments.given_context

@@ -188,6 +188,7 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         "0.5.13",
         {
             "prompt_graphs": "piecewise, DSA",
+            "graphs_in_context": True,
             "nsa": False,
             "joint_states": True,
             "stage_layers": True,
@@ -200,7 +201,6 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         {
             "drafts_kept": False,
             "image_graphs": "0.5.14",
-            "graphs_in_context": True,
             **dict.fromkeys("extra_buffer drafts request_cap kimi_radix given_halved".split(), True),
             "drafts_or_states": False,
         },
