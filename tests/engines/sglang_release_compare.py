@@ -31,6 +31,8 @@ REASONS = {
     "Mistral-Small-3.2": ("0.4.9", "the older transformers reads another element type"),
     "LFM2-1.2B": ("0.5.8", "run through transformers without its states: refused here"),
     "Qwen3-30B-A3B-FP8": ("0.5.6", "its layer refuses when its weights are made, not the runner"),
+    "MiniMax-M2": ("0.5.24", "its layer refuses when its weights are made, not the runner"),
+    "Laguna-XS.2-FP8": ("0.5.24", "its layer refuses when its weights are made, not the runner"),
     "recurrentgemma": ("0.5.23", "run through transformers without its recurrent state: refused here"),
 }
 """A part of a model's name → until which release it may differ, and why."""
