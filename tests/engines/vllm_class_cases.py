@@ -202,7 +202,40 @@ def _step3_vl() -> Config:
     )  # fmt: skip
 
 
+_THREE_TO_ONE = ["sliding_attention"] * 3 + ["full_attention"]
+
 MADE: dict[str, Made] = {
+    "muse-glimmer-text": Made(
+        {
+            **_text("MuseGlimmerForCausalLM", "muse_glimmer_text", head_dim=64, sliding_window=512),
+            "hidden_activation": "silu",
+            "layer_types": _THREE_TO_ONE,
+            "layer_rope_theta": [10000.0] * 3 + [0],
+            "final_logit_softcapping": 20.0,
+            "qk_scale_factor": 3.87,
+            "output_multiplier": 0.2,
+            "post_norm_eps": 1e-8,
+        },
+        weights=False,
+    ),
+    "exaone-moe-old-name": Made(
+        _text(
+            "ExaoneMoEForCausalLM",
+            "exaone_moe",
+            head_dim=64,
+            num_shared_experts=1,
+            n_group=1,
+            topk_group=1,
+            sliding_window=512,
+            sliding_window_pattern=4,
+            layer_types=_THREE_TO_ONE,
+            mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+            first_k_dense_replace=1,
+            routed_scaling_factor=2.5,
+            **_MOE,
+        ),
+        weights=False,
+    ),
     "iquest-loop": Made(
         _text("IQuestLoopCoderForCausalLM", "iquestloopcoder", loop_num=2, loop_window_size=64), "llama"
     ),

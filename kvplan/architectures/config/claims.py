@@ -34,7 +34,9 @@ CLASSES = {
     "minicpmv": ("MiniCPMV",),
     "minimax_m3_vl_moe": ("MiniMaxM3SparseForConditionalGeneration", "MiniMaxM3ForConditionalGeneration"),
     "molmo": ("MolmoForCausalLM",),
+    "mistral3": ("LightOnOCRForConditionalGeneration",),
     "mpt": ("MPTForCausalLM",),
+    "muse_glimmer_text": ("MuseGlimmerForCausalLM",),
     "NemotronH_Nano_VL_V2": ("NemotronH_Nano_VL_V2",),
     "NVLM_D": ("NVLM_D", "NVLM_D_Model"),
     "ovis": ("Ovis",),
@@ -50,6 +52,7 @@ CLASSES = {
     "step3p7": ("Step3p7ForConditionalGeneration", "Step3p7FlashForCausalLM"),
     "TeleFLM": ("TeleFLMForCausalLM",),
     "ultravox": ("UltravoxModel",),
+    "voxtral_realtime": ("VoxtralRealtimeGeneration",),
 }
 """Classes of public checkpoints of these types, which neither transformers' tables nor ``class_names`` list:
 the repositories' own code, or the names in vLLM's registry (model_executor/models/registry.py, 0.33)."""

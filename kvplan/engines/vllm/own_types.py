@@ -56,8 +56,6 @@ def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
     if model.architecture in ONE_RANK and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
         return Refusal("tensor-parallel", message, help=("--tp 1",))
-    if model.model_type == "step5":
-        return Refusal("cannot-start", f"{model.id}: vLLM serves Step 5 with a sparse_config only")
     return _convolutions(model, resolved) or _grouped(model, resolved) or _shared_latents(model, resolved)
 
 
