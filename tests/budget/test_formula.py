@@ -45,7 +45,8 @@ KNOWN = Coefficients(
     experts_margin_milli=0,
     encoder_margin_milli=0,
     compile_copies_milli=3_000,
-    compile_encoder=0,
+    compile_embeds=0,
+    compile_states=0,
     one_low=5,
     one_high=5,
     several_low=5,
@@ -179,12 +180,29 @@ def test_a_cold_cache_takes_the_embedding_beyond_the_warm_peak() -> None:
     assert compile_line(replace(shape, vocab_size=10), load, known) is None
 
 
-def test_a_part_that_takes_embeddings_has_an_interval_of_its_own() -> None:
-    load = replace(LOAD, takes_tokens=False)
-    line = compile_line(SMALL, load, replace(KNOWN, compile_encoder=100))
-    assert line is not None
-    assert (line.low_bytes, line.bytes, line.high_bytes) == (0, 50, 100)
+def test_a_part_that_takes_embeddings_copies_no_table() -> None:
+    """The warm pass is the larger: nothing is likely, whatever the vocabulary is."""
+    load, known = replace(LOAD, takes_tokens=False), replace(KNOWN, compile_embeds=100, compile_states=1000)
+    for vocabulary in (10, 1_000_000):
+        shape = replace(SMALL, vocab_size=vocabulary)
+        line = compile_line(shape, replace(load, max_num_seqs=1), replace(known, logit_millibytes=0))
+        assert line is not None
+        assert (line.low_bytes, line.bytes, line.high_bytes) == (0, 0, 100)
     assert compile_line(SMALL, load, KNOWN) is None
+    copied = compile_line(SMALL, load, replace(known, compile_copies_milli=10**6))
+    assert copied is not None
+    hidden = load.max_num_batched_tokens * SMALL.hidden_size * SMALL.element_bytes
+    assert copied.bytes == 1000 * hidden - activation_peak(SMALL, load, known)
+    assert copied.high_bytes - copied.bytes == 100
+
+
+def test_linear_attention_tunes_its_kernels_while_it_is_profiled() -> None:
+    load, known = replace(LOAD, takes_tokens=False, has_states=True), replace(KNOWN, compile_states=1000)
+    line = compile_line(SMALL, load, known)
+    assert line is not None
+    assert (line.low_bytes, line.bytes, line.high_bytes) == (0, 500, 1000)
+    told = replace(load, takes_tokens=True)
+    assert compile_line(SMALL, told, known) == compile_line(SMALL, replace(told, has_states=False), known)
 
 
 def test_the_tables_of_every_layer_are_benchmarked_too() -> None:

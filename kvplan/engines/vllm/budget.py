@@ -10,7 +10,7 @@ from typing import Any
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.architectures.weights import sources_of
 from kvplan.dtypes import Packing, scalar
-from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.base import Choice, has_kind, parse_version
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
@@ -26,6 +26,7 @@ from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
+from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
@@ -186,6 +187,7 @@ def load_of(
         encoder=encoder,
         encoder_known=encoder is None or encoder.known,
         takes_tokens=not shape.is_multimodal or text_only(model, settings),
+        has_states=has_kind(model, Kind.STATE),
         flashinfer=flashinfer_of(model, settings, version) if flashinfer is None else flashinfer,
         experts=expert_run(
             settings.quantization or model.quantization,

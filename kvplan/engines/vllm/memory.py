@@ -49,8 +49,8 @@ class Coefficients:
     multimodal_copies_milli: embeddings of the encoder cache, in hidden states. experts_margin_milli,
     encoder_margin_milli: of the workspace, of the encoder's outputs.
     compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
-    combined kernels; negative: it does not. compile_encoder: bytes at most where the compiled part takes
-    embeddings, not tokens.
+    combined kernels; negative: it does not. compile_embeds: bytes at most where the compiled part takes
+    embeddings, not tokens; compile_states: and linear attention tunes its kernels.
     one_low, one_high, several_low, several_high: margins of one rank, of several. non_torch_by_ranks: (ranks,
     bytes) of context, NCCL and all-reduce buffers; the largest entry not above the rank count counts. fusion:
     FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
@@ -74,7 +74,8 @@ class Coefficients:
     experts_margin_milli: int
     encoder_margin_milli: int
     compile_copies_milli: int
-    compile_encoder: int
+    compile_embeds: int
+    compile_states: int
     non_torch_by_ranks: tuple[tuple[int, int], ...]
     non_torch_pipeline: int
     one_low: int
@@ -105,7 +106,8 @@ class Load:
     of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. flashinfer: what it keeps beside the graphs.
+    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. flashinfer:
+    what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -130,6 +132,7 @@ class Load:
     encoder_known: bool = False
     experts: ExpertRun = ExpertRun()
     takes_tokens: bool = True
+    has_states: bool = False
     flashinfer: FlashInfer = FlashInfer()
     passes: tuple[tuple[int, int], ...] = ()
 
@@ -197,22 +200,28 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
     embedding table, and the table of every layer's own embeddings where there is one (Gemma 3n and 4 E). So
     compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states, with LoRA
-    also the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d). Wrappers of
-    multimodal models compile a part that takes embeddings, an amount up to ``compile_encoder``, unless they
-    serve text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs).
+    also the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d).
+
+    Wrappers of multimodal models compile a part that takes embeddings, without the table, unless they serve
+    text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs,
+    _prepare_mm_inputs). The copies alone seldom are the peak: cold and warm starts of one Gemma 4 print the
+    same. ``compile_embeds`` bounds what else is benchmarked; with linear attention, whose Triton kernels are
+    tuned inside the run too (mamba/gdn, _warmup_prefill_kernels), it is from nothing to ``compile_states``.
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
-    if not load.takes_tokens:
-        low, likely, high = 0, known.compile_encoder // 2, known.compile_encoder
+    hidden = shape.hidden_size * shape.element_bytes
+    row = hidden + shape.layer_embedding * shape.element_bytes
+    table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row + load.adapter_table
+    copied = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
+    copied += _draft(shape, load, known) - activation_peak(shape, load, known)
+    if load.takes_tokens:
+        low = likely = high = table + copied
+    elif load.has_states:
+        low, likely, high = 0, known.compile_states // 2, known.compile_states
     else:
-        hidden = shape.hidden_size * shape.element_bytes
-        row = hidden + shape.layer_embedding * shape.element_bytes
-        table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row
-        copies = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
-        table += load.adapter_table
-        likely = table + copies + _draft(shape, load, known) - activation_peak(shape, load, known)
-        low = high = likely
+        low = likely = max(0, copied)
+        high = likely + known.compile_embeds
     if high <= 0:
         return None
     spared = "a restart that keeps the cache of torch.compile gains it (--compile-cache warm)"
