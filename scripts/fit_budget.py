@@ -79,7 +79,12 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
         ],
         "compile": [
             _row(
-                "0.8", "no kernels are combined", compile_copies_milli=-1, compile_embeds=0, compile_states=0
+                "0.8",
+                "no kernels are combined",
+                compile_copies_milli=-1,
+                compile_embeds=0,
+                compile_states=0,
+                compile_kept=False,
             ),
             _row("0.11.1", "benchmark_combo_kernel", compile_copies_milli=late.compile_copies),
             _row(
@@ -88,6 +93,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 compile_embeds=GIB // 4,
                 compile_states=GIB,
             ),
+            _row("0.27", "memory that the allocator cannot give back is counted", compile_kept=True),
         ],
         "non_torch": [
             _row(

@@ -24,7 +24,17 @@ import yaml
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.budget import choose
 from kvplan.engines.budget.parts import KEPT_BY_DRIVER
-from kvplan.engines.vllm.boards import BLACKWELL, GEFORCE, NVSWITCH, OTHER, PCIE, RACK, UNIFIED, board_of
+from kvplan.engines.vllm.boards import (
+    BLACKWELL,
+    GEFORCE,
+    NVSWITCH,
+    OLDER,
+    OTHER,
+    PCIE,
+    RACK,
+    UNIFIED,
+    board_of,
+)
 from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.graphs import Captured, captured
@@ -70,15 +80,18 @@ class Prior(NamedTuple):
 ONE, ONE_CONSUMED = Class("0.20", "any", several=False), Class("0.27", "any", several=False)
 ONE_V2 = Class("0.20", "any", several=False, runner=V2)
 ONE_CARD = Class("0.20", PCIE, several=False)
+ONE_CARD_V2 = Class("0.20", PCIE, several=False, runner=V2)
 PRIORS: Mapping[Class, Prior] = {
     ONE: Prior(120 * MIB, 80 * MIB, 128 * MIB),
     ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
     ONE_CONSUMED: Prior(280 * MIB, 160 * MIB, 160 * MIB),
     ONE_CARD: Prior(256 * MIB, 176 * MIB, 352 * MIB),
+    ONE_CARD_V2: Prior(96 * MIB, 96 * MIB, 512 * MIB),
     Class("0.20", NVSWITCH, several=True): Prior(700 * MIB, 320 * MIB, 1300 * MIB),
     Class("0.20", BLACKWELL, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
     Class("0.20", RACK, several=True): Prior(1500 * MIB, 600 * MIB, 600 * MIB),
     Class("0.20", PCIE, several=True): Prior(700 * MIB, 450 * MIB, 500 * MIB),
+    Class("0.20", OLDER, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
     Class("0.20", GEFORCE, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
     Class("0.20", UNIFIED, several=True): Prior(700 * MIB, 500 * MIB, 1500 * MIB),
     Class("0.20", OTHER, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
@@ -87,10 +100,11 @@ PRIORS: Mapping[Class, Prior] = {
 high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 GiB printed on two RTX 4090
 (vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
 prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
-context without more."""
-READ = {NVSWITCH, RACK, PCIE, GEFORCE}
+context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
+0.26), and the same high end. Vendors of whose cards nothing was read: as wide as several ranks."""
+READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
 """Boards of several GPUs of which somebody's start-up was read."""
-SLOTS = (PCIE, GEFORCE)
+SLOTS = (PCIE, OLDER, GEFORCE)
 GRAPH_V1, GRAPH_V2, GRAPH_RANKS, DRAFT_COPIES = 184 * 1024, 157 * 1024, 1_400, 5_000
 
 
@@ -121,7 +135,10 @@ class Late(NamedTuple):
             for entry in (entry for entry in PRIORS if entry.several):
                 board, slot = self.classes[entry], entry.board in SLOTS
                 later = one.amount - self.classes[ONE].amount if release == ONE_CONSUMED else 0
-                alone = self.classes[ONE_CARD] if slot else self.classes[ONE if later else release]
+                card = self.classes[ONE_CARD_V2 if release == ONE_V2 else ONE_CARD]
+                alone = card if slot else self.classes[ONE if later else release]
+                if entry.board == OTHER:
+                    alone = alone._replace(low=board.low, high=board.high)
                 found.append(
                     {
                         "since": release.since,
@@ -251,7 +268,7 @@ class LateRow:
     def group(self) -> Class:
         """The class that the rest is a constant of."""
         if not self.several and self.board in SLOTS:
-            return ONE_CARD
+            return ONE_CARD_V2 if self.runner == V2 and self.release < CONSUMED else ONE_CARD
         if not self.several and self.release >= CONSUMED:
             return ONE_CONSUMED
         if not self.several:

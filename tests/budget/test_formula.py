@@ -47,6 +47,7 @@ KNOWN = Coefficients(
     compile_copies_milli=3_000,
     compile_embeds=0,
     compile_states=0,
+    compile_kept=False,
     one_low=5,
     one_high=5,
     several_low=5,
@@ -178,6 +179,23 @@ def test_a_cold_cache_takes_the_embedding_beyond_the_warm_peak() -> None:
     assert compile_line(shape, replace(load, enforce_eager=True), known) is None
     assert compile_line(shape, load, replace(known, compile_copies_milli=-1)) is None
     assert compile_line(replace(shape, vocab_size=10), load, known) is None
+
+
+def test_the_copy_of_the_table_may_be_kept() -> None:
+    """Counted twice at most: in the peak, and in what cannot be given back."""
+    shape, known = replace(SMALL, vocab_size=1_000), replace(KNOWN, logit_millibytes=0)
+    kept = replace(known, compile_kept=True)
+    for state, low in (("unknown", 0), ("cold", None)):
+        load = replace(LOAD, compile_cache=state)
+        once, twice = compile_line(shape, load, known), compile_line(shape, load, kept)
+        assert once is not None
+        assert twice is not None
+        assert twice.bytes == once.bytes
+        assert twice.low_bytes == (once.bytes if low is None else low)
+        assert twice.high_bytes - once.high_bytes == 1_000 * SMALL.hidden_size * SMALL.element_bytes
+    assert compile_line(replace(shape, vocab_size=10), LOAD, kept) is None
+    embeds = replace(LOAD, takes_tokens=False)
+    assert compile_line(shape, embeds, kept) == compile_line(shape, embeds, known)
 
 
 def test_a_part_that_takes_embeddings_copies_no_table() -> None:
