@@ -101,10 +101,12 @@ high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 G
 (vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
 prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
 context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
-0.26), and the same high end. Vendors of whose cards nothing was read: as wide as several ranks."""
+0.26), and the same high end."""
 READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
 """Boards of several GPUs of which somebody's start-up was read."""
 SLOTS = (PCIE, OLDER, GEFORCE)
+UNREAD_HIGH = 2500 * MIB
+"""One card of a vendor that no constant was learnt of: an MI300X kept 2 GiB beside its weights with 0.29."""
 GRAPH_V1, GRAPH_V2, GRAPH_RANKS, DRAFT_COPIES = 184 * 1024, 157 * 1024, 1_400, 5_000
 
 
@@ -138,7 +140,7 @@ class Late(NamedTuple):
                 card = self.classes[ONE_CARD_V2 if release == ONE_V2 else ONE_CARD]
                 alone = card if slot else self.classes[ONE if later else release]
                 if entry.board == OTHER:
-                    alone = alone._replace(low=board.low, high=board.high)
+                    alone = alone._replace(low=board.low, high=UNREAD_HIGH)
                 found.append(
                     {
                         "since": release.since,
@@ -164,6 +166,7 @@ class Late(NamedTuple):
     def graph_rows(self) -> list[dict[str, Any]]:
         """Rows of the coefficient file."""
         wide = {"graph_margin": 64 * MIB, "graph_margin_milli": 400}
+        unread = {"board": OTHER, "graph_margin": GIB, "source": "no estimate of such cards was read"}
         return [
             {
                 "since": "0.20",
@@ -181,6 +184,7 @@ class Late(NamedTuple):
                 }
                 for board in BLACKWELLS
             ),
+            {"since": "0.20", **unread},
             {"since": "0.28", "graphs_wide": True, "source": "1,024 tokens on data-centre Blackwell"},
             {
                 "since": "0.29",
@@ -190,6 +194,7 @@ class Late(NamedTuple):
                 "source": "measured piecewise graphs, extrapolated full ones",
             },
             {"since": "0.29", "graphs_by_request": True, "source": "decode batches have sizes of their own"},
+            {"since": "0.29", **unread},
         ]
 
 

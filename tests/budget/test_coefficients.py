@@ -10,7 +10,9 @@ from kvplan.engines.vllm import boards
 from kvplan.engines.vllm.coefficients import FILE, parts, vllm_coefficients
 from kvplan.engines.vllm.memory import Coefficients
 from kvplan.engines.vllm.runner import V1, V2
+from kvplan.files.gpus.find import load_gpu
 from kvplan.record import field_names
+from kvplan.units import MIB
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import file_text, fit, report
 from scripts.fitting.early import errors, fit_early, halves, usable
@@ -20,7 +22,7 @@ from tests.recorded import DATA
 REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
 BOARDS = (
     *(boards.NVSWITCH, boards.BLACKWELL, boards.RACK),
-    *(boards.PCIE, boards.UNIFIED, boards.OTHER),
+    *(boards.PCIE, boards.OLDER, boards.GEFORCE, boards.UNIFIED, boards.OTHER),
 )
 FUSED, SORTED = 14_862, 38_384
 
@@ -78,6 +80,55 @@ def test_boards_differ_where_ranks_talk() -> None:
     assert all(each[1] <= each[2] for each in amounts.values())
     assert not vllm_coefficients((0, 24), V1, boards.OTHER).calibrated
     assert not vllm_coefficients((0, 9), V1).calibrated
+
+
+@pytest.mark.parametrize(
+    ("gpu", "board"),
+    [
+        ("t4-16gb", boards.OLDER),
+        ("titan-rtx-24gb", boards.OLDER),
+        ("v100-pcie-32gb", boards.OLDER),
+        ("rtx-2080-ti-11gb", boards.GEFORCE),
+        ("l40s-48gb", boards.PCIE),
+        ("rtx-pro-6000-blackwell-96gb", boards.PCIE),
+        ("v100-sxm2-32gb", boards.NVSWITCH),
+        ("mi300x-192gb", boards.OTHER),
+    ],
+)
+def test_the_board_of_a_card(gpu: str, board: str) -> None:
+    assert boards.board_of(load_gpu(gpu)) == board
+
+
+def test_cards_before_ampere_share_less() -> None:
+    for release in ((0, 22), (0, 29)):
+        older, newer = (
+            dict(vllm_coefficients(release, V2, board).non_torch_by_ranks)
+            for board in (boards.OLDER, boards.PCIE)
+        )
+        assert older[1] == newer[1]
+        assert older[2] < newer[2]
+
+
+def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:
+    """Before 0.27, whose figure is another: about 0.09 GiB; the high end is the first runner's."""
+    for board in (boards.PCIE, boards.OLDER, boards.GEFORCE):
+        first, second = (vllm_coefficients((0, 26), runner, board) for runner in (V1, V2))
+        there = vllm_coefficients((0, 26), V2, boards.NVSWITCH)
+        alone = [dict(one.non_torch_by_ranks)[1] for one in (first, second, there)]
+        assert alone[1] < alone[0]
+        assert abs(alone[1] - alone[2]) < 16 * MIB
+        assert alone[1] + second.one_high >= alone[0] + first.one_high - 16 * MIB
+        assert vllm_coefficients((0, 27), V1, board).one_low == vllm_coefficients((0, 27), V2, board).one_low
+
+
+def test_vendors_that_were_not_read_have_wide_intervals() -> None:
+    for release in ((0, 20), (0, 26), (0, 29), (0, 33)):
+        for runner in (V1, V2):
+            other, known = (
+                vllm_coefficients(release, runner, board) for board in (boards.OTHER, boards.NVSWITCH)
+            )
+            assert other.one_high > 4 * known.one_high
+            assert other.graph_margin > known.graph_margin
 
 
 def test_every_release_has_every_number() -> None:
