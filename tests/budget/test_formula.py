@@ -186,15 +186,16 @@ def test_the_copy_of_the_table_may_be_kept() -> None:
     shape, known = replace(SMALL, vocab_size=1_000), replace(KNOWN, logit_millibytes=0)
     kept = replace(known, compile_kept=True)
     for state, low in (("unknown", 0), ("cold", None)):
-        load = replace(LOAD, compile_cache=state)
+        load = replace(LOAD, compile_cache=state, repacks=True)
+        assert compile_line(shape, replace(load, repacks=False), kept) == compile_line(shape, load, known)
         once, twice = compile_line(shape, load, known), compile_line(shape, load, kept)
         assert once is not None
         assert twice is not None
         assert twice.bytes == once.bytes
         assert twice.low_bytes == (once.bytes if low is None else low)
         assert twice.high_bytes - once.high_bytes == 1_000 * SMALL.hidden_size * SMALL.element_bytes
-    assert compile_line(replace(shape, vocab_size=10), LOAD, kept) is None
-    embeds = replace(LOAD, takes_tokens=False)
+    assert compile_line(replace(shape, vocab_size=10), replace(LOAD, repacks=True), kept) is None
+    embeds = replace(LOAD, takes_tokens=False, repacks=True)
     assert compile_line(shape, embeds, kept) == compile_line(shape, embeds, known)
 
 

@@ -188,6 +188,7 @@ def load_of(
         encoder_known=encoder is None or encoder.known,
         takes_tokens=not shape.is_multimodal or text_only(model, settings),
         has_states=has_kind(model, Kind.STATE),
+        repacks=(settings.quantization or model.quantization) in _REPACKS,
         flashinfer=flashinfer_of(model, settings, version) if flashinfer is None else flashinfer,
         experts=expert_run(
             settings.quantization or model.quantization,
@@ -223,6 +224,7 @@ def of_stage(load: Load, stage: int) -> Load:
     return replace(load, samples=stage == load.pipeline_parallel_size - 1, encoder=encoder)
 
 
+_REPACKS = frozenset({"awq", "gptq"})
 _RESERVES = (0, 20)
 """The oldest release of which a start of a sparse model was read."""
 

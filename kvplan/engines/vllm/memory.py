@@ -108,8 +108,8 @@ class Load:
     of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. flashinfer:
-    what it keeps beside the graphs.
+    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. repacks: AWQ
+    or GPTQ, whose matrices are laid out anew. flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -135,6 +135,7 @@ class Load:
     experts: ExpertRun = ExpertRun()
     takes_tokens: bool = True
     has_states: bool = False
+    repacks: bool = False
     flashinfer: FlashInfer = FlashInfer()
     passes: tuple[tuple[int, int], ...] = ()
 
@@ -212,7 +213,8 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
 
     Since 0.27 what stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed):
     where something lasting was put into the memory of the table's copy, that cannot be given back and counts
-    beside the peak. Starts differ: the high end has it (0.29, Qwen2.5-3B-AWQ: 2.10 GiB warm, 2.63 cold).
+    beside the peak. Two starts of AWQ have it (0.28; 0.29: 2.10 GiB kept warm, 2.63 cold), six of unquantised
+    models on Linux have not: the high end of weights that are repacked as they load (``repacks``) has it.
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
@@ -223,7 +225,7 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     copied += _draft(shape, load, known) - activation_peak(shape, load, known)
     if load.takes_tokens:
         low = likely = table + copied
-        high = likely + (table if known.compile_kept and likely > 0 else 0)
+        high = likely + (table if known.compile_kept and load.repacks and likely > 0 else 0)
     elif load.has_states:
         low, likely, high = 0, known.compile_states // 2, known.compile_states
     else:
