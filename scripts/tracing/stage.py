@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import tempfile
+import types
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def _nothing() -> Any:
     class Nothing(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         supports_pp = True
         layers = ()
+        logits_processor = types.SimpleNamespace(scale=1.0)
 
         @property
         def model(self) -> Any:

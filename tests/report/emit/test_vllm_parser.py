@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.report.emit.test_arguments import command
 pytestmark = pytest.mark.vllm
 
 
-def test_vllm_takes_the_whole_command() -> None:
+def test_vllm_takes_the_whole_command(tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from vllm.engine.arg_utils import EngineArgs
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -41,4 +42,5 @@ def test_vllm_takes_the_whole_command() -> None:
     config = parsed.speculative_config
     config = json.loads(config) if isinstance(config, str) else config
     assert config == {"method": "mtp", "num_speculative_tokens": 2}
+    parsed.model = str(tmp_path)  # an offline EngineArgs looks for a name on the disk
     assert EngineArgs.from_cli_args(parsed).kv_offloading_size == 64
