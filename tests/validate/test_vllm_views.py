@@ -19,7 +19,7 @@ from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import KvplanError
 from tests.engines.test_vllm_live import RELEASE
 from tests.engines.vllm_cases import Case, cases, question
-from tests.engines.vllm_compare import gpu_of
+from tests.engines.vllm_compare import gpu_of, installed
 
 PROGRAM = Path(__file__).parents[1] / "engines" / "vllm_ask.py"
 pytestmark = [
@@ -32,7 +32,7 @@ View = tuple[list[int], list[int], int]
 
 
 def ours(case: Case, stage: int) -> Layout:
-    settings = make_settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **case.options)
+    settings = make_settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **installed(case.gpu), **case.options)
     return layout_of(load_model(case.config), "vllm", "0.32", settings, Rank(stage=stage))
 
 

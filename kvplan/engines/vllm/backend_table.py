@@ -111,5 +111,12 @@ DCP_BACKENDS = frozenset(
     "FLASHINFER_MLA FLASHINFER_MLA_SPARSE TRITON_MLA ROCM_AITER_MLA ROCM_AITER_TRITON_MLA".split()
 )
 """Backends that divide a request's tokens among ranks: `supports_dcp` of their classes, 0.30 to 0.33."""
+UNSTRIDED = frozenset(
+    "TURBOQUANT ROCM_ATTN ROCM_AITER_FA ROCM_AITER_UNIFIED_ATTN ROCM_AITER_MLA ROCM_AITER_TRITON_MLA "
+    "ROCM_AITER_MLA_SPARSE TOKENSPEED_MLA FLASHMLA_SPARSE FLASHINFER_MLA_SPARSE FLASHINFER_MLA_SPARSE_SM120 "
+    "FLASH_ATTN_MLA_SPARSE".split()
+)
+"""Backends without an order of strides that has layers in it (indexes_kv_by_block_stride of 0.24 to 0.28): no
+page of theirs is padded then."""
 GROUPED_FLASHINFER = Backend("FLASHINFER", multiples=(), exact=GROUPED_PAGES)
 FA4_HD256 = Backend("FLASH_ATTN", multiples=(), exact=(HD256_PAGE,), preferred=HD256_PAGE)

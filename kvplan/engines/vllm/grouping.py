@@ -201,7 +201,9 @@ def _unify_pages(specs: Specs, rules: Rules) -> Specs | None:
             unified[layer] = replace(spec, padded=largest)
         elif largest % page == 0 and spec.padded is None:
             unified[layer] = spec.with_block_size(spec.block_size * (largest // page))
-        elif rules.pads == "attention" or (rules.pads != "none" and spec.kind is not SpecKind.MLA):
+        elif spec.strided and (
+            rules.pads == "attention" or (rules.pads != "none" and spec.kind is not SpecKind.MLA)
+        ):
             unified[layer] = replace(spec, padded=largest)
         else:
             return None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import lcm
 
 from kvplan.engines.base import rank_terms
-from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, Backend
+from kvplan.engines.vllm.backend_table import BACKENDS, DEFAULT_BLOCK_SIZE, UNSTRIDED, Backend
 from kvplan.engines.vllm.backends import common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import V41, compressed_specs
 from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
@@ -259,6 +259,8 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         # MLA groups do not mix layers that own an indexer with layers that borrow one.
         shape = (word, any(isinstance(other, SparseIndexer) for other in layer.parts), *shape)
     spec = _attention_spec(served, part, backend, word, sizes.block, state_bytes_of(terms), shape)
+    if served.rules.pads == "attention" and backend.name in UNSTRIDED:
+        spec = replace(spec, strided=False)
     if latent and served.row_width:
         spec = replace(spec, state_bytes=served.resolved.dtype.bytes_for(served.row_width))
     if latent and word == "fp8_ds_mla":

@@ -43,7 +43,9 @@ class Spec(KeptHash):
     window: a sliding window's or a chunk's length; kept_window: the window that a layer promoted to full
     attention still computes with; slots: states that one request holds (state layers only), with every_block
     beside one for each of its blocks; promoted: a window that was made full (`Rules.promoted_merge`); stride:
-    bytes of which blocks that hold several layers' pages must be whole multiples (block_stride_alignment).
+    bytes of which blocks that hold several layers' pages must be whole multiples (block_stride_alignment);
+    strided: the kernel follows the stride of blocks, so that a page may be padded
+    (indexes_kv_by_block_stride, 0.24 to 0.28).
     """
 
     kind: SpecKind
@@ -60,6 +62,7 @@ class Spec(KeptHash):
     promoted: bool = False
     dcp_sharded: bool = True
     stride: int = 1
+    strided: bool = True
 
     @property
     def real_page_bytes(self) -> int:
@@ -79,7 +82,7 @@ class Spec(KeptHash):
     def attention(self) -> Shape:
         """What two attention layers of one group must share (AttentionSpec's fields)."""
         own = (self.block_size, self.dcp_sharded, self.shape, self.page_bytes, self.tokens_per_state)
-        return (*own, self.promoted)
+        return (*own, self.promoted, self.strided)
 
     def with_block_size(self, block_size: int) -> Spec:
         return replace(self, block_size=block_size)
