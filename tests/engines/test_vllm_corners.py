@@ -261,3 +261,35 @@ def test_a_draft_without_a_window_takes_the_models_only_one(method: str) -> None
     mixed = beside(method, CONFIGS["gemma3"]).pool
     assert mixed is not None
     assert "full_attention" in {group.kind for group in mixed.groups}
+
+
+@pytest.mark.parametrize(
+    ("engine", "served"), [("0.24", True), ("0.25", False), ("0.27", False), ("0.28", False), ("0.29", True)]
+)
+def test_pages_are_padded_where_the_kernel_follows_a_stride(engine: str, served: bool) -> None:
+    """TurboQuant over stages, of which one has no layer in 16 bit: from 0.25 to 0.28 pages differ, and its backend pads none."""
+    config = {**LLAMA, "num_hidden_layers": 12}
+    found = sized(
+        config, f"vllm@{engine}", "l40s", kv_cache_dtype="turboquant_k3v4_nc", pipeline_parallel_size=3
+    )
+    assert (found.refusal is None) is served, found.refusal
+
+
+@pytest.mark.parametrize(("engine", "columns"), [("0.25", 0), ("0.28", 0), ("0.29", 3), ("0.33", 3)])
+def test_short_convolutions_keep_drafts_since_0_29(engine: str, columns: int) -> None:
+    """LFM2's state: hidden · (kernel - 1) numbers, and as many columns more as drafts since."""
+    config = CONFIGS["lfm2"]
+    state = config["hidden_size"] * (config["conv_L_cache"] - 1 + columns) * 2
+    options = {"speculative_method": "ngram_gpu", "num_speculative_tokens": 3, "block_size": 16}
+    found = sized(config, f"vllm@{engine}", "mi300x", kv_cache_dtype="turboquant_k8v4", **options)
+    assert found.pool is not None
+    page = found.pool.groups[0].page_bytes
+    per_token = page // found.settings["block_size"]
+    assert page == -(-state // (16 * per_token)) * 16 * per_token
+
+
+@pytest.mark.parametrize("engine", ["0.25", "0.31"])
+def test_turboquant_beside_mimos_own_cache_is_not_known(engine: str) -> None:
+    with pytest.raises(KvplanError, match="keeps its cache in its own dtype") as error:
+        sized(MIMO, f"vllm@{engine}", kv_cache_dtype="turboquant_k8v4")
+    assert error.value.code == "unknown-rule"

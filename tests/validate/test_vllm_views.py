@@ -32,7 +32,9 @@ View = tuple[list[int], list[int], int]
 
 
 def ours(case: Case, stage: int) -> Layout:
-    settings = make_settings(gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **installed(case.gpu), **case.options)
+    settings = make_settings(
+        gpu=gpu_of(case.gpu), kv_cache_memory=case.memory, **installed(case.gpu), **case.options
+    )
     return layout_of(load_model(case.config), "vllm", "0.32", settings, Rank(stage=stage))
 
 

@@ -26,7 +26,7 @@ from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backend_table import BACKENDS
 from kvplan.engines.vllm.backends import NoBackendError
-from kvplan.engines.vllm.defaults import device_of
+from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
@@ -343,6 +343,12 @@ def _warnings(
         method = settings.speculative_method
         taken = "is taken to be one like the model's" if method in HEAD_METHODS else "is not counted"
         found.append(f"{method}: the cache of the draft {taken}: name it with --speculative-model")
+    asked = lengths_of(model, settings, rules_of(version)).max_model_len
+    if resolved.lengths.max_model_len < asked:
+        found.append(
+            f"max_model_len is {resolved.lengths.max_model_len:,}, the draft's, not {asked:,}: vLLM"
+            f" {version} runs no longer requests beside it"
+        )
     outside = _outside_the_pool(model, resolved, version)
     if outside is not None:
         raise KvplanError(

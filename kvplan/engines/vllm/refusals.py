@@ -15,6 +15,7 @@ from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
+from kvplan.engines.vllm.draft_lengths import shorter_draft
 from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
@@ -55,6 +56,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _length(settings, resolved)
         or draft_refusal(model, settings, version)
         or _batch(resolved)
+        or shorter_draft(model, settings, rules_of(version), caching=resolved.prefix_caching)
         or _heads(model, resolved, version)
         or _experts(model, settings)
         or _prefill_context(model, settings, version)
@@ -196,8 +198,8 @@ def _positions(model: Model, version: str) -> Refusal | None:
 
 
 def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
-    longest, asked = resolved.lengths.longest, resolved.lengths.max_model_len
-    if settings.max_model_len is not None and longest is not None and asked > longest:
+    longest, asked = resolved.lengths.longest, settings.max_model_len
+    if asked is not None and longest is not None and asked > longest:
         return Refusal(
             "max-model-len",
             f"max_model_len {asked:,} is greater than the {longest:,} that the model's config allows",

@@ -15,6 +15,7 @@ from kvplan.engines.vllm.defaults import (
     lengths_of,
     model_dtype,
 )
+from kvplan.engines.vllm.draft_lengths import bounded
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
 from kvplan.errors import KvplanError
@@ -142,6 +143,13 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
     )
     ignored = model.model_type in OWN_CACHE and not rules.mimo_cache_dtype
+    if ignored and rules.unquantized_layers and asked_word(settings).startswith("turboquant_"):
+        raise KvplanError(
+            "unknown-rule",
+            f"{model.model_type} keeps its cache in its own dtype before 0.32; how its pages are padded"
+            f" beside {asked_word(settings)} is not known",
+            help="leave out --kv-cache-dtype",
+        )
     kv = "auto" if ignored else cache_dtype(model, settings, device, rules)
     if model.model_type in NATIVE_CACHE and rules.slices:
         kv = OTHER_WORDS.get(
@@ -165,7 +173,7 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         kv_format=kv_dtype(dtype.name if kv == "auto" else kv),
         conv_dtype=conv,
         ssm_dtype=_ssm_dtype(model, settings) if rules.gdn_state_dtype or not _is_gdn(model) else None,
-        lengths=lengths,
+        lengths=bounded(lengths, model, settings, rules),
         batch=batch,
         in_flight=batch.tokens * _batches_at_once(model, settings, rules, asynchronous=asynchronous),
         async_scheduling=asynchronous,

@@ -27,8 +27,10 @@ def served_state(served: Served, part: Part) -> Part:
     """Mamba-2: where the groups do not divide, every rank gets one (extra_groups_for_head_shards)."""
     if isinstance(part, Mamba2) and part.n_groups % served.resolved.tp:
         return replace(part, n_groups=served.resolved.tp)
-    if isinstance(part, Mamba1) and served.resolved.spec_tokens:
-        # Mamba-1's conv state has no room for draft tokens.
+    roomless = isinstance(part, ShortConvolution) and not served.rules.conv_drafts
+    if (isinstance(part, Mamba1) or roomless) and served.resolved.spec_tokens:
+        # Mamba-1's conv state has no room for draft tokens; LFM2's has since 0.29.
+        assert isinstance(part, (Mamba1, ShortConvolution))
         return replace(part, conv_kernel=part.conv_kernel - served.resolved.spec_tokens)
     return part
 

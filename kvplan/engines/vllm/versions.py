@@ -32,7 +32,8 @@ class Rules:
     States: hybrid_caching, prefix caching is on by default where attention and states meet
     (engine/arg_utils.py); every_state, with it a class that supports it keeps a state a block
     (models/config.py, MambaModelConfig); mamba2_checkpoint, kda_checkpoint, gdn_checkpoint: such layers
-    reserve a state for their prefill checkpoint; latent_step: blocks of latents beside states are whole 128s
+    reserve a state for their prefill checkpoint; conv_drafts: short
+    convolutions have room for draft tokens; latent_step: blocks of latents beside states are whole 128s
     (platforms/interface.py).
 
     Blocks: common_block, of a size that all backends take, else the first one's; aligned_kernels, beside
@@ -83,7 +84,7 @@ class Rules:
     before the others (read in 0.20 and later); grouped_pages: its pages there are of up to 1,024 tokens.
     runners: the release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where
     batches in flight count; lookups_async: the second runner schedules ahead whatever proposes the drafts
-    (config/vllm.py).
+    (config/vllm.py); bounded_by_draft: its max_model_len is at most the draft's.
     """
 
     tokens_from_concurrency: bool = False
@@ -98,6 +99,7 @@ class Rules:
     hybrid_caching: bool = False
     every_state: bool = False
     every_state_with_drafts: bool = False
+    conv_drafts: bool = False
     mamba2_checkpoint: bool = False
     kda_checkpoint: bool = False
     gdn_checkpoint: bool = False
@@ -149,6 +151,7 @@ class Rules:
     rotation_handed_on: bool = False
     dcp_backends: bool = False
     lookups_async: bool = False
+    bounded_by_draft: bool = False
     bfloat16_states: bool = False
     borrowed_indexers: bool = False
     hybrid_turboquant: bool = False
@@ -256,6 +259,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
         {
             "null_block_checked": True,
             "pads": "not latents",
+            "conv_drafts": True,
             "packed_blocks": True,
             "kda_checkpoint": True,
             "runners": "0.29",
@@ -291,6 +295,7 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "gdn_checkpoint": True,
             "one_float": True,
             "lookups_async": True,
+            "bounded_by_draft": True,
             "pooled_fp8_on_sm100": True,
         },
     ),
