@@ -267,7 +267,7 @@ def test_a_draft_without_a_window_takes_the_models_only_one(method: str) -> None
     ("engine", "served"), [("0.24", True), ("0.25", False), ("0.27", False), ("0.28", False), ("0.29", True)]
 )
 def test_pages_are_padded_where_the_kernel_follows_a_stride(engine: str, served: bool) -> None:
-    """TurboQuant over stages, of which one has no layer in 16 bit: from 0.25 to 0.28 pages differ, and its backend pads none."""
+    """TurboQuant over stages, of which one has no layer in 16 bit: 0.25 to 0.28 pad none of its pages."""
     config = {**LLAMA, "num_hidden_layers": 12}
     found = sized(
         config, f"vllm@{engine}", "l40s", kv_cache_dtype="turboquant_k3v4_nc", pipeline_parallel_size=3
@@ -293,3 +293,16 @@ def test_turboquant_beside_mimos_own_cache_is_not_known(engine: str) -> None:
     with pytest.raises(KvplanError, match="keeps its cache in its own dtype") as error:
         sized(MIMO, f"vllm@{engine}", kv_cache_dtype="turboquant_k8v4")
     assert error.value.code == "unknown-rule"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "served"),
+    [("b200", "0.28", True), ("b200", "0.29", False), ("b300", "0.33", False), ("h100", "0.33", True)],
+)
+def test_one_layout_of_pages_serves_all_layers(gpu: str, engine: str, served: bool) -> None:
+    """TurboQuant leaves four layers in 16 bit to FlashInfer, which on 10.x reads blocks by head."""
+    found = sized(LLAMA, f"vllm@{engine}", gpu, kv_cache_dtype="turboquant_4bit_nc")
+    assert (found.refusal is None) is served, found.refusal
+    if not served:
+        absent = sized(LLAMA, f"vllm@{engine}", gpu, kv_cache_dtype="turboquant_4bit_nc", flashinfer="absent")
+        assert absent.refusal is None

@@ -6,6 +6,7 @@ _align_heterogeneous_kv_block_size) and the get_kv_cache_spec methods of the lay
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import lcm
 
@@ -48,6 +49,8 @@ _SIDE_BY_SIDE = frozenset(
     ("DEEPSEEK_V4_INDEXER", "DEEPSEEK_V41_INDEXER", TAIL, GROUPED, "DOTS3_NOTE_PADDED_MLA_SPARSE")
 )
 """Backends whose pages of several sizes lie beside each other in one block (supported_kv_cache_layouts)."""
+_PLAIN_PAGES = frozenset(("TURBOQUANT", "FLEX_ATTENTION", "HPC_ATTN"))
+"""Backends that read pages of tokens whose heads lie beside each other, layer by layer, alone (LBNHC)."""
 MLA_HYBRID_STEP = 128
 
 
@@ -105,12 +108,29 @@ def build(served: Served) -> Built:
     if served.model.model_type in ATTENTION_FIRST:
         whole = served.model.num_layers
         specs.sort(key=lambda entry: entry.spec.kind is SpecKind.MAMBA or entry.layer >= whole)
+    if served.rules.packed_blocks:
+        _check_layouts(served, used)
     kv = served.resolved.kv
     if served.lead is not None and BACKENDS["FLASHMLA_SPARSE"] in used:
         kv = stored_latent(served.ask(served.lead, kv), BACKENDS["FLASHMLA_SPARSE"])
     names = tuple(sorted({backend.name for backend in used}))
     largest = max(every, key=lambda sizes: sizes.block)
     return Built(tuple(specs), largest, kv, names, not _SIDE_BY_SIDE.isdisjoint(names))
+
+
+def _check_layouts(served: Served, used: Iterable[Backend]) -> None:
+    """One layout of pages must serve all backends of the model (v1/attention/backends/utils.py,
+    get_supported_kv_cache_layouts, 0.29 and later): FlashInfer's kernels on 10.x read blocks by head, some
+    read them by token alone. Raises CannotGroupError."""
+    names = {backend.name for backend in used}
+    plain = _PLAIN_PAGES & names
+    other = _SIDE_BY_SIDE & names
+    if served.resolved.device.major == 10 and served.resolved.device.vendor == "nvidia":
+        other |= {"FLASHINFER"} & names
+    if plain and other:
+        raise CannotGroupError(
+            f"no layout of pages serves both {min(plain)} and {min(other)} on {served.resolved.device.name}"
+        )
 
 
 def _check_names(served: Served, specs: list[LayerSpec]) -> None:

@@ -20,7 +20,7 @@ from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
 from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
-from kvplan.engines.vllm.resolve import AHEAD, Resolved, keeps_latent, lead_attention
+from kvplan.engines.vllm.resolve import AHEAD, OWN_CACHE, Resolved, asked_word, keeps_latent, lead_attention
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
@@ -48,7 +48,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     """
     check_own_rules(model, version)
     _check_large_blocks(model, settings, version)
-    return (
+    refusal = (
         _backend_of_release(settings, version)
         or _architecture(model, version)
         or check_class(model, "vLLM")
@@ -73,6 +73,24 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or own_refusal(model, resolved)
         or _adapters(model, settings)
     )
+    if refusal is None:
+        _check_own_cache(model, settings, version)
+    return refusal
+
+
+def _check_own_cache(model: Model, settings: Layout, version: str) -> None:
+    """Raises KvplanError(unknown-rule): MiMo-V2 heeds no format of the cache before 0.32, but TurboQuant
+    pads the pages of its windows (layers/attention/attention.py, skip_page_size_padded)."""
+    rules, word = rules_of(version), asked_word(settings)
+    if model.model_type not in OWN_CACHE or rules.mimo_cache_dtype or not word.startswith("turboquant_"):
+        return
+    if rules.unquantized_layers:
+        raise KvplanError(
+            "unknown-rule",
+            f"{model.model_type} keeps its cache in its own dtype before 0.32; how pages are padded beside"
+            f" {word} is not known",
+            help="leave out --kv-cache-dtype",
+        )
 
 
 _READ = (0, 20)

@@ -143,13 +143,6 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
         floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
     )
     ignored = model.model_type in OWN_CACHE and not rules.mimo_cache_dtype
-    if ignored and rules.unquantized_layers and asked_word(settings).startswith("turboquant_"):
-        raise KvplanError(
-            "unknown-rule",
-            f"{model.model_type} keeps its cache in its own dtype before 0.32; how its pages are padded"
-            f" beside {asked_word(settings)} is not known",
-            help="leave out --kv-cache-dtype",
-        )
     kv = "auto" if ignored else cache_dtype(model, settings, device, rules)
     if model.model_type in NATIVE_CACHE and rules.slices:
         kv = OTHER_WORDS.get(
