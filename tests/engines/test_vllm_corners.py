@@ -306,3 +306,11 @@ def test_one_layout_of_pages_serves_all_layers(gpu: str, engine: str, served: bo
     if not served:
         absent = sized(LLAMA, f"vllm@{engine}", gpu, kv_cache_dtype="turboquant_4bit_nc", flashinfer="absent")
         assert absent.refusal is None
+
+
+@pytest.mark.parametrize("word", ["FLASH_ATTN", "TRITON_MLA", "FLASHMLA"])
+def test_sparse_layers_on_amd_name_their_backend_themselves(word: str) -> None:
+    plain = sized(CONFIGS["deepseek-v32"], "vllm@0.32", "mi300x")
+    named = sized(CONFIGS["deepseek-v32"], "vllm@0.32", "mi300x", attention_backend=word)
+    assert plain.refusal is None
+    assert (backend(named), named.pool) == (backend(plain), plain.pool)

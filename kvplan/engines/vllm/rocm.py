@@ -30,8 +30,11 @@ PREFERS = (0, 20)
 """Since when a backend's own block size counts (update_block_size_for_backend); before it was 16."""
 NO_ENCODERS = (0, 26)
 """Since when ROCM_ATTN serves no layer of a model with an encoder."""
+SPARSE_OWN = (0, 30)
+"""Since when sparse layers name their backend themselves (vllm/models/deepseek_v32/amd): an asked one is not
+heeded."""
 SPARSE_E5M2 = (0, 31)
-"""Since when sparse layers are not held to the words that their backend lists: asked, fp8_e5m2 is taken."""
+"""Since when they are not held to the words that it lists: asked, fp8_e5m2 is taken."""
 PACKED_FREE = (0, 28)
 """Since when TurboQuant's layers are left to the platform where the named backend does not take them."""
 LATENT = ("TRITON_MLA", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA")
@@ -59,6 +62,8 @@ def rocm_latent(ask: Ask, *, sparse: bool) -> Backend:
         raise NoBackendError("sparse attention is not supported on AMD GPUs before 0.12")
     if _release(ask) < SPARSE_FREE and ask.block_size != 1:
         raise NoBackendError("sparse MLA on AMD GPUs takes blocks of 1 token before 0.18: --block-size 1")
+    if _release(ask) >= SPARSE_OWN:
+        ask = replace(ask, chosen=None)
     if _release(ask) >= SPARSE_E5M2 and ask.kv == "fp8_e5m2":
         ask = replace(ask, kv="fp8")
     return _first(ask, ("ROCM_AITER_MLA_SPARSE",), "sparse MLA")
