@@ -152,7 +152,7 @@ def test_minicpm_o_and_v_4_6() -> None:
     assert _run("MiniCPMO", vision, 8192).source == "8 video items of 1,024 tokens"
     small = {"vision_config": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 14}}
     run = _run("MiniCPMV4_6ForConditionalGeneration", small, 131_072)
-    assert run.source == "1 video item of 10,240 tokens"
+    assert run.source == "1 video item of 10,368 tokens"  # 16 × (9 × 64 + 72)
 
 
 def test_a_model_of_text_alone_has_neither() -> None:

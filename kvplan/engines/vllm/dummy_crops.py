@@ -7,6 +7,7 @@ vllm-project/vllm vllm/model_executor/models/, 0.32 and 0.33, each class's ``Pro
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 
 from kvplan.engines.vllm.dummy_images import _minicpmv
 from kvplan.engines.vllm.dummy_items import Asked, Item, whole
@@ -67,17 +68,24 @@ def _minicpmo(asked: Asked) -> dict[str, Item]:
 
 
 def _minicpmv46(asked: Asked) -> dict[str, Item]:
-    """Slices of 448 × 448 and the whole image, sixteen patches to a token (four with downsample_mode 4x);
-    frames are cut as images are, up to 16 (minicpmv4_6.py; MiniCPMV4_6ImageProcessor)."""
+    """A column of slices of 448 × 448, and the whole image in as many pixels as a slice, its sides multiples
+    of four patches; sixteen patches to a token (four with downsample_mode 4x). Frames are cut as images are,
+    up to 16 of them (minicpmv4_6.py; MiniCPMV4_6ImageProcessor)."""
     joined = 4 if asked.processor.get("downsample_mode", asked.config.get("downsample_mode")) == "4x" else 16
-    slices = asked.stated("max_slice_nums", 9) + 1
-    patches = slices * (448 // 14) ** 2
+    slices = asked.stated("max_slice_nums", 9)
+    whole_image = _fours(32 / sqrt(slices)) * _fours(32 * sqrt(slices))
+    patches = (slices if slices > 1 else 0) * 32 * 32 + whole_image
     tokens = patches // joined
     counted, run = (max(1, min(16, room // tokens)) for room in asked.room(tokens))
     return {
         "image": Item(tokens, patches),
         "video": Item(counted * tokens, asked.at_most(run) * patches),
     }
+
+
+def _fours(patches: float) -> int:
+    """The nearest multiple of four, one at least."""
+    return max(round(patches / 4), 1) * 4
 
 
 def _tiles(asked: Asked) -> dict[str, Item]:
