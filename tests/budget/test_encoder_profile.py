@@ -175,7 +175,7 @@ def test_an_encoder_without_a_rule_is_said_once() -> None:
     found = kvplan.size(config, gpu="h200", engine="vllm@0.33", weights="10GiB")
     assert isinstance(found, SizeResult)
     assert found.budget is not None
-    said = [warning for warning in found.warnings if "KeyeVL1_5ForConditionalGeneration" in warning]
+    said = [warning for warning in found.warnings if "the encoder of" in warning]
     assert len(said) == 1
     assert "--language-model-only" in said[0]
     one = line(found.budget)
