@@ -32,6 +32,8 @@ CAPABILITIES = (
     ("t4",),
     ("thor",),
     ("gb10",),
+    ("mi300x",),
+    ("mi355x",),
 )
 NOT_THE_PLANNER = (
     "AttributeError", "KeyError", "custom code", "OSError", "FileNotFoundError", "StrictDataclass",

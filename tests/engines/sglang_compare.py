@@ -40,6 +40,8 @@ GPUS = {
     "pro6000": "rtx-pro-6000-workstation-96gb",
     "t4": "t4-16gb",
     "thor": "jetson-agx-thor-128gb",
+    "mi300x": "mi300x-192gb",
+    "mi355x": "mi355x-288gb",
     "gb10": "gb10-128gb",
 }
 NAMES = {
@@ -136,7 +138,12 @@ def ours(
 
 _RECORDS = {"fp8_ds_mla": "fp8_e4m3", "nvfp4": "fp4", "fp4_mx_block16": "fp4"}
 """Formats whose element type is another's."""
-_KV_WORDS = {"float4_e2m1fn_x2": "fp4", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
+_KV_WORDS = {
+    "float4_e2m1fn_x2": "fp4",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e4m3fnuz": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
 _KV = ("k_buffer", "v_buffer", "kv_buffer")
 _STATE = ("mamba_cache.conv", "mamba_cache.temporal")
 

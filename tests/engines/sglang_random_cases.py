@@ -27,13 +27,14 @@ Entry = dict[str, Any]
 GPUS = (
     *("h100", "h100", "h200", "b200", "b200", "a100", "l40s", "l4", "rtx5090", "pro6000", "rtx4090", "b300"),
     *("h20", "gb200", "a100_40", "a10", "t4", "rtx3060", "thor", "gb10"),
+    *("mi300x", "mi355x"),
 )
 MEMORY = {
     "h100": (40, 20, 33, 8, 60), "h200": (60, 90, 25, 110), "b200": (100, 50, 140, 30), "a100": (12, 40, 60),
     "l40s": (9, 20, 30), "l4": (3, 8, 14), "rtx5090": (4, 11, 19), "pro6000": (10, 35, 60),
     "rtx4090": (2, 7, 13), "b300": (60, 130, 200), "h20": (15, 45, 70), "gb200": (40, 110),
     "a100_40": (6, 17, 25), "a10": (3, 9), "t4": (2, 6), "rtx3060": (1, 4), "thor": (20, 60),
-    "gb10": (15, 70),
+    "gb10": (15, 70), "mi300x": (60, 25, 120), "mi355x": (90, 200),
 }  # fmt: skip
 """GiB left for the cache."""
 CHANCES: dict[str, tuple[Any, ...]] = {
@@ -75,7 +76,7 @@ RARELY = frozenset(
 OF_STATES = frozenset(name for name in CHANCES if "mamba" in name)
 OF_SPARSE = frozenset(("dsa_prefill_backend", "dsa_decode_backend"))
 OF_WINDOWS = frozenset(("disable_hybrid_swa_memory", "swa_full_tokens_ratio"))
-LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.19", "pp_size": "0.5.16",
+LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.20", "pp_size": "0.5.16",
     "dcp_size": "0.5.19", "dsa_prefill_backend": "0.5.19", "dsa_decode_backend": "0.5.19",
 }  # fmt: skip
 """Arguments that are called otherwise before, or are not there."""

@@ -1,4 +1,4 @@
-"""A stage set on which SGLang 0.5.23 believes that it runs on an NVIDIA GPU: no driver, kernels or weights.
+"""A stage set on which SGLang 0.5.23 believes that it runs on an NVIDIA or AMD GPU: no driver or kernels.
 
 Only for asking its planner (`sglang_ask`): arguments are resolved and pools sized, nothing is launched.
 Kernel packages are props of version 99.0, so backends are chosen as where all of them are installed. SGLang
@@ -23,12 +23,13 @@ make_prop: Any = importlib.import_module("vllm_stage").make_prop
 
 @dataclass(frozen=True)
 class Card:
-    """What SGLang asks of a device; memory as nvidia-smi says it."""
+    """What SGLang asks of a device; memory as nvidia-smi or rocminfo says it. target: an AMD GPU's."""
 
     name: str
     capability: tuple[int, int]
     memory_mib: int
     processors: int
+    target: str = ""
 
 
 CARDS = {
@@ -49,9 +50,13 @@ CARDS = {
     "pro6000": Card("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0), 97887, 188),
     "t4": Card("Tesla T4", (7, 5), 15360, 40),
     "thor": Card("NVIDIA Thor", (11, 0), 125747, 20),
+    "mi300x": Card("AMD Instinct MI300X", (9, 4), 196592, 304, "gfx942:sramecc+:xnack-"),
+    "mi355x": Card("AMD Instinct MI355X", (9, 5), 294896, 256, "gfx950:sramecc+:xnack-"),
     "gb10": Card("NVIDIA GB10", (12, 1), 124610, 48),
 }
-KERNELS = frozenset("sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi xgrammar".split())
+KERNELS = frozenset(
+    "aiter sgl_kernel flashinfer deep_gemm cutlass cuda quack torchvision tvm_ffi xgrammar".split()
+)
 """Packages that are built for CUDA: props here, installed or not."""
 
 
@@ -117,7 +122,8 @@ class Stage:
         _older_names()
         places: Any = sys.meta_path
         places.append(_Props)
-        torch.version.cuda = "13.0"
+        torch.version.hip = "7.0.0" if self.card.target else None
+        torch.version.cuda = None if self.card.target else "13.0"
         processor: Any = torch._C._cpu
         if not hasattr(processor, "_is_amx_tile_supported"):  # releases before 0.5.3 ask for it
             processor._is_amx_tile_supported = lambda: False
@@ -146,7 +152,8 @@ class Stage:
         major, minor = self.card.capability
         return types.SimpleNamespace(
             name=self.card.name, major=major, minor=minor, total_memory=self.card.memory_mib << 20,
-            multi_processor_count=self.card.processors, is_integrated=False, warp_size=32, gcnArchName="",
+            multi_processor_count=self.card.processors, is_integrated=False, warp_size=32,
+            gcnArchName=self.card.target,
             shared_memory_per_block_optin=232_448, shared_memory_per_multiprocessor=233_472, uuid="GPU-0",
             L2_cache_size=50 << 20, regs_per_multiprocessor=65_536, max_threads_per_multi_processor=2_048,
         )  # fmt: skip
@@ -154,7 +161,9 @@ class Stage:
     def _smi(self, command: Sequence[str]) -> Any:
         words = " ".join(command)
         said = "580.65\n"
-        if "memory.total" in words:
+        if "rocminfo" in words:
+            said = f"{self.card.memory_mib << 10}(0x0)\n"
+        elif "memory.total" in words:
             said = f"{self.card.memory_mib}\n" * 8
         elif "compute_cap" in words:
             said = ".".join(str(part) for part in self.card.capability) + "\n"
@@ -194,4 +203,5 @@ def _older_names() -> None:
 
 
 def _is_smi(command: Any) -> bool:
-    return isinstance(command, (list, tuple)) and bool(command) and command[0] == "nvidia-smi"
+    words = isinstance(command, (list, tuple)) and bool(command)
+    return words and (command[0] == "nvidia-smi" or command[0].startswith("rocminfo"))

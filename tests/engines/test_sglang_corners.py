@@ -146,3 +146,32 @@ def test_fractions_lie_between_their_ends(version: str) -> None:
         with_graphs = shown(model, version, **asked)["mem_fraction_static"]
         without = shown(model, version, enforce_eager=True, **asked)["mem_fraction_static"]
         assert 0.5 < with_graphs <= without < 1
+
+
+def test_amd_keeps_no_memory_for_graphs_of_prompts() -> None:
+    """Asked on the stage: 0.867 · 0.85 with aiter and a long context, 0.867 without."""
+    assert shown("llama-3.1-8b", gpu="mi300x-192gb")["mem_fraction_static"] == pytest.approx(0.73695)
+    found = shown("deepseek-v3.2", gpu="mi300x-192gb", kv_cache_memory=60 * GIB)
+    assert (found["page_size"], found["max_total_num_tokens"]) == (1, 822_538)
+    assert found["mem_fraction_static"] == pytest.approx(0.867)
+
+
+@pytest.mark.parametrize("gpu", ["mi300x-192gb", "mi355x-288gb", "h100-sxm-80gb"])
+def test_modelopt_does_not_run_on_amd(gpu: str) -> None:
+    refused = size(model_of("nvidia__Qwen3-32B-NVFP4"), gpu=gpu).refusal
+    assert (refused is not None) == gpu.startswith("mi")
+
+
+def test_prompts_in_one_piece_keep_memory_by_their_limit() -> None:
+    """--chunked-prefill-size -1: as many tokens as --max-prefill-tokens (asked of 0.5.19)."""
+    one: dict[str, Any] = {
+        "chunked_prefill_size": -1,
+        "disable_radix_cache": True,
+        "disable_overlap_schedule": True,
+    }
+    few, many = (
+        shown("gpt-oss-20b", "0.5.19", max_prefill_tokens=count, **one)["mem_fraction_static"]
+        for count in (16_384, 32_768)
+    )
+    assert many == pytest.approx(0.383)
+    assert many < few

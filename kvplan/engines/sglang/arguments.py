@@ -20,7 +20,7 @@ from kvplan.engines.sglang.backends import (
     overridden_page,
     page_size_of,
 )
-from kvplan.engines.sglang.capacity import capacity_for, graph_max_batch
+from kvplan.engines.sglang.capacity import MAX_PREFILL_TOKENS, capacity_for, graph_max_batch
 from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import (
     cache_dtype,
@@ -117,6 +117,7 @@ class Arguments(KeptHash):
     standalone: bool = False
     looked_up: bool = False
     given_context: int | None = None
+    max_prefill_tokens: int = 16_384
     told_groups: int = 1
     rules: Rules = rules_of(VERSIONS[-1])
 
@@ -232,6 +233,7 @@ def resolve_arguments(
         standalone=settings.speculative_method == "draft_model",
         looked_up=settings.speculative_method == NGRAM,
         given_context=settings.max_model_len,
+        max_prefill_tokens=options.count("max_prefill_tokens") or MAX_PREFILL_TOKENS,
         told_groups=told_groups,
         rules=rules,
     )

@@ -305,7 +305,7 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
     if has_kind(model, Kind.COMPRESSED):
         return 256
     if is_sparse_latent(model):
-        return 64
+        return 64 if device.nvidia else asked or 1
     sm100 = device.nvidia and device.major == 10
     asked = overridden_page(model, settings, device, backend)
     if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):

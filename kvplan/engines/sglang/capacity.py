@@ -99,6 +99,7 @@ class Serving:
     tp: int = 1
     pp: int = 1
     chunked_prefill_size: int | None = None
+    max_prefill_tokens: int = MAX_PREFILL_TOKENS
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
     mla: bool = False
@@ -153,7 +154,7 @@ def reserved_mib(gpu_mem_mib: int, asked: Serving) -> Fraction:
     if asked.role == "decode":
         tokens = (asked.max_running_requests or batch or 1) * asked.draft_tokens
     else:
-        tokens = chunk if chunk > 0 else MAX_PREFILL_TOKENS
+        tokens = chunk if chunk > 0 else asked.max_prefill_tokens
     reserved = 512 + Fraction(3, 2) * max(tokens, 2048) + Fraction(asked.tp * asked.pp * KIB, 8)
     reserved += _graphs_mib(asked, chunk, batch)
     if gpu_mem_mib > FLOOR_FROM:

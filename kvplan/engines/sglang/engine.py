@@ -132,13 +132,11 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
 
 
 def _older(version: str) -> tuple[str, ...]:
-    """What of an older release was not asked of it: until 0.5.16 the fraction was, or read from its code."""
+    """What of an older release was not asked of it: until 0.5.16 and of 0.5.22 the
+    fraction was, or read from its code."""
     rules = rules_of(version)
-    if (
-        version == VERSIONS[-1]
-        or not rules.prefill_graphs
-        or rules.prompt_graphs not in ("", "breakable, DSA")
-    ):
+    known = rules.graphs_bounded or not rules.prefill_graphs
+    if known or rules.prompt_graphs not in ("", "breakable, DSA"):
         return ()
     return (f"SGLang {version}: pools by its own rules, the memory fraction by those of {VERSIONS[-1]}",)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from kvplan.engines.sglang.capacity import FLOOR, FLOOR_FROM, MAX_PREFILL_TOKENS, Serving, for_images
+from kvplan.engines.sglang.capacity import FLOOR, FLOOR_FROM, Serving, for_images
 from kvplan.units import KIB
 
 UNKNOWN = Fraction("0.88")
@@ -53,7 +53,7 @@ def _by_memory(gpu_mem_mib: int, asked: Serving) -> Fraction:
 
 def _by_use(gpu_mem_mib: int, asked: Serving) -> Fraction:
     chunk, batch = asked.chunked_prefill_size or 0, asked.graph_batch or 0
-    tokens = chunk if chunk > 0 else MAX_PREFILL_TOKENS
+    tokens = chunk if chunk > 0 else asked.max_prefill_tokens
     reserved = 512 + Fraction(3, 2) * max(tokens, 2048) + 2 * batch + Fraction(asked.tp * asked.pp * KIB, 8)
     reserved += 3 * batch * asked.attn_dp
     if batch > 300:

@@ -34,7 +34,9 @@ _USUAL = ("none", "deepep", "megamoe", "flashinfer")
 
 
 def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
-    """Whether memory is kept for them."""
+    """Whether memory is kept for them: on NVIDIA GPUs alone."""
+    if not arguments.device.nvidia:
+        return False
     era, a2a = arguments.rules.prompt_graphs, arguments.moe_a2a_backend
     images = _PIECEWISE_IMAGES.get(arguments.rules.image_graphs, frozenset())
     if era.startswith("piecewise"):

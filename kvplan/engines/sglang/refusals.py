@@ -30,6 +30,8 @@ from kvplan.weights.shares import Cut, Side
 _FUSED = ("q_proj", "k_proj", "v_proj", "qkv_proj")
 TRACK_INTERVAL = 256
 """--mamba-track-interval: a multiple of the page size."""
+_NOT_ON_ROCM = ("modelopt", "gptq", "bitsandbytes")
+"""Formats that configs/model_config.py (_verify_quantization, rocm_supported_quantization) has not."""
 _NO_ATTENTION_GROUPS = frozenset(
     """MiniCPMForCausalLM MiniCPMSALAForCausalLM IQuestQ1ForCausalLM
     Ernie4_5_VLMoeForConditionalGeneration""".split()
@@ -91,6 +93,13 @@ def refusal_of_settings(
             "unsupported-setting",
             f"SGLang does not start {name} with --disable-hybrid-swa-memory",
             help=("leave out --disable-hybrid-swa-memory",),
+        )
+    method = model.quantization or ""
+    if not arguments.device.nvidia and method.startswith(_NOT_ON_ROCM):
+        return Refusal(
+            "unsupported-model",
+            f"SGLang does not run {method} checkpoints on AMD GPUs",
+            help=("choose a checkpoint in fp8, mxfp4, awq or quark", "choose an NVIDIA GPU"),
         )
     if settings.attention_backend is None and _must_be_named(model, arguments.rules):
         return Refusal(

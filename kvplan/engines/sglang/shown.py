@@ -110,6 +110,7 @@ def _automatic(model: Model, arguments: Arguments) -> Fraction:
         tp=arguments.tp,
         pp=arguments.pp,
         chunked_prefill_size=arguments.chunked_prefill_size,
+        max_prefill_tokens=arguments.max_prefill_tokens,
         graph_batch=arguments.graph_max_batch,
         prefill_limit=_prefill_limit(model, arguments),
         decode_graphs=arguments.graphs or rules.graphs_counted,
@@ -170,5 +171,5 @@ def warnings_of(model: Model, arguments: Arguments, *, refused: bool) -> list[st
             f"SGLang has no class of its own for {model.architecture}: it would run through transformers"
         )
     if not arguments.device.nvidia:
-        found.append("AMD GPUs: page sizes are those of the default backend, not checked against an engine")
+        found.append("AMD GPUs: asked of SGLang 0.5.23 on MI300X and MI355X alone, not of other releases")
     return found
