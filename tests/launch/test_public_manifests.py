@@ -370,3 +370,46 @@ def test_dynamos_components() -> None:
     """)
     assert (one.replicas, one.gpus, one.gpu) == (2, 4, "b200-sxm-180gb")
     assert one.unread == ("--dyn-reasoning-parser x",)
+
+
+def test_an_inference_service_of_a_vllm_runtime_has_its_models_arguments() -> None:
+    """redhat-ai-services/helm-charts: a format called vLLM, an image of models by its tag."""
+    [one] = read("""
+        kind: InferenceService
+        metadata: {name: llm}
+        spec:
+          predictor:
+            minReplicas: 2
+            model:
+              args: [--tensor-parallel-size, "4", --max-model-len=2048]
+              modelFormat: {name: vLLM}
+              runtime: vllm-cuda
+              storageUri: oci://quay.io/redhat-ai-services/modelcar-catalog:granite-3.3-2b-instruct
+              resources: {limits: {nvidia.com/gpu: "4"}}
+    """)
+    assert (one.engine, one.model, one.replicas, one.gpus) == ("vllm", "granite-3.3-2b-instruct", 2, 4)
+    assert one.serve["tensor_parallel_size"] == 4
+    assert one.serve["max_model_len"] == 2048
+    assert any("vllm-cuda" in note for note in one.notes)
+    assert any("modelcar-catalog" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(("asked", "gpu", "gpus"), [
+    ("A100-80GB:8", "a100-sxm-80gb", 8), ("{L4: 2}", "l4-24gb", 2), ("{L4:1, A10G:1}", "l4-24gb", 1),
+    ("[H100:4, H200:4]", "h100-sxm-80gb", 4),
+])  # fmt: skip
+def test_a_sky_task_says_its_gpus(asked: str, gpu: str, gpus: int) -> None:
+    """skypilot-org/skypilot llm/vllm and llm/qwen: the command takes its GPUs and model from variables."""
+    [one] = read(f"""
+        resources:
+          accelerators: {asked}
+          ports: 8081
+        envs:
+          MODEL_NAME: Qwen/Qwen3-8B
+        run: |
+          vllm serve $MODEL_NAME --port 8081 --max-model-len 8192 \\
+            --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE 2>&1 | tee api.log
+    """)
+    assert (one.engine, one.model, one.gpu, one.gpus) == ("vllm", "Qwen/Qwen3-8B", gpu, gpus)
+    assert one.serve["tensor_parallel_size"] == gpus
+    assert any("the first counts" in note for note in one.notes) is (asked.count(",") == 1)

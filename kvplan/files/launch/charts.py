@@ -21,18 +21,42 @@ from kvplan.files.launch.entries import (
     count_of,
     gpus_of,
     mapping,
+    pairs,
     started,
     words_of_keys,
 )
+from kvplan.files.launch.starts import starts_in
 
 
 def server_in(value: dict[str, Any]) -> Found | None:
     """The servers that a mapping names in keys of its own; None where it is no such mapping."""
-    for reader in (*kserve.READERS, _model_service, *stack.READERS, _kaito):
+    for reader in (*kserve.READERS, _model_service, *stack.READERS, _kaito, _sky):
         found = reader(value)
         if found:
             return found
     return None
+
+
+def _sky(value: dict[str, Any]) -> Found | None:
+    """SkyPilot: ``resources.accelerators``, ``envs`` and a shell text ``run`` (skypilot-org/skypilot
+    docs/source/reference/yaml-spec.rst). Of several kinds of GPUs that it may take the first counts."""
+    resources, text = mapping(value.get("resources")), value.get("run")
+    asked = resources.get("accelerators")
+    if asked is None or not isinstance(text, str):
+        return None
+    kinds = [str(one) for one in asked] if isinstance(asked, list) else [str(asked)]
+    if isinstance(asked, dict):
+        kinds = [str(name) if count is None else f"{name}:{count}" for name, count in asked.items()]
+    kind, _, number = kinds[0].strip("{}").partition(":") if kinds else ("", "", "")
+    count = count_of(number) or 1
+    known = {
+        **dict(pairs(value.get("envs"))),
+        "SKYPILOT_NUM_GPUS_PER_NODE": str(count),
+        "SKYPILOT_NUM_NODES": "1",
+    }
+    notes = (f"of its GPUs {', '.join(kinds)} the first counts",) if len(kinds) > 1 else ()
+    replicas = count_of(mapping(mapping(value.get("service")).get("replica_policy")).get("min_replicas"))
+    return [(start, Extra(None, replicas, kind, count, notes)) for start in starts_in(text, known)] or None
 
 
 def _model_service(value: dict[str, Any]) -> Found | None:

@@ -99,13 +99,12 @@ def _offloading(part: dict[str, Any], spec: dict[str, Any]) -> list[str]:
 
 
 def inference_model(value: dict[str, Any]) -> Found | None:
-    """``spec.predictor.model`` of an InferenceService whose format is huggingface."""
+    """``spec.predictor.model`` of an InferenceService whose format is huggingface, or vLLM, as the runtimes
+    of OpenShift AI are called: the model's arguments come behind the runtime's own."""
     predictor = mapping(mapping(value.get("spec")).get("predictor"))
     model = mapping(predictor.get("model"))
-    if (
-        value.get("kind") != "InferenceService"
-        or mapping(model.get("modelFormat")).get("name") != "huggingface"
-    ):
+    kind = str(mapping(model.get("modelFormat")).get("name")).lower()
+    if value.get("kind") != "InferenceService" or kind not in ("huggingface", "vllm"):
         return None
     args = words_of(model.get("args"))
     words: list[str] = []
@@ -116,10 +115,23 @@ def inference_model(value: dict[str, Any]) -> Found | None:
             uri = text or "".join(args[place + 1 : place + 2])
         elif option not in _KSERVES_OWN and not (place and not text and args[place - 1] in _KSERVES_OWN):
             words.append(word)
+    uri, notes = _from_tag(uri)
+    if kind == "vllm":
+        runtime = model.get("runtime")
+        notes += (f"what the runtime {runtime or kind} starts its server with stands in another object",)
     start = started(uri, None, words, model.get("env"))
     name = mapping(value.get("metadata")).get("name")
     replicas = count_of(predictor.get("minReplicas"))
-    return None if start is None else [(start, Extra(name, replicas, None, gpus_of(model)))]
+    return None if start is None else [(start, Extra(name, replicas, None, gpus_of(model), notes))]
+
+
+def _from_tag(uri: object) -> tuple[object, tuple[str, ...]]:
+    """(the model, a note): an image of models is called by its tag (``modelcar-catalog:granite-3.3-2b``)."""
+    if not isinstance(uri, str) or not uri.startswith("oci://"):
+        return uri, ()
+    image, _, tag = uri.rpartition("/")[2].partition(":")
+    name = image if not tag or tag == "latest" or tag[0].isdigit() else tag
+    return name, (f"{uri} is not looked into: read as the model {name}, its name",)
 
 
 READERS = (llm_inference_service, inference_model)
