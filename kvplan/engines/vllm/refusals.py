@@ -7,6 +7,7 @@ vllm/model_executor/models/registry.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
@@ -75,7 +76,23 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     )
     if refusal is None:
         _check_own_cache(model, settings, version)
-    return refusal
+        return None
+    return _in_whole_blocks(refusal, model, settings, resolved, version)
+
+
+def _in_whole_blocks(
+    refusal: Refusal, model: Model, settings: Layout, resolved: Resolved, version: str
+) -> Refusal:
+    """The refusal with ranks named instead that divide blocks of weights too."""
+    named = refusal.help[0] if refusal.code == "tensor-parallel" and refusal.help else ""
+    if not named.removeprefix("--tp ").isdecimal():
+        return refusal
+    ranks = int(named.removeprefix("--tp "))
+    cut = divided_refusal(model, settings, replace(resolved, tp=ranks), version)
+    if cut is None or ranks == resolved.tp:
+        return refusal
+    fewer = tuple(way for way in cut.help if way.startswith("--tp "))
+    return replace(refusal, help=(*fewer, *refusal.help[1:]))
 
 
 def _check_own_cache(model: Model, settings: Layout, version: str) -> None:
