@@ -8,6 +8,8 @@ known, rounded up; tests/budget/test_unknown_encoders.py holds the bound against
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kvplan.units import GIB, MIB
 
 _LEAST = 5 * GIB
@@ -15,17 +17,10 @@ _OF_A_BATCH = MIB
 """Of a token of the batch: Step-3.7's crops take 1.07 MB, Gemma 3n's images 0.75."""
 _OF_A_LENGTH = 768 * 1024
 """Of a token of the sequence: Molmo2's frames take 0.71 MB, Ovis2.5's 0.53, all other videos up to 0.31."""
-IMAGES_ALONE = frozenset(
-    """
-    AriaForConditionalGeneration BagelForConditionalGeneration BeeForConditionalGeneration
-    Blip2ForConditionalGeneration CohereCompassForConditionalGeneration DeepseekOCR2ForCausalLM
-    DeepseekVLV2ForCausalLM GLM4VForCausalLM Granite4VisionForConditionalGeneration H2OVLChatModel HfMoondream
-    IsaacForConditionalGeneration KananaVForConditionalGeneration Llama_Nemotron_Nano_VL MolmoForCausalLM
-    Moondream3ForCausalLM NVLM_D NemotronParseForConditionalGeneration OpenVLAForActionPrediction Ovis
-    Phi4ForCausalLMV RForConditionalGeneration MllamaForConditionalGeneration
-    """.split()
-)
-"""Classes without a rule that take no video and no sound (``get_supported_mm_limits``, 0.32)."""
+FILE = Path(__file__).parent / "data" / "images_alone.tsv"
+IMAGES_ALONE = frozenset(FILE.read_text(encoding="utf-8").split()[1:])
+"""Classes without a rule that take no video and no sound (``get_supported_mm_limits``, 0.32);
+data/images_alone.tsv."""
 
 
 def unknown_most(name: str, *, tokens: int, length: int) -> int:
