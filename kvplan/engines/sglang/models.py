@@ -12,6 +12,7 @@ from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.older import THROUGH_BEFORE, is_in_transformers
 from kvplan.engines.sglang.versions import VERSIONS, later_classes
 from kvplan.engines.supported import classes
+from kvplan.errors import KvplanError
 from kvplan.families import ChunkedAttention, Kind, MultiHeadLatentAttention, SlidingWindow
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -80,6 +81,13 @@ SINKS = frozenset(
 )
 _DEEPSEEK = frozenset(classes("sglang", "like_deepseek"))
 _DEEPSEEK_TYPES = frozenset(("deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "longcat_flash"))
+
+
+NOT_DESCRIBED = {
+    "IQuestLoopCoderForCausalLM": "0.5.23's planner counts its layers once more for each loop",
+    "Step3VLForConditionalGeneration": "0.5.23's planner counts other KV heads than num_attention_groups",
+}
+"""Classes of which SGLang 0.5.23's planner was asked and said something else than their layers do."""
 
 
 def class_of(model: Model) -> str:
@@ -169,6 +177,8 @@ def refusal_of(model: Model, version: str = VERSIONS[-1]) -> Refusal | None:
                 f"SGLang has no class for {_NO_CLASS[part.family]} ({part.family} layers)",
             )
     name = class_of(model)
+    if name in NOT_DESCRIBED:
+        raise KvplanError("unknown-rule", f"SGLang's cache for {name} is not known: {NOT_DESCRIBED[name]}")
     through = name in THROUGH or name in THROUGH_BEFORE or model.architecture == "Olmo3ForCausalLM"
     if through and not is_in_transformers(model.architecture or "", version):
         return Refusal(
