@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kvplan.engines.launch import server_in_charts
 from kvplan.files.launch.entries import (
     Extra,
     Found,
@@ -104,7 +105,8 @@ def inference_model(value: dict[str, Any]) -> Found | None:
     predictor = mapping(mapping(value.get("spec")).get("predictor"))
     model = mapping(predictor.get("model"))
     kind = str(mapping(model.get("modelFormat")).get("name")).lower()
-    if value.get("kind") != "InferenceService" or kind not in ("huggingface", "vllm"):
+    runtime_of_server = kind == server_in_charts().engine
+    if value.get("kind") != "InferenceService" or not (runtime_of_server or kind == "huggingface"):
         return None
     args = words_of(model.get("args"))
     words: list[str] = []
@@ -116,7 +118,7 @@ def inference_model(value: dict[str, Any]) -> Found | None:
         elif option not in _KSERVES_OWN and not (place and not text and args[place - 1] in _KSERVES_OWN):
             words.append(word)
     uri, notes = _from_tag(uri)
-    if kind == "vllm":
+    if runtime_of_server:
         runtime = model.get("runtime")
         notes += (f"what the runtime {runtime or kind} starts its server with stands in another object",)
     start = started(uri, None, words, model.get("env"))
