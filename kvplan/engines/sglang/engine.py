@@ -24,6 +24,7 @@ from kvplan.engines.base import (
     planned_values,
     request_tokens,
 )
+from kvplan.engines.block_refusal import doubt, is_assumed
 from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
@@ -34,7 +35,7 @@ from kvplan.engines.sglang.expert_kernels import kernels_of
 from kvplan.engines.sglang.models import refusal_of
 from kvplan.engines.sglang.options import OPTIONS
 from kvplan.engines.sglang.pools import build_pools, solve
-from kvplan.engines.sglang.refusals import own_context, refusal_of_settings
+from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
 from kvplan.engines.sglang.versions import VERSIONS, rules_of
@@ -119,6 +120,8 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
         or check_class(model, "SGLang")
         or refusal_of_settings(model, settings, options, arguments, version)
     )
+    assumed = is_assumed(model, settings)
+    doubts = doubt(divided_refusal(model, settings, options, arguments)) if assumed else ()
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(Sglang.name, version),
@@ -127,7 +130,12 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
         refusal,
         MappingProxyType(shown_arguments(model, arguments)),
         layer_answers(model, lambda part: store_of(arguments, part)),
-        (*model.warnings, *warnings_of(model, arguments, refused=refusal is not None), *_older(version)),
+        (
+            *model.warnings,
+            *doubts,
+            *warnings_of(model, arguments, refused=refusal is not None),
+            *_older(version),
+        ),
     )
 
 

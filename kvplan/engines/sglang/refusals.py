@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
-from kvplan.engines.block_refusal import block_refusal
+from kvplan.engines.block_refusal import block_refusal, is_assumed
 from kvplan.engines.options import Options
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.backends import NGRAM, overridden_page
@@ -108,8 +108,7 @@ def refusal_of_settings(
             help=("--attention-backend fa3", "--attention-backend triton"),
         )
     return (
-        _experts_refusal(model, arguments)
-        or _blocks_refusal(model, settings, options, arguments)
+        (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _states_refusal(model, arguments)
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
@@ -150,6 +149,13 @@ def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
     )
 
 
+def divided_refusal(
+    model: Model, settings: Serving, options: Options, arguments: Arguments
+) -> Refusal | None:
+    """The first of both reasons for which weights in blocks are not divided so."""
+    return _experts_refusal(model, arguments) or _blocks_refusal(model, settings, options, arguments)
+
+
 def _blocks_refusal(
     model: Model, settings: Serving, options: Options, arguments: Arguments
 ) -> Refusal | None:
@@ -176,8 +182,7 @@ def _blocks_refusal(
             return False
         if unheld and cut.side is Side.OUTPUTS and cut.name.endswith(_FUSED):
             return False
-        grouped = method in ("awq", "compressed-tensors") and not model.is_by_name
-        inputs = grouped and cut.in_groups and cut.side is Side.INPUTS
+        inputs = method in ("awq", "compressed-tensors") and cut.in_groups and cut.side is Side.INPUTS
         return inputs or (cut.in_blocks and method == "fp8")
 
     whole_experts = f"--ep-size {arguments.tp}" if arguments.ep < arguments.tp else ""

@@ -36,7 +36,7 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
 
     def stops(cut: Cut, method: str) -> bool:
         if cut.in_groups:
-            known = method in _GROUPED and not model.is_by_name and cut.side is Side.INPUTS
+            known = method in _GROUPED and cut.side is Side.INPUTS
             return known and (not cut.is_expert or (method != "awq" and release >= _GROUPS_OF_EXPERTS))
         if not cut.in_blocks:
             return False

@@ -21,12 +21,14 @@ from kvplan.engines.base import (
     layer_answers,
     parse_version,
 )
+from kvplan.engines.block_refusal import doubt, is_assumed
 from kvplan.engines.budget.sharing import Taken
 from kvplan.engines.options import EngineOption
 from kvplan.engines.vllm.architectures import as_run
 from kvplan.engines.vllm.backend_table import BACKENDS
 from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
+from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.expert_kernels import kernels_of
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
@@ -331,6 +333,8 @@ def _warnings(
         )
     if PLUGIN[0] in (settings.quantization, model.quantization) and parse_version(version)[:2] >= PLUGIN[1]:
         found.append(f"bitsandbytes: vLLM {version} has it with the package {PLUGIN[2]} alone")
+    if is_assumed(model, settings):
+        found += doubt(divided_refusal(model, settings, resolved, version))
     device = resolved.device
     old = device.vendor == "nvidia" and device.capability < KERNELS_FROM
     if old and parse_version(version)[:2] >= NEWER_CUDA:

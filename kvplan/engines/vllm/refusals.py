@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
+from kvplan.engines.block_refusal import is_assumed
 from kvplan.engines.class_rules import check_class
 from kvplan.engines.kv_support import minor_of, released
 from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
@@ -68,7 +69,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or dtype_refusal(model, settings, resolved, version)
         or _positions(model, version)
         or _parallel(model, settings, resolved, version)
-        or divided_refusal(model, settings, resolved, version)
+        or (None if is_assumed(model, settings) else divided_refusal(model, settings, resolved, version))
         or too_many_stages(model, settings)
         or _index_keys(model, resolved)
         or own_refusal(model, resolved)
