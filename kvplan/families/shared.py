@@ -36,9 +36,7 @@ class NoCache(Family):
     family: ClassVar[str] = "no_cache"
     kind: ClassVar[Kind] = Kind.NONE
     formula: ClassVar[str] = "0"
-    source: ClassVar[str] = (
-        "Bercovich et al., Puzzle (arXiv 2411.19146); NVIDIA Nemotron-H (arXiv 2504.03624)"
-    )
+    source: ClassVar[str] = "Puzzle (arXiv 2411.19146); Nemotron-H (arXiv 2504.03624)"
 
     def terms(self, store: Storage) -> tuple[Term, ...]:
         return ()

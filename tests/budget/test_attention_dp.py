@@ -165,7 +165,7 @@ def test_draft_layers_are_divided_as_the_model_is() -> None:
 
 def test_a_class_without_head_groups() -> None:
     """MiniMax-M2's head is always divided among all ranks."""
-    plain, own = (sized("minimax-m2", **DP, enable_dp_lm_head=flag) for flag in (False, True))
+    plain, own = (sized("minimax-m2", **DP, ep_size=8, enable_dp_lm_head=flag) for flag in (False, True))
     assert weights(plain) == weights(own)
 
 

@@ -48,8 +48,8 @@ def test_a_gguf_file_is_sized_as_llamacpp_does(tmp_path: Path, screen: Any) -> N
 def test_named_gpus_are_dealt_layers(tmp_path: Path) -> None:
     """Nobody wrote a tensor-parallel size: the layers go over both cards, the output to the last."""
     path = huge(tmp_path / "m.gguf")
-    found = answer(path, gpu="2xrtx-3090")
-    by_hand = answer(path, gpu="rtx-3090", pipeline_parallel_size=2)
+    found = answer(path, gpu="2xrtx-3090", n_gpu_layers=99)
+    by_hand = answer(path, gpu="rtx-3090", pipeline_parallel_size=2, n_gpu_layers=99)
     assert found.model_dump() == by_hand.model_dump()
     first, second = found.devices
     assert (first.layers, second.layers) == (41, 39)
@@ -166,7 +166,7 @@ def test_max_model_len_auto_is_the_longest(tmp_path: Path, requests: int, more: 
     assert found.pool is not None
     assert found.pool.max_requests >= requests
     length = found.request.tokens
-    longer = answer(path, tokens=length + 256, requests=requests, **more)
+    longer = answer(path, tokens=length + 256, requests=requests, n_gpu_layers=99, **more)
     assert longer.pool is None or longer.pool.max_requests < requests or length == 40960
 
 
@@ -185,7 +185,7 @@ def test_what_helps_was_tried(tmp_path: Path, screen: Any) -> None:
     """Every way that a refusal offers makes it fit when it is taken."""
     for name, make, tokens in (("large", large, "24k"), ("huge", huge, "8k"), ("large", large, "40k")):
         path = make(tmp_path / f"{name}.gguf")
-        base = ["size", path, "-g", "rtx-4090", "-t", tokens]
+        base = ["size", path, "-g", "rtx-4090", "-t", tokens, "-ngl", "99"]
         code, text = screen(*base)
         assert code == 1
         ways = re.findall(r"^help: (-\S+ .*?)(?:: then|$)", text, re.MULTILINE)
@@ -193,16 +193,16 @@ def test_what_helps_was_tried(tmp_path: Path, screen: Any) -> None:
         assert any(re.match(r"--gpu \d+x", way) for way in ways)
         for way in ways:
             words = shlex.split(way)
-            drop = {"--gpu": "-g", "--tokens": "-t"}.get(words[0])
+            drop = {"--gpu": "-g", "--tokens": "-t", "-ngl": "-ngl"}.get(words[0])
             kept = base if drop is None else [*base[: base.index(drop)], *base[base.index(drop) + 2 :]]
             assert screen(*kept, *words)[0] == 0, way
-    _, text = screen("size", tmp_path / "large.gguf", "-g", "rtx-4090", "-t", "16k")
+    _, text = screen("size", tmp_path / "large.gguf", "-g", "rtx-4090", "-t", "16k", "-ngl", "99")
     assert "-ctk q8_0 -ctv q8_0: then it fits" in text
 
 
 def test_the_way_with_the_most_layers_on_the_gpu_is_named(tmp_path: Path, screen: Any) -> None:
     path = large(tmp_path / "m.gguf")
-    _, text = screen("size", path, "-g", "rtx-4090", "-t", "24k")
+    _, text = screen("size", path, "-g", "rtx-4090", "-t", "24k", "-ngl", "99")
     count = int(re.findall(r"-ngl (\d+): then", text)[0])
     assert answer(path, tokens=24576, n_gpu_layers=count).refusal is None
     assert answer(path, tokens=24576, n_gpu_layers=count + 1).refusal is not None
@@ -376,7 +376,7 @@ def test_a_plan_that_does_not_fit_says_what_would(tmp_path: Path, screen: Any) -
 
 def test_a_context_that_was_given_has_to_change_itself(tmp_path: Path, screen: Any) -> None:
     path = large(tmp_path / "m.gguf")
-    base = ["size", path, "-g", "rtx-4090", "-t", "4k"]
+    base = ["size", path, "-g", "rtx-4090", "-t", "4k", "-ngl", "99"]
     _, text = screen(*base, "--ctx-size", "40960")
     way = re.findall(r"^help: (--ctx-size \d+)$", text, re.MULTILINE)
     assert screen(*base, *way[0].split())[0] == 0

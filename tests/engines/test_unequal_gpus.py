@@ -138,11 +138,11 @@ def test_the_memory_shown_is_that_of_the_gpu_with_the_least_left() -> None:
 
 
 def test_what_does_not_fit_names_the_bytes_of_the_gpu_that_is_full() -> None:
-    found = sized("rtx-3060+rtx-2080-ti", tokens=131072)
+    found = sized("rtx-3060+rtx-2080-ti", tokens=131072, n_gpu_layers=99)
     assert found.refusal is not None
     assert f"needs {human_bytes(max(one.kv_bytes for one in found.devices))} on" in found.refusal.message
     longest = found.refusal.largest_max_model_len
-    assert sized("rtx-3060+rtx-2080-ti", tokens=longest).refusal is None
+    assert sized("rtx-3060+rtx-2080-ti", tokens=longest, n_gpu_layers=99).refusal is None
 
 
 def test_a_row_is_a_value() -> None:
