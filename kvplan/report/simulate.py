@@ -15,7 +15,6 @@ NAME = 34
 _KEY = 12
 """Columns of a sweep's key, where its whole name finds no room, and of a value."""
 TOO_SHORT = "The trace is too short to say what rate one replica sustains"
-seconds_words = human_seconds
 NOT_IN_IT = "drafts, pauses of the host"
 
 
@@ -97,7 +96,7 @@ def _needed(result: SimulationResult) -> str:
 def target_words(target: Target) -> str:
     """``99 % of requests within TTFT 2 s and TPOT 50 ms``; without a target ``up``."""
     said = [
-        f"{name} {seconds_words(value / SECOND)}"
+        f"{name} {human_seconds(value / SECOND)}"
         for name, value in (("TTFT", target.ttft_ns), ("TPOT", target.tpot_ns))
         if value is not None
     ]
@@ -165,8 +164,8 @@ def _percent(name: str, figure: Interval, of: str) -> Sequence[Piece]:
 def _times(name: str, figure: Interval) -> Sequence[Piece]:
     return (
         name,
-        seconds_words(figure.value),
-        f"{seconds_words(figure.low)} … {seconds_words(figure.high)}",
+        human_seconds(figure.value),
+        f"{human_seconds(figure.low)} … {human_seconds(figure.high)}",
         "",
     )
 
@@ -185,7 +184,7 @@ def _helps(result: SimulationResult) -> Screen:
 
 
 def _three(hits: float, good: float, ttft: float) -> tuple[str, str, str]:
-    return f"{hits * 100:.1f} %", f"{good * 100:.1f} %", seconds_words(ttft)
+    return f"{hits * 100:.1f} %", f"{good * 100:.1f} %", human_seconds(ttft)
 
 
 def _trace(result: SimulationResult) -> str:
@@ -197,7 +196,7 @@ def _trace(result: SimulationResult) -> str:
     known = f", ids of {result.wide}" if result.wide > 1 else ", no identities: nothing is shared"
     return (
         f"{shorten(result.trace, NAME)} ({result.form}), {count(result.likely.requests, 'request')} in"
-        f" {seconds_words(result.seconds)}{known}"
+        f" {human_seconds(result.seconds)}{known}"
     )
 
 
@@ -213,8 +212,8 @@ def sweep_screen(rows: Sequence[tuple[dict[str, str], dict[str, object]]], *, ta
     figures["hit rate"] = lambda found: f"{_of(found, 'hit_rate') * 100:.1f} %"
     if target:
         figures["in target"] = lambda found: f"{_of(found, 'goodput') * 100:.1f} %"
-    figures["TTFT p99"] = lambda found: seconds_words(_of(found, "ttft_p99"))
-    figures["TPOT p99"] = lambda found: seconds_words(_of(found, "tpot_p99"))
+    figures["TTFT p99"] = lambda found: human_seconds(_of(found, "ttft_p99"))
+    figures["TPOT p99"] = lambda found: human_seconds(_of(found, "tpot_p99"))
     if any(found["refused"] for found in done):
         figures["refused"] = lambda found: f"{found['refused']:,}"
     if not target and any(found["saturated"] for found in done):

@@ -10,10 +10,10 @@ from kvplan.report.html.markup import Markup, el
 from kvplan.report.html.page import FROM, page, section
 from kvplan.report.html.svg import Mark, along, area, curve, frame, up
 from kvplan.report.sections import Cell, Entry, Section, Table
-from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, seconds_words, target_words
+from kvplan.report.simulate import NOT_IN_IT, TOO_SHORT, target_words
 from kvplan.simulation.outcome import Outcome, means, percentile
 from kvplan.simulation.results import Interval, SimulationResult
-from kvplan.units import SECOND
+from kvplan.units import SECOND, human_seconds
 
 BINS = 160
 SHARES = tuple(number / 100 for number in (1, *range(5, 100, 5), 97, 99))
@@ -74,7 +74,7 @@ def _figures(result: SimulationResult) -> Section:
         for place, tier in enumerate(result.likely.tiers):
             rows.append((f"of these {tier.name}", result.figure(_tier(place)), _percent, "its connector"))
     rows += [
-        (f"{name} p{share}", of(share / 100), seconds_words, "step times below")
+        (f"{name} p{share}", of(share / 100), human_seconds, "step times below")
         for name, of in (("TTFT", result.ttft), ("TPOT", result.tpot))
         for share in (50, 90, 99)
     ]
@@ -109,7 +109,7 @@ def _over_time(run: Outcome, what: str) -> Markup:
     return frame(
         area(around, "area"),
         heights=[Mark(0, "0 %"), Mark(0.5, "50 %"), Mark(1, "100 %")],
-        places=[Mark(0.02, "0 s"), Mark(0.5, seconds_words(end / 2)), Mark(0.96, seconds_words(end))],
+        places=[Mark(0.02, "0 s"), Mark(0.5, human_seconds(end / 2)), Mark(0.96, human_seconds(end))],
         what=what,
     )
 
@@ -126,7 +126,7 @@ def _shares(result: SimulationResult, of: Callable[[Outcome], Sequence[int]]) ->
     return frame(
         area([*there, *reversed(back)], "band"),
         curve(line, "mark"),
-        heights=[Mark(0, "0"), Mark(0.5, seconds_words(most / 2)), Mark(1, seconds_words(most))],
+        heights=[Mark(0, "0"), Mark(0.5, human_seconds(most / 2)), Mark(1, human_seconds(most))],
         places=[Mark(share, f"p{round(share * 100)}") for share in (0.1, 0.5, 0.9, 0.99)],
         what="The share of requests within a time: the likely run, and the least and most of all runs.",
     )
@@ -137,7 +137,7 @@ def _helps(result: SimulationResult) -> Section:
     rows = [("as asked", before.hit_rate, before.goodput, percentile(before.ttft, 0.99) / SECOND)]
     rows += [(one.what, one.hit_rate, one.goodput, one.ttft_p99_seconds) for one in result.helps]
     cells: list[tuple[Entry, ...]] = [
-        (what, Cell(_percent(hits), hits), Cell(_percent(good), good), Cell(seconds_words(ttft), ttft))
+        (what, Cell(_percent(hits), hits), Cell(_percent(good), good), Cell(human_seconds(ttft), ttft))
         for what, hits, good, ttft in rows
     ]
     heads = ("", "hit rate", "in target", "TTFT p99")
@@ -150,7 +150,7 @@ def _sources(result: SimulationResult) -> Section:
     pools = ", ".join(f"{name} {blocks:,}" for name, blocks in result.pool_blocks)
     lines = (
         f"Requests: {result.trace} ({result.form}), {result.likely.requests:,} in"
-        f" {seconds_words(result.seconds)}.",
+        f" {human_seconds(result.seconds)}.",
         f"Blocks of one scheduler: {pools}; the pool of kvplan size for {result.engine} {result.version}.",
         f"Scheduler: {rules_of(result)}.",
         f"Step times: {result.step_time}; not in it: {NOT_IN_IT}.",

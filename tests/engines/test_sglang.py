@@ -480,3 +480,12 @@ def test_prompts_that_are_not_divided() -> None:
     found = kvplan.size("qwen3-1.7b", engine="sglang", gpu="a100-sxm-80gb", chunked_prefill_size=-1)
     assert found.settings["chunked_prefill_size"] == -1
     assert float(found.settings["mem_fraction_static"]) < 0.7
+
+
+@pytest.mark.parametrize(("kv", "starts"), [("auto", True), ("bfloat16", True), ("fp8_e4m3", False)])
+def test_sparse_attention_with_sinks_keeps_bfloat16(kv: str, starts: bool) -> None:
+    """Hy 4: sgl-project/sglang 0.5.23 arg_groups/overrides.py, "Learnable DSA attention sinks"."""
+    from tests.engines.vllm_class_cases import MADE
+
+    found = kvplan.size(MADE["hy-4"].config, engine="sglang", kv_cache_dtype=kv, tokens=1024)
+    assert (found.refusal is None) == starts

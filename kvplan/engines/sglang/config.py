@@ -286,8 +286,11 @@ def _by_class(facts: Mapping[str, Any], inner: Mapping[str, Any]) -> tuple[Any, 
 
 
 def _has_sinks(view: ConfigView) -> bool:
-    """learnable_sink, or MiMo-V2's two switches (configs/model_config.py, _detect_attention_sinks)."""
+    """learnable_sink, which Hy 4 has unless it says otherwise (configs/hy_v4.py), or MiMo-V2's two switches
+    (configs/model_config.py, _detect_attention_sinks)."""
     keys = ["learnable_sink"]
+    if view.model_type == "hy_v4" and view.get("learnable_sink") is None:
+        return True
     if view.model_type.startswith("mimo_v2"):
         keys += ["add_swa_attention_sink_bias", "add_full_attention_sink_bias"]
     return any(bool(view.get(key)) for key in keys)

@@ -101,6 +101,13 @@ def refusal_of_settings(
             f"SGLang does not run {method} checkpoints on AMD GPUs",
             help=("choose a checkpoint in fp8, mxfp4, awq or quark", "choose an NVIDIA GPU"),
         )
+    asked = settings.kv_cache_dtype
+    if has_kind(model, Kind.INDEXER) and facts_of(model).sinks and asked not in ("auto", "bfloat16"):
+        return Refusal(
+            "kv-cache-dtype",
+            f"SGLang keeps the cache of sparse attention with learnable sinks in bfloat16, not in {asked}",
+            help=("--kv-cache-dtype bfloat16",),
+        )
     if settings.attention_backend is None and _must_be_named(model, arguments.rules):
         return Refusal(
             "unsupported-setting",
