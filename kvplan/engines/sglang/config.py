@@ -73,9 +73,8 @@ class ConfigFacts:
     length: its context. fp8: ``auto`` is an fp8 cache. vision: layers and width of the image encoder. drafts:
     prediction layers that are charged without a draft model. text_part: the text model is a part of the
     config. remote: the repository brings a model class. windowed: Exaone's sliding_window_pattern is set.
-    encoder: Whisper's encoder layers. sinks: attention has sinks. expert_width: of experts whose weights have
-    a scale for every so many rows (scale_rows); 0 where either is not stated. stretched: the length that
-    older releases read of Gemma 3.
+    encoder: Whisper's encoder layers. sinks: attention has sinks. stretched: the length that older releases
+    read of Gemma 3. fp8_beside: an fp8 cache is said beside the config alone.
     """
 
     length: int | None
@@ -87,8 +86,6 @@ class ConfigFacts:
     windowed: bool = False
     encoder: int | None = None
     sinks: bool = False
-    expert_width: int = 0
-    scale_rows: int = 0
     stretched: int | None = None
     fp8_beside: bool = False
 
@@ -120,8 +117,6 @@ def facts_of(model: Model) -> ConfigFacts:
         windowed=view.model_type.startswith("exaone") and view.get("sliding_window_pattern") is not None,
         encoder=_whole_number(view.get("encoder_layers")) or None if view.model_type == "whisper" else None,
         sinks=_has_sinks(view),
-        expert_width=_whole_number(view.get("moe_intermediate_size")),
-        scale_rows=_scale_rows(top),
         stretched=_stretched(view),
         fp8_beside=whole and kv_scheme(quant_object(part, None), None) is None,
     )
@@ -139,12 +134,6 @@ def _stretched(view: ConfigView) -> int | None:
 
 def _whole_length(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
-
-
-def _scale_rows(top: Mapping[str, Any]) -> int:
-    config = top.get("quantization_config")
-    block = config.get("weight_block_size") if isinstance(config, Mapping) else None
-    return _whole_number(block[0]) if isinstance(block, (list, tuple)) and len(block) == 2 else 0
 
 
 def _field_says_fp8(model: Model) -> bool:

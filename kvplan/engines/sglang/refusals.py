@@ -115,7 +115,8 @@ def refusal_of_settings(
             help=("--attention-backend fa3", "--attention-backend triton"),
         )
     return (
-        (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
+        _experts_refusal(model, arguments)
+        or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _states_refusal(model, arguments)
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
@@ -131,48 +132,29 @@ def _must_be_named(model: Model, rules: Rules) -> bool:
 
 
 def _experts_refusal(model: Model, arguments: Arguments) -> Refusal | None:
-    """A scale is of so many rows of an expert, and no rank has a part of it.
-
-    sgl-project/sglang 0.5.23 model_executor/model_runner_components/moe_ep_setup.py (check_quantized_moe_
-    compatibility), in ModelRunner since 0.5.8 or earlier; AITER's kernels, as on AMD, are not held to it.
-    """
-    facts, ranks = facts_of(model), arguments.tp // arguments.ep
+    """The kernel of the experts divides them by all ranks or by none (`.expert_kernels`)."""
     divided = 1 < arguments.ep < arguments.tp and arguments.rules == rules_of(VERSIONS[-1])
-    if divided and keeps_experts_together(model, arguments.device, arguments.moe_a2a_backend):
-        return Refusal(
-            "tensor-parallel",
-            f"the kernel of {model.id}'s experts takes an --ep-size of 1 or of all {arguments.tp} ranks",
-            help=(f"--ep-size {arguments.tp}", "--ep-size 1"),
-        )
-    if not facts.expert_width or not facts.scale_rows or not arguments.device.nvidia:
-        return None
-    if facts.expert_width % ranks == 0 and facts.expert_width // ranks % facts.scale_rows == 0:
+    if not divided or not keeps_experts_together(model, arguments.device, arguments.moe_a2a_backend):
         return None
     return Refusal(
         "tensor-parallel",
-        f"experts of width {facts.expert_width:,} cannot be divided over {ranks} ranks: their fp8 weights"
-        f" have a scale every {facts.scale_rows} rows",
-        help=(f"--ep-size {arguments.tp}", "choose a smaller --tp"),
+        f"the kernel of {model.id}'s experts takes an --ep-size of 1 or of all {arguments.tp} ranks",
+        help=(f"--ep-size {arguments.tp}", "--ep-size 1"),
     )
 
 
 def divided_refusal(
     model: Model, settings: Serving, options: Options, arguments: Arguments
 ) -> Refusal | None:
-    """The first of both reasons for which weights in blocks are not divided so."""
-    return _experts_refusal(model, arguments) or _blocks_refusal(model, settings, options, arguments)
-
-
-def _blocks_refusal(
-    model: Model, settings: Serving, options: Options, arguments: Arguments
-) -> Refusal | None:
     """A rank would have a part of a block of FP8 weights, or of a group of AWQ's.
 
     sgl-project/sglang 0.4.7 to 0.5.23 layers/quantization/fp8.py (validate_block_quant_shapes, where fused
     matrices are held to it too; Fp8MoEMethod, create_weights), awq/schemes/awq_linear.py,
-    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py. Attention among fewer ranks than
-    there are is not held to it, nor are MiMo-V2's fused queries, keys and values (skip_block_quant_check,
-    models/mimo_v2.py): MiMo-V2-Flash starts over four ranks with keys 192 wide (sgl-project/sglang#18039).
+    compressed_tensors/schemes/compressed_tensors_{wNa16,w8a8_fp8_moe}.py; experts also in ModelRunner
+    (model_runner_components/moe_ep_setup.py, check_quantized_moe_compatibility). Attention among fewer ranks
+    than there are is not held to it, nor are MiMo-V2's fused queries, keys and values
+    (skip_block_quant_check, models/mimo_v2.py): MiMo-V2-Flash starts over four ranks with keys 192 wide
+    (sgl-project/sglang#18039).
     """
     if not arguments.device.nvidia:
         return None

@@ -137,13 +137,14 @@ def _draft_reserve(arguments: Arguments) -> int:
 def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
     """The largest prefill graph where a class or a name bounds it: Muse-Glimmer (cuda_graph_hook.py), and
     every model whose path has ``llama-2`` (memory_hook.py); --context-length from 0.5.13 to 0.5.16."""
+    limits = []
     if arguments.rules.graphs_in_context and arguments.given_context is not None:
-        return min(
-            arguments.given_context, 4096 if "llama-2" in model.id.lower() else arguments.given_context
-        )
+        limits.append(arguments.given_context)
     if class_of(model).startswith("MuseGlimmerFor"):
-        return 512
-    return 4096 if "llama-2" in model.id.lower() else None
+        limits.append(512)
+    if "llama-2" in model.id.lower():
+        limits.append(4096)
+    return min(limits, default=None)
 
 
 def image_reserve(model: Model, arguments: Arguments) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import sqrt
 
-from kvplan.engines.vllm.dummy_images import _minicpmv
+from kvplan.engines.vllm.dummy_images import minicpmv
 from kvplan.engines.vllm.dummy_items import Asked, Item, whole
 from kvplan.units import ceil_div
 
@@ -64,7 +64,7 @@ def _minicpmo(asked: Asked) -> dict[str, Item]:
     (minicpmo.py)."""
     pooled = whole(asked.config.get("audio_pool_step"), 2)
     heard = 30 * max(1, (50 - pooled) // pooled + 1)
-    return {**_minicpmv(asked), "audio": Item(heard, 1500, tower="audio")}
+    return {**minicpmv(asked), "audio": Item(heard, 1500, tower="audio")}
 
 
 def _minicpmv46(asked: Asked) -> dict[str, Item]:

@@ -173,7 +173,7 @@ def _paligemma(asked: Asked) -> dict[str, Item]:
     return {"image": Item(side * side, side * side)}
 
 
-def _minicpmv(asked: Asked) -> dict[str, Item]:
+def minicpmv(asked: Asked) -> dict[str, Item]:
     """Nine slices and the whole image, query_num tokens each; up to 16 frames of one slice."""
     query = asked.stated("query_num", 64)
     side = whole(asked.config.get("image_size"), 448) // asked.number("patch_size", 14)
@@ -254,7 +254,7 @@ IMAGES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "LlavaNextForConditionalGeneration": _llava_next,
     "LlavaOnevisionForConditionalGeneration": _llava_onevision,
     "PaliGemmaForConditionalGeneration": _paligemma,
-    "MiniCPMV": _minicpmv,
+    "MiniCPMV": minicpmv,
     "PaddleOCRVLForConditionalGeneration": _paddleocr,
     "NemotronH_Nano_VL_V2": _nemotron_nano,
     "NemotronH_Nano_Omni_Reasoning_V3": _nemotron_nano,
