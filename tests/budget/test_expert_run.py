@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.expert_run import expert_bytes, expert_run
+from kvplan.engines.vllm.forward import served_shape
 from kvplan.errors import KvplanError
 from kvplan.units import GIB
 
@@ -120,3 +121,53 @@ def test_cutlass_for_nvfp4_leaves_a_smaller_pool() -> None:
 def test_a_backend_that_vllm_has_not_is_named() -> None:
     with pytest.raises(KvplanError, match="moe_backend"):
         kvplan.size("Qwen/Qwen3-8B", engine="vllm", gpu="h100", moe_backend="cutlas")
+
+
+@given(SHAPES, TOKENS, RANKS, st.integers(16, 16_384), st.fixed_dictionaries(ASKED))
+def test_experts_on_a_latent_take_what_a_model_of_that_width_takes(
+    shape: Shape, tokens: int, dp: int, latent: int, asked: dict[str, Any]
+) -> None:
+    narrow = taken(replace(shape, expert_hidden=latent), tokens, dp, **asked)
+    assert narrow == taken(replace(shape, hidden_size=latent), tokens, dp, **asked)
+
+
+@given(SHAPES, TOKENS, RANKS, st.fixed_dictionaries(ASKED))
+def test_no_gate_never_takes_more(shape: Shape, tokens: int, dp: int, asked: dict[str, Any]) -> None:
+    assert taken(replace(shape, ungated=True), tokens, dp, **asked) <= taken(shape, tokens, dp, **asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "ungated"),
+    [
+        ("nemotron-3-ultra-550b-a55b", 2048, True),
+        ("nemotron-3-super-120b-a12b", 1024, True),
+        ("nemotron-3-nano-30b-a3b", 2688, True),
+        ("kimi-k3", 3584, False),
+        ("gpt-oss-20b", 2880, False),
+        ("llama-3.1-8b", 0, False),
+    ],
+)
+def test_what_experts_work_on_is_read_off_the_tensors(name: str, width: int, ungated: bool) -> None:
+    shape = served_shape(kvplan.load_model(name), 2)
+    assert (shape.expert_hidden, shape.ungated) == (width, ungated)
+
+
+def test_a_verified_batch_of_32k_tokens_starts() -> None:
+    """vllm-project/recipes: Nemotron-3-Ultra in BF16 on eight B200, refused while its experts were as wide as
+    its hidden states."""
+    asked: dict[str, Any] = {"max_num_batched_tokens": 32_768, "max_num_seqs": 16, "max_model_len": 262_144}
+    result = kvplan.size(
+        "nemotron-3-ultra-550b-a55b",
+        engine="vllm@0.33",
+        gpu="b200",
+        tensor_parallel_size=8,
+        kv_cache_dtype="fp8",
+        gpu_memory_utilization=0.9,
+        mamba_ssm_cache_dtype="float32",
+        speculative_method="mtp",
+        num_speculative_tokens=5,
+        **asked,
+    )
+    assert result.refusal is None
+    assert result.budget is not None
+    assert result.budget.kv_pool_low_bytes > 0

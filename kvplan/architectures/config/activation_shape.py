@@ -32,6 +32,8 @@ class Shape:
 
     rotary_bytes: the tables of rotary angles, which every rank has. attention_width: q and k of one token,
     where an engine looks for it. layer_embedding: elements of a token in an embedding of every layer.
+    expert_hidden: what routed experts take in and give back, 0: the hidden states. ungated: their first
+    product has no gate beside it.
     """
 
     hidden_size: int
@@ -45,6 +47,8 @@ class Shape:
     num_layers: int = 0
     attention_width: int = 0
     layer_embedding: int = 0
+    expert_hidden: int = 0
+    ungated: bool = False
 
 
 def activation_shape(raw: Mapping[str, Any], model: Model, element_bytes: int) -> Shape:

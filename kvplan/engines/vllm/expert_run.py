@@ -8,9 +8,10 @@ Read in 0.8.5 … 0.33:
 * Kernels ran in chunks of VLLM_FUSED_MOE_CHUNK_SIZE rows: 32,768 before 0.12, 16,384 before 0.18, whole
   since; from 0.12 to 0.17 data and expert parallelism together reserved a whole chunk (modular_kernel.py,
   _allocate_buffers).
-* Triton, CUTLASS and DeepGEMM keep both products of every chosen expert (workspace_shapes); FlashInfer's
-  TRT-LLM kernels, first on data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py,
-  mxfp4.py), the first in 8 bits and the second.
+* Triton, CUTLASS and DeepGEMM keep both products of every chosen expert (workspace_shapes), the first of one
+  width where experts have no gate (adjust_N_for_activation); FlashInfer's TRT-LLM kernels, first on
+  data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py, mxfp4.py), the first in 8
+  bits and the second.
 * ``--moe-backend cutlass`` with NVFP4 has three copies of the chosen experts' rows beside its workspaces:
   the gathered input, the gathered and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; the
   workspaces of CutlassExpertsFp4, whose N is both halves of the first product).
@@ -84,12 +85,13 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
     at_once = min(rows, run.chunk) if run.chunk else rows
     if run.reserved:
         at_once = max(at_once, run.chunk)
-    width, hidden = ceil_div(shape.expert_width, ways), shape.hidden_size
+    width, hidden = ceil_div(shape.expert_width, ways), shape.expert_hidden or shape.hidden_size
+    first = width if shape.ungated else 2 * width
     if run.gathered:
-        pair = (max(4 * width, hidden) + 2 * width + 3 * hidden) * shape.element_bytes
+        pair = (max(2 * first, hidden) + first + 3 * hidden) * shape.element_bytes
     elif run.small:
         pair = width + hidden * shape.element_bytes
     else:
-        pair = (max(2 * width, hidden) + max(width, hidden)) * shape.element_bytes
+        pair = (max(first, hidden) + max(width, hidden)) * shape.element_bytes
     exchanged = rows * hidden * shape.element_bytes * run.copies_milli // 1000
     return at_once * shape.experts_per_token * pair + exchanged

@@ -9,7 +9,10 @@ states. So
     element.
 
 Of a model with experts the perceptron is the widest that is no routed expert: its first dense layers, shared
-experts, or none; routed experts have workspaces of their own (`expert_run`).
+experts, or none; routed experts have workspaces of their own (`expert_run`). Those of Nemotron 3 Super and
+Ultra and of Kimi K3 work on a narrower latent (models/nemotron_h.py, moe_hidden_size; the transform runs
+before rows are sent to other ranks, fused_moe/runner/moe_runner.py), and NemotronH's have no gate
+(activation_without_mul). Both are read off the tensors; vLLM 0.19 … 0.33.
 """
 
 from __future__ import annotations
@@ -38,7 +41,19 @@ def served_shape(model: Model, element_bytes: int) -> Shape:
         inventory = sources_of(model).inventory
     except KvplanError:
         return shape
-    return shape if inventory is None else replace(shape, mlp_width=dense_width(inventory, shape.hidden_size))
+    if inventory is None:
+        return shape
+    hidden, ungated = routed_width(inventory)
+    dense = dense_width(inventory, shape.hidden_size)
+    return replace(shape, mlp_width=dense, expert_hidden=hidden, ungated=ungated)
+
+
+def routed_width(inventory: Inventory) -> tuple[int, bool]:
+    """(what routed experts give back, whether none of them has a gate); (0, False) where there are none."""
+    experts = [t for block in inventory.layers for t in block.tensors if t.role is Role.EXPERT]
+    out = (t.rows for t in experts if t.name.endswith("down_proj"))
+    hidden = max((_product(rows) for rows in out), default=0)
+    return hidden, bool(experts) and not any("gate" in t.name.rpartition(".experts.")[2] for t in experts)
 
 
 def attention_width(model: Model) -> int:
