@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.engines.vllm.expert_kernels import MARLIN, kernels_of
+from kvplan.engines.vllm.options import MOE_BACKENDS
 from kvplan.results import BudgetLine
 from kvplan.units import GIB
 from kvplan.weights.formats import Kernel
@@ -44,16 +45,35 @@ def test_published_starts(model: str, gpu: str, tp: int, release: str, printed: 
 
 
 def test_the_interval_holds_what_may_be_installed() -> None:
-    """On Hopper Triton, FlashInfer or Marlin; on Ampere Marlin alone."""
-    hopper = line("gpt-oss-120b", gpu="h100", engine="vllm@0.14")
-    assert hopper.high_bytes == line("gpt-oss-120b", gpu="a100", engine="vllm@0.14").bytes
-    assert hopper.low_bytes < hopper.bytes < hopper.high_bytes
+    """triton_kernels was not in the wheels before 0.12: Triton, FlashInfer or Marlin; Ampere has Marlin."""
+    hopper = line("gpt-oss-120b", gpu="h100", engine="vllm@0.11")
+    assert hopper.high_bytes == line("gpt-oss-120b", gpu="a100", engine="vllm@0.11").bytes
+    assert hopper.low_bytes < hopper.bytes <= hopper.high_bytes
     assert "Triton" in hopper.source
     assert "Marlin" in hopper.source
-    ampere = line("gpt-oss-120b", gpu="a100", engine="vllm@0.14")
-    assert ampere.low_bytes == ampere.bytes == ampere.high_bytes
-    for release in ("0.24", "0.25"):
-        assert line("gpt-oss-120b", gpu="h100", engine=f"vllm@{release}").high_bytes == hopper.high_bytes
+
+
+@pytest.mark.parametrize("release", ["0.12", "0.14", "0.24", "0.25", "0.31", "0.33"])
+@pytest.mark.parametrize("gpu", ["a100", "h100", "h200", "b200", "rtx-5090", "gb10"])
+def test_the_release_chooses_since_its_wheel_holds_the_kernels(release: str, gpu: str) -> None:
+    found = line("gpt-oss-120b", gpu=gpu, engine=f"vllm@{release}", tp=4)
+    assert found.low_bytes == found.bytes == found.high_bytes
+
+
+@pytest.mark.parametrize("release", ["0.24", "0.25", "0.33"])
+def test_the_backend_asked_for_keeps_the_experts(release: str) -> None:
+    """marlin on Hopper holds what Ampere holds by itself; a kernel that is not described is an interval."""
+    asked = {
+        backend: line("gpt-oss-120b", gpu="h100", engine=f"vllm@{release}", moe_backend=backend)
+        for backend in ("auto", "triton", "marlin", "flashinfer_cutlass", "humming")
+    }
+    assert asked["auto"].bytes == asked["triton"].bytes
+    assert asked["marlin"].bytes == line("gpt-oss-120b", gpu="a100", engine=f"vllm@{release}").bytes
+    wide = asked.pop("humming")
+    held = [one.bytes for one in asked.values()]
+    assert len(set(held)) == 3
+    assert (wide.low_bytes, wide.high_bytes) == (min(held), max(held))
+    assert all(one.low_bytes == one.high_bytes for one in asked.values())
 
 
 def test_scales_are_freed_since_0_25() -> None:
@@ -83,15 +103,28 @@ def test_other_engines_have_an_interval(engine: str) -> None:
     st.sampled_from(["nvidia", "amd"]),
     st.sampled_from(["gpt_oss", "deepseek_v4"]),
     st.booleans(),
+    st.sampled_from(MOE_BACKENDS),
 )
 def test_every_gpu_that_runs_mxfp4_has_a_kernel(
-    capability: tuple[int, int], release: tuple[int, int], vendor: str, model_type: str, adapters: bool
+    capability: tuple[int, int],
+    release: tuple[int, int],
+    vendor: str,
+    model_type: str,
+    adapters: bool,
+    backend: str,
 ) -> None:
-    found = kernels_of(model_type, vendor=vendor, capability=capability, release=release, adapters=adapters)
+    found = kernels_of(
+        model_type,
+        vendor=vendor,
+        capability=capability,
+        release=release,
+        adapters=adapters,
+        backend=backend,
+    )
     runs = vendor == "amd" or capability >= (8, 0)
     assert bool(found) or not runs
     assert len(set(found)) == len(found)
-    if adapters and MARLIN in found:
+    if adapters and backend == "auto" and MARLIN in found:
         assert found[0] == MARLIN
 
 

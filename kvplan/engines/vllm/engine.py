@@ -30,6 +30,7 @@ from kvplan.engines.vllm.backends import NoBackendError
 from kvplan.engines.vllm.defaults import device_of, lengths_of
 from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.expert_kernels import kernels_of
+from kvplan.engines.vllm.expert_run import AUTO
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.layers import Built, build
 from kvplan.engines.vllm.options import OPTIONS
@@ -220,13 +221,14 @@ def _memory_refusal(plan: Plan, settings: Settings) -> Refusal | None:
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
-    device = device_of(settings.gpu)
+    device, own = device_of(settings.gpu), dict(settings.engine_options)
     return kernels_of(
         model.model_type,
         vendor=device.vendor,
         capability=device.capability,
         release=parse_version(version),
-        adapters=dict(settings.engine_options).get("enable_lora") is True,
+        adapters=own.get("enable_lora") is True,
+        backend=str(own.get("moe_backend", AUTO)),
     )
 
 

@@ -5,8 +5,9 @@ Paddings and rearrangements: vllm-project/vllm vllm/model_executor/layers/quanti
 (mxfp4_round_up_hidden_size_and_intermediate_size, convert_*_kernel_format), read in 0.10.1 … 0.32. The Triton
 kernels' tables of scales: triton-lang/triton python/triton_kernels tensor_details/layout_details/
 (hopper_scale.py, blackwell_scale.py; 3.5 and 3.6); until 0.25 the table as it was loaded stayed beside the
-rearranged one. Which kernel runs depends on what is installed (triton_kernels, in vLLM's wheel since 0.12;
-FlashInfer) and on options that kvplan does not have (--moe-backend): several may be named, the likely first.
+rearranged one. Which kernel runs follows from --moe-backend, and where it is not given from what is
+installed: triton_kernels is in vLLM's wheel and FlashInfer among its requirements since 0.12, so that the
+first of a row is certain from there on; before, and on AMD GPUs (AITER), several are named, the likely first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.engines.base import Version
+from kvplan.engines.vllm.expert_run import AUTO
 from kvplan.record import record
 from kvplan.weights.formats import Kernel
 
@@ -72,17 +74,42 @@ _AMD = (
 )
 
 
+_INSTALLED: Version = (0, 12)
+_BY_BACKEND = {
+    "marlin": "Marlin",
+    "triton": "Triton",
+    "deep_gemm": "DeepGEMM",
+    "flashinfer_cutlass": "FlashInfer CUTLASS",
+    "flashinfer_trtllm": "FlashInfer TRT-LLM",
+}
+"""map_mxfp4_backend: --moe-backend → `Kernel.name`. What others keep (humming, b12x …) is not described."""
+
+
 def kernels_of(
-    model_type: str, *, vendor: str, capability: tuple[int, int], release: Version, adapters: bool
+    model_type: str,
+    *,
+    vendor: str,
+    capability: tuple[int, int],
+    release: Version,
+    adapters: bool,
+    backend: str = AUTO,
 ) -> tuple[Kernel, ...]:
     """The kernels that may keep the experts, the likely one first; none where the table has no row.
 
     adapters: with LoRA the Marlin kernels are taken before Triton's (get_mxfp4_backend_with_lora).
+    backend: --moe-backend.
     """
     rows = _AMD if vendor == "amd" else _GPT_OSS if model_type == "gpt_oss" else _OTHERS
     for row in rows:
         if row.low <= capability < row.high and row.since <= release[:2] < row.until:
-            if adapters and MARLIN in row.kernels:
-                return (MARLIN, *(kernel for kernel in row.kernels if kernel != MARLIN))
-            return row.kernels
+            return _asked(row.kernels, backend, adapters, certain=vendor != "amd" and release >= _INSTALLED)
     return ()
+
+
+def _asked(kernels: tuple[Kernel, ...], backend: str, adapters: bool, *, certain: bool) -> tuple[Kernel, ...]:
+    named = tuple(kernel for kernel in kernels if kernel.name == _BY_BACKEND.get(backend))
+    if named or backend != AUTO:
+        return named or kernels
+    if adapters and MARLIN in kernels:
+        return (MARLIN, *(kernel for kernel in kernels if kernel != MARLIN))
+    return kernels[:1] if certain else kernels
