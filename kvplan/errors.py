@@ -174,10 +174,13 @@ class CannotRunHere(KvplanError):  # noqa: N818 - says what it means at the rais
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate most like `word`, or None where nothing is near. Case does not matter.
+    """The candidate most like `word`, or None where nothing is near. Case does not matter; the same letters
+    in another order come first.
 
     >>> did_you_mean("lama-3", ["llama-3", "qwen3"])
     'llama-3'
+    >>> did_you_mean("4900", ["9070", "4090"])
+    '4090'
     """
     by_folded: dict[str, str] = {}
     for candidate in candidates:
@@ -187,8 +190,10 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
         return by_folded[folded]
     import difflib  # only where something went wrong: every start would pay for it
 
-    near = difflib.get_close_matches(folded, by_folded, n=1, cutoff=0.6)
-    return by_folded[near[0]] if near else None
+    near = difflib.get_close_matches(folded, by_folded, n=8, cutoff=0.6)
+    swapped = (one for one in near if sorted(one) == sorted(folded))
+    best = next(swapped, near[0] if near else None)
+    return None if best is None else by_folded[best]
 
 
 def _as_lines(value: str | Sequence[str]) -> tuple[str, ...]:

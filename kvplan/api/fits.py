@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
+from kvplan.engines.budget import TOO_LITTLE
 from kvplan.model import Model
-from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted
+from kvplan.questions import SHORTEST_RUNG, ask, max_requests, powers_of_two, uncounted, verdict
 from kvplan.results import Budget, SizeResult
 from kvplan.settings import Settings, started_in
 
@@ -23,12 +24,14 @@ class Fitting(NamedTuple):
 
 class Fits(NamedTuple):
     """What a budget's pool holds. max_model_len: the longest that the engine would start with, with the
-    likely pool and with the safe one; is_own: that is the model's own length."""
+    likely pool and with the safe one; is_own: that is the model's own length. may_start: the
+    likely pool is too small, and the most that the budget may leave would hold what was asked."""
 
     rungs: tuple[Fitting, ...] = ()
     max_model_len: int | None = None
     safe_max_model_len: int | None = None
     is_own: bool = False
+    may_start: bool = False
 
 
 _LENGTHS = (4096, 32768, 131072)
@@ -47,7 +50,8 @@ def fits_of(
     largest, is_own = _largest_start(model, choice, likely)
     surely, _ = _largest_start(model, choice, safe)
     if result.refusal is not None:
-        return Fits((), largest, surely, is_own)
+        may_start = result.refusal.code == TOO_LITTLE and _holds_at_most(model, choice, settings, budget)
+        return Fits((), largest, surely, is_own, may_start)
     started_for = result.settings.get("max_model_len")
     longest = int(started_for or result.request.tokens)
     usual = powers_of_two(min(SHORTEST_RUNG, longest), longest) if steps else _LENGTHS
@@ -63,6 +67,12 @@ def fits_of(
         for tokens in lengths
     )
     return Fits(rungs, largest, surely, is_own)
+
+
+def _holds_at_most(model: Model, choice: Choice, settings: Settings, budget: Budget) -> bool:
+    most = started_in(settings, budget.kv_pool_high_bytes)
+    found = verdict(model, choice, most, ask(model, choice, most))
+    return found is not None and found.fits
 
 
 def _largest_start(model: Model, choice: Choice, settings: Settings) -> tuple[int | None, bool]:

@@ -94,7 +94,16 @@ def _one_word(arguments: list[str]) -> list[str]:
     from kvplan.api.launching import is_launch
 
     joined = shlex.join(words)
-    return [*before, joined] if is_launch(joined) else arguments
+    if is_launch(joined):
+        return [*before, joined]
+    is_command = not words[0].startswith("-") and any(word.startswith("-") for word in words[1:])
+    if is_command and not Path(words[0]).exists():
+        raise KvplanError(
+            "no-server",
+            f"`{joined}` starts no engine that kvplan knows",
+            help="-- vllm serve Qwen/Qwen3-32B, for example; all: kvplan import --help",
+        )
+    return arguments
 
 
 def _finish(result: Answer | int | None, arguments: list[str]) -> int:

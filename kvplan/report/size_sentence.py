@@ -33,7 +33,7 @@ def size_sentence(
     """
     words = ways_words(ways, result) if ways is not None else ()
     if verdict is not None and result.refusal is not None:
-        may = _may_start(result)
+        may = fits is not None and fits.may_start
         answer = "Likely no:" if may else "No:"
         most = f", {gib(_most(result))} at most: it may start" if may else ""
         said = f"would not serve {result.model.id}: {result.refusal.message}{most}"
@@ -47,14 +47,6 @@ def size_sentence(
 def _most(result: SizeResult) -> int:
     """What the budget may leave to the cache at most."""
     return result.budget.kv_pool_high_bytes if result.budget is not None else 0
-
-
-def _may_start(result: SizeResult) -> bool:
-    """Whether a request that the likely figure of the pool does not hold is held by the most of it: the
-    estimates beside the cache say no, not the engine."""
-    short = result.refusal is not None and result.refusal.code == "not-enough-memory"
-    whole = result.request.tokens == result.settings.get("max_model_len")  # the length that the start checks
-    return short and whole and result.per_gpu.kv_bytes_per_request <= _most(result)
 
 
 def safe_requests(result: SizeResult, fits: Fits | None) -> int | None:

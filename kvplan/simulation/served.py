@@ -12,7 +12,7 @@ from dataclasses import replace
 from kvplan.engines.base import Choice, parse_version
 from kvplan.engines.folders import having, part_of, title_of
 from kvplan.engines.traits import traits_of
-from kvplan.errors import KvplanError, RefusedError
+from kvplan.errors import EXIT_NO, KvplanError, RefusedError
 from kvplan.files.speed_inputs import speed_inputs
 from kvplan.model import Model
 from kvplan.planning.speed import deployment_of, speed_profile
@@ -160,8 +160,8 @@ def _sized(model: Model, choice: Choice, settings: Settings, *, required: bool) 
         return None
     if result.refusal is not None:
         raise KvplanError(
-            "no-pool", f"{choice.engine.name} would not start: {result.refusal.message}",
-            help=result.refusal.help,
+            "no-pool", f"{title_of(choice.engine.name)} would not start: {result.refusal.message}",
+            help=result.refusal.help, exit_code=EXIT_NO,
         )  # fmt: skip
     raise KvplanError(
         "no-pool", "how large the pool is is not known", detail=result.warnings,

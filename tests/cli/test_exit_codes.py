@@ -48,6 +48,13 @@ def test_1_where_more_is_asked_for_than_fits(run: Run) -> None:
     ("arguments", "code", "says"),
     [
         (("sise",), "unknown-command", "kvplan size"),
+        (("import", "--", "ls", "-la"), "no-server", "`ls -la` starts no engine"),
+        (
+            ("size", "--gpu", "h100", "--", "python3", "train.py", "--tp", "2"),
+            "no-server",
+            "starts no engine",
+        ),
+        (("size", "qwen3-8b", "--gpu", "4900"), "unknown-gpu", "did you mean 4090?"),
         (("size",), "missing-argument", "kvplan size --help"),
         (("size", "inputs/llama.json", "--tokns", "4"), "unknown-option", "--tokens"),
         (("size", "inputs/llama.json", "--tokens"), "bad-usage", "--help"),

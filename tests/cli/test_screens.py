@@ -164,3 +164,18 @@ def test_a_length_that_does_not_start_says_why(run: Run) -> None:
     assert ran.code == 1
     assert "would not serve" in ran.out
     assert "help: --max-model-len" in ran.out
+
+
+@pytest.mark.parametrize("asked", [(), ("-t", "8k"), ("-t", "0"), ("--max-model-len", "40960")])
+def test_a_start_that_only_estimates_speak_against_is_likely_no(run: Run, asked: tuple[str, ...]) -> None:
+    """Whatever length is asked for: the start is of max_model_len."""
+    ran = run("size", "qwen3-8b", "--gpu", "rtx-4090", *asked)
+    assert ran.code == 1
+    assert ran.out.startswith("Likely no: ")
+    assert "at most: it may start" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("asked", [("llama-3.1-8b",), ("llama-3.1-8b", "-t", "8k"), ("qwen3-8b", "-n", "2")])
+def test_a_start_that_no_estimate_allows_is_no(run: Run, asked: tuple[str, ...]) -> None:
+    ran = run("size", *asked, "--gpu", "rtx-4090")
+    assert (ran.code, ran.out[:4]) == (1, "No: ")

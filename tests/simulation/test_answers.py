@@ -167,9 +167,9 @@ def test_the_most_hits_are_those_of_a_cache_without_limit(seed: int) -> None:
 
 def test_a_pool_that_does_not_hold_one_request_is_refused() -> None:
     load = Load((Arrival(0, 6000, 10),))
-    with pytest.raises(KvplanError, match="would not start") as caught:
+    with pytest.raises(KvplanError, match="vLLM would not start") as caught:
         _answer(load, kv_cache_memory="20GiB", num_gpu_blocks_override=100, max_model_len=None)
-    assert caught.value.code == "no-pool"
+    assert (caught.value.code, caught.value.exit_code) == ("no-pool", 1)
 
 
 def test_a_request_that_never_fits_is_named() -> None:

@@ -153,7 +153,8 @@ def _unknown_rule(view: ConfigView) -> list[Layer]:
     try:
         return unknown_decoder(view)
     except KvplanError as error:
-        raise unknown_type(view.model_type, error.message) from error
+        why = error.message.removeprefix(f"{view.model_type}: ")
+        raise unknown_type(view.model_type, why) from error
 
 
 def strip_sources(layers: list[Layer]) -> tuple[list[Layer], dict[str, dict[str, str]]]:
