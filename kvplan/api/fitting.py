@@ -15,6 +15,7 @@ from kvplan.engines.budget import choose
 from kvplan.engines.budget.laws import check_engine
 from kvplan.engines.budget.parts import APPLE
 from kvplan.engines.folders import FOLDERS
+from kvplan.engines.spill import HOST_MEMORY, PLACES, spill, spills
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -60,6 +61,8 @@ class FitRow:
     """What ``size`` is asked for: the card's name, or the other checkpoint's."""
     max_num_seqs: int | None = None
     """What the server is told, where it does not start with its own default."""
+    host_bytes: int = 0
+    """Of weights and cache, what lies in host memory because the GPUs do not hold it."""
 
 
 @record()
@@ -76,10 +79,13 @@ class FitResult(Shown):
     """The largest model first."""
     unfit: tuple[tuple[str, int], ...] = ()
     """Why the others are none, and how many."""
+    host_memory_bytes: int = 0
+    """What of weights and cache might lie in host memory."""
     schema_version: Literal[1] = field(default=SCHEMA_VERSION)
 
     JSON: ClassVar[tuple[str, ...]] = (
         "schema_version", "gpu", "gpus", "engine", "tokens", "asked_requests", "rows", "unfit",
+        "host_memory_bytes",
     )  # fmt: skip
 
     def to_rows(self) -> list[dict[str, Any]]:
@@ -89,14 +95,16 @@ class FitResult(Shown):
 
 def fits(
     gpu: Gpu | str, *, engine: str | None = None, tokens: int = TOKENS, requests: int = 1,
-    models: str | None = None, formats: Sequence[str] | None = None,
+    models: str | None = None, formats: Sequence[str] | None = None, host_memory: int | None = None,
 ) -> FitResult:  # fmt: skip
     """The models with a card that hold so many requests of such a length, safely, on a GPU (``2xrtx-3090``).
 
     engine: ``llamacpp`` by default on Apple's GPUs, else vLLM. models: only those whose name has this.
     formats: builds to try, the best first; by default the engine's own list (GGUF mixtures), else the
     checkpoint as it is stored and then the model's other published ones that run on such a GPU, those with
-    more bits first. Raises KvplanError: unknown-gpu, unknown-engine, no-budget, bad-setting.
+    more bits first. host_memory: bytes in which an engine that does so by itself (llama.cpp) may leave what
+    the GPUs do not hold, of the last of the builds. Raises KvplanError: unknown-gpu, unknown-engine,
+    no-budget, bad-setting.
     """
     kind, count = gpus_of(gpu)
     choice = choose(engine or _usual(kind))
@@ -105,6 +113,13 @@ def fits(
     many: dict[str, Any] = {spread: count}
     base = replace(Settings(gpu=kind, tokens=tokens, max_model_len=tokens), **many)
     check_engine(choice, base)
+    if host_memory is not None:
+        if not spills(choice):
+            raise KvplanError(
+                "bad-setting", f"{choice.engine.name} leaves nothing in host memory by itself",
+                help="leave --host-memory out, or -e llamacpp",
+            )  # fmt: skip
+        base = replace(base, engine_options=((HOST_MEMORY, host_memory),))
     builds = tuple(formats or traits.builds)
     rows: list[FitRow] = []
     unfit: Counter[str] = Counter()
@@ -120,7 +135,7 @@ def fits(
     rows.sort(key=lambda row: (-(row.parameters or row.weights_bytes), row.model))
     return FitResult(
         kind.slug, count, f"{choice.engine.name}@{choice.version}", tokens, requests, tuple(rows),
-        tuple(unfit.most_common()),
+        tuple(unfit.most_common()), host_memory or 0,
     )  # fmt: skip
 
 
@@ -158,18 +173,31 @@ def _row(
     """The first build that holds the requests, or why none does."""
     model = load_model(card.id)
     said = UNKNOWN
+
+    def named(found: FitRow, checkpoint: Model) -> FitRow:
+        inventory = sources_of(model).inventory
+        counted = None if inventory is None else inventory.parameters
+        own = card.slug if checkpoint is model else checkpoint.id
+        return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
+
     for checkpoint, build in _tried(model, choice, base, builds):
         settings = replace(base, quantization=build) if build in builds and build != AS_STORED else base
         found = _fit(checkpoint, choice, settings, build, requests, wrong)
         if isinstance(found, FitRow):
-            inventory = sources_of(model).inventory
-            counted = None if inventory is None else inventory.parameters
-            own = card.slug if checkpoint is model else checkpoint.id
-            return replace(found, model=card.slug, parameters=card.parameters or counted, checkpoint=own)
+            return named(found, checkpoint)
         if found != TOO_LARGE and checkpoint is model and not builds:
             return found
         said = found if checkpoint is model or builds else said
-    return said
+    if said != TOO_LARGE or HOST_MEMORY not in dict(base.engine_options):
+        return said
+    asked = replace(base, requests=requests)
+    if builds:  # of the smallest the least lies in host memory
+        asked = replace(asked, quantization=builds[-1])
+    settings, notes = spill(model, choice, asked)
+    found = (
+        _fit(model, choice, settings, settings.quantization or AS_STORED, requests, wrong) if notes else said
+    )
+    return named(found, model) if isinstance(found, FitRow) else said
 
 
 def _tried(
@@ -221,10 +249,16 @@ def _fit(
         starts = own if longest.refusal is None else longest.refusal.largest_max_model_len
     most = max_requests(model, choice, likely)
     held = result.weights.bytes_per_gpu
+    hosted = sum(one.low_bytes for one in result.host) if _is_placed(settings) else 0
     return FitRow(
         model.id, None, build, held, most, surely, starts, not is_unverified(model),
-        max_num_seqs=settings.max_num_seqs,
+        max_num_seqs=settings.max_num_seqs, host_bytes=hosted,
     )  # fmt: skip
+
+
+def _is_placed(settings: Settings) -> bool:
+    """Whether the engine's own fitting has placed the layers."""
+    return any(name in dict(settings.engine_options) for name in PLACES)
 
 
 def _started(model: Model, choice: Choice, settings: Settings, requests: int) -> Settings:

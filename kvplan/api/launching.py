@@ -9,7 +9,8 @@ from typing import Any, Literal
 from kvplan.api.load import load_model
 from kvplan.api.options import make_settings
 from kvplan.engines.budget import choose
-from kvplan.engines.doors import spill, start
+from kvplan.engines.doors import start
+from kvplan.engines.spill import spill
 from kvplan.errors import KvplanError
 from kvplan.files.gpus.find import parse_gpu_count
 from kvplan.files.launch.launch import Launch

@@ -206,6 +206,12 @@ def unread(case: Case) -> Found:
         yield _warning("not-read", f"kvplan has no rule for {option}: it is in no figure", "serve")
 
 
+def hosted(case: Case) -> Found:
+    """Layers that the engine leaves in host memory by itself: it starts, and every token waits for them."""
+    for text in case.spilled:
+        yield _warning("left-in-host-memory", text, "gpu")
+
+
 MISTAKES: dict[str, Callable[[Case], Found]] = {
     "tp-beyond-kv-heads": heads,
     "mla-under-tp": latent,
@@ -216,6 +222,7 @@ MISTAKES: dict[str, Callable[[Case], Found]] = {
     "several-engines": replicas,
     "only-likely": uncertain,
     "not-read": unread,
+    "left-in-host-memory": hosted,
 }
 """Code → what finds it in an engine that starts."""
 

@@ -14,6 +14,7 @@ from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import BUDGETS, TOO_LARGE, choose, divides, in_safe_pool
 from kvplan.engines.budget.sharing import Taken, runs_of, share_of, taken_of
+from kvplan.engines.spill import spill
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.plans.plan import SAFE, Plan
@@ -54,9 +55,18 @@ class Started:
         self._start()
 
     @cached_property
+    def _placed(self) -> tuple[Settings, tuple[str, ...]]:
+        return spill(self.model, self.choice, start_of(self.plan))
+
+    @property
     def settings(self) -> Settings:
-        """The settings with which the engine starts."""
-        return start_of(self.plan)
+        """The settings with which the engine starts, and where it leaves layers in host memory."""
+        return self._placed[0]
+
+    @property
+    def spilled(self) -> tuple[str, ...]:
+        """What the engine leaves in host memory by itself."""
+        return self._placed[1]
 
     @property
     def pools(self) -> int:

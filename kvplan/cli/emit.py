@@ -11,6 +11,7 @@ from kvplan.cli.ask import check_color
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.cli.plan_word import plan_of
 from kvplan.engines.budget import choose
+from kvplan.engines.spill import spill
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.files.writing import write_whole
 from kvplan.model import Model
@@ -55,7 +56,8 @@ def _starts(plan: Plan, model: Model) -> None:
     A plan of which nothing is known but its flags (no weights, no budget) is written as it stands.
     """
     try:
-        refusal = ask(model, choose(plan.engine), start_of(plan)).refusal
+        choice = choose(plan.engine)
+        refusal = ask(model, choice, spill(model, choice, start_of(plan))[0]).refusal
     except KvplanError as error:
         if error.code in REFUSED:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.cli.options import OUTPUT, QUESTION, Option, whole_number, word
-from kvplan.units import parse_tokens
+from kvplan.units import parse_bytes, parse_tokens
 
 FITTED = (
     Option("gpu", ("--gpu", "-g"), "GPU", word,
@@ -17,6 +17,8 @@ FITTED = (
            QUESTION),
     Option("quantization", ("--quantization", "-q"), "FORMAT", word,
            "Builds to try, the best first, by commas: q8_0,q4_k_m.", QUESTION),
+    Option("host_memory", ("--host-memory",), "SIZE", parse_bytes,
+           "What llama.cpp may leave in host memory of models that the GPUs do not hold: 64GiB.", QUESTION),
     Option("top", ("--top",), "NUMBER", whole_number, "How many rows are shown; default 20.", OUTPUT),
 )  # fmt: skip
 EPILOG = """\
@@ -26,6 +28,7 @@ Examples:
   kvplan fits --gpu 24GiB                   with vLLM, as they are stored
   kvplan fits --gpu 2xrtx-3090 -e llamacpp  the best GGUF build that fits
   kvplan fits qwen --gpu rtx-4090 -e llamacpp -t 32k
+  kvplan fits --gpu rtx-4090 -e llamacpp --host-memory 64GiB
   kvplan fits --gpu 8xh100 -n 64 -t 16k --json
 
 \b

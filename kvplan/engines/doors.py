@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from kvplan.engines.base import Choice
-from kvplan.engines.folders import FOLDERS
-from kvplan.engines.traits import traits_of
+from kvplan.engines.spill import spill
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import LONGEST, Settings
@@ -166,81 +165,6 @@ def _said(door: Door, settings: Settings, own: Mapping[str, object], begun: Begu
     if own.get("parallel") is None and settings.requests > door.parallel:
         found.append(f"{door.parallel_word}{settings.requests}: it serves {door.parallel} at once by itself")
     return found
-
-
-_PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
-"""Options that say where layers lie: the engine's own fitting stops at them."""
-
-
-def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with as many layers on the GPUs as fit them, and a note where those are not all.
-
-    Such an engine does not refuse a model that is too large: its own fitting shortens the context where
-    nobody gave one, then leaves in host memory what a GPU does not hold, experts before whole layers
-    (ggml-org/llama.cpp common/fit.cpp).
-    """
-    from kvplan.engines import own_settings
-
-    least = traits_of(choice.engine.name).spills if choice.engine.name in FOLDERS else 0
-    if not least or settings.gpu is None:
-        return settings, ()
-    asked, settings = settings, own_settings(choice.engine, settings)
-    own = dict(settings.engine_options)
-    stated = settings.kv_cache_memory is not None or settings.weights is not None
-    if stated or settings.max_model_len == LONGEST:
-        return asked, ()
-    if any(name in own for name in _PLACES) or _starts(model, choice, settings):
-        return asked, ()
-    notes: tuple[str, ...] = ()
-    if settings.max_model_len is None and settings.tokens is None and not own.get("ctx_size"):
-        whole = model.max_model_len or least
-        if whole > least:
-            notes = (f"no length given: it is cut to {least:,} of {whole:,} tokens",)
-            settings = replace(settings, max_model_len=least)
-
-    def with_own(**more: object) -> Settings:
-        return replace(settings, engine_options=tuple(sorted({**own, **more}.items())))
-
-    layers = model.num_layers
-    if _has_experts(model) and _starts(model, choice, with_own(cpu_moe=True)):
-        most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_cpu_moe=layers - kept)))
-        hosted = layers - most
-        words = f"it does not fit whole: its fitting takes some --n-cpu-moe {hosted} of {layers}"
-        return with_own(n_cpu_moe=hosted), (*notes, words)
-    more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
-    if not _starts(model, choice, with_own(n_gpu_layers=0, **more)):
-        return asked, ()
-    most = _largest(layers, lambda kept: _starts(model, choice, with_own(n_gpu_layers=kept, **more)))
-    words = f"it does not fit whole: its fitting takes some -ngl {most} of {layers + 1}"
-    return with_own(n_gpu_layers=most, **more), (*notes, words)
-
-
-def _has_experts(model: Model) -> bool:
-    from kvplan.architectures.config.activation_shape import shape_of
-
-    return bool(shape_of(model, 2).experts_per_token)
-
-
-def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
-    """With the safe figure of the pool, as what would not start is worse than a layer too few."""
-    from kvplan.engines.budget import fitted_safely
-
-    found = fitted_safely(model, replace(choice, door=None), settings)
-    if found.refusal is not None:
-        return found.refusal.code not in _MEMORY
-    return found.pool is None or found.pool.max_running >= settings.requests
-
-
-_MEMORY = ("no-memory-for-cache", "not-enough-memory", "no-memory")
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number below ``most`` that fits, 0 where none is known to."""
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def start(model: Model, choice: Choice, settings: Settings, wish: Wish) -> tuple[Settings, tuple[str, ...]]:

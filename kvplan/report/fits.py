@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kvplan.api.fitting import FitResult, FitRow
+from kvplan.api.fitting import TOO_LARGE, FitResult, FitRow
 from kvplan.engines.folders import title_of
+from kvplan.engines.traits import traits_of
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import GIB
@@ -17,7 +18,7 @@ def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
     screen = answer_screen(result, top)
     engine = result.engine.partition("@")[0]
     if result.rows:
-        row = result.rows[0]
+        row = next((one for one in result.rows if not one.host_bytes), result.rows[0])
         stored = row.format == "as stored" or row.checkpoint != row.model
         build = "" if stored else f" -q {row.format}"
         seqs = f" --max-num-seqs {row.max_num_seqs}" if row.max_num_seqs else ""
@@ -47,6 +48,9 @@ def answer_screen(result: FitResult, top: int) -> Screen:
     if result.unfit:
         reasons = ", ".join(f"{times} {why}" for why, times in result.unfit)
         screen += [BLANK, *wrapped(reasons, indent=1, first="not: ")]
+        if TOO_LARGE in dict(result.unfit) and traits_of(engine).spills and not result.host_memory_bytes:
+            words = f"{title_of(engine)} starts larger ones too, part of them in host memory:"
+            screen += wrapped(f"{words} --host-memory 64GiB", indent=1, style="dim")
     if any(row.checkpoint != row.model for row in result.rows[:top]):
         others = f"{OTHER} another published checkpoint of the model (checkpoint in --json)"
         screen += wrapped(others, indent=1, style="dim")
@@ -61,7 +65,8 @@ def answer_screen(result: FitResult, top: int) -> Screen:
 
 
 def _table(rows: tuple[FitRow, ...]) -> Screen:
-    heads = ("model", "numbers", "format", "weights", "requests", "longest")
+    hosted = any(row.host_bytes for row in rows)
+    heads = ("model", "numbers", "format", "weights", *(["host"] if hosted else []), "requests", "longest")
     cells: list[list[Piece]] = [[Span(word, "dim") for word in heads]]
     for row in rows:
         numbers = "" if row.parameters is None else f"{row.parameters / BILLION:.1f} B"
@@ -73,8 +78,9 @@ def _table(rows: tuple[FitRow, ...]) -> Screen:
                 numbers,
                 row.format + OTHER * (row.checkpoint != row.model),
                 weights,
+                *([f"{row.host_bytes / GIB:.1f}" if row.host_bytes else ""] if hosted else []),
                 f"{row.requests} ({row.safe_requests})",
                 longest,
             ]
         )
-    return table(cells, "lrlrrr")
+    return table(cells, "lrlrrrr" if hosted else "lrlrrr")

@@ -134,12 +134,14 @@ def test_host_memory_holds_what_fits_in_it(
         large(path)
     options: dict[str, Any] = {"gpu": "rtx-4090", "kv_offload": False, "host_memory": gib * GIB}
     result = kvplan.size(str(path), tokens=tokens, **options)
-    one = kvplan.size(str(path), tokens=tokens, gpu="rtx-4090", kv_offload=False).settings["host_kv_bytes"]
-    if one > gib * GIB:
+    free = kvplan.size(str(path), tokens=tokens, gpu="rtx-4090", kv_offload=False)
+    one, embedding = free.settings["host_kv_bytes"], free.devices[-1].weights_bytes
+    assert embedding
+    if one + embedding > gib * GIB:
         assert result.refusal is not None
         return
     assert result.pool is not None
-    assert result.pool.max_requests == min(gib * GIB // one, 256)
+    assert result.pool.max_requests == min((gib * GIB - embedding) // one, 256)
 
 
 def test_the_layers_left_on_the_host_need_room_there_too(tmp_path: Path) -> None:
@@ -147,7 +149,12 @@ def test_the_layers_left_on_the_host_need_room_there_too(tmp_path: Path) -> None
     free = answer(path, n_gpu_layers=33)
     assert free.pool is not None
     assert any("--host-memory" in text for text in free.warnings)
-    tight = answer(path, n_gpu_layers=33, host_memory="3GiB")
+    weights = free.devices[-1].weights_bytes
+    assert weights
+    less = answer(path, n_gpu_layers=33, host_memory=weights - 1).refusal
+    assert less is not None
+    assert "lie in host memory" in less.message
+    tight = answer(path, n_gpu_layers=33, host_memory=weights + 3 * GIB)
     assert tight.pool is not None
     # 32 of 64 layers, 1 GiB of cache for each request of 8,192 tokens
     assert tight.pool.max_requests == min(3, free.pool.max_requests)
@@ -361,17 +368,22 @@ def test_a_plan_that_does_not_fit_says_what_would(tmp_path: Path, screen: Any) -
     plan = tmp_path / "p.yaml"
     head = f"kvplan: plan/v1\nmodel: {path}\nengine: llamacpp@0.5\ngpu: rtx-4090-24gb\n"
     tail = "require: {requests: 1, tokens: 16384}\n"
-    plan.write_text(head + "gpus: 1\nserve: {ctx_size: 16384, parallel: 1}\n" + tail)
+    whole = "serve: {ctx_size: 16384, parallel: 1, n_gpu_layers: 99%s}\n"
+    plan.write_text(head + "gpus: 1\n" + whole % "" + tail)
     code, text = screen("check", plan)
     assert code == 1
     assert "serve.cache_type_k: q8_0 with serve.cache_type_v: q8_0" in text
     assert "gpus: 2" in text
     count = re.findall(r"serve\.n_gpu_layers: (\d+)", text)
-    for gpus, more in (
-        (1, ", cache_type_k: q8_0, cache_type_v: q8_0"), (2, ""), (1, f", n_gpu_layers: {count[0]}"),
-    ):  # fmt: skip
-        plan.write_text(head + f"gpus: {gpus}\nserve: {{ctx_size: 16384, parallel: 1{more}}}\n" + tail)
+    fewer = (whole % "").replace("99", count[0])
+    types = whole % ", cache_type_k: q8_0, cache_type_v: q8_0"
+    for gpus, serve in ((1, types), (2, whole % ""), (1, fewer)):
+        plan.write_text(head + f"gpus: {gpus}\n" + serve + tail)
         assert screen("check", plan)[0] == 0
+    plan.write_text(head + "gpus: 1\nserve: {ctx_size: 16384, parallel: 1}\n" + tail)
+    code, text = screen("check", plan)
+    assert code == 0
+    assert "left-in-host-memory" in text
 
 
 def test_a_context_that_was_given_has_to_change_itself(tmp_path: Path, screen: Any) -> None:

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 import kvplan
 from kvplan.api.launching import import_launches, launched_plans
+from kvplan.checking import check_plan
 from kvplan.errors import KvplanError
+from kvplan.plans.findings import CheckedPlan
 from kvplan.results import SizeResult
+from tests.plans.helpers import HEAD, plan
 
 ASKED: dict[str, Any] = {"engine": "llamacpp", "quantization": "q4_k_m"}
 DENSE, EXPERTS = "llama-3.3-70b", "qwen3-30b-a3b"
@@ -138,3 +141,118 @@ def test_transformers_starts_with_the_pool_that_there_is() -> None:
     assert most >= length
     assert kvplan.size("qwen3-8b", tokens=most, **asked).refusal is None
     assert kvplan.size("qwen3-8b", tokens=most + 256, **asked).refusal is not None
+
+
+PLAN = """
+model: llama-3.3-70b
+engine: llamacpp
+gpu: rtx-4090
+serve: {quantization: q4_k_m, ctx_size: 8192}
+require: {requests: 1, tokens: 8192%s}
+"""
+
+
+def _checked(more: str = "") -> CheckedPlan:
+    made = plan(HEAD + PLAN.lstrip() % more)
+    return check_plan(made, kvplan.load_model(made.model))
+
+
+def test_a_plan_file_starts_as_its_engine_starts_it() -> None:
+    """What ``size`` answers, ``check`` does: the same pool, and a warning that says where layers lie."""
+    found = _checked()
+    assert found.passed
+    assert "left-in-host-memory" in {one.code for one in found.findings}
+    sized = _size(DENSE, gpu="rtx-4090", tokens=8192, ctx_size=8192)
+    assert sized.budget is not None
+    known = {fact.name: fact.value for fact in found.facts}
+    assert known["kv_pool_bytes"] == sized.budget.kv_pool_bytes
+
+
+@pytest.mark.parametrize(("host", "passes"), [("16GiB", False), ("32GiB", True)])
+def test_weights_count_in_the_host_memory_that_there_is(host: str, passes: bool) -> None:
+    found = _checked(f", host_memory: {host}")
+    assert found.passed is passes
+    size = _size(DENSE, gpu="rtx-4090", tokens=8192, host_memory=host)
+    assert (size.refusal is None) is passes
+    if size.refusal is not None:
+        assert (
+            "weights of 20.12 GiB lie in host memory, of which 16.00 GiB may be taken" in size.refusal.message
+        )
+
+
+@pytest.mark.parametrize(("model", "gpu"), [(DENSE, "rtx-4090"), (EXPERTS, "rtx-3060")])
+def test_what_lies_in_host_memory_is_counted_and_said(model: str, gpu: str) -> None:
+    """Of whole layers and of experts alone; with what the GPU holds it is the file."""
+    found = _size(model, gpu=gpu, tokens=8192)
+    hosted = sum(line.bytes for line in found.host if line.name == "weights")
+    assert hosted
+    assert found.weights is not None
+    # A tied embedding would lie in both; these two have an output of their own.
+    assert hosted + found.weights.bytes_per_gpu == found.weights.total_bytes
+    assert any("lie in host memory, which was not counted" in line for line in found.warnings)
+    enough = _size(model, gpu=gpu, tokens=8192, host_memory="64GiB")
+    assert not any("was not counted" in line for line in enough.warnings)
+
+
+@given(
+    st.sampled_from([DENSE, EXPERTS]),
+    st.sampled_from(["rtx-3060", "rtx-4090"]),
+    st.integers(1, 64),
+    st.integers(256, 30_000),
+)
+@settings(max_examples=12, deadline=None)
+def test_it_is_refused_just_where_the_host_has_too_little(
+    model: str, gpu: str, host: int, tokens: int
+) -> None:
+    """Law: with so much host memory it starts where what lies there is no more, and only there."""
+    free = _size(model, gpu=gpu, tokens=tokens)
+    lies = sum(line.bytes for line in free.host if line.name != "kept prompts")
+    bound = _size(model, gpu=gpu, tokens=tokens, host_memory=f"{host}GiB")
+    if not lies:
+        assert bound.refusal == free.refusal
+    else:
+        assert (bound.refusal is None) is (lies <= host * 2**30)
+
+
+def test_the_planner_leaves_layers_in_host_memory_where_no_gpus_hold_them() -> None:
+    """One 4090 is all there is: the plan says where layers lie, and its check passes. Two more would do."""
+    found = kvplan.plan(DENSE, engine="llamacpp", gpu="1xrtx-4090", tokens=8192, host_memory="64GiB")
+    assert found.best is not None
+    serve = dict(found.best.serve)
+    assert serve["quantization"] == "q6_k"  # of what the quality allows the smallest
+    layers = serve["n_gpu_layers"]
+    assert isinstance(layers, int)
+    assert 0 < layers < 81
+    assert any("fit whole" in line for line in found.warnings)
+    assert check_plan(found.best, kvplan.load_model(DENSE)).passed
+    whole = kvplan.plan(DENSE, engine="llamacpp", gpu="3xrtx-4090", tokens=8192)
+    assert whole.best is not None
+    assert "n_gpu_layers" not in dict(whole.best.serve)
+
+
+def test_the_planner_does_not_promise_a_speed_or_host_memory_that_is_not_there() -> None:
+    asked: dict[str, Any] = {"engine": "llamacpp", "gpu": "1xrtx-4090", "tokens": 8192}
+    assert kvplan.plan(DENSE, tpot=1, **asked).best is None
+    assert kvplan.plan(DENSE, host_memory="8GiB", **asked).best is None
+    assert kvplan.plan(DENSE, n_gpu_layers=99, **asked).best is None
+
+
+def test_fits_lists_what_the_host_takes_where_it_is_told_how_much() -> None:
+    asked: dict[str, Any] = {"gpu": "rtx-4090", "engine": "llamacpp", "models": "llama-3.3-70b"}
+    assert not kvplan.fits(**asked).rows
+    assert not kvplan.fits(**asked, host_memory=4 * 2**30).rows
+    (row,) = kvplan.fits(**asked, host_memory=64 * 2**30).rows
+    assert row.format == "q3_k_m"
+    assert row.safe_requests >= 1
+    assert 2**30 < row.host_bytes < 64 * 2**30
+    same = _size(DENSE, gpu="rtx-4090", tokens=8192, max_model_len=8192, quantization="q3_k_m")
+    assert row.host_bytes == sum(line.low_bytes for line in same.host)
+    with pytest.raises(KvplanError, match="leaves nothing in host memory"):
+        kvplan.fits(gpu="rtx-4090", host_memory=64 * 2**30)
+
+
+def test_fits_ranks_what_fits_whole_first_of_its_builds() -> None:
+    """A build that fits whole is taken before any that does not."""
+    asked: dict[str, Any] = {"gpu": "rtx-4090", "engine": "llamacpp", "models": "llama-3.1-8b"}
+    plain, hosted = kvplan.fits(**asked), kvplan.fits(**asked, host_memory=64 * 2**30)
+    assert plain.rows == hosted.rows

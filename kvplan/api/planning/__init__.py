@@ -41,6 +41,7 @@ from kvplan.planning import from_plan
 from kvplan.planning.ask import CONTEXT, COST, FEWEST, SEQS, Ask, SpeedOf
 from kvplan.planning.asked_law import AskedCapacityModels
 from kvplan.planning.context import longest
+from kvplan.planning.hosted import in_host
 from kvplan.planning.planner import ALTERNATIVES, make_plan
 from kvplan.planning.results import PlanResult
 from kvplan.plans.fleet import Fleet
@@ -228,17 +229,21 @@ def _answer(
     asks, unable = asks_of(asked, choices, forgiving=given.engine == ALL)
     stretch = given.tokens is None and given.workload is None
     own_length = given.objective == CONTEXT and given.max_model_len is None
-    result = make_plan(
-        asks,
+    planned = partial(
+        make_plan,
         named=given.named or model.id,
         top=given.top,
         pareto=given.pareto,
         workload=load if load.requests_per_second else replace(load, ttft_seconds=None, tpot_seconds=None),
         currency="" if given.fleet is None else given.fleet.currency,
-        depth=given.depth,
-        warnings=(*(choice.warning for choice in choices if choice.warning), *unable, *left_out),
         each=partial(longest, stretch=stretch) if own_length else None,
     )
+    said = (*(choice.warning for choice in choices if choice.warning), *unable, *left_out)
+    result = planned(asks, depth=given.depth, warnings=said)
+    if result.best is None and (hosted := in_host(asks)):
+        asks = [one.ask for one in hosted]
+        notes = dict.fromkeys(note for one in hosted for note in one.notes)
+        result = planned(asks, depth=False, warnings=(*said, *notes))
     load = replace(load, shapes=result.shapes)
     best = next((ask for ask in asks if result.options and ask.engine == result.options[0].engine), None)
     if best is None:

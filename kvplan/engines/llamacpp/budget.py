@@ -22,7 +22,7 @@ from kvplan.engines.llamacpp.ggml_types import known_mixture
 from kvplan.engines.llamacpp.graph import reserve
 from kvplan.engines.llamacpp.memory import PAD, Context, place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import MAX_SLOTS, OPTIONS
+from kvplan.engines.llamacpp.options import MAX_SLOTS, OPTIONS, not_counted
 from kvplan.engines.llamacpp.pool import context_for, split_of
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
@@ -94,7 +94,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     shortens = _shortens(
         model, settings, options, weights.found, has_experts=bool(shape and shape.experts_per_token)
     )
-    warnings += _encoder_words(model, options, shape)
+    warnings += _encoder_words(model, options, shape) + _hosted_words(weights, started, options)
     shown = (("unequal_gpus", gpu.slug),) if gpu.row else ()
     return Fit(budget, weights.found, warnings, shown, per_device=weights.places, shortens=shortens)
 
@@ -142,6 +142,25 @@ def extra_rooms(model: Model, settings: Serving, options: Options) -> tuple[int,
     except KvplanError:
         return ()
     return tuple(amount - min(left) for amount in left)
+
+
+def _hosted_words(weights: Weights, started: SizeResult, options: Options) -> tuple[str, ...]:
+    """How much of the weights whole layers, or their experts, keep in host memory."""
+    hosted = any(started.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host"))
+    if not hosted or not weights.places or not weights.places[-1]:
+        return ()
+    amount = weights.places[-1]
+    said = "" if options.count("host_memory") is not None else not_counted(amount)
+    return (f"weights of {gib(amount)} lie in host memory{said}",)
+
+
+def host_weights(model: Model, settings: Serving, options: Options) -> int:
+    """Bytes of the weights that lie in host memory; 0 where they are not known, or were stated."""
+    try:
+        places = _weights(model, settings, options).places
+    except KvplanError:
+        return 0
+    return places[-1] if places else 0
 
 
 def _dealt_words(gpu: Gpu, settings: Serving, options: Options) -> str:

@@ -30,7 +30,7 @@ from kvplan.engines.base import (
 from kvplan.engines.class_rules import check_class
 from kvplan.engines.llamacpp.memory import PAD, Cache, Context, caches_of, layout_of
 from kvplan.engines.llamacpp.models import has_window_cache, refusal_of, uses_flash
-from kvplan.engines.llamacpp.options import OPTIONS
+from kvplan.engines.llamacpp.options import OPTIONS, not_counted
 from kvplan.engines.llamacpp.pool import Machine, answer, context_for, longest_slot, machine_of
 from kvplan.engines.llamacpp.shift import check_retention, shifted
 from kvplan.engines.llamacpp.store import ggml_word, store_for
@@ -182,6 +182,10 @@ def _compile(model: Model, version: str, values: tuple[Any, ...]) -> Compiled:
         from kvplan.engines.llamacpp.budget import extra_rooms
 
         machine = changed(machine, extra=extra_rooms(model, settings, options))
+    if options.count("host_memory") is not None:
+        from kvplan.engines.llamacpp.budget import host_weights
+
+        machine = changed(machine, host_weights=host_weights(model, settings, options))
     return Compiled(
         ModelRef(model.id, model.source),
         EngineRef(LlamaCpp.name, version),
@@ -239,9 +243,7 @@ def _mib(amount: int) -> str:
 def _in_host(machine: Machine, host: int, options: Options) -> str:
     """What lies in host memory, and whether anybody said that there is so much."""
     layers = f" of {machine.on_host:,} layers" if machine.on_gpu else ""
-    said = (
-        "" if options.count("host_memory") is not None else ", which was not counted: add --host-memory 64GiB"
-    )
+    said = "" if options.count("host_memory") is not None else not_counted(host)
     return f"{host:,} bytes of the cache{layers} lie in host memory{said}"
 
 

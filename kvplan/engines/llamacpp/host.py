@@ -6,6 +6,9 @@ file; the embedding always does), common/common.h (cache_ram_mib 8192: states of
 
 from __future__ import annotations
 
+from kvplan.engines.llamacpp.budget import host_weights
+from kvplan.engines.llamacpp.options import OPTIONS
+from kvplan.engines.options import resolve
 from kvplan.model import Model
 from kvplan.results import HOST, MEMORY, HostLine, SizeResult
 from kvplan.settings import Settings
@@ -17,17 +20,24 @@ PROMPTS = 8 * GIB
 
 def lines(model: Model, settings: Settings, version: str, result: SizeResult) -> tuple[HostLine, ...]:
     """What lies there beside the process itself."""
-    del model, settings, version
+    del version
     found = []
-    for one in result.devices:
-        if one.name == HOST and one.weights_bytes:
-            found.append(
-                _exactly("weights", one.weights_bytes, "tensors without a GPU: pages of the mapped file")
-            )
-        if one.name == HOST and one.kv_bytes:
-            found.append(_exactly("KV cache", one.kv_bytes, "layers without a GPU, all slots"))
+    if weights := _weights(model, settings, result):
+        found.append(_exactly("weights", weights, "tensors without a GPU: pages of the mapped file"))
+    found += [
+        _exactly("KV cache", one.kv_bytes, "layers without a GPU, all slots")
+        for one in result.devices
+        if one.name == HOST and one.kv_bytes
+    ]
     kept = "states of finished prompts, as they come: --cache-ram, 8,192 MiB by default"
     return (*found, HostLine("kept prompts", PROMPTS, 0, PROMPTS, MEMORY, kept))
+
+
+def _weights(model: Model, settings: Settings, result: SizeResult) -> int:
+    """Where more than the embedding lies there, whole layers or their experts."""
+    if not any(result.settings.get(name) for name in ("layers_on_host", "expert_layers_on_host")):
+        return 0
+    return host_weights(model, settings, resolve(OPTIONS, dict(settings.engine_options), "llamacpp"))
 
 
 def _exactly(name: str, amount: int, source: str) -> HostLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.engines.options import RETENTION, EngineOption
+from kvplan.units import GIB, round_up
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 MAX_SLOTS = 256
@@ -58,8 +59,14 @@ OPTIONS = (
     EngineOption(
         "host_memory",
         "size",
-        "Host memory that the cache may take, where it lies there: 64GiB.",
+        "Host memory that weights and cache may take, where they lie there: 64GiB.",
         served=False,
     ),
     RETENTION,
 )
+
+
+def not_counted(amount: int) -> str:
+    """What to add where bytes lie in host memory and nobody said how much of it there is."""
+    enough = round_up(amount + amount // 8, 64 * GIB) // GIB
+    return f", which was not counted: add --host-memory {enough}GiB"

@@ -21,7 +21,7 @@ from kvplan.model import Layer, Model
 from kvplan.record import record
 from kvplan.results import HOST, Device, Pool, PoolGroup, Refusal
 from kvplan.settings import Serving, Settings
-from kvplan.units import MIB, human_bytes, round_up
+from kvplan.units import MIB, gib, human_bytes, round_up
 
 _FAR = 2**32
 """Blocks of 256 cells: longer than any window."""
@@ -50,7 +50,8 @@ def context_for(options: Options, length: int, requests: int) -> Context:
 class Machine:
     """Which caches lie where: on each GPU, and in host memory. layers: of each GPU; on_host: of the host.
 
-    extra: where GPUs are unequal, bytes that each has left beyond the one that has the least.
+    extra: where GPUs are unequal, bytes that each has left beyond the one that has the least. host_weights:
+    bytes of the weights in host memory, where somebody said how much of it there is.
     """
 
     stages: tuple[tuple[Cache, ...], ...]
@@ -58,6 +59,7 @@ class Machine:
     layers: tuple[int, ...]
     on_host: int
     extra: tuple[int, ...] = ()
+    host_weights: int = 0
 
     @property
     def on_gpu(self) -> int:
@@ -152,7 +154,8 @@ def machine_of(model: Model, store: Storage, settings: Serving, options: Options
 
 
 class Room(NamedTuple):
-    """What a context must fit: on_gpu bytes on each GPU, in_host bytes of host memory. None: nobody said."""
+    """What a context must fit: on_gpu bytes on each GPU, in_host bytes of host memory beside the weights that
+    lie there. None: nobody said."""
 
     on_gpu: int | None
     in_host: int | None
@@ -164,13 +167,26 @@ class Room(NamedTuple):
         )
 
 
+def _room(machine: Machine, settings: Settings, options: Options) -> Room:
+    host = options.count("host_memory")
+    return Room(settings.kv_cache_memory, None if host is None else host - machine.host_weights)
+
+
+def _weights_too_large(machine: Machine, left: int) -> Refusal:
+    weights = machine.host_weights
+    return Refusal(
+        "not-enough-memory",
+        f"weights of {gib(weights)} lie in host memory, of which {gib(weights + left)} may be taken",
+    )
+
+
 def answer(
     machine: Machine, context: Context, options: Options, model: Model, settings: Settings, tokens: int
 ) -> tuple[Refusal | None, Pool | None]:
     """Whether the context holds the request, and what the memory holds: ``kv_cache_memory`` on each GPU,
-    ``host_memory`` where the cache lies in the host's. What nobody stated is not counted.
+    ``host_memory`` for weights and cache that lie in the host's. What nobody stated is not counted.
     """
-    room = Room(settings.kv_cache_memory, options.count("host_memory"))
+    room = _room(machine, settings, options)
     given = options.count("ctx_size") is not None
     if retention_of(options) is not None:
         # Without a length only the start is asked about, which no request decides.
@@ -189,6 +205,8 @@ def answer(
             ),
             None,
         )
+    if room.in_host is not None and room.in_host < 0:
+        return _weights_too_large(machine, room.in_host), None
     inside = machine.on_gpu == 0 and machine.on_host > 0
     memory = room.in_host if inside else room.on_gpu
     if memory is None:
@@ -252,7 +270,7 @@ def longest_slot(
     machine: Machine, context: Context, options: Options, settings: Settings, most: int
 ) -> int | None:
     """The longest length, up to ``most`` tokens, of which the memory holds all requests; None where none."""
-    room = Room(settings.kv_cache_memory, options.count("host_memory"))
+    room = _room(machine, settings, options)
     requests = settings.requests if context.streams == 1 else 1
     return min(_most_cells(machine, context, room, most * requests) // requests, most) or None
 

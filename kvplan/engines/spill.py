@@ -1,0 +1,102 @@
+"""What an engine leaves in host memory by itself, where its GPUs do not hold a model.
+
+One rule for every question: `kvplan size`, plan files, commands, the planner and `kvplan fits` ask `spill`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kvplan.engines.base import Choice
+from kvplan.engines.folders import FOLDERS
+from kvplan.engines.traits import traits_of
+from kvplan.model import Model
+from kvplan.settings import LONGEST, Settings
+
+PLACES = ("n_gpu_layers", "n_cpu_moe", "cpu_moe", "kv_offload", "tensor_split")
+"""Options that say where layers lie: the engine's own fitting stops at them."""
+HOST_MEMORY = "host_memory"
+"""The option that says how much host memory there is: it bounds what is left there, not what leaves."""
+
+
+def spills(choice: Choice) -> int:
+    """Tokens to which the engine shortens a context before it leaves layers in host memory; 0: it leaves
+    none."""
+    return traits_of(choice.engine.name).spills if choice.engine.name in FOLDERS else 0
+
+
+def spill(model: Model, choice: Choice, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with as many layers on the GPUs as fit them, and a note where those are not all.
+
+    Such an engine does not refuse a model that is too large: its own fitting shortens the context where
+    nobody gave one, then leaves in host memory what a GPU does not hold, experts before whole layers
+    (ggml-org/llama.cpp common/fit.cpp). It does not look at how much host memory there is: where that was
+    said and is too little, the engine's answer with these settings is the refusal.
+    """
+    from kvplan.engines import own_settings
+
+    least = spills(choice)
+    if not least or settings.gpu is None:
+        return settings, ()
+    asked, settings = settings, own_settings(choice.engine, settings)
+    own = dict(settings.engine_options)
+    stated = settings.kv_cache_memory is not None or settings.weights is not None
+    if stated or settings.max_model_len == LONGEST:
+        return asked, ()
+    if any(name in own for name in PLACES) or _starts(model, choice, settings):
+        return asked, ()
+    notes: tuple[str, ...] = ()
+    if settings.max_model_len is None and settings.tokens is None and not own.get("ctx_size"):
+        whole = model.max_model_len or least
+        if whole > least:
+            notes = (f"no length given: it is cut to {least:,} of {whole:,} tokens",)
+            settings = replace(settings, max_model_len=least)
+
+    def with_own(**more: object) -> Settings:
+        return replace(settings, engine_options=tuple(sorted({**own, **more}.items())))
+
+    def starts(**more: object) -> bool:
+        known = tuple(pair for pair in with_own(**more).engine_options if pair[0] != HOST_MEMORY)
+        return _starts(model, choice, replace(settings, engine_options=known))
+
+    layers = model.num_layers
+    if _has_experts(model) and starts(cpu_moe=True):
+        most = _largest(layers, lambda kept: starts(n_cpu_moe=layers - kept))
+        hosted = layers - most
+        words = f"it does not fit whole: its fitting takes some --n-cpu-moe {hosted} of {layers}"
+        return with_own(n_cpu_moe=hosted), (*notes, words)
+    more: dict[str, object] = {"cpu_moe": True} if _has_experts(model) else {}
+    if not starts(n_gpu_layers=0, **more):
+        return asked, ()
+    most = _largest(layers, lambda kept: starts(n_gpu_layers=kept, **more))
+    words = f"it does not fit whole: its fitting takes some -ngl {most} of {layers + 1}"
+    return with_own(n_gpu_layers=most, **more), (*notes, words)
+
+
+def _has_experts(model: Model) -> bool:
+    from kvplan.architectures.config.activation_shape import shape_of
+
+    return bool(shape_of(model, 2).experts_per_token)
+
+
+def _starts(model: Model, choice: Choice, settings: Settings) -> bool:
+    """With the safe figure of the pool, as what would not start is worse than a layer too few."""
+    from kvplan.engines.budget import fitted_safely
+
+    found = fitted_safely(model, replace(choice, door=None), settings)
+    if found.refusal is not None:
+        return found.refusal.code not in _MEMORY
+    return found.pool is None or found.pool.max_running >= settings.requests
+
+
+_MEMORY = ("no-memory-for-cache", "not-enough-memory", "no-memory")
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number below ``most`` that fits, 0 where none is known to."""
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
