@@ -260,7 +260,7 @@ class SizeOptions(TypedDict, total=False):
     mmproj: bool | None
     """The encoder of images, in f16, on the first GPU."""
     host_memory: int | str | None
-    """Host memory that the cache may take, where it lies there: 64GiB."""
+    """Host memory that weights and cache may take, where they lie there: 64GiB."""
     cache_implementation: str | None
     """transformers: the cache that grows, or the one allocated at full length."""
     continuous_batching: bool | None
