@@ -10,8 +10,10 @@ among fewer ranks say so in Parallel.groups.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from enum import Enum
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
 from kvplan.dtypes import BFLOAT16, FLOAT32, Packing, scalar
 from kvplan.errors import RefusedError
@@ -22,7 +24,17 @@ from kvplan.weights.inventory import ROUTER_FLOAT32, Dim, Inventory, Place, Role
 from kvplan.weights.parts import Part, part_of
 
 VOCABULARY_MULTIPLE = 64
+SMALLEST_BLOCK = 32
+"""The least that an expert's blocks are made smaller to (`ExpertBlocks.SMALLER`)."""
 INT_BYTES = {"int32": 4, "int64": 8, "uint8": 1, "float8_e4m3": 1}
+
+
+class ExpertBlocks(str, Enum):
+    """What is done where a rank's share of an expert ends inside a block of numbers that share a scale."""
+
+    AS_STORED = "as stored"
+    SMALLER = "smaller blocks, each with the scale of the stored one"
+    PADDED = "the share padded to whole blocks"
 
 
 @record()
@@ -34,6 +46,7 @@ class Parallel:
     parallel attention). expert_parallel_size: ranks among which whole experts are divided, the rest of the
     ranks divide their width (None: all with enable_expert_parallel, else none). redundant_experts: copies of
     experts beside the model's own, divided with them. kernel: how experts in blocks are kept, None as stored.
+    expert_blocks: what is done where a rank has a part of a block of an expert.
     """
 
     tensor_parallel_size: int = 1
@@ -46,6 +59,7 @@ class Parallel:
     expert_parallel_size: int | None = None
     redundant_experts: int = 0
     kernel: Kernel | None = None
+    expert_blocks: ExpertBlocks = ExpertBlocks.AS_STORED
 
     def ways(self, part: Part) -> int:
         """Ranks that share the tensors of a part."""
@@ -172,7 +186,24 @@ def tensor_bytes(tensor: Tensor, parallel: Parallel, dtype: Packing) -> int:
     )
     if not tensor.columns:  # a bias stands beside its matrix, and is not quantised
         return element_packing(tensor, dtype, parallel).bytes_for(stack * rows)
+    if tensor.role is Role.EXPERT and parallel.expert_blocks is not ExpertBlocks.AS_STORED:
+        rows, columns, form = _whole_blocks(tensor, rows, columns, form, parallel.expert_blocks)
     return stack * form.bytes_for(rows, columns, dtype.bytes)
+
+
+def _whole_blocks(
+    tensor: Tensor, rows: int, columns: int, form: Format, how: ExpertBlocks
+) -> tuple[int, int, Format]:
+    """An expert's FP8 matrix as it is kept where its width on the rank is not made of whole blocks."""
+    high, wide = form.block
+    by_rows = any(dim.split is Split.EXPERT_WIDTH for dim in tensor.rows)
+    width = rows if by_rows else columns
+    if form.bits != 8 or high <= 1 or wide <= 1 or (width % high == 0 and width % wide == 0):
+        return rows, columns, form
+    if how is ExpertBlocks.SMALLER:
+        step = gcd(high, wide, rows, columns)
+        return rows, columns, replace(form, block=(step, step)) if step >= SMALLEST_BLOCK else form
+    return (round_up(rows, high), columns, form) if by_rows else (rows, round_up(columns, wide), form)
 
 
 def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, dtype: Packing) -> int:

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kvplan
+from kvplan.dtypes import BFLOAT16
 from kvplan.results import Refusal
+from kvplan.units import ceil_div, round_up
 from kvplan.weights.formats import NVFP4, fp8_block, grouped
 from kvplan.weights.inventory import Block, Dim, Inventory, Role, Split, Tensor
-from kvplan.weights.ranks import Parallel
+from kvplan.weights.ranks import ExpertBlocks, Parallel, tensor_bytes
 from kvplan.weights.shares import Side, cuts
 
 FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": []}
@@ -151,6 +153,54 @@ def test_a_kernel_that_is_named_pads() -> None:
     more: dict[str, Any] = {"tensor_parallel_size": 8, "gpu": "a100-80gb"}
     assert refused(EXPERTS, FP8, "vllm", **more)
     assert not refused(EXPERTS, FP8, "vllm", moe_backend="marlin", **more)
+    assert refused(EXPERTS, FP8, "vllm", moe_backend="marlin", enable_lora=True, **more)
+    assert refused(EXPERTS, FP8, "vllm@0.30", moe_backend="marlin", **more)  # and no kernel pads
+    narrow = {**EXPERTS, "moe_intermediate_size": 1504}  # its blocks are not whole on one GPU either
+    assert refused(narrow, FP8, "vllm", moe_backend="marlin", **more)
+    assert refused(narrow, FP8, "vllm", moe_backend="marlin", enable_expert_parallel=True, **more)
+
+
+@given(
+    width=st.integers(1, 48).map(lambda n: n * 32),
+    hidden=st.integers(1, 32).map(lambda n: n * 128),
+    tp=st.sampled_from((1, 2, 4)),
+    how=st.sampled_from(ExpertBlocks),
+)
+def test_experts_are_kept_in_whole_blocks(width: int, hidden: int, tp: int, how: ExpertBlocks) -> None:
+    """As create_weights of vLLM 0.33's Fp8MoEMethod sizes them: a byte a number, four a block."""
+    experts, wide = Dim("num_experts", 8, Split.EXPERTS), Dim("width", width * tp, Split.EXPERT_WIDTH)
+    inputs = Dim("hidden_size", hidden)
+    form = fp8_block(128, 128)
+    gate = Tensor("mlp.experts.gate_proj", (wide,), (inputs,), (experts,), role=Role.EXPERT, form=form)
+    down = Tensor("mlp.experts.down_proj", (inputs,), (wide,), (experts,), role=Role.EXPERT, form=form)
+    parallel = Parallel(tp, expert_blocks=how)
+    kept, block = width, 128
+    if width % 128 and how is ExpertBlocks.PADDED:
+        kept = round_up(width, 128)
+    if width % 128 and how is ExpertBlocks.SMALLER:
+        block = gcd(128, width, hidden)
+    scales = ceil_div(kept, block) * ceil_div(hidden, block)
+    for tensor in (gate, down):
+        assert tensor_bytes(tensor, parallel, BFLOAT16) == 8 * (kept * hidden + 4 * scales)
+    dense = Tensor("mlp.up_proj", (Dim("width", width),), (inputs,), role=Role.LINEAR, form=form)
+    assert tensor_bytes(dense, parallel, BFLOAT16) == tensor_bytes(dense, Parallel(tp), BFLOAT16)
+
+
+def test_a_budget_counts_what_experts_are_kept_as() -> None:
+    """Qwen3-235B over 8 GPUs: 192 numbers a rank, 256 padded; 64 × 64 share a scale where 128 × 128 did."""
+
+    def weights(**more: Any) -> int:
+        asked: dict[str, Any] = {"tensor_parallel_size": 8, "gpu": "h200", "tokens": 1024, **more}
+        budget = kvplan.size("Qwen/Qwen3-235B-A22B-FP8", engine="vllm@0.33", **asked).budget
+        assert budget is not None
+        return budget.lines[0].bytes
+
+    layers, experts, hidden = 94, 128, 4096
+    padded = layers * experts * 3 * hidden * (256 - 192)
+    of_smaller = layers * experts * 3 * (192 // 64) * (hidden // 64) * 4
+    of_padded = layers * experts * 3 * (256 // 128) * (hidden // 128) * 4
+    assert weights(moe_backend="deep_gemm") - weights() == padded + of_padded - of_smaller
+    assert weights(moe_backend="triton") == weights()
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

@@ -22,15 +22,16 @@ from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
-from kvplan.engines.vllm.multimodal import encoder_run, text_only, tower_parts
+from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.families import Kind
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
-from kvplan.results import Budget, BudgetLine, ModelWeights
+from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of, further_ranks
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
@@ -79,14 +80,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     if memory is None:
         return Fit(None, None, warnings)
     reserved = of_share(reserved, utilization(settings, choice.version))
-    parallel = Parallel(
-        tensor_parallel_size=settings.tensor_parallel_size,
-        pipeline_parallel_size=settings.pipeline_parallel_size,
-        data_parallel_size=settings.data_parallel_size,
-        enable_expert_parallel=settings.enable_expert_parallel,
-        compute_capability=gpu.compute_capability,
-        groups=tower_parts(model, settings),
-    )
+    parallel = ranks_of(model, settings, choice.version)
     dtype = scalar(str(started.settings["dtype"]))
     try:
         sources = sources_for(model, settings)
@@ -207,6 +201,11 @@ def _may_be_nvfp4(model: Model) -> bool:
     inventory = sources_of(model).inventory
     layers = () if inventory is None else inventory.layers
     return {t.form for block in layers for t in block.tensors if t.role is Role.EXPERT} <= {None, NVFP4}
+
+
+def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:
+    """How weights lie on the ranks (`kvplan.engines.budget.parts.parallel_for`)."""
+    return ranks_of(model, settings, started.engine.version)
 
 
 def _divided(settings: Serving) -> Parallel:

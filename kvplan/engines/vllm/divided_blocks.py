@@ -3,7 +3,8 @@
 vllm-project/vllm vllm/model_executor/layers/quantization/: utils/fp8_utils.py (validate_fp8_block_shape,
 validate_fp8_block_shape_moe; in fp8.py until 0.10), auto_awq.py (create_weights; awq.py until 0.23),
 compressed_tensors/schemes/compressed_tensors_wNa16.py and compressed_tensors_moe/; since 0.29
-vllm/model_executor/layers/fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape). Read in 0.8.5, 0.11, 0.19,
+vllm/model_executor/layers/fused_moe/oracle/fp8.py (refine_fp8_moe_block_shape), and since 0.31 there
+pad_tp_shard_to_weight_blocks for kernels that are asked for by name. Read in 0.8.5, 0.11, 0.19,
 0.20, 0.22, 0.24, 0.25 and 0.27 to 0.33.
 """
 
@@ -11,17 +12,19 @@ from __future__ import annotations
 
 from math import gcd
 
-from kvplan.engines.base import parse_version
+from kvplan.engines.base import Version, parse_version
 from kvplan.engines.block_refusal import block_refusal
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
-from kvplan.weights.ranks import Parallel
+from kvplan.weights.ranks import SMALLEST_BLOCK, ExpertBlocks, Parallel
 from kvplan.weights.shares import Cut, Side
 
-_REFINES, _LEAST = (0, 29), 32
-"""Since when, and down to how many numbers, scales of experts are repeated over smaller blocks."""
+_REFINES, _PADS = (0, 29), (0, 31)
+"""Since when scales of experts are repeated over smaller blocks; since when kernels asked for by name pad."""
+_TRITON = ("auto", "triton")
+"""--moe-backend whose kernel takes smaller blocks."""
 _REFINED_ON = (8, 9)
 """The oldest NVIDIA GPUs on which Triton's kernels run FP8: no other kernel takes such blocks."""
 _GROUPS_OF_EXPERTS = (0, 24)
@@ -42,7 +45,7 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
             return False
         if not cut.is_expert:  # outputs: fused matrices keep a whole scale for a part of a block
             return cut.side is Side.INPUTS
-        return not (method == "fp8" and release >= _REFINES and _refined(cut, settings, resolved))
+        return not (method == "fp8" and _runs(cut, settings, resolved, release))
 
     def divided(tp: int) -> Parallel:
         return Parallel(
@@ -55,11 +58,26 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
     return block_refusal(model, settings, resolved.tp, divided, stops, whole_experts)
 
 
-def _refined(cut: Cut, settings: Layout, resolved: Resolved) -> bool:
-    """Whether a smaller block divides everything, and a kernel that takes it runs: those that are asked for
-    by name pad instead."""
-    if dict(settings.engine_options).get("moe_backend", "auto") not in ("auto", "triton"):
-        return True
+def expert_blocks(settings: Layout, version: str) -> ExpertBlocks:
+    """How experts are kept of which a rank has a part of a block, where the engine starts with it."""
+    release = parse_version(version)[:2]
+    if _backend(settings) in _TRITON:
+        return ExpertBlocks.SMALLER if release >= _REFINES else ExpertBlocks.AS_STORED
+    return ExpertBlocks.PADDED if release >= _PADS else ExpertBlocks.AS_STORED
+
+
+def _runs(cut: Cut, settings: Layout, resolved: Resolved, release: Version) -> bool:
+    """Whether a smaller block divides everything and a kernel that takes it runs; kernels that are asked for
+    by name pad a part of whole blocks instead."""
+    if _backend(settings) not in _TRITON:
+        ways = resolved.tp * settings.data_parallel_size
+        lora = dict(settings.engine_options).get("enable_lora") is True
+        whole = cut.size * ways % cut.step == 0 and cut.other % cut.step == 0
+        return release >= _PADS and ways > 1 and not settings.enable_expert_parallel and whole and not lora
     device = resolved.device
     runs = device.vendor != "nvidia" or device.assumed or device.capability >= _REFINED_ON
-    return runs and gcd(*cut.form.block, cut.size, cut.other) >= _LEAST
+    return release >= _REFINES and runs and gcd(*cut.form.block, cut.size, cut.other) >= SMALLEST_BLOCK
+
+
+def _backend(settings: Layout) -> str:
+    return str(dict(settings.engine_options).get("moe_backend", "auto"))

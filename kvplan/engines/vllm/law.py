@@ -39,10 +39,10 @@ from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import vllm_budget
-from kvplan.engines.vllm.multimodal import tower_parts
 from kvplan.engines.vllm.plan import Plan
 from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
+from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -51,7 +51,6 @@ from kvplan.model import Model
 from kvplan.settings import Settings
 from kvplan.units import ceil_div
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
-from kvplan.weights.ranks import Parallel
 
 
 def laws_for(base: Settings) -> VllmLaws | None:
@@ -95,13 +94,8 @@ class VllmLaw:
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
         self._flashinfer: FlashInfer | None = None
-        self._parallel = Parallel(
-            tensor_parallel_size=settings.tensor_parallel_size,
-            pipeline_parallel_size=settings.pipeline_parallel_size,
-            data_parallel_size=settings.data_parallel_size,
-            enable_expert_parallel=settings.enable_expert_parallel,
-            compute_capability=gpu.compute_capability,
-            groups=tower_parts(model, settings),
+        self._parallel = replace(
+            ranks_of(model, settings, choice.version), compute_capability=gpu.compute_capability
         )
 
     def room(
