@@ -51,6 +51,7 @@ class Kernel:
     width, hidden: multiples to which an expert's two sizes are padded on the rank. scale_rows, scale_columns:
     of the table of scales, once rearranged; gate and up are one matrix. keeps_scales: the table as it was
     loaded stays beside the rearranged one. bias_bytes: of one bias, 0 for the model's own element size.
+    unpacked: the numbers are made whole in the model's own element size as they load, without scales.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Kernel:
     scale_columns: int = 1
     keeps_scales: bool = False
     bias_bytes: int = 0
+    unpacked: bool = False
 
 
 FP8_TENSOR = Format("fp8, one scale a matrix", 8, matrix_bytes=8)

@@ -216,6 +216,8 @@ def _kept_by(kernel: Kernel, tensor: Tensor, form: Format, parallel: Parallel, d
     stack = prod(on_rank(dim, parallel) for dim in tensor.stack)
     if not tensor.columns:
         return stack * rows * (kernel.bias_bytes or dtype.bytes)
+    if kernel.unpacked:
+        return dtype.bytes_for(stack * rows * columns)
     joint = any(dim.split is Split.EXPERT_WIDTH for dim in tensor.rows)
     scales = round_up(rows, max(1, kernel.scale_rows // 2) if joint else kernel.scale_rows)
     scales *= round_up(ceil_div(columns, form.block[1] or columns), kernel.scale_columns)

@@ -91,10 +91,44 @@ def test_without_mxfp4_nothing_is_uncertain() -> None:
         assert "keeps them" not in found.source
 
 
-@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+@pytest.mark.parametrize("engine", ["sglang@0.5.14", "trtllm"])
 def test_other_engines_have_an_interval(engine: str) -> None:
     found = line("gpt-oss-120b", gpu="h100", engine=engine)
     assert found.low_bytes < found.bytes <= found.high_bytes
+
+
+@pytest.mark.parametrize("release", ["0.5.15", "0.5.17", "0.5.19", "0.5.23"])
+def test_sglang_chooses_by_gpu(release: str) -> None:
+    """FlashInfer on 10.x, CUTLASS or Marlin on 12.x, Triton elsewhere; Hopper keeps both tables of scales."""
+    found = {
+        gpu: line("gpt-oss-20b", gpu=gpu, engine=f"sglang@{release}")
+        for gpu in ("a100", "l40s", "h100", "b200", "rtx-5090")
+    }
+    assert all(one.low_bytes == one.bytes == one.high_bytes for one in found.values())
+    assert found["a100"].bytes == found["l40s"].bytes < found["h100"].bytes
+    narrow = line("gpt-oss-20b", gpu="b200", engine="sglang").bytes
+    wide = line("gpt-oss-20b", gpu="b200", engine="sglang@0.5.15").bytes
+    assert found["b200"].bytes == (wide if release == "0.5.15" else narrow)
+    assert narrow < wide
+
+
+def test_hopper_rows_hold_four_scales_since_0_5_19() -> None:
+    """90 scales a row become 92 in the rearranged table: 36 layers, 128 experts, rows of both matrices."""
+    older, newer = (line("gpt-oss-120b", gpu="h100", engine=f"sglang@0.5.{patch}") for patch in (18, 19))
+    rows = 5888 + 3072  # 2 × 2,880 and 2,880, in steps of 256
+    assert newer.bytes - older.bytes == 36 * 128 * rows * 2
+
+
+@pytest.mark.parametrize(
+    ("gpu", "whole"), [("h100", True), ("a100", True), ("b200", False), ("rtx-5090", False)]
+)
+def test_sglang_makes_experts_whole_where_they_are_divided(gpu: str, whole: bool) -> None:
+    """upcast_from_mxfp: 24 layers of 32 experts in two bytes a number, as Triton's kernels take one rank."""
+    divided = line("gpt-oss-20b", gpu=gpu, engine="sglang", tp=2, ep_size=2)
+    together = line("gpt-oss-20b", gpu=gpu, engine="sglang", tp=2)
+    experts = 24 * 32 * 3 * 2880 * 2880
+    assert (divided.bytes > experts // 2 * 2) is whole
+    assert (divided.bytes > 2 * together.bytes) is whole
 
 
 @given(

@@ -142,7 +142,7 @@ def resolve_arguments(
         raise KvplanError(
             "bad-setting", f"{tp // attn_dp} attention ranks are no multiple of {dcp} (context parallel)"
         )
-    ep, backend_of_experts = _experts(settings, options)
+    ep, backend_of_experts = experts_of(settings, options)
     dtype = model_dtype(model, settings)
     if device.nvidia and device.capability < _BFLOAT16 and dtype.name == "bfloat16":
         dtype = scalar("float16")
@@ -262,7 +262,7 @@ def _attention_groups(settings: Serving, options: Options) -> int:
     return groups
 
 
-def _experts(settings: Serving, options: Options) -> tuple[int, str]:
+def experts_of(settings: Serving, options: Options) -> tuple[int, str]:
     """(ep_size, moe_a2a_backend): a backend spans all ranks (arg_groups/overrides.py, _a2a_ep_size).
 
     --enable-expert-parallel, which SGLang has not, stands for --ep-size of all ranks. Raises

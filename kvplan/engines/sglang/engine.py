@@ -20,6 +20,7 @@ from kvplan.engines.base import (
     encoder_length,
     has_kind,
     layer_answers,
+    parse_version,
     planned_settings,
     planned_values,
     request_tokens,
@@ -28,7 +29,7 @@ from kvplan.engines.block_refusal import doubt, is_assumed
 from kvplan.engines.class_rules import check_class
 from kvplan.engines.options import EngineOption, resolve
 from kvplan.engines.sglang.answer import held_by_requests, pool_of
-from kvplan.engines.sglang.arguments import Arguments, resolve_arguments
+from kvplan.engines.sglang.arguments import Arguments, experts_of, resolve_arguments
 from kvplan.engines.sglang.cells import store_of
 from kvplan.engines.sglang.devices import device_of
 from kvplan.engines.sglang.expert_kernels import kernels_of
@@ -51,7 +52,10 @@ from kvplan.weights.formats import Kernel
 
 def expert_kernels(model: Model, settings: Settings, version: str) -> tuple[Kernel, ...]:
     """The kernels that may keep experts stored in blocks, the likely one first (`kvplan.weights.formats`)."""
-    return kernels_of(device_of(settings.gpu))
+    ranks, _ = experts_of(settings, resolve(OPTIONS, dict(settings.engine_options), Sglang.name))
+    return kernels_of(
+        device_of(settings.gpu), parse_version(version), model.model_type, expert_parallel=ranks > 1
+    )
 
 
 class Sglang:

@@ -1,8 +1,12 @@
 """Which kernel keeps MXFP4 experts in SGLang, and how; whose experts are divided by all ranks or by none.
 
 sgl-project/sglang python/sglang/srt/layers/quantization/mxfp4.py (Mxfp4MoEMethod.create_weights,
-process_weights_after_loading): FlashInfer's kernels pad both sizes to 256, Triton's the width to 64 (128 on
-AMD GPUs); which one runs follows from --moe-runner-backend and what is installed, so that both are named.
+process_weights_after_loading) pads and rearranges; for gpt-oss arg_groups/model_overrides/gpt_oss.py
+(_gpt_oss_overrides; before 0.5.19 arg_groups/overrides.py) chooses, read in 0.5.15 and 0.5.17 to 0.5.23: on
+10.x FlashInfer, on 12.x Marlin and since 0.5.17 CUTLASS, elsewhere triton_kernels, which is in the wheel of
+sglang-kernel; there the table of scales as it was loaded stays beside Hopper's rearranged one, and is the
+same below Hopper. With --ep-size nothing is chosen off Blackwell, and the experts are made whole in bfloat16
+(upcast_from_mxfp). Of other models, of older releases and on AMD GPUs several kernels are named.
 """
 
 from __future__ import annotations
@@ -11,24 +15,44 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvplan.architectures.config.quant_file import split_quant
+from kvplan.engines.base import Version
 from kvplan.engines.sglang.devices import Device
 from kvplan.model import Model
 from kvplan.weights.formats import Kernel
 
-FLASHINFER = Kernel("FlashInfer TRT-LLM", width=256, hidden=256, bias_bytes=4)
+FLASHINFER = Kernel("FlashInfer TRT-LLM", width=128, hidden=128, bias_bytes=4)
 TRITON = Kernel("Triton", width=64, scale_rows=256, scale_columns=2, bias_bytes=4)
 MARLIN = Kernel("Marlin", width=128, hidden=256)
+CUTLASS = Kernel("FlashInfer CUTLASS", width=128, hidden=128)
+BFLOAT16 = Kernel("bfloat16 (no kernel takes MXFP4 with --ep-size)", width=64, unpacked=True)
+_FLASHINFER_WIDE = replace(FLASHINFER, width=256, hidden=256)
+_AS_LOADED = replace(TRITON, scale_rows=1, scale_columns=1)
 _TOO = replace(TRITON, keeps_scales=True)
+_FOURS = replace(_TOO, scale_columns=4)
 _AMD = Kernel("Triton", width=128, bias_bytes=4)
+_READ_SINCE: Version = (0, 5, 15)
+_NARROW_SINCE: Version = (0, 5, 17)
+_FOURS_SINCE: Version = (0, 5, 19)
 
 
-def kernels_of(device: Device) -> tuple[Kernel, ...]:
-    """The kernels that may keep the experts, the likely one first."""
+def kernels_of(
+    device: Device, release: Version, model_type: str = "", *, expert_parallel: bool = False
+) -> tuple[Kernel, ...]:
+    """The kernels that may keep the experts, the likely one first. expert_parallel: --ep-size is not 1."""
     if not device.nvidia:
         return (_AMD, replace(_AMD, hidden=256, width=256, keeps_scales=True))
+    flashinfer = FLASHINFER if release >= _NARROW_SINCE else _FLASHINFER_WIDE
+    if model_type != "gpt_oss" or release < _READ_SINCE:
+        return (flashinfer, TRITON, _TOO) if device.major == 10 else (_TOO, TRITON, MARLIN)
     if device.major == 10:
-        return (FLASHINFER, TRITON, _TOO)
-    return (_TOO, TRITON, MARLIN)
+        return (flashinfer,)
+    if device.major == 12:
+        return (CUTLASS if release >= _NARROW_SINCE else MARLIN,)
+    if expert_parallel:
+        return (BFLOAT16,)
+    if device.major == 9:
+        return (_FOURS if release >= _FOURS_SINCE else _TOO,)
+    return (_AS_LOADED,) if device.major < 9 else (_TOO, TRITON, MARLIN)
 
 
 _NEMOTRON = frozenset(("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Omni_Reasoning_V3"))
