@@ -102,19 +102,13 @@ def through(model: Model, choice: Choice, settings: Settings) -> tuple[Choice, S
     if choice.door is None:
         settings, spilled = spill(model, choice, settings)
         return replace(choice, notes=(*choice.notes, *spilled)), settings
-    door, asked = door_of(choice.door), settings
-    settings = built(model, choice, settings)
+    door = door_of(choice.door)
+    settings, begun, notes = _begin(model, choice, settings)
     own = dict(settings.engine_options)
-    begun = door.begin(model, settings, _wish(settings, own))
-    notes = [*begun.notes, *_file(door, asked, settings), *_said(door, settings, own, begun)]
+    notes += _said(door, settings, own, begun)
     if settings.tokens is None and settings.max_model_len is None and not own.get("ctx_size"):
         settings = replace(settings, tokens=begun.context)
-    settings = replace(
-        settings,
-        pipeline_parallel_size=begun.gpus,
-        engine_options=tuple(sorted({**begun.options, **own}.items())),
-    )
-    settings, spilled = spill(model, choice, settings)
+    settings, spilled = _with_options(model, choice, settings, {**begun.options, **own})
     return replace(choice, notes=(*notes, *spilled, *door.always)), settings
 
 
@@ -131,8 +125,9 @@ def built(model: Model, choice: Choice, settings: Settings) -> Settings:
     return replace(settings, quantization=door_of(choice.door).build(model))
 
 
-def _wish(settings: Settings, own: Mapping[str, object]) -> Wish:
+def _wish(settings: Settings) -> Wish:
     """What an option or the question says."""
+    own = dict(settings.engine_options)
     slots, cells = own.get("parallel"), own.get("ctx_size")
     parallel = slots if isinstance(slots, int) else settings.requests if settings.requests > 1 else None
     context = settings.max_model_len if settings.max_model_len != LONGEST else None
@@ -173,18 +168,35 @@ def start(model: Model, choice: Choice, settings: Settings, wish: Wish) -> tuple
 
     settings: GPUs only. Raises KvplanError(bad-setting)."""
     assert choice.door is not None
-    door, asked = door_of(choice.door), settings
-    settings = built(model, choice, settings)
-    begun = door.begin(model, settings, wish)
+    door = door_of(choice.door)
+    settings, begun, notes = _begin(model, choice, settings, wish)
     shared = bool(begun.options.get("kv_unified"))
     cells = begun.context if shared else begun.context * begun.parallel
-    own = {**begun.options, "ctx_size": cells, "parallel": begun.parallel}
-    settings = replace(settings, pipeline_parallel_size=begun.gpus, engine_options=tuple(sorted(own.items())))
-    settings, spilled = spill(model, choice, settings)
-    notes = [*begun.notes, *_file(door, asked, settings)]
+    options = {**begun.options, "ctx_size": cells, "parallel": begun.parallel}
+    settings, spilled = _with_options(model, choice, settings, options)
     if wish.context is None:
         notes.insert(
             0, f"{door.title}'s own context here: {begun.usual:,} tokens ({door.context_word}… sets it)"
         )
     said = () if choice.warning is None else (choice.warning,)
     return settings, (*said, *notes, *spilled, *door.always)
+
+
+def _begin(
+    model: Model, choice: Choice, settings: Settings, wish: Wish | None = None
+) -> tuple[Settings, Begun, list[str]]:
+    """The settings with the program's file of the model, on the GPUs that it takes; how it begins, and what
+    its user has to know of that. wish: None, what the settings themselves say."""
+    assert choice.door is not None
+    door, of_file = door_of(choice.door), built(model, choice, settings)
+    begun = door.begin(model, of_file, _wish(of_file) if wish is None else wish)
+    on_gpus = replace(of_file, pipeline_parallel_size=begun.gpus)
+    return on_gpus, begun, [*begun.notes, *_file(door, settings, of_file)]
+
+
+def _with_options(
+    model: Model, choice: Choice, settings: Settings, options: Mapping[str, object]
+) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with the engine's own options, and what it leaves in host memory with them."""
+    settings = replace(settings, engine_options=tuple(sorted(options.items())))
+    return spill(model, choice, settings)

@@ -1,21 +1,20 @@
 """What vLLM refuses before it plans: the checks of its configuration classes that touch the cache.
 
-vllm-project/vllm 0.32 vllm/config/model.py (verify_with_parallel_config, _get_and_verify_max_len) and
-vllm/model_executor/models/registry.py.
+vllm-project/vllm 0.32 vllm/config/model.py (verify_with_parallel_config, _get_and_verify_max_len).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.base import has_kind, parse_version, too_many_stages
 from kvplan.engines.block_refusal import is_assumed
 from kvplan.engines.class_rules import check_class
-from kvplan.engines.kv_support import minor_of, released
-from kvplan.engines.vllm.architectures import GENERATING, NO_PIPELINE, POOLING, THROUGH_TRANSFORMERS
+from kvplan.engines.kv_support import minor_of
+from kvplan.engines.vllm.architectures import NO_PIPELINE
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
+from kvplan.engines.vllm.class_refusals import class_refusal, family_refusal, rotation_refusal
 from kvplan.engines.vllm.divided_blocks import divided_refusal
 from kvplan.engines.vllm.draft_lengths import shorter_draft
 from kvplan.engines.vllm.draft_stages import draft_refusal
@@ -30,16 +29,6 @@ from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout, further_ranks
 
-# Families that no vLLM class builds.
-NOT_SERVED = {
-    "rg_lru": "RecurrentGemma",
-    "rwkv4": "RWKV",
-    "rwkv5": "RWKV",
-    "xlstm": "xLSTM",
-    "prompt_tokens": "CPM-Ant",
-    "hidden_memory": "XLNet",
-}
-
 
 def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The first reason for which the engine would not start, or None.
@@ -52,9 +41,9 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     _check_large_blocks(model, settings, version)
     refusal = (
         _backend_of_release(settings, version)
-        or _architecture(model, version)
+        or class_refusal(model, version)
         or check_class(model, "vLLM")
-        or _families(model, version)
+        or family_refusal(model, version)
         or _length(settings, resolved)
         or draft_refusal(model, settings, version)
         or _batch(resolved)
@@ -67,7 +56,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved)
         or dtype_refusal(model, settings, resolved, version)
-        or _positions(model, version)
+        or rotation_refusal(model, version)
         or _parallel(model, settings, resolved, version)
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, resolved, version))
         or too_many_stages(model, settings)
@@ -147,90 +136,6 @@ def _check_large_blocks(model: Model, settings: Layout, version: str) -> None:
             f"what vLLM {version} packs into a block of {size} tokens of {model.model_type} is not known",
             help="--block-size 256",
         )
-
-
-OTHER_NAMES = {
-    "MiniMaxM3ForCausalLM": "MiniMaxM3SparseForCausalLM",
-    "Dots3NoteForConditionalGeneration": "Dots3NoteForCausalLM",
-}
-"""Names that a public copy of a config, or transformers, gives a class, and the registry's."""
-
-
-def _architecture(model: Model, version: str) -> Refusal | None:
-    """A class that the release builds, or a transformers class that it runs as it stands."""
-    if model.architecture is None:
-        return None
-    name = OTHER_NAMES.get(model.architecture, model.architecture)
-    row = GENERATING.get(name) or POOLING.get(name)
-    if row is not None and released(row.since, row.until, version):
-        return _forgotten(name, version)
-    if name in THROUGH_TRANSFORMERS and not has_kind(model, Kind.STATE):
-        return None
-    if row is None:
-        _check_remote(model, name, version)
-        return Refusal("unsupported-model", f"vLLM {version} has no class for {name}")
-    if row.until and minor_of(version) > minor_of(row.until):
-        return Refusal(
-            "unsupported-model",
-            f"vLLM built {name} until {row.until} and does not any more",
-            help=(f"use engine vllm@{row.until}",),
-        )
-    return Refusal(
-        "unsupported-model",
-        f"vLLM {version} has no class for {name}: {row.since} is the first",
-        help=(f"use engine vllm@{row.since}",),
-    )
-
-
-def _check_remote(model: Model, name: str, version: str) -> None:
-    """The repository's own code is run where it is compatible (registry.py, _try_resolve_transformers), which
-    only its code says. Raises KvplanError(unknown-rule)."""
-    mapped = (model.config or {}).get("auto_map")
-    if not isinstance(mapped, Mapping) or not any(str(key).startswith("AutoModel") for key in mapped):
-        return
-    raise KvplanError(
-        "unknown-rule",
-        f"vLLM {version} has no class for {name}; whether the repository's own code (auto_map) runs through"
-        " its Transformers backend is not known",
-        help="--engine transformers sizes it by its model_type",
-    )
-
-
-FORGOTTEN = {"ExaoneMoEForCausalLM": ("0.27", "0.32")}
-"""Names that the registry lost and got back: [since, until)."""
-
-
-def _forgotten(name: str, version: str) -> Refusal | None:
-    since, until = FORGOTTEN.get(name, ("99", "99"))
-    if not minor_of(since) <= minor_of(version) < minor_of(until):
-        return None
-    return Refusal(
-        "unsupported-model",
-        f"vLLM {since} to {until} have no class named {name}: {until} has it again",
-        help=(f"use engine vllm@{until}",),
-    )
-
-
-def _families(model: Model, version: str) -> Refusal | None:
-    for run in model.runs:
-        for part in run.layer.parts:
-            if part.family in NOT_SERVED:
-                what = NOT_SERVED[part.family]
-                return Refusal("unsupported-model", f"vLLM has no class for {what} ({part.family} layers)")
-    crossed = any(part.kind is Kind.CROSS for run in model.runs for part in run.layer.parts)
-    row = GENERATING.get(model.architecture or "")
-    if crossed and (row is None or not released(row.since, row.until, version)):
-        what = model.architecture or model.model_type
-        return Refusal("unsupported-model", f"vLLM does not serve the encoder-decoder model {what}")
-    return None
-
-
-def _positions(model: Model, version: str) -> Refusal | None:
-    """GPT-J's checkpoint names its own rotation as a scaling, which get_rope does not know: since 0.12 it is
-    handed on (vllm/model_executor/models/gpt_j.py, layers/rotary_embedding)."""
-    if rules_of(version).rotation_handed_on and model.facts.get("rope_type") == "gptj":
-        return Refusal("unsupported-model", f"vLLM {version} knows no rope scaling of type gptj")
-    return None
 
 
 def _length(settings: Layout, resolved: Resolved) -> Refusal | None:
