@@ -35,7 +35,8 @@ TESTS = {
         "tests/engines/test_vllm_recorded.py",
     ),
     "kvplan.engines.sglang.pools": ("tests/engines/test_sglang_pools.py", "tests/engines/test_sglang.py"),
-    "kvplan.questions": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
+    "kvplan.questions.__init__": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
+    "kvplan.questions.fixes": ("tests/core/test_questions_by_hand.py", "tests/core/test_questions.py"),
     "kvplan.families.compressed": ("tests/core/test_published.py", "tests/core/test_terms.py"),
     "kvplan.families.beside": ("tests/core/test_published.py", "tests/core/test_terms.py"),
 }

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from kvplan.api.fits import Fits, fits_of
 from kvplan.engines.base import Choice
 from kvplan.model import Model
-from kvplan.questions import SuggestedFixes, Verdict, memory_of, suggested_fixes, verdict
+from kvplan.questions import Verdict, memory_of, verdict
+from kvplan.questions.fixes import SuggestedFixes, suggested_fixes
 from kvplan.results import SizeResult
 from kvplan.settings import Settings
 

@@ -12,7 +12,8 @@ from kvplan.engines.budget import room_for_cache
 from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
-from kvplan.questions import ask, least_from, max_requests, needed_memory
+from kvplan.questions import ask, max_requests
+from kvplan.questions.fixes import least_from, needed_memory
 from kvplan.settings import Settings, started_in
 from kvplan.units import MIB
 

@@ -21,7 +21,7 @@ from kvplan.plans.findings import Finding
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.serve import flag_for, serve_of
-from kvplan.questions import least_trials
+from kvplan.questions.fixes import least_trials
 from kvplan.units import MIB, ceil_div
 
 MOST_REPLICAS = 4096

@@ -12,7 +12,8 @@ from kvplan.cli.ask import Question, check_color, question, rules_file
 from kvplan.cli.commands import Given, is_given, text_of
 from kvplan.engines.budget import divides
 from kvplan.errors import EXIT_CANNOT_ANSWER, EXIT_NO, EXIT_OK, KvplanError
-from kvplan.questions import Compared, ask, compare, ladder, memory_of, suggested_fixes, verdict
+from kvplan.questions import Compared, ask, compare, ladder, memory_of, verdict
+from kvplan.questions.fixes import suggested_fixes
 from kvplan.report.layout import Screen
 from kvplan.results import SCHEMA_VERSION, SizeResult
 

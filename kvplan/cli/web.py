@@ -20,7 +20,8 @@ from kvplan.cli.typed import size_command
 from kvplan.engines import ENGINES
 from kvplan.errors import KvplanError, did_you_mean
 from kvplan.plans.plan import Plan, Requirements
-from kvplan.questions import ask, memory_of, suggested_fixes, verdict
+from kvplan.questions import ask, memory_of, verdict
+from kvplan.questions.fixes import suggested_fixes
 from kvplan.report.charts import budget_section, held_section
 from kvplan.report.html.markup import markup
 from kvplan.report.html.page import section

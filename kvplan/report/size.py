@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from kvplan.api.fits import Fits
 from kvplan.plans.serve import remarks
-from kvplan.questions import SuggestedFixes, Verdict
+from kvplan.questions import Verdict
+from kvplan.questions.fixes import SuggestedFixes
 from kvplan.report.budget import fit_table, fits_lines, limits, memory_lines, short_memory
 from kvplan.report.layout import Screen, Section, joined, within, wrapped
 from kvplan.report.notes import (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvplan.api.fits import Fits
-from kvplan.questions import MAX_REQUESTS, SuggestedFixes, Verdict
+from kvplan.questions import MAX_REQUESTS, Verdict
+from kvplan.questions.fixes import SuggestedFixes
 from kvplan.report.layout import Screen, wrapped
 from kvplan.report.notes import help_lines, styled
 from kvplan.report.words import (

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from kvplan.engines.folders import title_of
-from kvplan.questions import SuggestedFixes
+from kvplan.questions.fixes import SuggestedFixes
 from kvplan.results import EngineRef, SizeResult
 from kvplan.units import GIB, KIB, MIB, human_bytes
 

@@ -31,9 +31,9 @@ from kvplan.questions import (
     largest_tokens,
     max_requests,
     powers_of_two,
-    suggested_fixes,
     verdict,
 )
+from kvplan.questions.fixes import suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 

@@ -24,14 +24,12 @@ from kvplan.questions import (
     compare,
     ladder,
     largest_tokens,
-    least_from,
-    least_trials,
     max_requests,
     memory_of,
-    suggested_fixes,
     uncounted,
     verdict,
 )
+from kvplan.questions.fixes import least_from, least_trials, suggested_fixes
 from kvplan.results import Refusal, SizeResult
 from kvplan.settings import Settings
 from kvplan.units import MIB
