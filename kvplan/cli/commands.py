@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import NamedTuple
 
+from kvplan.cli import epilogs
 from kvplan.cli.answer import Answer
+from kvplan.cli.cards_options import LINT, LIST, NEW, NEW_EPILOG, UPDATE, UPDATE_EPILOG
 from kvplan.cli.check_options import CHECKED
 from kvplan.cli.emit_options import EMITTED
 from kvplan.cli.emit_options import EPILOG as EMIT_EPILOG
@@ -65,135 +67,6 @@ class Command(NamedTuple):
         return runner(words, given)
 
 
-_SIZE = """\
-\b
-Examples:
-  kvplan size llama-3.1-8b                      one request of full length
-  kvplan size llama-3.1-8b -t 4k,32k -n 1,8,32  a grid
-  kvplan size qwen3-32b --kv-cache-memory 60GiB --ladder
-  kvplan size qwen3-32b --gpu h200 --tp 2 --kv-cache-dtype fp8
-  kvplan size deepseek-v3 --compare-dtypes
-  kvplan size gpt-oss-20b gemma-3-27b qwen3-32b --tokens 128k
-  kvplan size ./config.json --engine all
-  kvplan size hf:Qwen/Qwen3-8B --json
-  kvplan size plan.yaml --tokens 8k,32k         a plan as it is deployed
-  cat config.json | kvplan size - --tokens 4096
-
-\b
-MODEL is the name of a card (kvplan models), a config.json, a directory that
-has one, a card or GGUF file, hf:ORG/NAME, or - for a config on stdin. A plan
-file is sized as it stands, at other lengths and numbers where they are given.
-
-\b
-Every option can also come from KVPLAN_<LONG_NAME> (KVPLAN_ENGINE=vllm@0.32)
-or from ~/.config/kvplan/config.yaml (engine: vllm@0.32); flags count first.
-"""
-_EXPLAIN = """\
-\b
-Examples:
-  kvplan explain llama-3.1-8b
-  kvplan explain deepseek-v3 --tokens 32k --tp 8
-  kvplan explain ./config.json --engine transformers --json
-  kvplan explain plan.yaml
-"""
-_COMPARE = """\
-\b
-Examples:
-  kvplan compare --log server.log           model and settings from the log
-  kvplan compare llama-3.1-8b --log server.log --tolerance 1%
-  docker logs vllm 2>&1 | kvplan compare -  the log on standard input
-  kvplan compare plan.yaml --log server.log  model and settings from the plan
-  kvplan compare ./config.json --url http://localhost:8000
-  kvplan compare --url http://localhost:8000 --watch 5
-
-\b
-Settings that the log or server names are used; options given here count
-before them. Exit code 1: a figure is off by more than --tolerance.
-"""
-_CHECK = """\
-\b
-Examples:
-  kvplan check plans/                       every plan of a folder
-  kvplan check plans/ --env all             each environment of each plan
-  kvplan check plan.yaml --format json
-  kvplan check plans/ --baseline origin/main --changed-only
-  kvplan check plans/ --format junit --output report.xml
-  kvplan check - < plan.yaml
-
-\b
-Exit code 1: a plan fails, or its engine would refuse to start; 2: a plan
-cannot be read, or asks for what kvplan does not know.
-"""
-_MCP = """\
-\b
-Examples:
-  kvplan mcp                        on standard input and output (extra mcp)
-  claude mcp add kvplan -- kvplan mcp
-
-\b
-The same for a client that is configured by a file:
-  {"mcpServers": {"kvplan": {"command": "kvplan", "args": ["mcp"]}}}
-"""
-_DOCTOR = """\
-\b
-Examples:
-  kvplan doctor                     for a bug report
-  kvplan doctor --json
-"""
-_MODELS = """\
-\b
-Examples:
-  kvplan models                     all of them
-  kvplan models qwen                whose name has `qwen`
-  kvplan models --family mla        that keep latents
-  kvplan models llama-3.1-8b        one: its layers and its source
-"""
-_GPUS = """\
-\b
-Examples:
-  kvplan gpus                       all of them
-  kvplan gpus amd                   whose name, maker or design has `amd`
-  kvplan gpus h100                  one: every figure with its source
-"""
-_NEW = """\
-\b
-Examples:
-  kvplan cards new ./config.json --output model_cards/my-model.yaml
-  kvplan cards new hf:Qwen/Qwen3-8B
-  kvplan cards new ./config.json --count --output my-model.yaml
-  cat config.json | kvplan cards new -
-"""
-_LINT = """\
-\b
-Examples:
-  kvplan cards lint                 every card that came with kvplan
-  kvplan cards lint my-model.yaml
-"""
-_UPDATE = """\
-\b
-Examples:
-  kvplan cards update kvplan-cards.bin --key release.pem
-  kvplan cards update https://example.org/kvplan-cards.bin --sha256 4f1c…
-"""
-_LIST = """\
-\b
-Examples:
-  kvplan cards list                 every card, and where it came from
-  kvplan cards list qwen
-"""
-_SCHEMA = """\
-\b
-Examples:
-  kvplan schema                     what `kvplan size --json` prints
-  kvplan schema compare             what `kvplan compare --json` prints
-  kvplan schema simulate            what `kvplan simulate --json` prints
-  kvplan schema card                a model card
-  kvplan schema gpu                 a GPU file
-  kvplan schema plan                a plan file
-  kvplan schema fleet               a fleet file
-  kvplan schema receipt             a receipt of a validation
-"""
-
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
@@ -203,7 +76,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.size:run",
             Argument("MODEL...|PLAN", least=1, complete="models"),
             (*COMPARISONS, *OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
-            _SIZE,
+            epilogs.SIZE,
         ),
         Command(
             "explain",
@@ -211,7 +84,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.explain:run",
             Argument("MODEL|PLAN", least=1, most=1, complete="models"),
             (*OPTIONS, *PLAN_CHOICE, VERBOSE, *COMMON),
-            _EXPLAIN,
+            epilogs.EXPLAIN,
         ),
         Command(
             "compare",
@@ -219,7 +92,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.compare:run",
             Argument("[MODEL|PLAN] [-]", most=3, complete="models"),
             (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
-            _COMPARE,
+            epilogs.COMPARE,
         ),
         Command(
             "plan",
@@ -259,7 +132,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.check:run",
             Argument("PATH...", least=1),
             (*CHECKED, *COMMON),
-            _CHECK,
+            epilogs.CHECK,
         ),
         Command(
             "report",
@@ -318,7 +191,7 @@ COMMANDS: dict[str, Command] = {
                 ),
                 *COMMON,
             ),
-            _MODELS,
+            epilogs.MODELS,
         ),
         Command(
             "gpus",
@@ -326,33 +199,15 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.catalog:gpus",
             Argument("[FILTER]", most=1, complete="gpus"),
             COMMON,
-            _GPUS,
+            epilogs.GPUS,
         ),
         Command(
             "cards new",
             "Write a model card from a config.",
             "kvplan.cli.cards:new",
             Argument("CONFIG", least=1, most=1),
-            (
-                Option(
-                    "output",
-                    ("--output", "-o"),
-                    "FILE",
-                    word,
-                    "Write to a file that does not exist yet.",
-                    OUTPUT,
-                ),
-                Option(
-                    "count",
-                    ("--count",),
-                    "",
-                    switch,
-                    "Count the tensors by building the model's class without memory (extras hf and gpu).",
-                    OUTPUT,
-                ),
-                *COMMON,
-            ),
-            _NEW,
+            (*NEW, *COMMON),
+            NEW_EPILOG,
         ),
         Command(
             "cards lint",
@@ -360,33 +215,15 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.cards:lint",
             Argument("[PATH...]"),
             COMMON,
-            _LINT,
+            LINT,
         ),
         Command(
             "cards update",
             "Take a released set of newer cards: signed, checked card by card, put in place in one step.",
             "kvplan.cli.cards:update",
             Argument("FILE|URL", least=1, most=1),
-            (
-                Option(
-                    "key",
-                    ("--key",),
-                    "FILE",
-                    word,
-                    "The public key of whoever made it (needs the extra update).",
-                    OUTPUT,
-                ),
-                Option(
-                    "sha256",
-                    ("--sha256",),
-                    "DIGEST",
-                    word,
-                    "The published digest of its data, instead of a signature.",
-                    OUTPUT,
-                ),
-                *COMMON,
-            ),
-            _UPDATE,
+            (*UPDATE, *COMMON),
+            UPDATE_EPILOG,
         ),
         Command(
             "cards list",
@@ -394,7 +231,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.cards:listed",
             Argument("[FILTER]", most=1),
             COMMON,
-            _LIST,
+            LIST,
         ),
         Command(
             "cards add-evidence",
@@ -410,7 +247,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.mcp:run",
             None,
             COMMON,
-            _MCP,
+            epilogs.MCP,
         ),
         Command(
             "doctor",
@@ -418,7 +255,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.doctor:run",
             None,
             COMMON,
-            _DOCTOR,
+            epilogs.DOCTOR,
         ),
         Command(
             "schema",
@@ -426,7 +263,7 @@ COMMANDS: dict[str, Command] = {
             "kvplan.cli.schema:run",
             Argument("[NAME]", most=1, complete="schemas"),
             COMMON,
-            _SCHEMA,
+            epilogs.SCHEMA,
         ),
     )
 }
