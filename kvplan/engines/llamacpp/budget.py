@@ -8,7 +8,7 @@ device). The compute buffer is that of the graph which it reserves (`kvplan.engi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape, shape_of
@@ -17,30 +17,25 @@ from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit, Shortens
 from kvplan.engines.budget.lines import exact, left_over
 from kvplan.engines.budget.parts import Start, context_line, memory_of, no_pool, once_a_start
+from kvplan.engines.llamacpp.compute import compute_line, stated_context
 from kvplan.engines.llamacpp.converted import converted, tensors_of
 from kvplan.engines.llamacpp.ggml_types import known_mixture
-from kvplan.engines.llamacpp.graph import reserve
-from kvplan.engines.llamacpp.memory import PAD, Context, place
+from kvplan.engines.llamacpp.memory import place
 from kvplan.engines.llamacpp.models import uses_flash
-from kvplan.engines.llamacpp.options import MAX_SLOTS, OPTIONS, not_counted
-from kvplan.engines.llamacpp.pool import context_for, split_of
+from kvplan.engines.llamacpp.options import OPTIONS, not_counted
+from kvplan.engines.llamacpp.pool import split_of
 from kvplan.engines.options import Options, resolve
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving
-from kvplan.units import GIB, MIB, gib, round_up
+from kvplan.units import GIB, gib
 
 KEPT_FREE = GIB
 """``--fit-target`` by default: MiB on each device."""
 LEAST_CONTEXT = 4096
 """``fit_params_min_ctx`` (common/common.h)."""
-MARGIN = 64 * MIB
-"""What the compute buffer of a device has beside the graph's: copies of inputs, the alignment of a
-backend."""
-_SHARE = 8
-"""An eighth of it: how far experts and unusual layers are from the formula."""
 _LAYER = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """Tensors that --n-cpu-moe and --cpu-moe leave in host memory (common/common.h)."""
@@ -53,6 +48,8 @@ class Weights(NamedTuple):
     found: ModelWeights
     source: str
     places: tuple[int, ...] = ()
+    hosted: int = 0
+    """The largest tensor in host memory that a matrix is multiplied with."""
 
     def on(self, gpu: int) -> int:
         """Bytes on a GPU, by its number."""
@@ -66,7 +63,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
     options = resolve(OPTIONS, dict(settings.engine_options), choice.engine.name)
     _check_mixture(model, settings)
     try:
-        if not uses_flash(model, options.flag("flash_attn")) and _stated(options, settings) is None:
+        if not uses_flash(model, options.flag("flash_attn")) and stated_context(options, settings) is None:
             raise RefusedError(
                 "no-memory",
                 "without flash attention the compute buffer grows with the context, which was not given",
@@ -84,7 +81,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         warnings += (_dealt_words(gpu, settings, options),)
     lines = (
         exact("weights", amount, weights.source),
-        _compute(model, shape, options, settings, _cells_at_most(model, options, settings, started, total)),
+        compute_line(model, shape, options, settings, started, total, weights.hosted),
         context_line(1),
         *reserved,
         exact("kept free", KEPT_FREE, "--fit keeps 1,024 MiB of each device free"),
@@ -171,59 +168,6 @@ def _dealt_words(gpu: Gpu, settings: Serving, options: Options) -> str:
     )
 
 
-def _stated(options: Options, settings: Serving) -> Context | None:
-    """The context where somebody gave it: the masks have a cell for each of its cells."""
-    if options.count("ctx_size") is None and settings.max_model_len is None:
-        return None
-    return context_for(options, settings.max_model_len or 0, options.count("parallel") or 1)
-
-
-def _cells_at_most(
-    model: Model, options: Options, settings: Serving, started: SizeResult, total: int
-) -> int | None:
-    """Cells of a unified cache whose slots are as many as the memory holds; None where it does not decide.
-
-    The masks have a cell for each of them: with the masks of one slot a full context would not start.
-    """
-    per_cell = started.per_gpu.bytes_per_token
-    if not options.flag("kv_unified") or options.count("ctx_size") is not None or not per_cell:
-        return None
-    if not uses_flash(model, options.flag("flash_attn")):
-        return None
-    slots = options.count("parallel") or MAX_SLOTS
-    length = settings.max_model_len or model.max_model_len or PAD
-    return round_up(min(int(total // per_cell), slots * length), PAD)
-
-
-def _compute(
-    model: Model, shape: Shape, options: Options, settings: Serving, filled: int | None
-) -> BudgetLine:
-    """The graph's reserve; between a context of one micro-batch and the model's own length where none was
-    given. filled: the cells of a context that takes what memory there is."""
-    stated = _stated(options, settings)
-    longest = context_for(options, model.max_model_len or PAD, 1)
-    if filled is not None:
-        return graph_interval(
-            model, shape, [longest._replace(cells=filled)], flash_attn=options.flag("flash_attn")
-        )
-    ends = (
-        [stated] if stated is not None else [longest._replace(cells=round_up(longest.ubatch, PAD)), longest]
-    )
-    return graph_interval(model, shape, ends, flash_attn=options.flag("flash_attn"))
-
-
-def graph_interval(
-    model: Model, shape: Shape, contexts: Sequence[Context], *, flash_attn: bool
-) -> BudgetLine:
-    """What the graphs of these contexts reserve, and how far from the formula a model may be."""
-    flash = uses_flash(model, flash_attn)
-    sizes = [reserve(model, shape, context, flash_attn=flash) for context in contexts]
-    likely = sum(sizes) // len(sizes)
-    low, high = min(sizes) - min(sizes) // _SHARE, max(sizes) + max(sizes) // _SHARE + MARGIN
-    how = "the graph of a micro-batch: logits, or the widest layer and its masks, in f32"
-    return BudgetLine("compute buffer", likely, low, high, how)
-
-
 def _check_mixture(model: Model, settings: Serving) -> None:
     """Raises KvplanError(bad-setting): a build by name of what is a file already, beside stated weights, or
     of a mixture that is none."""
@@ -255,14 +199,15 @@ def _weights(model: Model, settings: Serving, options: Options) -> Weights:
         source = "--weights: bytes of one GPU, as given"
         return Weights(ModelWeights(stated, stated * devices, "--weights"), source)
     tensors, source = _tensors(model, settings)
-    places = [0] * (devices + 1)
-    for device, amount in _dealt(tensors, devices, options, split_of(settings, options)):
+    places, hosted = [0] * (devices + 1), 0
+    for device, amount, looked_up in _dealt(tensors, devices, options, split_of(settings, options)):
         places[devices if device is None else device] += amount
+        hosted = max(hosted, amount) if device is None and not looked_up else hosted
     encoder = (encoder_bytes(model) or 0) if options.flag("mmproj") else 0
     places[0] += encoder
     source += f"; mmproj {encoder:,} B" if encoder else ""
     found = ModelWeights(max(places[:-1]), sum(tensors.values()) + encoder, "GGUF tensors")
-    return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places))
+    return Weights(found, f"{source}; {places[-1]:,} B in host memory", tuple(places), hosted)
 
 
 def encoder_bytes(model: Model) -> int | None:
@@ -327,8 +272,9 @@ def _tensors(model: Model, settings: Serving) -> tuple[Mapping[str, int], str]:
 
 def _dealt(
     tensors: Mapping[str, int], devices: int, options: Options, split: tuple[int, ...]
-) -> list[tuple[int | None, int]]:
-    """The device (None: host) and bytes of each tensor; a tied embedding lies with the output once more."""
+) -> list[tuple[int | None, int, bool]]:
+    """The device (None: host) and bytes of each tensor, and whether rows of it are looked up instead of
+    multiplied; a tied embedding lies with the output once more."""
     n_gpu_layers = options.count("n_gpu_layers")
     numbered = {name: int(found[1]) for name in tensors if (found := _LAYER.match(name))}
     layers = max(numbered.values(), default=-1) + 1
@@ -337,14 +283,14 @@ def _dealt(
     shares = split or (1,) * devices
     last = max(at for at, share in enumerate(shares) if share)
     output = last if n_gpu_layers is None or n_gpu_layers > 0 else None
-    dealt: list[tuple[int | None, int]] = []
+    dealt: list[tuple[int | None, int, bool]] = []
     for name, amount in tensors.items():
         if name in numbered:
             layer = numbered[name]
             left = layer < hosted and _EXPERTS.search(name) is not None
-            dealt.append((None if left else places[layer], amount))
+            dealt.append((None if left else places[layer], amount, False))
         else:
-            dealt.append((output if name.startswith(_OUTPUT) else None, amount))
+            dealt.append((output if name.startswith(_OUTPUT) else None, amount, True))
     if "output.weight" not in tensors and _EMBEDDING in tensors:
-        dealt.append((output, tensors[_EMBEDDING]))
+        dealt.append((output, tensors[_EMBEDDING], True))
     return dealt

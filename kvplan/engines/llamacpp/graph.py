@@ -5,7 +5,8 @@ for each), src/llama-graph.cpp (build_attn, build_ffn, build_moe_ffn), ggml/src/
 graph share one buffer; the largest sum of those alive is reserved). Every activation is f32; a mask has a row
 of cells for each token, f16 with flash attention and f32 without. Alive at once, in numbers for each token:
 
-    output     vocabulary + 2 hidden                           the logits, their norm and the last layer
+    output     vocabulary + 2 hidden                           the logits, their norm and the last layer, of
+                                                               tokens that have logits alone
     dense      3 mlp + 4 hidden + mask                         gate, up and their product, residual and norm
       no gate  2 mlp + the more of 3 hidden and hidden + mask  up and its activation
       beside   2 mlp + hidden + mask                           where it runs beside attention
@@ -20,10 +21,15 @@ of cells for each token, f16 with flash attention and f32 without. Alive at once
                inner + hidden
     T5         3 heads · cells + 4 cells                       its bias by distance, for every head and cell
 
+Beside them lie copies of what is in host memory and computed on the GPU (a micro-batch has 32 tokens or more:
+ggml/src/ggml-backend.cpp, op_offload): one matrix at a time, and keys and values of one layer.
+
 Held against what llama-cpp-python 0.3.36 reserved for every published config (tests/data/llamacpp.json.gz).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.base import has_kind
@@ -57,8 +63,27 @@ UNGATED = BESIDE | frozenset(
 BIASED = frozenset({"t5", "mt5", "umt5"})
 
 
-def reserve(model: Model, shape: Shape, context: Context, *, flash_attn: bool) -> int:
-    """Bytes of the compute buffer of a device that has layers and the output."""
+class Copied(NamedTuple):
+    """Bytes from host memory: the largest matrix, and keys and values of a layer."""
+
+    matrix: int = 0
+    cache: int = 0
+
+
+NOTHING_COPIED = Copied()
+
+
+def reserve(
+    model: Model,
+    shape: Shape,
+    context: Context,
+    *,
+    flash_attn: bool,
+    outputs: int | None = None,
+    copied: Copied = NOTHING_COPIED,
+) -> int:
+    """Bytes of the compute buffer of a device that has layers and the output. outputs: tokens of a
+    micro-batch that have logits (``n_outputs_max``); None, or a model with an encoder: all."""
     tokens = min(context.ubatch, context.n_ctx)
     mask = mask_bytes(model, context, tokens, flash_attn=flash_attn)
     step = _step(name_of(model), shape, mask // (tokens * F32))
@@ -69,8 +94,9 @@ def reserve(model: Model, shape: Shape, context: Context, *, flash_attn: bool) -
         ),
         default=3 * shape.hidden_size,
     )
-    inner = max(step * tokens * F32, attention * tokens * F32 + mask)
-    return max((shape.vocab_size + 2 * shape.hidden_size) * tokens * F32, inner)
+    inner = max(step * tokens * F32, attention * tokens * F32 + mask + copied.cache) + copied.matrix
+    logits = tokens if outputs is None or name_of(model) in BIASED else min(outputs, tokens)
+    return max((shape.vocab_size + 2 * shape.hidden_size) * logits * F32, inner)
 
 
 def _step(name: str, shape: Shape, mask: int) -> int:
