@@ -7,6 +7,7 @@ taken together (``leap``); ``jump=False`` takes them one by one and gives the sa
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -58,11 +59,11 @@ class Batched(Timeline):
         return len(self.serving.waiting)
 
     def come(self, number: int, row: Arrival) -> None:
-        self.serving.add(self.request(number, row))
+        self.serving.add(self.asked(number, row))
 
+    @abstractmethod
     def leap(self) -> bool:
         """Take as many steps as nobody can join, ends or lacks room in; whether there were any."""
-        raise NotImplementedError
 
     def advance(self, until: int = BEYOND) -> None:
         scheduler, queue, depth, self.until = self.serving, self.queue, 1 + self.overlap, until

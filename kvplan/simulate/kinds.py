@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from kvplan.simulate.clock import Clock
@@ -32,13 +33,13 @@ def kind_of(engine: AnyEngine) -> type[Timeline]:
     return Replica
 
 
-def viewed(view: type[View], engine: AnyEngine) -> type[View]:
-    """A view (`Timeline` with more to note) on the replica that an engine asks for."""
-    kind = kind_of(engine)
-    found = _COMPOSED.get((view, kind))
+def viewed(view: Callable[..., View], engine: AnyEngine) -> Callable[..., View]:
+    """A view (a `Timeline` with more to note, and no scheduler) on the replica that an engine asks for."""
+    bases: Any = (view, kind_of(engine))
+    found = _COMPOSED.get(bases)
     if found is None:
-        found = _COMPOSED[view, kind] = type(f"{view.__name__}{kind.__name__}", (view, kind), {})
-    return cast("type[View]", found)
+        found = _COMPOSED[bases] = type("".join(base.__name__ for base in bases), bases, {})
+    return cast("Callable[..., View]", found)
 
 
 _COMPOSED: dict[tuple[Any, Any], Any] = {}

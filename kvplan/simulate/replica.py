@@ -92,7 +92,7 @@ class Replica(Timeline):
         answer.end_ns = self.now
 
     def come(self, number: int, row: Arrival) -> None:
-        self.scheduler.add(self.request(number, row))
+        self.scheduler.add(self.asked(number, row))
 
     @property
     def free(self) -> int:

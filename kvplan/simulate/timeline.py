@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -79,7 +80,7 @@ class Trace:
         return found
 
 
-class Timeline:
+class Timeline(ABC):
     """coming: the place of the next request; now: how far time has come; free_at: when the last step ends;
     until: when a further request may come."""
 
@@ -103,37 +104,41 @@ class Timeline:
                 gc.enable()
         return self.answer
 
+    @abstractmethod
     def advance(self, until: int = BEYOND) -> None:
         """Serve what has arrived. until: when a further request may come: no step is scheduled at or after
         that time, so that it is in time for the next one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def come(self, number: int, row: Arrival) -> None:
         """A request has arrived, and is taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def request(self, number: int, row: Arrival) -> Any:
         """The scheduler's own of it; number: its place in the whole trace."""
-        raise NotImplementedError
+
+    def asked(self, number: int, row: Arrival) -> Any:
+        """The same; number: its place among the requests that this replica is given."""
+        return self.request(number, row)
 
     @property
+    @abstractmethod
     def free(self) -> int:
         """Blocks that nobody holds, though the cache may have something in them."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def at_work(self) -> int:
         """Requests that have come and are not served to the end."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def queued(self) -> int:
         """Requests that wait."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begun(self) -> list[tuple[int, int]]:
         """Of prompts that are partly computed how many tokens are, and all."""
-        raise NotImplementedError
 
     def next_ns(self) -> int:
         """When the next request may come."""

@@ -69,8 +69,8 @@ class Joined(Watched):
         waiting = self.queued + len(self.given) - self.coming
         return State(waiting, used, limits.blocks, prefill, queued // block, block)
 
-    def request(self, number: int, row: Arrival) -> Any:
-        made = super().request(self.places[number], row)
+    def asked(self, number: int, row: Arrival) -> Any:
+        made = self.request(self.places[number], row)
         made.number = number
         return made
 

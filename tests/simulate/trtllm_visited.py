@@ -288,3 +288,13 @@ class VisitedReplica(Batched):
     def request(self, number: int, row: Arrival) -> Request:
         chain = Chain(() if self.names is None else self.names.paths[number], number)
         return Request(number, row.at_ns, row.prompt, self.engine.answered(row.prompt, row.answer), chain)
+
+    def leap(self) -> bool:
+        return False
+
+    @property
+    def free(self) -> int:
+        return self.limits.blocks  # nobody looks
+
+    def begun(self) -> list[tuple[int, int]]:
+        return []
