@@ -231,8 +231,8 @@ class Decode(_Sided):
         self.given[-1] = Arrival(at_ns, row.prompt, row.answer, row.ids, row.priority)
         self.sources[place] = source
 
-    def request(self, number: int, row: Arrival) -> Request:
-        made: Request = super().request(number, row)
+    def asked(self, number: int, row: Arrival) -> Request:
+        made: Request = super().asked(number, row)
         place = self.places[number]
         if made.prompt > 1:
             self.pull.sources[made] = self.sources[place], place
