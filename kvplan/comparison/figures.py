@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvplan.comparison.predict import BLOCKS, BYTES, ENDLESS, PICKS, Axis, Predictor, allocated, cells, narrow
 from kvplan.comparison.results import ComparedRow, Unit, row_of
 from kvplan.engines.observed import Count, Figure, Observation, total
+from kvplan.engines.observed.reading import reading_of
 from kvplan.engines.traits import LENGTH, TOKENS, traits_of
 from kvplan.results import SizeResult
 
@@ -180,7 +181,13 @@ def cache_rows(predictor: Predictor, axis: Axis | None, observation: Observation
         parts = (observation.count("kv_bytes"), observation.count("state_bytes"))
         whole = total(part for part in parts if part is not None)
         if whole is not None:
-            yield row_of("kv_bytes", "bytes", whole, predictor.result.total.kv_bytes)
+            why = reading_of(observation.engine).uncounted(predictor.settings, observation)
+            said = ComparedRow("kv_bytes", "bytes", whole.value, whole.printed, line=whole.line)
+            yield (
+                row_of("kv_bytes", "bytes", whole, predictor.result.total.kv_bytes)
+                if why is None
+                else replace(said, explanation=why)
+            )
     elif axis is not None and printed_pool == TOKENS:
         for name, figure in pool_figures(observation).items():
             axis = narrow(predictor, axis, name, figure) or axis

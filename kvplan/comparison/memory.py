@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from fractions import Fraction
 from types import MappingProxyType
+from typing import Any
 
 from kvplan.comparison.predict import smallest_pool
 from kvplan.comparison.recognise import GIVEN, Recognised
@@ -24,6 +25,7 @@ from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.results import Budget, SizeResult
+from kvplan.settings import Settings
 from kvplan.units import gib
 
 POOL = "available_kv_bytes"
@@ -40,6 +42,7 @@ _LINES = (
     ("activation_peak_bytes", ("activation", "cold compile"), ("activation_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     ("compute_bytes", ("compute",), ("compute_bytes",)),
+    ("unaccounted_bytes", ("context",), ("unaccounted_bytes",)),
     # What the budget takes off is the estimate before the capture.
     ("cuda_graph_bytes", ("cuda graph",), ("cuda_graph_estimated_bytes", "cuda_graph_bytes")),
 )
@@ -103,6 +106,7 @@ def budget_of(
     offload = observation.setting("cpu_offload_gb")
     if not settings.cpu_offload_gb and isinstance(offload, (int, Fraction)):
         recognised = replace(recognised, settings=replace(settings, cpu_offload_gb=Fraction(offload)))
+    recognised = _placed(recognised, observation)
     card, filled = _free(model, recognised, card, observation)
     result = _asked(model, recognised, card, None)
     weights = printed_weights(observation)
@@ -129,6 +133,22 @@ def budget_of(
     return Measure(budget, (*filled, *result.warnings), shared=bool(filled))
 
 
+def _placed(recognised: Recognised, observation: Observation) -> Recognised:
+    """With what the log tells of where weights lie, unless somebody said it."""
+    settings = recognised.settings
+    own = dict(settings.engine_options)
+    more: dict[str, Any] = {}
+    for name, value in reading_of(observation.engine).budget_changes(observation).items():
+        if not hasattr(settings, name):
+            own.setdefault(name, value)
+        elif getattr(settings, name) == getattr(_PLAIN, name):
+            more[name] = value
+    return replace(recognised, settings=replace(settings, engine_options=tuple(sorted(own.items())), **more))
+
+
+_PLAIN = Settings()
+
+
 def _free(
     model: Model, recognised: Recognised, card: Gpu, observation: Observation
 ) -> tuple[Gpu, tuple[str, ...]]:
@@ -150,7 +170,8 @@ def _free(
 
 def printed_weights(observation: Observation) -> Count | None:
     """The weights on the fullest GPU as the engine printed them, those of its draft with them."""
-    amount, draft = observation.count("weights_bytes"), observation.count("draft_weights_bytes")
+    amount = reading_of(observation.engine).weights(observation)
+    draft = observation.count("draft_weights_bytes")
     if amount is None or amount.value <= 0:
         return None
     return amount if draft is None else total([amount, draft])
@@ -245,7 +266,7 @@ def budget_rows(
                 sum(getattr(line, end) for line in lines) for end in ("low_bytes", "bytes", "high_bytes")
             )
             row = _judged(row_of(name, "bytes", reported, likely, low, high), budget, tolerance)
-            reason = _unsure(name, budget)
+            reason = _unsure(name, budget) if not _others(row) else OTHERS
             yield (
                 row
                 if reason is None
@@ -273,6 +294,15 @@ def budget_rows(
                 row.name, row.unit, row.reported, row.printed, line=row.line, explanation=told[row.name]
             )
         yield row
+
+
+OTHERS = "CUDA's own and whatever other programs hold on the GPU"
+
+
+def _others(row: ComparedRow) -> bool:
+    """Whether more is taken than the engine's own, of what is taken by all programs together."""
+    over = row.reported is not None and row.predicted is not None and row.reported > row.predicted
+    return row.name == "unaccounted_bytes" and not row.agrees and over
 
 
 def _unsure(name: str, budget: Budget) -> str | None:

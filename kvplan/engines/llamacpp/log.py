@@ -13,9 +13,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from kvplan.engines.observed import Observation, Pool, Rank, Row, total
+from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
 from kvplan.engines.observed.dialect import Dialect, summed
-from kvplan.engines.observed.rules import Rule, rule
+from kvplan.engines.observed.rules import Rule, Values, rule
 
 
 def rank_of(head: str) -> Rank:
@@ -28,6 +28,40 @@ _SECOND = "second"
 _CONTEXT = ("sched_reserve", "llama_context", "llama_init_from_model", "llama_new_context_with_model")
 """Who tells the model's compute buffer; an image encoder has one of its own (tools/mtmd/clip.cpp,
 alloc_compute_meta)."""
+
+
+def _breakdown_rules() -> tuple[Rule, ...]:
+    """The table that is printed while parameters are fitted, and at the end (common/fit.cpp and
+    src/llama-context.cpp, memory_breakdown): whole MiB, rounded down. The lines of a device's own buffers are
+    finer and count first."""
+    taken = "{:n} = {weights_bytes:MiBdown} + {kv_bytes:MiBdown} + {compute_bytes:MiBdown}"
+    anchor = "memory_breakdown_print: |"
+    device = "- {device:device} [[({gpu_name:path})]] |"
+    return (
+        rule(
+            f"{anchor} {device} {{total_memory_bytes:MiB}} = {{:n}} + ( {taken} ) +",
+            anchor=anchor,
+            weight=3,
+        ),
+        rule(
+            f"{anchor} {device} {{:n}} = {{:n}} + ( {{:n}} = {{:n}} + {{:n}} + {{:n}} ) +"
+            " {unaccounted_bytes:MiB} |",
+            anchor=anchor,
+            when=_is_amount,
+            weight=1,
+        ),
+        rule(f"{anchor} - {{device:device}} | {taken} |", anchor=anchor, weight=2),
+    )
+
+
+def _is_amount(values: Values) -> bool:
+    """Before anything is allocated the rest is what will be, with its sign turned."""
+    rest = values.get("unaccounted_bytes")
+    return isinstance(rest, Count) and 0 <= rest.value < _MOST_UNACCOUNTED
+
+
+_MOST_UNACCOUNTED = 2**40
+"""More is a difference below zero, printed without its sign."""
 
 RULES: tuple[Rule, ...] = (
     rule("build: {version:word} ({:any}) with", kind="boot", weight=1),
@@ -94,6 +128,7 @@ RULES: tuple[Rule, ...] = (
     rule(
         "{device:device} output buffer size = {output_bytes:MiB} MiB", anchor="output buffer size", weight=2
     ),
+    *_breakdown_rules(),
     # Caches.
     # With --swa-full, which is llama-cpp-python's default and not llama-server's.
     rule("using {swa_full:word} SWA cache", kind="settings", anchor=" SWA cache", text="context"),
@@ -136,21 +171,25 @@ RULES: tuple[Rule, ...] = (
 )
 _BUFFERS = ("weights_bytes", "kv_bytes", "state_bytes", "compute_bytes", "output_bytes")
 _NAMES = {"non-swa": "full"}
+_TABLE_HOST = "Host"
+"""All of the CPU's memory, as the memory breakdown calls it."""
 
 
 def _finish(observation: Observation) -> Observation:
     """Call the caches as kvplan does; add the devices' buffers up in the row of the whole process."""
     whole = next((row for row in observation.rows if row.rank.whole), Row(rank_of("")))
     devices = [row for row in observation.rows if not row.rank.whole]
+    if any(lies_on_cpu(row) and row.rank.label != _TABLE_HOST for row in devices):
+        devices = [row for row in devices if row.rank.label != _TABLE_HOST]  # the same, said once more
     own = [row for row in devices if not row.rank.label.endswith(" draft")]
     pools = tuple(dataclasses.replace(pool, name=_NAMES.get(pool.name, pool.name)) for pool in whole.pools)
     main = _main(pools)
     sums: dict[str, Any] = {
         name: total(getattr(row, name) for row in own if getattr(row, name)) for name in _BUFFERS
     }
-    beside = [row.compute_bytes for row in own if row.compute_bytes and not _on_cpu(row)]
+    beside = [row.compute_bytes for row in own if row.compute_bytes and not lies_on_cpu(row)]
     if beside:
-        sums["compute_bytes"] = total(beside)
+        sums["compute_bytes"] = max(beside, key=lambda one: one.value)
     if not sums["kv_bytes"]:
         caches = [pool for pool in pools if pool.name != "state" and not pool.name.startswith("draft")]
         sums["kv_bytes"] = summed(caches, "bytes")
@@ -165,9 +204,9 @@ def _finish(observation: Observation) -> Observation:
     return dataclasses.replace(observation, rows=(whole, *devices) if observation.rows else ())
 
 
-def _on_cpu(row: Row) -> bool:
+def lies_on_cpu(row: Row) -> bool:
     """Whether a buffer lies in the CPU's memory: its own, or a GPU's side of it (CUDA_Host)."""
-    return row.rank.label.startswith("CPU") or "_Host" in row.rank.label
+    return row.rank.label.startswith("CPU") or "Host" in row.rank.label
 
 
 def _main(pools: tuple[Pool, ...]) -> Pool | None:

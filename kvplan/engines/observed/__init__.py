@@ -148,6 +148,7 @@ class Row:
     peak_bytes: Count | None = None
     compute_bytes: Count | None = None
     output_bytes: Count | None = None
+    unaccounted_bytes: Count | None = None
     cuda_graph_estimated_bytes: Count | None = None
     cuda_graph_bytes: Count | None = None
     total_memory_bytes: Count | None = None
@@ -193,8 +194,8 @@ ROW_FIGURES: tuple[str, ...] = tuple(item.name for item in fields(Row) if item.n
 
 _LARGEST = """
     weights_bytes draft_weights_bytes activation_peak_bytes non_torch_bytes consumed_bytes non_kv_bytes
-    peak_bytes compute_bytes output_bytes cuda_graph_estimated_bytes cuda_graph_bytes requested_bytes
-    bytes_per_token mamba_padding_percent padding_layers padding_waste_percent
+    peak_bytes compute_bytes output_bytes unaccounted_bytes cuda_graph_estimated_bytes cuda_graph_bytes
+    requested_bytes bytes_per_token mamba_padding_percent padding_layers padding_waste_percent
 """
 _LARGEST_DECIDES = frozenset(_LARGEST.split())
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kvplan.engines.folders import part_of
-from kvplan.engines.observed import Observation
+from kvplan.engines.observed import Count, Observation
 from kvplan.results import Pool
 from kvplan.settings import Settings
 
@@ -45,6 +45,15 @@ class Reading:
     def own_options(self, observation: Observation) -> Mapping[str, str]:
         """Options of the engine's own that follow from other lines."""
         return {}
+
+    def budget_changes(self, observation: Observation) -> Mapping[str, Any]:
+        """Settings, and options of the engine's own, that the memory budget alone is asked with: what the log
+        tells of where its weights lie."""
+        return {}
+
+    def weights(self, observation: Observation) -> Count | None:
+        """The weights on the fullest GPU."""
+        return observation.count("weights_bytes")
 
     def told_total(self, observation: Observation) -> tuple[int, int, str] | None:
         """Between which bytes the GPU's memory lies, and how that is told; None where no line does."""

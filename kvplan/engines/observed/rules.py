@@ -16,11 +16,15 @@ from collections.abc import Callable, Mapping
 from kvplan.engines.observed import Count, Figure, Ratio
 from kvplan.engines.observed.printed import BYTE_UNITS, parse_count, parse_decimal, parse_ratio
 from kvplan.record import record
+from kvplan.units import MIB
 
 WHOLE = r"[+-]?\d(?:[\d,]{0,28}\d)?"
 NUMBER = WHOLE + r"(?:\.\d{1,12})?"
+DOWN = "MiBdown"
+"""Whole MiB, rounded down."""
 _UNITS = {
     **dict.fromkeys(BYTE_UNITS, rf"({NUMBER})"),
+    DOWN: rf"({WHOLE})",
     "n": rf"({WHOLE})",
     "x": rf"({NUMBER})",
     "u": rf"({NUMBER})",
@@ -167,6 +171,9 @@ def _plain(text: str) -> str:
 def _value(text: str, unit: str, line: int) -> Value:
     if unit in BYTE_UNITS or unit == "n":
         return parse_count(text, unit, line=line)
+    if unit == DOWN:
+        found = parse_count(text, "MiB", line=line)
+        return Count(found.value, found.value, found.value + MIB - 1, found.printed, line)
     if unit == "opt":
         return None if text == "None" else parse_count(text, "n", line=line)
     if unit == "x":
