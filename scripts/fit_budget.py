@@ -128,6 +128,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 graph_ranks_milli=1000,
                 graph_margin=0,
                 graph_margin_milli=0,
+                graph_low_milli=0,
                 graphs_wide=False,
                 graphs_by_request=False,
             ),

@@ -127,6 +127,11 @@ class Late(NamedTuple):
         return [
             {"since": "0.8", "own_copies_milli": [], "source": "no start was read"},
             {"since": "0.20", "own_copies_milli": amounts, "source": "left beside the other lines"},
+            {
+                "since": "0.24",
+                "own_copies_milli": [],
+                "source": "mixed in one operation; two later starts have none",
+            },
         ]
 
     def non_torch_rows(self) -> list[dict[str, Any]]:
@@ -165,7 +170,7 @@ class Late(NamedTuple):
 
     def graph_rows(self) -> list[dict[str, Any]]:
         """Rows of the coefficient file."""
-        wide = {"graph_margin": 64 * MIB, "graph_margin_milli": 400}
+        wide = {"graph_margin": 64 * MIB, "graph_margin_milli": 400, "graph_low_milli": 650}
         unread = {"board": OTHER, "graph_margin": GIB, "source": "no estimate of such cards was read"}
         return [
             {
@@ -227,7 +232,9 @@ class LateRow:
         self.runner = stated.lower() if told else runner_of(row.model, settings, choice.version)
         self.known = vllm_coefficients(self.release, self.runner, self.board)
         own = {line.name: line.bytes for line in budget.lines}
-        weights = row.printed("weights_gib") or own["weights"] + own.get("rotary tables", 0)
+        weights = row.printed("weights_gib") or own["weights"] + own.get("rotary tables", 0) + own.get(
+            "weights, rounded up", 0
+        )
         pool = row.printed("available_kv_gib")
         assert pool is not None
         held = own.get("page cache, loaders", 0) + own.get(KEPT_BY_DRIVER, 0)

@@ -60,6 +60,7 @@ KNOWN = Coefficients(
     graph_ranks_milli=1_500,
     graph_margin=3,
     graph_margin_milli=500,
+    graph_low_milli=500,
     graphs_wide=False,
     graphs_by_request=False,
 )

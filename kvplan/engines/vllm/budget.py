@@ -23,6 +23,7 @@ from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
+from kvplan.engines.vllm.rounded import TOWERS_LEFT, rounded_lines
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.versions import rules_of
@@ -52,6 +53,7 @@ class Known:
     coefficients: Coefficients
     memory: int
     reserved: tuple[BudgetLine, ...]
+    rounded: tuple[BudgetLine, ...]
     adapters: tuple[BudgetLine, ...]
     drafts: tuple[BudgetLine, ...]
     repacked: int
@@ -85,6 +87,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     try:
         sources = sources_for(model, settings)
         facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
+        rounded = rounded_lines(model, settings, choice.asked or choice.version, sources, parallel, dtype)
         adapters, looked_up = _adapters(model, settings, choice, parallel, dtype)
         facts = _without_tower(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
@@ -99,7 +102,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     load = replace(load, has_adapters=bool(adapters), adapter_table=looked_up)
     coefficients = coefficients_for(model, settings, choice)
     repacked = repacked_share(model, settings)
-    known = Known(facts, shape, load, coefficients, memory, reserved, adapters, drafts, repacked)
+    known = Known(facts, shape, load, coefficients, memory, reserved, rounded, adapters, drafts, repacked)
     stages = [_of_stage(choice, settings, gpu, known, stage) for stage in range(load.pipeline_parallel_size)]
     decides = min(range(len(stages)), key=lambda stage: stages[stage].kv_pool_bytes)
     warnings += said
@@ -269,6 +272,7 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         known=known.coefficients,
         extra=(
             *repacked_line(weights, known.repacked),
+            *known.rounded[stage : stage + 1],
             *known.adapters[stage : stage + 1],
             *(known.drafts if last else ()),
             *known.reserved,
@@ -301,7 +305,7 @@ def _without_tower(
 ) -> WeightFacts:
     """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15)."""
     inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
-    if inventory is None or sources.stated_bytes is not None or release < (0, 15):
+    if inventory is None or sources.stated_bytes is not None or release < TOWERS_LEFT:
         return facts
     if not text_only(model, settings):
         return facts

@@ -17,17 +17,18 @@ with one item of each modality in the prompt."""
 
 class Item(NamedTuple):
     """One dummy item: tokens as the encoder's budget counts them, patches that the tower takes. at_once:
-    the most patches of one run of the tower, where it runs a part at a time. tower: `audio` of the
-    class's encoder of sound beside one of images."""
+    the most patches of one run of the tower, where it runs a part at a time; whole: all may be one run for
+    all that is known. tower: `audio` of the class's encoder of sound beside one of images."""
 
     tokens: int
     patches: int
     at_once: int = 0
     tower: str = ""
+    whole: bool = False
 
 
 class Asked(NamedTuple):
-    """What the rules read. longest: the seq_len of the dummy items."""
+    """What the rules read. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known."""
 
     config: Mapping[str, Any]
     vision: Mapping[str, Any]
@@ -38,6 +39,7 @@ class Asked(NamedTuple):
     processor: Mapping[str, Any]
     frames: int | None
     has_image: bool
+    memory: int = 0
 
     def number(self, key: str, default: int) -> int:
         """Of the encoder's part of the config."""

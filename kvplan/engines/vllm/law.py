@@ -40,7 +40,9 @@ from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.plan import Plan
+from kvplan.engines.vllm.profiled import BY_MEMORY
 from kvplan.engines.vllm.resolve import resolve
+from kvplan.engines.vllm.rounded import rounded_lines
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.shares import ranks_of
 from kvplan.engines.vllm.versions import rules_of
@@ -91,6 +93,7 @@ class VllmLaw:
         self._settings, self._kind = settings, kind
         self._starts: dict[tuple[int, int], Start | Rejection] = {}
         self._taken: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self._others: dict[int, VllmLaw] = {}
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
         self._flashinfer: FlashInfer | None = None
@@ -102,6 +105,8 @@ class VllmLaw:
         self, gpu: Gpu, max_num_seqs: int, max_model_len: int, *, safe: bool = False
     ) -> Capacity | Rejection:
         """The pool on a GPU of the kind, and what it holds; or why there is none."""
+        if gpu is not self._gpu and self._model.architecture in BY_MEMORY:
+            return self._of(gpu).room(gpu, max_num_seqs, max_model_len, safe=safe)
         kept = self._shared.memories.get((id(gpu), self._share.numerator, self._share.denominator))
         memory = self._memory(gpu) if kept is None else kept[1]
         if isinstance(memory, Rejection):
@@ -146,6 +151,16 @@ class VllmLaw:
 
         dropped = start.block if plan.steps.drops else 0
         return Capacity(pool, runs, takes, share, start.block, dropped)
+
+    def _of(self, gpu: Gpu) -> VllmLaw:
+        """The law of a class whose profile run looks at the GPU's memory."""
+        found = self._others.get(id(gpu))
+        if found is None:
+            found = VllmLaw(
+                self._shared, self._model, self._choice, self._settings, gpu, (self._kind, id(gpu))
+            )
+            self._others[id(gpu)] = found
+        return found
 
     def _shape(self, tokens: int, answer: int) -> tuple[int, int, int]:
         """(prompt, answer, encoder tokens) of a request."""
@@ -200,11 +215,15 @@ class VllmLaw:
         """What the stage takes that takes most: likely, and at most."""
         settings, taken = self._settings, []
         share = repacked_share(self._model, settings)
+        own = replace(settings, gpu=self._gpu)
+        version = self._choice.asked or self._choice.version
+        rounded = rounded_lines(self._model, own, version, self._sources, self._parallel, batch.dtype)
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
             likely, most = self._rest(seqs, batch, length, stage)
             repacked = sum(line.high_bytes for line in repacked_line(weights, share))
-            taken.append((weights.bytes + likely, weights.high_bytes + most + repacked))
+            beyond = sum(line.bytes for line in rounded[stage : stage + 1])
+            taken.append((weights.bytes + beyond + likely, weights.high_bytes + beyond + most + repacked))
         return max(taken, key=itemgetter(0))
 
     def _batch(self, seqs: int, length: int) -> Batch | Rejection:

@@ -57,7 +57,8 @@ class Coefficients:
     FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
     too. non_torch_pipeline: bytes where only a pipeline divides the model. graph_layer_bytes: one CUDA graph
     of one layer, 0 where the estimate is; graph_ranks_milli: of four ranks or more; graphs_wide,
-    graphs_by_request: of the sizes, see `captured`.
+    graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin downwards of multimodal
+    models, whose starts print from a quarter of what others do for a layer.
     """
 
     calibrated: bool
@@ -90,6 +91,7 @@ class Coefficients:
     graph_ranks_milli: int
     graph_margin: int
     graph_margin_milli: int
+    graph_low_milli: int
     graphs_wide: bool
     graphs_by_request: bool
 
@@ -309,11 +311,13 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     if load.tensor_parallel_size >= 4:
         graphs = graphs * known.graph_ranks_milli // 1000
     margin = known.graph_margin + graphs * known.graph_margin_milli // 1000
+    below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli
+    least = known.graph_margin + graphs * below // 1000
     kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
     made = f"{count.piecewise} piecewise, {count.full} full"
     made = f"{made}, {gib(kept)} of FlashInfer's buffers; {how}" if kept else f"{made}; {how}"
     graphs += kept
-    line = about("CUDA graphs", graphs, margin, made)
+    line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
     if load.has_adapters:
         source = f"{line.source}; up to twice: captured with adapters and without"
         line = BudgetLine(line.name, graphs, line.low_bytes, line.high_bytes + graphs, source)

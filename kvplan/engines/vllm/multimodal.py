@@ -20,6 +20,7 @@ from typing import Any
 
 from kvplan.architectures.config.quant_file import split_quant
 from kvplan.engines.base import parse_version
+from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.dummy_items import Asked, Item, Release
 from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
@@ -129,7 +130,8 @@ def encoder_run(
     unknown = EncoderRun(0, 0, f"the encoder of {name or model.id} is not known", False, v2, most)
     if name not in RULES:
         return unknown
-    items = _items(name, config, release, limits, own, length, tokens)
+    memory = 0 if settings.gpu is None else memory_of(settings.gpu)[0] or 0
+    items = _items(name, config, release, limits, own, length, tokens, memory)
     served = {kind: item for kind, item in items.items() if _limit(name, limits, kind, release) > 0}
     if not served:
         return None
@@ -151,7 +153,7 @@ def encoder_run(
     if (0, 11) <= release < (0, 13):
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
-    beside = (run - once) * kept // item.patches
+    beside, most_once = (run - once) * kept // item.patches, run if item.whole else once
     wide = 2 if name in ASSUMED else 1
     return EncoderRun(
         (once * cost.peak + beside) * element // 2,
@@ -159,7 +161,7 @@ def encoder_run(
         f"{count} {kind.replace('_', ' ')} item{'s' if count > 1 else ''} of {item.tokens:,} tokens",
         first_stage=v2,
         least_bytes=(once * cost.least + beside) // wide * element // 2,
-        most_bytes=(once * cost.most + beside) * wide * element // 2,
+        most_bytes=(most_once * cost.most + (run - most_once) * kept // item.patches) * wide * element // 2,
     )
 
 
@@ -177,6 +179,7 @@ def _items(
     own: Mapping[str, Any],
     length: int,
     tokens: int,
+    memory: int,
 ) -> dict[str, Item]:
     vision = part_of(name, config) or (part_of(name, config, "audio") if KINDS[name] == ("audio",) else None)
     options = limits.get("video")
@@ -191,6 +194,7 @@ def _items(
         processor=_json(own.get("mm_processor_kwargs")),
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
+        memory=memory,
     )
     return {
         kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))

@@ -89,8 +89,19 @@ def _gemma3(asked: Asked) -> dict[str, Item]:
 _GEMMA4_FRAMES, _GEMMA4_TOKENS = 32, 70
 
 
+_ONE_HOT, _MOST_SHARE = 4 * 8, 10
+
+
+def _chunk(asked: Asked, patches: int) -> int:
+    """Images or frames of one run: Gemma 4's positions may take a tenth of the GPU (gemma4_mm.py,
+    _encoder_chunk; the half of what is free is more at start-up)."""
+    cost = patches * asked.number("position_embedding_size", 10_240) * _ONE_HOT
+    return max(1, asked.memory // _MOST_SHARE // cost)
+
+
 def _gemma4(asked: Asked) -> dict[str, Item]:
-    """Frames of 70 soft tokens, a timestamp beside each; before 0.22 one frame ran at a time."""
+    """Frames of 70 soft tokens, a timestamp beside each; before 0.22 one frame ran at a time, since then as
+    many as `_chunk` says."""
     pool = asked.number("pooling_kernel_size", 3) ** 2
     soft = asked.config.get("vision_soft_tokens_per_image")
     image = soft if isinstance(soft, int) and soft > 0 else asked.number("default_output_length", 280)
@@ -99,10 +110,13 @@ def _gemma4(asked: Asked) -> dict[str, Item]:
         own = asked.processor.get("max_soft_tokens")
         image = own if own in (70, 140, 280, 560, 1120) else image
         frames = min(frames, asked.frames or frames)
-    at_once = frames if asked.release >= (0, 22) else 1
+    counted, frame = frames * (_GEMMA4_TOKENS + 8), _GEMMA4_TOKENS * pool
+    if asked.release < (0, 22):
+        return {"image": Item(image, image * pool), "video": Item(counted, frame)}
+    images, parts = (_chunk(asked, size) * size if asked.memory else 0 for size in (image * pool, frame))
     return {
-        "image": Item(image, image * pool),
-        "video": Item(frames * (_GEMMA4_TOKENS + 8), at_once * _GEMMA4_TOKENS * pool),
+        "image": Item(image, image * pool, at_once=images, whole=True),
+        "video": Item(counted, frames * frame, at_once=parts, whole=True),
     }
 
 
@@ -258,6 +272,8 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     **AUDIO,
 }
 """Class → modality → its largest item."""
+BY_MEMORY = frozenset({name for name, rule in RULES.items() if rule is _gemma4})
+"""Classes whose items depend on the GPU's memory."""
 _KINDS = {
     ("vision_chunk",): ("KimiK25",),
     ("image",): (

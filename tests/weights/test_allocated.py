@@ -1,0 +1,91 @@
+"""What torch's allocator gives for tensors: laws for any row of sizes, and weights as servers print them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kvplan
+from kvplan.results import BudgetLine
+from kvplan.units import GIB, MIB
+from kvplan.validate.allocator import Allocator
+from kvplan.weights.allocated import allocated
+
+sizes = st.lists(st.integers(1, 64 * MIB), max_size=60)
+WHOLE = 20 * MIB
+
+
+@given(sizes)
+def test_without_a_limit_it_is_the_allocator_of_validate(row: list[int]) -> None:
+    other = Allocator()
+    for size in row:
+        other.malloc(size)
+    assert allocated(row) == other.allocated
+
+
+@given(sizes)
+def test_never_less_than_the_tensors_and_at_most_a_step_more_of_each(row: list[int]) -> None:
+    for limit in (None, WHOLE):
+        assert sum(row) <= allocated(row, limit) < sum(row) + 2 * MIB * len(row) + 1
+
+
+@given(sizes)
+def test_what_is_not_split_takes_whole_steps(row: list[int]) -> None:
+    large = [size for size in row if size >= WHOLE]
+    rest = [size for size in row if size < WHOLE - 512]
+    assert allocated(large, WHOLE) == sum(-(-size // (2 * MIB)) * 2 * MIB for size in large)
+    assert allocated(rest, WHOLE) == allocated(rest)
+
+
+@given(sizes, sizes)
+def test_more_tensors_take_no_less(row: list[int], more: list[int]) -> None:
+    for limit in (None, WHOLE):
+        assert allocated([*row, *more], limit) >= allocated(row, limit)
+
+
+def line(result: kvplan.SizeResult, name: str) -> BudgetLine | None:
+    assert result.budget is not None
+    return next((one for one in result.budget.lines if one.name == name), None)
+
+
+def loaded(model: str, version: str, gpu: str, **more: Any) -> float:
+    """``Model loading took``, GiB."""
+    budget = kvplan.size(model, engine=f"vllm@{version}", gpu=gpu, **more).budget
+    assert budget is not None
+    return sum(one.bytes for one in budget.lines if one.name.startswith(("weights", "rotary"))) / GIB
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "gpu", "tp", "printed"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", "0.19", "h100-sxm", 1, 14.25),
+        ("Qwen/Qwen2.5-7B-Instruct", "0.22", "l40s", 1, 14.29),
+        ("Qwen/Qwen2.5-1.5B-Instruct", "0.30", "rtx-4090", 1, 2.98),
+        ("Qwen/Qwen2.5-1.5B-Instruct", "0.29", "rtx-4090", 2, 1.5),
+        ("Qwen/Qwen3-32B", "0.27", "rtx-pro-6000-blackwell", 2, 30.59),
+        ("Qwen/Qwen3-8B", "0.27", "rtx-4090", 1, 15.27),
+        ("google/gemma-3-27b-it", "0.19", "h100-sxm", 1, 51.45),
+        ("google/gemma-4-31B-it", "0.23", "rtx-pro-6000-blackwell", 1, 58.99),
+        ("google/gemma-4-26B-A4B-it", "0.20", "gb10", 1, 48.50),
+    ],
+)
+def test_weights_as_servers_printed_them(model: str, version: str, gpu: str, tp: int, printed: float) -> None:
+    assert loaded(model, version, gpu, tensor_parallel_size=tp) == pytest.approx(printed, abs=0.011)
+
+
+def test_weights_that_somebody_read_are_not_rounded_again() -> None:
+    given_ = kvplan.size("Qwen/Qwen2.5-7B-Instruct", engine="vllm@0.22", gpu="l40s", weights="14.29GiB")
+    assert line(given_, "weights, rounded up") is None
+
+
+def test_quantised_matrices_are_left_to_their_kernels() -> None:
+    """Of an AWQ checkpoint the tables of the vocabulary alone are counted."""
+    plain = kvplan.size("Qwen/Qwen2.5-7B-Instruct", engine="vllm@0.28", gpu="rtx-4090")
+    packed = kvplan.size("Qwen/Qwen2.5-7B-Instruct-AWQ", engine="vllm@0.28", gpu="rtx-4090")
+    whole, tables = (line(one, "weights, rounded up") for one in (plain, packed))
+    assert whole is not None
+    assert tables is not None
+    assert 0 < tables.bytes < 3 * MIB < 90 * MIB < whole.bytes
