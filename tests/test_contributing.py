@@ -79,6 +79,35 @@ def test_the_guide_works_as_written(scratch: Path) -> None:
     assert f"{ONE_REQUEST:,}" in said[-1], "found by its name"
 
 
+def test_a_lineage_is_the_file_that_the_guide_shows(scratch: Path) -> None:
+    """Also where the config names a class of a public type: the type's own lineage counts."""
+    part = GUIDE.partition("## Add a lineage")[2].partition("\n## ")[0]
+    (source,) = re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
+    folder = scratch / "kvplan" / "architectures" / "lineages"
+    (folder / "zephyr.py").write_text(source, encoding="utf-8")
+    (model_type,) = re.findall(r'lineage\("(\w+)"', source)
+    config = {key: value for key, value in CONFIG.items() if key != "layer_types"}
+    for name in ("ZephyrNextForCausalLM", "Qwen3ForCausalLM"):
+        made = {**config, "model_type": model_type, "architectures": [name], "num_hidden_layers": 8}
+        (scratch / "path" / "to" / "config.json").write_text(json.dumps(made), encoding="utf-8")
+        said = run("kvplan explain path/to/config.json --engine generic -t 8k", scratch)
+        assert "6 × sliding_window   layers 0-2, 4-6" in said
+        assert "2 × full_attention   layers 3, 7" in said
+
+
+def test_a_gpu_is_a_copy_with_another_name(scratch: Path) -> None:
+    part = GUIDE.partition("## Add a GPU")[2].partition("\n## ")[0]
+    spec = (scratch / "gpu_specs" / "l4-24gb.yaml").read_text(encoding="utf-8")
+    ours = spec.replace("l4-24gb", "l44-24gb").replace("NVIDIA L4", "NVIDIA L44")
+    ours = re.sub(r"^aliases: .*$", "aliases: [l44]", ours, flags=re.MULTILINE)
+    ours = re.sub(r"^default_for: .*$", "default_for: []", ours, flags=re.MULTILINE)
+    (scratch / "gpu_specs" / "l44-24gb.yaml").write_text(ours, encoding="utf-8")
+    commands = re.findall(r"`((?:python|kvplan) [^`]*)`", " ".join(part.split()))
+    assert len(commands) == 2
+    said = [run(command.replace("gpus SLUG", "gpus l44"), scratch) for command in commands]
+    assert said[-1].startswith("NVIDIA L44   l44-24gb")
+
+
 def test_an_index_that_is_behind_names_the_command(scratch: Path) -> None:
     for command in COMMANDS[2:3]:
         run(command, scratch)

@@ -114,7 +114,8 @@ def _top_type(raw: Mapping[str, Any]) -> str:
         raise KvplanError("bad-config", f"model_type is a {type(word).__name__}, not a text")
     if len(word) > 200:
         raise KvplanError("bad-config", f"model_type is a text of {len(word):,} characters")
-    if architecture is not None and class_facts(word) is None and lineage_of(word).reads is None:
+    own = lineage_of(word)
+    if architecture is not None and class_facts(word) is None and own.reads is None and own.layers is None:
         # Checkpoints with a private model_type that a public class reads (DeepSeek-V4's "deepseek_ref").
         return model_type_of(architecture) or word
     return word
