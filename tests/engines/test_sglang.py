@@ -152,9 +152,12 @@ def test_dense_tokens_in_the_memory() -> None:
     assert (paged.kv_tokens, paged.requests_that_fit) == (10_001 // 64 * 64, 9_984 // 1024)
 
 
-def test_heads_round_down() -> None:
+def test_heads_are_repeated_but_never_divided_unevenly() -> None:
     config = {**DENSE, "num_key_value_heads": 6, "num_attention_heads": 12, "head_dim": 64}
-    assert ask(config, tokens=1, tp=4).per_gpu.kv_bytes == 4 * 2 * 1 * 64 * 2
+    refusal = ask(config, tokens=1, tp=4).refusal
+    assert refusal is not None
+    assert refusal.message == "6 KV heads cannot be divided over 4 tensor-parallel ranks"
+    assert refusal.help == ("--tp 2",)
     assert ask(DENSE, tokens=1, tp=8).per_gpu.kv_bytes == 4 * 2 * 1 * 64 * 2
 
 

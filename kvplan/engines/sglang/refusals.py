@@ -7,6 +7,7 @@ ernie45_vl}.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from kvplan.engines.base import has_kind, part_terms, too_many_stages
@@ -20,6 +21,7 @@ from kvplan.engines.sglang.expert_kernels import keeps_experts_together
 from kvplan.engines.sglang.groups import parallel_of
 from kvplan.engines.sglang.models import class_of, has_extra_buffer, uses_state_radix
 from kvplan.engines.sglang.versions import VERSIONS, Rules, rules_of
+from kvplan.engines.undivided import undivided_refusal
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -116,8 +118,9 @@ def refusal_of_settings(
         )
     return (
         _experts_refusal(model, arguments)
-        or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _states_refusal(model, arguments)
+        or undivided_refusal(model, settings, arguments.tp, _divided(model, settings, options, arguments))
+        or (None if is_assumed(model, settings) else divided_refusal(model, settings, options, arguments))
         or _strategy_refusal(model, settings, options, arguments)
         or too_many_stages(model, settings)
     )
@@ -160,10 +163,6 @@ def divided_refusal(
         return None
     unheld = model.model_type.startswith("mimo_v2")
 
-    def divided(tp: int) -> Parallel:
-        ranks = parallel_of(model, arguments, settings, options)
-        return replace(ranks, tensor_parallel_size=tp, expert_parallel_size=min(arguments.ep, tp))
-
     def stops(cut: Cut, method: str) -> bool:
         if cut.is_expert:
             return cut.in_blocks and method in ("fp8", "compressed-tensors")
@@ -175,7 +174,20 @@ def divided_refusal(
         return inputs or (cut.in_blocks and method == "fp8")
 
     whole_experts = f"--ep-size {arguments.tp}" if arguments.ep < arguments.tp else ""
+    divided = _divided(model, settings, options, arguments)
     return block_refusal(model, settings, arguments.tp, divided, stops, whole_experts)
+
+
+def _divided(
+    model: Model, settings: Serving, options: Options, arguments: Arguments
+) -> Callable[[int], Parallel]:
+    """How the weights lie over so many tensor-parallel ranks."""
+
+    def over(tp: int) -> Parallel:
+        ranks = parallel_of(model, arguments, settings, options)
+        return replace(ranks, tensor_parallel_size=tp, expert_parallel_size=min(arguments.ep, tp))
+
+    return over
 
 
 def _states_refusal(model: Model, arguments: Arguments) -> Refusal | None:

@@ -10,10 +10,12 @@ pad_tp_shard_to_weight_blocks for kernels that are asked for by name. Read in 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from kvplan.engines.base import Version, parse_version
 from kvplan.engines.block_refusal import block_refusal
+from kvplan.engines.undivided import undivided_refusal
 from kvplan.engines.vllm.resolve import Resolved
 from kvplan.model import Model
 from kvplan.results import Refusal
@@ -47,15 +49,27 @@ def divided_refusal(model: Model, settings: Layout, resolved: Resolved, version:
             return cut.side is Side.INPUTS
         return not (method == "fp8" and _runs(cut, settings, resolved, release))
 
-    def divided(tp: int) -> Parallel:
+    whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
+    return block_refusal(model, settings, resolved.tp, _divided(settings), stops, whole_experts)
+
+
+def part_refusal(model: Model, settings: Layout, resolved: Resolved, _version: str = "") -> Refusal | None:
+    """A matrix of the decoder of which the ranks would have unequal parts (`kvplan.engines.undivided`), in
+    every release."""
+    return undivided_refusal(model, settings, resolved.tp, _divided(settings))
+
+
+def _divided(settings: Layout) -> Callable[[int], Parallel]:
+    """How the weights lie over so many tensor-parallel ranks."""
+
+    def over(tp: int) -> Parallel:
         return Parallel(
             tensor_parallel_size=tp,
             data_parallel_size=settings.data_parallel_size,
             enable_expert_parallel=settings.enable_expert_parallel,
         )
 
-    whole_experts = "" if settings.enable_expert_parallel else "--enable-expert-parallel"
-    return block_refusal(model, settings, resolved.tp, divided, stops, whole_experts)
+    return over
 
 
 def expert_blocks(settings: Layout, version: str) -> ExpertBlocks:

@@ -15,7 +15,7 @@ from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.architectures import NO_PIPELINE
 from kvplan.engines.vllm.backend_rows import backend_rows, row_of
 from kvplan.engines.vllm.class_refusals import class_refusal, family_refusal, rotation_refusal
-from kvplan.engines.vllm.divided_blocks import divided_refusal
+from kvplan.engines.vllm.divided_blocks import divided_refusal, part_refusal
 from kvplan.engines.vllm.draft_lengths import shorter_draft
 from kvplan.engines.vllm.draft_stages import draft_refusal
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
@@ -58,6 +58,7 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or dtype_refusal(model, settings, resolved, version)
         or rotation_refusal(model, version)
         or _parallel(model, settings, resolved, version)
+        or part_refusal(model, settings, resolved, version)
         or (None if is_assumed(model, settings) else divided_refusal(model, settings, resolved, version))
         or too_many_stages(model, settings)
         or _index_keys(model, resolved)
@@ -73,16 +74,17 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
 def _in_whole_blocks(
     refusal: Refusal, model: Model, settings: Layout, resolved: Resolved, version: str
 ) -> Refusal:
-    """The refusal with ranks named instead that divide blocks of weights too."""
-    named = refusal.help[0] if refusal.code == "tensor-parallel" and refusal.help else ""
-    if not named.removeprefix("--tp ").isdecimal():
-        return refusal
-    ranks = int(named.removeprefix("--tp "))
-    cut = divided_refusal(model, settings, replace(resolved, tp=ranks), version)
-    if cut is None or ranks == resolved.tp:
-        return refusal
-    fewer = tuple(way for way in cut.help if way.startswith("--tp "))
-    return replace(refusal, help=(*fewer, *refusal.help[1:]))
+    """The refusal with ranks named instead that divide every matrix, and blocks of weights too."""
+    for rule in (part_refusal, divided_refusal):
+        named = refusal.help[0] if refusal.code == "tensor-parallel" and refusal.help else ""
+        if not named.removeprefix("--tp ").isdecimal():
+            return refusal
+        ranks = int(named.removeprefix("--tp "))
+        cut = rule(model, settings, replace(resolved, tp=ranks), version)
+        if cut is not None and ranks != resolved.tp:
+            fewer = tuple(way for way in cut.help if way.startswith("--tp "))
+            refusal = replace(refusal, help=(*fewer, *refusal.help[1:]))
+    return refusal
 
 
 def _check_own_cache(model: Model, settings: Layout, version: str) -> None:

@@ -1,0 +1,83 @@
+"""The refusal of tensor-parallel ranks over which a matrix of the decoder does not divide.
+
+Parallel layers divide evenly or stop (``divide``, an assertion): vllm-project/vllm vllm/distributed/utils.py,
+model_executor/layers/linear.py, vocab_parallel_embedding.py; sgl-project/sglang python/sglang/srt/
+distributed/utils.py, layers/linear.py, layers/vocab_parallel_embedding.py, and the classes' own assertions on
+heads (DeepSeek-V4's output groups are divided without one, and none is left). Encoders and drafts are left
+out: classes differ in what they divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from kvplan.architectures.weights import served_sources
+from kvplan.errors import KvplanError, RefusedError
+from kvplan.model import Model
+from kvplan.results import Refusal
+from kvplan.settings import Layout
+from kvplan.units import round_up
+from kvplan.weights.inventory import Dim, Inventory, Split, Tensor
+from kvplan.weights.parts import Part, part_of
+from kvplan.weights.ranks import Parallel, on_rank
+
+_NAMES = {
+    "num_attention_heads": "attention heads",
+    "num_key_value_heads": "KV heads",
+    "vision heads": "attention heads",
+    "vocab_size": "words of the vocabulary",
+}
+
+
+def undivided_refusal(
+    model: Model, settings: Layout, tp: int, divided: Callable[[int], Parallel]
+) -> Refusal | None:
+    """The first dimension that the ranks do not divide; None where all do, or where no tensors are known.
+
+    divided: how the weights lie over so many tensor-parallel ranks.
+    """
+    try:
+        inventory = served_sources(model, settings.quantization).inventory
+        if inventory is None or tp == 1:
+            return None
+        found = uneven(inventory, divided(tp))
+        if found is None:
+            return None
+        fewer = next(ways for ways in range(tp - 1, 0, -1) if uneven(inventory, divided(ways)) is None)
+    except (KvplanError, StopIteration):  # weights that are not known are said elsewhere
+        return None
+    dim, ways = found
+    count = (
+        round_up(dim.value, divided(tp).vocabulary_multiple) if dim.split is Split.VOCABULARY else dim.value
+    )
+    what = _NAMES.get(dim.name, f"of {dim.name}")
+    message = f"{count:,} {what} cannot be divided over {ways} tensor-parallel ranks"
+    return Refusal("tensor-parallel", message, help=(f"--tp {fewer}",))
+
+
+@lru_cache(maxsize=4096)
+def uneven(inventory: Inventory, parallel: Parallel) -> tuple[Dim, int] | None:
+    """The first dimension of a decoder's tensor that its ranks do not divide, and how many they are."""
+    for tensor in _decoder(inventory):
+        part = part_of(tensor.name, tensor.role)
+        for dim in (*tensor.rows, *tensor.columns):
+            if not _divides(dim, parallel, part):
+                return dim, parallel.ways(part)
+    return None
+
+
+def _divides(dim: Dim, parallel: Parallel, part: Part) -> bool:
+    try:
+        on_rank(dim, parallel, part)
+    except RefusedError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _decoder(inventory: Inventory) -> tuple[Tensor, ...]:
+    """Each kind of tensor once: of the layers, then the vocabulary's tables."""
+    layers = (t for tensors in dict.fromkeys(b.tensors for b in inventory.layers) for t in tensors)
+    every = dict.fromkeys((*layers, *(entry.tensor for entry in inventory.ends)))
+    return tuple(t for t in every if part_of(t.name, t.role) is not Part.TOWER)
