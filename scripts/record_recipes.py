@@ -73,8 +73,8 @@ REASONS = {
     " the weights: since 0.20 vLLM stops as it captures graphs (before, it captured fewer); the mark names no"
     " release",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",
-    "tensor-parallel": "rendered over so many GPUs that the decoder's heads do not divide: vLLM refuses it"
-    " (vllm/config/model.py, verify_with_parallel_config)",
+    "tensor-parallel": "rendered over so many GPUs that the decoder's heads, or the words of its vocabulary, do not"
+    " divide: vLLM stops (vllm/config/model.py, verify_with_parallel_config; vocab_parallel_embedding.py)",
 }
 """Why a refusal of a verified command is believed, by its code."""
 MISSING = {
@@ -88,9 +88,6 @@ MISSING = {
 NO_POOL = {
     "dots-studio/dots3-note-prev": "the tensors of its encoder are not counted",
     "microsoft/Phi-4-multimodal-instruct": "its encoders and their adapters are not counted",
-    "moonshotai/Kimi-K3": "12 GPUs do not divide its 163,840 words, which vLLM asserts"
-    " (vocab_parallel_embedding.py): the rendered command would not start",
-    "RedHatAI/Kimi-K3-NVFP4": "as moonshotai/Kimi-K3",
 }
 """Why an answer has blocks and bytes and no pool, by the beginning of the name."""
 RENDER = """
