@@ -74,7 +74,8 @@ REASONS = {
     " release",
     "no-memory": "the renderer's rule goes by a stated size of the weights; they do not fit",
     "tensor-parallel": "rendered over so many GPUs that the decoder's heads, or the words of its vocabulary,"
-    " do not divide: vLLM stops (vllm/config/model.py, verify_with_parallel_config; vocab_parallel_embedding.py)",
+    " do not divide: vLLM stops (vllm/config/model.py, verify_with_parallel_config;"
+    " vocab_parallel_embedding.py)",
 }
 """Why a refusal of a verified command is believed, by its code."""
 MISSING = {
