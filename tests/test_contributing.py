@@ -108,6 +108,31 @@ def test_a_gpu_is_a_copy_with_another_name(scratch: Path) -> None:
     assert said[-1].startswith("NVIDIA L44   l44-24gb")
 
 
+def test_an_engine_is_one_file_and_a_line(scratch: Path) -> None:
+    """It answers size and explain; the rest refuses it."""
+    engines = scratch / "kvplan" / "engines"
+    source = (engines / "generic.py").read_text(encoding="utf-8")
+    ours = source.replace("class Generic", "class Toy").replace('name: str = "generic"', 'name: str = "toy"')
+    (engines / "toy.py").write_text(ours, encoding="utf-8")
+    table = engines / "__init__.py"
+    line = '"tgi": "tgi.engine:Tgi",'
+    listed = table.read_text(encoding="utf-8").replace(line, f'{line}\n        "toy": "toy:Toy",')
+    table.write_text(listed, encoding="utf-8")
+    assert "toy" in run("kvplan size path/to/config.json --engine toy -t 8k", scratch)
+    plan = scratch / "plan.yaml"
+    plan.write_text(
+        "kvplan: plan/v1\nname: a\nmodel: qwen3-8b\nengine: toy\ngpu: h100\ngpus: 1\n", encoding="utf-8"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(scratch), "KVPLAN_CONFIG": ""}
+    for words in ("check plan.yaml", "emit plan.yaml"):
+        done = subprocess.run(
+            [sys.executable, "-m", "kvplan", *words.split()],
+            cwd=scratch, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2, (words, done.stdout, done.stderr)
+        assert "toy" in done.stdout + done.stderr
+
+
 def test_an_index_that_is_behind_names_the_command(scratch: Path) -> None:
     for command in COMMANDS[2:3]:
         run(command, scratch)

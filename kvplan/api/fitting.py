@@ -139,6 +139,29 @@ def fits(
     )  # fmt: skip
 
 
+_FEW = 8
+"""Models that are asked for again with another engine's builds."""
+
+
+def fits_as_build(gpu: Gpu | str, result: FitResult, *, models: str | None = None) -> FitResult | None:
+    """The same of an engine that makes builds of a model, where none of a few models fits; None where there
+    is no such engine, or none fits there either."""
+    asked = result.engine.partition("@")[0]
+    makers = (name for name in FOLDERS if traits_of(name).builds and name != asked)
+    if result.rows or sum(times for _, times in result.unfit) > _FEW:
+        return None
+    for name in makers:
+        try:
+            found = fits(
+                gpu, engine=name, tokens=result.tokens, requests=result.asked_requests, models=models
+            )
+        except KvplanError:
+            continue
+        if found.rows:
+            return found
+    return None
+
+
 def _usual(gpu: Gpu) -> str:
     """The engine that people run on such a GPU."""
     on_macs = (name for name in FOLDERS if traits_of(name).on_macs)

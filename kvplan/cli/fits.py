@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kvplan.api.fitting import fits
+from kvplan.api.fitting import fits, fits_as_build
 from kvplan.api.load import load_gpu
 from kvplan.cli.answer import Answer
 from kvplan.cli.ask import check_color
@@ -44,4 +44,5 @@ def run(words: list[str], given: Given) -> Answer:
     if is_given(given, "json"):
         shown = replace(result, rows=result.rows[: values.get("top", len(result.rows))])
         return Answer(data=dumped(shown), code=code)
-    return Answer(fits_screen(result, values.get("top", TOP), typed), code=code)
+    other = None if formats else fits_as_build(gpu, result, models=words[0] if words else None)
+    return Answer(fits_screen(result, values.get("top", TOP), typed, other), code=code)

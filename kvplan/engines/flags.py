@@ -33,9 +33,7 @@ class HostTier:
 
 
 WITHOUT_FOLDER = {
-    "generic": {
-        **{name: name for name in PLAIN},
-        **{name: name for name in COMMON if name.endswith("_parallel_size")},
-    },
+    **{name: name for name in PLAIN},
+    **{name: name for name in COMMON if name.endswith("_parallel_size")},
 }
-"""Engine without a folder → flag → setting."""
+"""Flag → setting of an engine without a folder."""

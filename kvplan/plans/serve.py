@@ -60,7 +60,7 @@ def flags_of(spec: str) -> EngineFlags:
     choice = choose_engine(spec)
     name = choice.engine.name
     own = part_of(name, "flags")
-    named = WITHOUT_FOLDER[name] if own is None else own.NAMES
+    named = WITHOUT_FOLDER if own is None else own.NAMES
     flags = {flag: Flag(flag, _kind(setting), setting) for flag, setting in named.items()}
     for option in OPTIONS_OF.get(name, ()):
         if not (option.served or option.planned):

@@ -6,6 +6,7 @@ from kvplan.api.fitting import TOO_LARGE, FitResult, FitRow
 from kvplan.engines.folders import title_of
 from kvplan.engines.traits import traits_of
 from kvplan.report.layout import BLANK, Piece, Screen, Span, table, wrapped
+from kvplan.report.notes import help_lines
 from kvplan.report.words import count
 from kvplan.units import GIB
 
@@ -13,9 +14,13 @@ BILLION = 10**9
 UNVERIFIED, OTHER = "*", "+"
 
 
-def fits_screen(result: FitResult, top: int, typed: str) -> Screen:
-    """typed: the GPU as the user wrote it."""
+def fits_screen(result: FitResult, top: int, typed: str, other: FitResult | None = None) -> Screen:
+    """typed: the GPU as the user wrote it. other: what another engine's builds hold, where nothing fits."""
     screen = answer_screen(result, top)
+    if other is not None and other.rows:
+        name, row, more = other.engine.partition("@")[0], other.rows[0], len(other.rows) - 1
+        others = f", and {more} more" if more else ""
+        screen += help_lines((f"-e {name}: {row.model} fits as {row.format}{others}",))
     engine = result.engine.partition("@")[0]
     if result.rows:
         row = next((one for one in result.rows if not one.host_bytes), result.rows[0])

@@ -179,3 +179,11 @@ def test_a_start_that_only_estimates_speak_against_is_likely_no(run: Run, asked:
 def test_a_start_that_no_estimate_allows_is_no(run: Run, asked: tuple[str, ...]) -> None:
     ran = run("size", *asked, "--gpu", "rtx-4090")
     assert (ran.code, ran.out[:4]) == (1, "No: ")
+
+
+def test_a_model_that_fits_as_another_engine_s_build_says_so(run: Run) -> None:
+    ran = run("fits", "llama-3.3-70b", "--gpu", "2xrtx-3090")
+    assert ran.code == 1
+    assert ran.out.endswith("help: -e llamacpp: llama-3.3-70b fits as q4_k_m\n")
+    assert run("fits", "llama-3.3-70b", "--gpu", "2xrtx-3090", "-e", "llamacpp").code == 0
+    assert "help:" not in run("fits", "deepseek-v3", "--gpu", "rtx-4090").out

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FORMAT = "card/v1"
 HOW = {
-    "verbatim": "the published config.json, unchanged",
+    "verbatim": "a config.json, unchanged",
     "retyped": "the published config.json, typed again key by key",
     "page": "the published config.json, read on the hub's page of it",
     "excerpt": "the keys that bear on size, from a public copy",
