@@ -90,8 +90,10 @@ class Row:
             asked["enable_prefix_caching"] = False
         for word in flags.get("other") or ():
             name, _, value = word.partition("=")
-            if name == "max_cudagraph_capture_size":
+            if name in ("max_cudagraph_capture_size", "max_loras", "max_lora_rank"):
                 asked[name] = int(value)
+            elif name == "enable_lora":
+                asked[name] = True
             elif name in ("attention_backend", "moe_backend"):
                 asked[name] = value
             elif name == "language-model-only":
@@ -162,15 +164,14 @@ def _release(found: re.Match[str] | None) -> str | None:
 
 def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     """The model, in the checkpoint whose weights are stored as the report says; and the weights as printed,
-    where no card has that checkpoint, or a draft without a card or adapters are in them."""
+    where no card has that checkpoint, or a draft without a card is in them."""
     name, printed = raw["model"], raw["weights_gib"]
     drafted = re.search("eagle|dflash", str((raw["flags"] or {}).get("speculative") or ""))
     kind = str(raw["weight_quant"] or "none").partition("-")[0].partition(" ")[0]
     base = CARDS.get(name)
     model = kvplan.load_model(base or name)
     stored = model.quantization or "none"
-    adapted = "enable_lora" in ((raw["flags"] or {}).get("other") or ())
-    if (drafted or adapted) and printed is not None:
+    if drafted and printed is not None:
         return model, int(printed * GIB)
     if base is None and (kind in (stored, "mxfp4", "fp4+fp8") or (stored != "none" and printed is None)):
         return model, None

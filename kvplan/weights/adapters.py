@@ -39,7 +39,7 @@ class Wrapped:
     embedding, head: they are among its ``embedding_modules``. fused: modules with one A for all that they
     hold (its ``packed_modules_mapping`` names them alone). fused_experts: gate and up of an expert share one
     A (``is_3d_moe_weight``). also: linear layers that the inventory lists as never quantised (routers,
-    convolutions); their last dimension is the input.
+    convolutions); their last dimension is the input. tied_twice: a tied head is wrapped as an embedding too.
     """
 
     embedding: bool = False
@@ -47,6 +47,7 @@ class Wrapped:
     fused: tuple[str, ...] = ()
     fused_experts: bool = False
     also: tuple[str, ...] = ()
+    tied_twice: bool = False
 
 
 @record()
@@ -150,7 +151,9 @@ def _ends(inventory: Inventory, wrapped: Wrapped, slots: Slots, parallel: Parall
     if _has_embedding(wrapped, slots) and lies_on(place, stage, stages):
         total += slots.count * slots.rank * (vocabulary + width) * slots.element_bytes
     if _has_head(wrapped, slots) and lies_on(_head_place(inventory, place), stage, stages):
-        total += slots.count * slots.rank * (vocabulary + width) * slots.element_bytes
+        tied = all(entry.tensor.role is not Role.HEAD for entry in inventory.ends)
+        times = 2 if wrapped.tied_twice and tied else 1
+        total += times * slots.count * slots.rank * (vocabulary + width) * slots.element_bytes
         if ways > 1:
             total += on_rank(table.rows[0], parallel) * ways * INT64
     return total

@@ -140,8 +140,8 @@ def test_refusals() -> None:
     unknown = kvplan.size("gpt2", gpu="h100", enable_lora=True)
     assert unknown.budget is None
     assert any("is not known" in text for text in unknown.warnings)
-    old = kvplan.size("llama-3.1-8b", engine="vllm@0.20", gpu="h100", enable_lora=True)
-    assert old.budget is None
+    for model, release in (("llama-3.1-8b", "0.19"), ("qwen3-30b-a3b", "0.29")):
+        assert kvplan.size(model, engine=f"vllm@{release}", gpu="h100", enable_lora=True).budget is None
 
 
 def test_more_of_everything_takes_more() -> None:

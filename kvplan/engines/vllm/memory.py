@@ -216,7 +216,8 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     Since 0.27 what stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed):
     where something lasting was put into the memory of the table's copy, that cannot be given back and counts
     beside the peak. Two starts of AWQ have it (0.28; 0.29: 2.10 GiB kept warm, 2.63 cold), six of unquantised
-    models on Linux have not: the high end of weights that are repacked as they load (``repacks``) has it.
+    models on Linux have not, the first of two pipeline stages has (0.27): the high end of weights that are
+    repacked as they load (``repacks``) and of pipelines has it.
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
@@ -227,7 +228,8 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     copied += _draft(shape, load, known) - activation_peak(shape, load, known)
     if load.takes_tokens:
         low = likely = table + copied
-        high = likely + (table if known.compile_kept and load.repacks and likely > 0 else 0)
+        seen = load.repacks or load.pipeline_parallel_size > 1
+        high = likely + (table if known.compile_kept and seen and likely > 0 else 0)
     elif load.has_states:
         low, likely, high = 0, known.compile_states // 2, known.compile_states
     else:
