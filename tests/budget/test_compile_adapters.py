@@ -46,7 +46,12 @@ LOADED = {1: 7.63, 8: 8.17, 16: 8.78}
 
 @pytest.mark.parametrize("slots", list(LOADED))
 def test_weights_with_adapters_as_a_server_of_0_27_printed_them(slots: int) -> None:
-    options = {"engine": "vllm@0.27.1", "enable_lora": True, "max_loras": slots, "max_lora_rank": 16}
+    options: dict[str, Any] = {
+        "engine": "vllm@0.27.1",
+        "enable_lora": True,
+        "max_loras": slots,
+        "max_lora_rank": 16,
+    }
     names = ("weights", "weights, rounded up", "LoRA adapters", "rotary tables")
     assert sum(_line(name, **options) for name in names) / GIB == pytest.approx(LOADED[slots], abs=0.025)
 
@@ -55,7 +60,12 @@ def test_a_tied_head_was_wrapped_as_an_embedding_too_until_0_28() -> None:
     """One more A and B of the vocabulary a slot: of a tied Qwen3 alone, where a head is a target."""
 
     def adapters(model: str, release: str, **more: Any) -> int:
-        asked = {"engine": f"vllm@{release}", "enable_lora": True, "max_loras": 4, "gpu": "h100-sxm-80gb"}
+        asked: dict[str, Any] = {
+            "engine": f"vllm@{release}",
+            "enable_lora": True,
+            "max_loras": 4,
+            "gpu": "h100-sxm-80gb",
+        }
         return _line("LoRA adapters", model, **asked, **more)
 
     pair = 4 * 16 * (151_936 + 2_560) * 2
