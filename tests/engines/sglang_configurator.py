@@ -228,7 +228,11 @@ def _configurator(args: Any, config: Any, model: Any, resolved: Resolved) -> Any
         state = importlib.import_module("sglang.srt.distributed.parallel_state_wrapper").ParallelState
         width = args.tp_size // groups
         given["ps"] = state.trivial(
-            tp_size=args.tp_size, attn_tp_size=width, attn_dp_size=groups, dp_size=args.dp_size
+            tp_size=args.tp_size,
+            attn_tp_size=width,
+            attn_dp_size=groups,
+            dp_size=args.dp_size,
+            pp_size=args.pp_size,
         )
     return _called(sizing.KVCacheConfigurator, given)
 

@@ -76,7 +76,7 @@ RARELY = frozenset(
 OF_STATES = frozenset(name for name in CHANCES if "mamba" in name)
 OF_SPARSE = frozenset(("dsa_prefill_backend", "dsa_decode_backend"))
 OF_WINDOWS = frozenset(("disable_hybrid_swa_memory", "swa_full_tokens_ratio"))
-LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.20", "pp_size": "0.5.16",
+LATER = {"mamba_radix_cache_strategy": "0.5.19", "attn_dp_size": "0.5.22", "pp_size": "0.5.16",
     "dcp_size": "0.5.19", "dsa_prefill_backend": "0.5.19", "dsa_decode_backend": "0.5.19",
 }  # fmt: skip
 """Arguments that are called otherwise before, or are not there."""
@@ -92,8 +92,14 @@ HEADS = ("llama", "qwen3", "qwen3_moe", "qwen2")
 
 @cache
 def pool() -> dict[str, tuple[str, ...]]:
-    """Names of configs by where they come from."""
-    cards = tuple(sorted(card.slug for card in read_cards(data_dir("model_cards")) if card.model.config))
+    """Names of configs by where they come from; without encoders, whose pool nothing is written to."""
+    cards = tuple(
+        sorted(
+            card.slug
+            for card in read_cards(data_dir("model_cards"))
+            if card.model.config and not card.model.no_cache_reason
+        )
+    )
     return {"published": tuple(record("configs")), "card": cards}
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from kvplan.api import load_gpu, load_model, make_settings
 from kvplan.engines.sglang.devices import Device
-from kvplan.engines.sglang.engine import Sglang
+from kvplan.engines.sglang.engine import Sglang, pools_of
 from kvplan.engines.sglang.expert_kernels import keeps_experts_together, modelopt_algorithm
+from kvplan.engines.sglang.prompt_graphs import has_prompt_graphs
 from kvplan.engines.sglang.versions import VERSIONS
-from kvplan.errors import KvplanError
 from tests.recorded import model_of
 
 GIB = 2**30
@@ -32,46 +32,61 @@ def shown(model: Any, version: str = "0.5.23", gpu: str = "h100-sxm-80gb", **opt
     return result.settings
 
 
-def test_a_window_pool_prices_four_bits_as_a_byte() -> None:
-    """HybridSWAPoolConfigurator: the element size of the type. Without that pool the format's own bytes."""
-    asked: dict[str, Any] = {"gpu": "b200-sxm-180gb", "block_size": 128, "kv_cache_memory": 40 * GIB}
-    four, eight = (
-        shown("llama-4-scout", kv_cache_dtype=word, **asked) for word in ("fp4_mx_block16", "fp8_e4m3")
-    )
-    assert four["max_total_num_tokens"] == eight["max_total_num_tokens"]
-    four, eight = (
-        shown("llama-3.1-8b", kv_cache_dtype=word, **asked) for word in ("fp4_mx_block16", "fp8_e4m3")
-    )
-    assert four["max_total_num_tokens"] > 1.7 * eight["max_total_num_tokens"]
-
-
-@pytest.mark.parametrize("word", ["nvfp4", "fp4_mx_block16", "mxfp8"])
-def test_formats_in_blocks_came_with_0_5_16(word: str) -> None:
-    with pytest.raises(KvplanError) as caught:
-        size("llama-3.1-8b", "0.5.15", "b200-sxm-180gb", kv_cache_dtype=word)
-    assert caught.value.code == "unsupported-dtype"
-    assert "0.5.15" in caught.value.message
-    assert shown("llama-3.1-8b", "0.5.16", "b200-sxm-180gb", kv_cache_dtype=word)
+def test_minimax_m3_has_fa4s_pages_on_sm100() -> None:
+    """overrides.py, _fa4_page_constraint: 128 whatever is asked."""
+    model = "minimax-m3-nvfp4"
+    asked: dict[str, Any] = {"gpu": "b200-sxm-180gb", "kv_cache_memory": 60 * GIB, "block_size": 256}
+    assert shown(model, **asked)["page_size"] == 128
+    assert shown(model, **{**asked, "gpu": "h200-sxm-141gb"})["page_size"] == 256
 
 
 @pytest.mark.parametrize(
-    ("gpu", "backend", "runs"),
+    ("version", "backend"), [("0.5.14", "flashinfer"), ("0.5.18", "flashinfer"), ("0.5.19", "trtllm_mha")]
+)
+def test_nemotron_changed_its_backend_on_sm100_with_0_5_19(version: str, backend: str) -> None:
+    found = shown(model_of(f"{NANO}-BF16"), version, "b200-sxm-180gb", kv_cache_memory=60 * GIB)
+    assert found["attention_backend"] == backend
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [("nvidia__NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", False), ("zai-org__GLM-4.5", True)],
+)
+def test_until_0_5_19_a_draft_is_charged_where_one_is_named(model: str, named: bool) -> None:
+    """speculative_hook.py names the model itself for a list of classes; since 0.5.20 all of them pay."""
+    asked: dict[str, Any] = {"speculative_method": "mtp", "num_speculative_tokens": 2}
+    asked |= {"tensor_parallel_size": 4, "kv_cache_memory": 60 * GIB}
+    told = {**asked, "draft_layers": 1}
+    tokens = {
+        (version, options is told): shown(model_of(model), version, **options)["max_total_num_tokens"]
+        for version in ("0.5.19", "0.5.20")
+        for options in (asked, told)
+    }
+    assert (tokens["0.5.19", False] == tokens["0.5.19", True]) is named
+    assert tokens["0.5.20", False] == tokens["0.5.20", True] == tokens["0.5.19", True]
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "graphs"),
     [
-        ("b200-sxm-180gb", "flashinfer", True),
-        ("b200-sxm-180gb", "trtllm_mha", True),
-        ("b200-sxm-180gb", "triton", False),
-        ("rtx-5090-32gb", "flashinfer", True),
-        ("rtx-5090-32gb", "trtllm_mha", False),
+        ("moonshotai__Kimi-Linear-48B-A3B-Instruct", "0.5.18", True),
+        ("moonshotai__Kimi-Linear-48B-A3B-Instruct", "0.5.20", False),
+        ("moonshotai__Kimi-Linear-48B-A3B-Instruct", "0.5.17", False),
+        ("moonshotai__Kimi-K2.5", "0.5.17", True),
+        ("Qwen__Qwen3.5-27B", "0.5.17", True),
+        ("Qwen__Qwen2.5-VL-7B-Instruct", "0.5.21", False),
     ],
 )
-def test_a_named_backend_reads_nvfp4_or_is_refused(gpu: str, backend: str, runs: bool) -> None:
-    asked = {"kv_cache_dtype": "nvfp4", "attention_backend": backend}
-    if runs:
-        assert shown("llama-3.1-8b", gpu=gpu, **asked)
-        return
-    with pytest.raises(KvplanError) as caught:
-        size("llama-3.1-8b", gpu=gpu, **asked)
-    assert caught.value.code == "unsupported-dtype"
+def test_whose_prompts_have_graphs(model: str, version: str, graphs: bool) -> None:
+    asked = make_settings(
+        tokens=1,
+        gpu=load_gpu("h200-sxm-141gb"),
+        kv_cache_memory=60 * GIB,
+        tensor_parallel_size=8,
+    )
+    made = pools_of(model_of(model), asked, version)
+    assert made is not None
+    assert has_prompt_graphs(model_of(model), made.arguments) is graphs
 
 
 def test_nemotrons_experts_stay_together() -> None:

@@ -17,6 +17,7 @@ from kvplan.engines.sglang.backends import (
     backend_of,
     decode_backend_of,
     is_large_hopper_vl,
+    named_backend,
     overridden_page,
     page_size_of,
 )
@@ -25,13 +26,13 @@ from kvplan.engines.sglang.devices import Device, device_of
 from kvplan.engines.sglang.dtypes import (
     cache_dtype,
     check_format,
-    check_fp4,
     hears_scheme,
     index_dtype,
     is_sparse_latent,
     latent_dtype,
     model_dtype,
 )
+from kvplan.engines.sglang.four_bit import check_fp4, nvfp4_backends
 from kvplan.engines.sglang.models import (
     PURE_STATE,
     RATIO_OVERRIDES,
@@ -41,7 +42,13 @@ from kvplan.engines.sglang.models import (
     uses_state_radix,
 )
 from kvplan.engines.sglang.older import had_window_pool, hears_pool_flag
-from kvplan.engines.sglang.strategies import draft_windows, slots_of_request, speculation, strategy_of
+from kvplan.engines.sglang.strategies import (
+    charges_draft,
+    draft_windows,
+    slots_of_request,
+    speculation,
+    strategy_of,
+)
 from kvplan.engines.sglang.versions import VERSIONS, Rules, has_buffers, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -164,6 +171,9 @@ def resolve_arguments(
         model, settings, device, kv, strategy=asked_strategy, options=options, version=version
     )
     decode_backend = decode_backend_of(model, settings, device, backend) if rules.hopper_vl else backend
+    if kv.name == "nvfp4" and rules.nvfp4_pairs:
+        named = named_backend(model, settings, device, kv, asked_strategy, options)
+        backend, decode_backend = nvfp4_backends(device, named)
     page_size = page_size_of(model, settings, device, backend, decode_backend)
     radix = not options.flag("disable_radix_cache") and class_of(model) not in _NO_RADIX
     if model.model_type == "kimi_linear" and not rules.kimi_radix:
@@ -178,7 +188,7 @@ def resolve_arguments(
     if radix and uses_state_radix(model) and not rules.extra_buffer:
         strategy, overlap = "no_buffer", False
         page_size = 1 if rules.state_pages else page_size
-    check_fp4(model, kv, backend, device, named=settings.attention_backend is not None)
+    check_fp4(model, kv, backend, decode_backend, device)
     ratio = options.share("swa_full_tokens_ratio")
     own_ratio = RATIO_OVERRIDES.get(class_of(model))
     if ratio is None and has_kind(model, Kind.COMPRESSED):
@@ -221,7 +231,7 @@ def resolve_arguments(
         max_running_requests=running,
         given_requests=settings.max_num_seqs,
         draft_tokens=draft_tokens,
-        draft_layers=draft_layers if rules.drafts else 0,
+        draft_layers=draft_layers if charges_draft(model, settings, options, rules) else 0,
         graphs=not settings.enforce_eager,
         draft_windows=draft_windows(model, settings, options),
         conv_dtype=scalar("bfloat16" if settings.mamba_cache_dtype == "auto" else settings.mamba_cache_dtype),

@@ -74,7 +74,10 @@ def backend_of(
     if found is None:
         older = not rules_of(version).hopper_fa3
         found = _older(model, settings, device, version) if older else None
-        found = found or _own(model, settings, device, kv, strategy, options)
+        if class_of(model).startswith("NemotronH") and not rules_of(version).nemotron_backends:
+            found = found or ("flashinfer" if device.nvidia and device.major == 10 else None)
+        else:
+            found = found or named_backend(model, settings, device, kv, strategy, options)
         found = found or _default(model, settings, device, kv)
         if found == "dsa" and rules_of(version).nsa:
             return "nsa"
@@ -140,10 +143,12 @@ def is_large_hopper_vl(model: Model, device: Device) -> bool:
     )
 
 
-def _own(
+def named_backend(
     model: Model, settings: Serving, device: Device, kv: KvDtype, strategy: str, options: Options
 ) -> str | None:
-    """What the class's own override says (arg_groups/model_overrides); None: nothing."""
+    """As given, else what the class's own override says (arg_groups/model_overrides); None: nothing."""
+    if settings.attention_backend is not None:
+        return settings.attention_backend.lower()
     name = class_of(model)
     hopper, sm100 = device.nvidia and device.major == 9, device.nvidia and device.major == 10
     blackwell = device.nvidia and device.major in (10, 11, 12)
@@ -309,7 +314,7 @@ def page_size_of(model: Model, settings: Serving, device: Device, backend: str, 
     sm100 = device.nvidia and device.major == 10
     asked = overridden_page(model, settings, device, backend)
     if any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts):
-        return asked or (128 if device.major in (9, 10) else 1)
+        asked = asked or (128 if device.major in (9, 10) else 1)
     either = (backend, decode)
     if "flashmla" in either:
         asked = 64

@@ -15,6 +15,7 @@ from kvplan.engines.base import has_kind, named_or_float32, part_terms
 from kvplan.engines.sglang.arguments import Arguments
 from kvplan.engines.sglang.config import facts_of
 from kvplan.engines.sglang.dtypes import FP4
+from kvplan.engines.sglang.four_bit import NVFP4_ROW, copies_layers, keeps_scales_twice
 from kvplan.engines.sglang.models import STATES
 from kvplan.errors import KvplanError
 from kvplan.families import (
@@ -212,9 +213,16 @@ def _part_cell(part: Part, arguments: Arguments) -> Cell:
     if part.kind is Kind.INDEXER:
         return Cell(index=total * arguments.dcp)
     k = sum(heads_on_rank(term, ranks).entry_bytes for term in terms if term.name != "v")
+    if _keeps_scales_twice(arguments):
+        total, k = total + total // NVFP4_ROW, k + k // NVFP4_ROW
     if arguments.window_pool and is_window(part):
         return Cell(window=total, window_k=k)
     return Cell(full=total, full_k=k)
+
+
+def _keeps_scales_twice(arguments: Arguments) -> bool:
+    given = (arguments.kv, arguments.backend, arguments.device, arguments.rules)
+    return not arguments.window_pool and keeps_scales_twice(*given)
 
 
 def is_window(part: Part) -> bool:
@@ -244,17 +252,17 @@ def heads_on_rank(term: Term, ranks: int) -> Term:
 
 
 def dequant_workspace(model: Model, arguments: Arguments) -> int:
-    """The fp8 copy of one layer that nvfp4 on SM120 prefills from: 2 · heads · head_dim a token."""
-    if arguments.kv.name != "nvfp4" or arguments.device.major != 12:
+    """The fp8 copy of one layer that prefill reads a 4-bit cache from: 2 · heads · head_dim a token; a window
+    pool is not priced with it."""
+    if arguments.window_pool or not copies_layers(arguments.kv, arguments.backend, arguments.rules):
         return 0
-    for run in model.runs:
-        for part in run.layer.parts:
-            if part.kind in (Kind.FULL, Kind.SLIDING, Kind.CHUNKED):
-                term = heads_on_rank(
-                    part_terms(part, store_of(arguments, part))[0], arguments.attn_tp // arguments.dcp
-                )
-                return 2 * prod(factor.value for factor in term.factors)
-    return 0
+    parts = [part for run in model.runs for part in run.layer.parts]
+    kinds = (Kind.FULL, Kind.SLIDING, Kind.CHUNKED)  # a full layer's, where there is one
+    part = next((part for kind in kinds for part in parts if part.kind is kind), None)
+    if part is None:
+        return 0
+    term = heads_on_rank(part_terms(part, store_of(arguments, part))[0], arguments.attn_tp // arguments.dcp)
+    return 2 * prod(factor.value for factor in term.factors)
 
 
 def state_words(model: Model, arguments: Arguments) -> dict[str, str]:

@@ -89,32 +89,6 @@ def is_sparse_latent(model: Model) -> bool:
     return has_kind(model, Kind.INDEXER) and has_kind(model, Kind.MLA)
 
 
-def check_fp4(model: Model, kv: KvDtype, backend: str, device: Device, *, named: bool) -> None:
-    """arg_groups/kv_cache_hook.py (handle_nvfp4_prefill_kv_dequant_dtype, handle_kv4_compatibility): which
-    backends read a 4-bit cache. named: the backend was asked for."""
-    if kv.name == "nvfp4" and named:
-        native = ("trtllm_mha",) if device.major == 10 else ()
-        if backend not in ("flashinfer", *native):
-            raise KvplanError(
-                "unsupported-dtype",
-                f"SGLang's nvfp4 cache does not go with the attention backend {backend} ({device.name})",
-                help=("leave out --attention-backend", "use fp8_e4m3"),
-            )
-    if kv.name not in FP4 or (kv.name == "nvfp4" and not has_kind(model, Kind.MLA)):
-        return
-    able = (
-        ("flashinfer", "trtllm_mla")
-        if has_kind(model, Kind.MLA)
-        else ("triton", "torch_native", "flex_attention", "trtllm_mha")
-    )
-    if backend not in able:
-        raise KvplanError(
-            "unsupported-dtype",
-            f"SGLang's {kv.name} cache does not go with the attention backend {backend} ({device.name})",
-            help=(f"--attention-backend {able[0]}", "use fp8_e4m3"),
-        )
-
-
 def latent_dtype(model: Model, kv: KvDtype, device: Device, options: Options) -> KvDtype:
     """How sparse MLA stores fp8: 656 B with scales, or raw rows of 576 B for trtllm and tilelang."""
     if kv.name != "fp8_e4m3" or not is_sparse_latent(model):

@@ -39,7 +39,7 @@ from kvplan.engines.sglang.pools import build_pools, solve
 from kvplan.engines.sglang.refusals import divided_refusal, own_context, refusal_of_settings
 from kvplan.engines.sglang.shown import shown_arguments, shown_sizes, warnings_of
 from kvplan.engines.sglang.stages import PoolError, Pools
-from kvplan.engines.sglang.versions import VERSIONS, rules_of
+from kvplan.engines.sglang.versions import VERSIONS
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -138,19 +138,8 @@ def compiled(model: Model, version: str, context_len: int, values: tuple[Any, ..
             *model.warnings,
             *doubts,
             *warnings_of(model, arguments, refused=refusal is not None),
-            *_older(version),
         ),
     )
-
-
-def _older(version: str) -> tuple[str, ...]:
-    """What of an older release was not asked of it: until 0.5.16 and of 0.5.22 the
-    fraction was, or read from its code."""
-    rules = rules_of(version)
-    known = rules.graphs_bounded or not rules.prefill_graphs
-    if known or rules.prompt_graphs not in ("", "breakable, DSA"):
-        return ()
-    return (f"SGLang {version}: pools by its own rules, the memory fraction by those of {VERSIONS[-1]}",)
 
 
 @record()

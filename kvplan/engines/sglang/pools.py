@@ -90,7 +90,7 @@ def _draft(model: Model, layers: list[Layer], target: Cell, arguments: Arguments
             index = cell_of(layer, arguments).index
     if index and has_kind(model, Kind.MLA):
         return target.full * count // len(keeping) * arguments.dcp + index * count, 0
-    return (target.full + target.index) * count // len(keeping), 0
+    return (target.full + target.index + dequant_workspace(model, arguments)) * count // len(keeping), 0
 
 
 def solve(pools: Pools, memory: int) -> Sizes:

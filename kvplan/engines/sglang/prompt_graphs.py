@@ -1,8 +1,9 @@
-"""Whether graphs of prompts keep memory free, in the releases from 0.5.10 to 0.5.17, and what drafts keep.
+"""Whether graphs of prompts keep memory free, in the releases from 0.5.10 to 0.5.21, and what drafts keep.
 
-sgl-project/sglang server_args.py: 0.5.10 to 0.5.13 (_handle_piecewise_cuda_graph), 0.5.14 to 0.5.17
-(_disable_tc_piecewise_cudagraph_if_incompatible, _disable_breakable_cudagraph_if_incompatible), and
-_handle_gpu_memory_settings; configs/model_config.py (piecewise_cuda_graph_disabled_model_archs). Later
+sgl-project/sglang server_args.py: 0.5.10 to 0.5.13 (_handle_piecewise_cuda_graph), 0.5.14 to 0.5.18
+(_disable_tc_piecewise_cudagraph_if_incompatible, _disable_breakable_cudagraph_if_incompatible), from 0.5.19
+on arg_groups/cuda_graph_hook.py, and _handle_gpu_memory_settings; configs/model_config.py
+(piecewise_cuda_graph_disabled_model_archs, multimodal_breakable_cuda_graph_supported_model_archs). Later
 releases: `.models.has_prefill_graphs`.
 """
 
@@ -19,16 +20,29 @@ from kvplan.units import KIB
 _NOT_PIECEWISE = frozenset(
     "DeepseekV4ForCausalLM Qwen3NextForCausalLM BailingMoeV2_5ForCausalLM LLaDAModelLM".split()
 )
+_COHERE = frozenset(("Cohere2VisionForConditionalGeneration",))
+_MINIMAX = frozenset(("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"))
+_KIMI = frozenset(("KimiK25ForConditionalGeneration",))
 _PIECEWISE_IMAGES = {
-    "0.5.14": frozenset(("Cohere2VisionForConditionalGeneration",)),
-    "0.5.16": frozenset(
-        """Cohere2VisionForConditionalGeneration KimiK25ForConditionalGeneration MiniMaxM3SparseForCausalLM
-        MiniMaxM3SparseForConditionalGeneration""".split()
-    ),
+    "0.5.14": _COHERE,
+    "0.5.16": _COHERE | _MINIMAX | _KIMI,
+    "0.5.18": _COHERE | _MINIMAX,
+    "0.5.19": _MINIMAX,
+    "0.5.20": _MINIMAX,
 }
 """Since when → image models whose prompts have graphs all the same."""
-_BREAKABLE_IMAGES = frozenset(("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"))
-"""The same for graphs that break, in 0.5.16 and 0.5.17."""
+_QWEN = frozenset(("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"))
+_SINCE_18 = (
+    _QWEN
+    | _KIMI
+    | frozenset(
+        """InternS2MobiusForConditionalGeneration MuseGlimmerForConditionalGeneration
+    KimiK3ForConditionalGeneration""".split()
+    )
+)
+_SINCE_19 = _SINCE_18 | _COHERE | frozenset(("PaddleOCRVLForConditionalGeneration",))
+_BREAKABLE_IMAGES = {"0.5.16": _QWEN, "0.5.18": _SINCE_18, "0.5.19": _SINCE_19, "0.5.20": _SINCE_19}
+"""The same for graphs that break."""
 _STANDALONE, _EAGLE = 6 * KIB, 4 * KIB
 _USUAL = ("none", "deepep", "megamoe", "flashinfer")
 
@@ -43,24 +57,35 @@ def has_prompt_graphs(model: Model, arguments: Arguments) -> bool:
         return _piecewise(model, arguments, images)
     if not arguments.graphs or arguments.dcp > 1:
         return False
-    if era.startswith("breakable") and arguments.rules.image_graphs == "0.5.16" and class_of(model) in images:
+    if era.startswith("breakable") and arguments.rules.image_graphs != "0.5.14" and class_of(model) in images:
         return _piecewise(model, arguments, images)
     if era == "breakable":
         mla = has_kind(model, Kind.MLA) or has_kind(model, Kind.COMPRESSED)
         shut = mla or arguments.attn_dp > 1 or a2a != "none"
-        return arguments.pp == 1 and not shut and (not is_multimodal(model) or _breaks(model, arguments))
+        return arguments.pp == 1 and not shut and _plain_or_breaks(model, arguments)
     if era == "breakable, DSA":
         dense = has_kind(model, Kind.MLA) and not is_sparse_latent(model)
-        if dense or class_of(model).startswith("NemotronH"):
+        if dense or has_kind(model, Kind.COMPRESSED) or class_of(model).startswith("NemotronH"):
             return False
-        if is_multimodal(model) and not _breaks(model, arguments):
+        return a2a in _USUAL and _plain_or_breaks(model, arguments)
+    if era == "breakable, images":
+        if has_kind(model, Kind.COMPRESSED) or (_is_kda(model) and arguments.rules.image_graphs == "0.5.20"):
             return False
+        whole = arguments.pp == 1 or arguments.rules.image_graphs == "0.5.18"
+        return whole and a2a in _USUAL and _plain_or_breaks(model, arguments)
     # Not with pipeline stages or unusual backends (apply_cuda_graph_compatibility).
     return arguments.pp == 1 and a2a in _USUAL and has_prefill_graphs(model)
 
 
-def _breaks(model: Model, arguments: Arguments) -> bool:
-    return arguments.rules.image_graphs == "0.5.16" and class_of(model) in _BREAKABLE_IMAGES
+def _plain_or_breaks(model: Model, arguments: Arguments) -> bool:
+    if class_of(model) == "InklingForConditionalGeneration":
+        return True  # asked for by the class (apply_inkling_prefill_cuda_graph_default)
+    able = _BREAKABLE_IMAGES.get(arguments.rules.image_graphs, frozenset())
+    return not is_multimodal(model) or class_of(model) in able
+
+
+def _is_kda(model: Model) -> bool:
+    return any(part.family == "kda" for run in model.runs for part in run.layer.parts)
 
 
 def _piecewise(model: Model, arguments: Arguments, images: frozenset[str]) -> bool:

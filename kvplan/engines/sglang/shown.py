@@ -148,14 +148,14 @@ def _prefill_limit(model: Model, arguments: Arguments) -> int | None:
 
 
 def image_reserve(model: Model, arguments: Arguments) -> int:
-    """Bytes for images that are allocated after the pools and taken from their budget.
+    """Bytes for images that are allocated after the pools and taken from their budget, since 0.5.18.
 
     kv_cache_configurator.py (mm_runtime_reservation_gb): SGLANG_VLM_CACHE_SIZE_MB, 100 by default; Qwen3-VL
     on large Hopper GPUs keeps features on the GPU instead (model_overrides/qwen3_vl.py).
     """
-    if not is_multimodal(model):
+    if not is_multimodal(model) or not arguments.rules.image_cache:
         return 0
-    if is_large_hopper_vl(model, arguments.device):
+    if arguments.rules.hopper_vl and is_large_hopper_vl(model, arguments.device):
         return (3072 if (arguments.given_requests or 0) >= 400 else 1024) * MIB
     return 100 * MIB
 

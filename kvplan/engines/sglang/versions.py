@@ -30,7 +30,8 @@ class Rules(KeptHash):
 
     extra_buffer: states are kept in extra buffers by default where the class can. state_pages: pages of
     models with states are one token where they are not. padding_slot: one state slot more than usable is
-    paid for. drafts: the layers of the model's own draft are charged. request_cap: without a radix cache
+    paid for. drafts: the layers of the model's own draft are charged;
+    drafts_unnamed: also of classes for which no draft is named. request_cap: without a radix cache
     a window pool has what the requests need. graphs_bounded: --max-running-requests bounds the largest
     decode graph. hopper_vl: Qwen3-VL on large Hopper GPUs decodes with FlashInfer. kimi_radix: Kimi
     Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
@@ -42,8 +43,12 @@ class Rules(KeptHash):
     compressed-tensors checkpoints with static scales have an fp8 cache by default. scheme_of_mixed: so have
     mixed ModelOpt checkpoints whose hf_quant_config.json says it. scaled_latent: sparse MLA's fp8 latents
     are priced with their scales; from 0.5.11 to 0.5.16 as plain rows. block_formats: caches in nvfp4,
-    fp4_mx_block16, mxfp8. window_floor: a window pool that holds no request is refused. prompt_graphs:
-    whose graphs of prompts keep memory (`.prompt_graphs`; empty: as 0.5.23), image_graphs: those of images;
+    fp4_mx_block16, mxfp8; nvfp4_pairs: the first has backends of its own, and only what prefill copies pays
+    for it (`.four_bit`). image_cache: images' features have a part of the budget. nemotron_backends:
+    Nemotron-H runs on trtllm_mha on SM100, with drafts on Triton on other Blackwells (before 0.5.19 on
+    FlashInfer on SM100).
+    window_floor: a window pool that holds no request is refused. prompt_graphs: whose graphs of prompts keep
+    memory (`.prompt_graphs`; empty: as 0.5.23), image_graphs: those of images;
     drafts_kept: so do drafts; graphs_counted: decode graphs keep memory though they are disabled;
     graphs_in_context: graphs of prompts are no longer than --context-length. DeepSeek-V4: stage_layers:
     layers beside the model's own are not counted; fixed_states: states of ratio 128 are of requests, not of
@@ -73,6 +78,7 @@ class Rules(KeptHash):
     state_pages: bool = False
     padding_slot: bool = False
     drafts: bool = False
+    drafts_unnamed: bool = False
     request_cap: bool = False
     graphs_bounded: bool = False
     hopper_vl: bool = False
@@ -92,6 +98,9 @@ class Rules(KeptHash):
     scheme_of_mixed: bool = False
     scaled_latent: bool = True
     block_formats: bool = False
+    nvfp4_pairs: bool = False
+    nemotron_backends: bool = False
+    image_cache: bool = False
     prompt_graphs: str = ""
     image_graphs: str = ""
     drafts_kept: bool = False
@@ -216,11 +225,28 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
             "scaled_latent": True,
         },
     ),
-    ("0.5.18", {"prompt_graphs": "", "index_elided": True}),
-    ("0.5.19", {"scheme_of_builds": True}),
-    ("0.5.20", {"hopper_vl": True, "memory": "0.5.20", "window_floor": True}),
-    ("0.5.21", {"padded_latents": True}),
-    ("0.5.22", {"graphs_bounded": True, "exaone_backend": True}),
+    (
+        "0.5.18",
+        {
+            "prompt_graphs": "breakable, images",
+            "image_graphs": "0.5.18",
+            "index_elided": True,
+            "image_cache": True,
+        },
+    ),
+    ("0.5.19", {"scheme_of_builds": True, "image_graphs": "0.5.19", "nemotron_backends": True}),
+    (
+        "0.5.20",
+        {
+            "drafts_unnamed": True,
+            "image_graphs": "0.5.20",
+            "hopper_vl": True,
+            "memory": "0.5.20",
+            "window_floor": True,
+        },
+    ),
+    ("0.5.21", {"padded_latents": True, "nvfp4_pairs": True}),
+    ("0.5.22", {"prompt_graphs": "", "graphs_bounded": True, "exaone_backend": True}),
 )
 
 
