@@ -19,7 +19,7 @@ from kvplan.errors import KvplanError
 from kvplan.files.cards.index import read_cards
 from kvplan.files.datafiles import data_dir
 from kvplan.model import Model
-from tests.engines.sglang_cases import GIB, _plain
+from tests.engines.sglang_cases import GIB, _plain, completed
 from tests.engines.sglang_compare import differences, ours, recorded
 from tests.recorded import model_of, record
 
@@ -106,7 +106,7 @@ def pool() -> dict[str, tuple[str, ...]]:
 @cache
 def _cards() -> dict[str, Any]:
     return {
-        card.slug: _plain(card.model.config)
+        card.slug: (completed(_plain(card.model.config)[0]), _plain(card.model.config)[1])
         for card in read_cards(data_dir("model_cards"))
         if card.model.config
     }

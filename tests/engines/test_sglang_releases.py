@@ -92,12 +92,8 @@ def test_borrowed_tokens_need_no_index_keys_since_0_5_18() -> None:
 def test_what_is_not_known_of_a_release_is_said() -> None:
     with pytest.raises(KvplanError, match=r"before 0\.4\.6"):
         kvplan.size("llama-3.1-8b", engine="sglang@0.4.5")
-    said = {
-        version: any("memory fraction" in words for words in size("llama-3.1-8b", version).warnings)
-        for version in VERSIONS
-    }
-    known = [*VERSIONS[: VERSIONS.index("0.5.17")], "0.5.22", "0.5.23"]
-    assert [version for version in VERSIONS if not said[version]] == known
+    for version in VERSIONS:  # all of them were asked for their memory fraction too
+        assert not any("memory fraction" in words for words in size("llama-3.1-8b", version).warnings)
 
 
 def size(model: str, version: str, **options: Any) -> Any:

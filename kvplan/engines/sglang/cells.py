@@ -211,7 +211,7 @@ def _part_cell(part: Part, arguments: Arguments) -> Cell:
     ranks = arguments.attn_tp // arguments.dcp
     total = sum(heads_on_rank(term, ranks).entry_bytes for term in terms if term.grows is Grows.TOKEN)
     if part.kind is Kind.INDEXER:
-        return Cell(index=total * arguments.dcp)
+        return Cell(index=total * arguments.dcp if arguments.rules.index_replicated else total)
     k = sum(heads_on_rank(term, ranks).entry_bytes for term in terms if term.name != "v")
     if _keeps_scales_twice(arguments):
         total, k = total + total // NVFP4_ROW, k + k // NVFP4_ROW

@@ -56,6 +56,7 @@ _OWN_VISION: dict[str, tuple[int | None, int | None]] = {
     "dots_vlm": (42, 1536),
     "dots_ocr": (42, 1536),
     "jet_vlm": (12, 768),
+    "gemma4_unified": (16, 768),
 }
 """model_type of a config class of SGLang's own → its image encoder's defaults; None: no such attribute."""
 _RENAMED = {"kimi_k3": ("vt_num_hidden_layers", "vt_hidden_size")}

@@ -37,7 +37,8 @@ class Rules(KeptHash):
     Linear reuses prompts. requests_capped: who may run follows from the tokens that --max-total-tokens
     leaves. split_first: a window pool is split off before that bound. exaone_backend: Exaone 4 starts
     without being told its backend; exaone_class: it has a class of its own. index_elided: a sparse layer
-    that borrows another's choice of tokens keeps no index keys. glm_rope: GLM-5's rope keys are as wide as
+    that borrows another's choice of tokens keeps no index keys; index_replicated: under decode context
+    parallelism every rank pays for all of them. glm_rope: GLM-5's rope keys are as wide as
     its config says; in 0.5.11 and 0.5.12 as its head_dim, which the pinned transformers takes for that.
     drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds:
     compressed-tensors checkpoints with static scales have an fp8 cache by default. scheme_of_mixed: so have
@@ -92,6 +93,7 @@ class Rules(KeptHash):
     exaone_backend: bool = False
     exaone_class: bool = False
     index_elided: bool = False
+    index_replicated: bool = False
     glm_rope: bool = True
     drafts_or_states: bool = False
     scheme_of_builds: bool = False
@@ -246,7 +248,10 @@ _CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
         },
     ),
     ("0.5.21", {"padded_latents": True, "nvfp4_pairs": True}),
-    ("0.5.22", {"prompt_graphs": "", "graphs_bounded": True, "exaone_backend": True}),
+    (
+        "0.5.22",
+        {"prompt_graphs": "", "graphs_bounded": True, "exaone_backend": True, "index_replicated": True},
+    ),
 )
 
 
