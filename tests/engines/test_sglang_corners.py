@@ -82,7 +82,7 @@ def test_whose_prompts_have_graphs(model: str, version: str, graphs: bool) -> No
         tokens=1,
         gpu=load_gpu("h200-sxm-141gb"),
         kv_cache_memory=60 * GIB,
-        tensor_parallel_size=8,
+        tensor_parallel_size=4,
     )
     made = pools_of(model_of(model), asked, version)
     assert made is not None
