@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvplan
 from kvplan.api import load_model, make_settings
+from kvplan.api.launching import started_readings
 from kvplan.engines import choose_engine
 from kvplan.engines.sglang.capacity import Serving, capacity_for, graph_max_batch
 from kvplan.engines.sglang.engine import Sglang
@@ -201,3 +203,40 @@ def test_a_part_of_a_version_is_the_newest_of_its_releases() -> None:
     assert "several releases" in (choose_engine("sglang@0.4").warning or "")
     assert choose_engine("sglang@0.4").version == "0.4.10"
     assert choose_engine("sglang@0.5.7").warning is None
+
+
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.12", "0.5.13"])
+@pytest.mark.parametrize(("name", "requests"), [("qwen3-next-80b-a3b", 157), ("qwen3.5-122b-a10b", 79)])
+def test_states_in_extra_buffers_are_heard_since_0510(name: str, requests: int, version: str) -> None:
+    """As the releases' own planners say of 30 GiB over four ranks (made without a buffer: 263 and 132); with
+    it the model's own layers speculate beside reused states, without it the server does not start."""
+    asked: dict[str, Any] = {
+        "engine": f"sglang@{version}",
+        "gpu": "h200",
+        "tensor_parallel_size": 4,
+        "kv_cache_memory": "30GiB",
+        "tokens": 16,
+    }
+    drafts: dict[str, Any] = {"speculative_method": "mtp", "num_speculative_tokens": 3}
+    buffered = {"mamba_radix_cache_strategy": "extra_buffer"}
+    assert kvplan.size(name, **asked, **buffered).settings["max_running_requests"] == requests
+    assert kvplan.size(name, **asked, **buffered, **drafts).refusal is None
+    refusal = kvplan.size(name, **asked, **drafts).refusal
+    assert refusal is not None
+    assert refusal.help[0] == "--mamba-radix-cache-strategy extra_buffer"
+
+
+def test_flags_by_their_older_names_are_read() -> None:
+    """SGLang's cookbook starts Qwen3.6 with the first, GLM-5.1 on AMD with the others."""
+    line = (
+        "sglang serve --model-path Qwen/Qwen3.6-35B-A3B-FP8 --mamba-scheduler-strategy extra_buffer"
+        " --nsa-prefill-backend tilelang --nsa-decode-backend tilelang"
+    )
+    (reading,) = started_readings(line, "h200")
+    assert reading.plan is not None
+    assert reading.plan.unread == ()
+    assert dict(reading.plan.serve) == {
+        "mamba_radix_cache_strategy": "extra_buffer",
+        "dsa_prefill_backend": "tilelang",
+        "dsa_decode_backend": "tilelang",
+    }

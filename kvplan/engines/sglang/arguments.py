@@ -185,7 +185,8 @@ def resolve_arguments(
     strategy, overlap = strategy_of(model, settings, options, radix=radix, paged=paged)
     if strategy == "extra_buffer" and asked_strategy == "auto" and not has_buffers(class_of(model), version):
         strategy, overlap = "no_buffer", False
-    if radix and uses_state_radix(model) and not rules.extra_buffer:
+    buffered = asked_strategy == "extra_buffer" and rules.drafts_or_states  # heard since 0.5.10
+    if radix and uses_state_radix(model) and not rules.extra_buffer and not buffered:
         strategy, overlap = "no_buffer", False
         page_size = 1 if rules.state_pages else page_size
     check_fp4(model, kv, backend, decode_backend, device)

@@ -30,8 +30,11 @@ SHORT: dict[str, str] = {
     "block_size": "page_size",
     "enforce_eager": "disable_cuda_graph",
     "gpu_memory_utilization": "mem_fraction_static",
+    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
+    "nsa_prefill_backend": "dsa_prefill_backend",
+    "nsa_decode_backend": "dsa_decode_backend",
 }
-"""Other spellings → flag."""
+"""Other spellings → flag; the last three are those of older releases."""
 KEPT = "enable_hierarchical_cache hicache_size hicache_write_policy".split()
 HOST_TIER = HostTier("hicache_size", GB, each_gpu=True, needs=(("enable_hierarchical_cache", True),))
 """sgl-project/sglang 0.5.23 mem_cache/pool_host/base.py: 10^9 bytes, one rank."""

@@ -15,6 +15,12 @@ _STEPS, _TOKENS, _TOPK = (
     "--speculative-num-draft-tokens",
     "--speculative-eagle-topk",
 )
+_OLDER = (
+    ("--mamba-scheduler-strategy", "--mamba-radix-cache-strategy"),
+    ("--nsa-prefill-backend", "--dsa-prefill-backend"),
+    ("--nsa-decode-backend", "--dsa-decode-backend"),
+)
+"""Names of server_args.py in 0.5.10 and later releases, and those of 0.5.23."""
 NGRAM_TOKENS = 12
 STEPS = 3
 """A chain of three where nothing is said (_auto_choose_speculative_params): for every class
@@ -72,5 +78,6 @@ SERVER = Server(
     translated=(_ALGORITHM, _DRAFT, _STEPS, _TOKENS, _TOPK, _OVERRIDE),
     environment=(("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "any_length"),),
     options_file="--config",
+    renamed=_OLDER,
     variables=("SGLANG_", "SGL_"),
 )

@@ -219,8 +219,9 @@ def _strategy_refusal(
 ) -> Refusal | None:
     """validate_mamba_extra_buffer and validate_mamba_no_buffer: of hybrids with reuse of prompts."""
     if arguments.rules.drafts_or_states and arguments.draft_tokens and arguments.radix:
-        if uses_state_radix(model):
-            return _no_strategy("speculation does not go with the reuse of states before 0.5.14")
+        buffered = options.word("mamba_radix_cache_strategy") == "extra_buffer" and arguments.device.nvidia
+        if uses_state_radix(model) and not buffered:
+            return _no_buffer(arguments)
         return None
     if options.flag("disable_radix_cache") or not arguments.rules.extra_buffer:
         return None  # before 0.5.23 the settings give way: pages of one, no overlap
@@ -250,6 +251,18 @@ def _strategy_refusal(
     if arguments.backend == "trtllm_mha" and chosen:  # a default that is found later is not looked at
         return _no_strategy("no_buffer does not go with the attention backend trtllm_mha")
     return None
+
+
+def _no_buffer(arguments: Arguments) -> Refusal:
+    """server_args.py of 0.5.10 to 0.5.13 (_handle_mamba_radix_cache): no buffer unless it is asked for, which
+    is for NVIDIA alone."""
+    asked = ("--mamba-radix-cache-strategy extra_buffer",) if arguments.device.nvidia else ()
+    return Refusal(
+        "unsupported-setting",
+        "before 0.5.14 speculation goes with the reuse of states only where they are kept in extra buffers"
+        " (--mamba-scheduler-strategy extra_buffer)",
+        help=(*asked, "--disable-radix-cache"),
+    )
 
 
 def _no_strategy(why: str) -> Refusal:

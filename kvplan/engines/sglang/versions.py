@@ -40,7 +40,8 @@ class Rules(KeptHash):
     that borrows another's choice of tokens keeps no index keys; index_replicated: under decode context
     parallelism every rank pays for all of them. glm_rope: GLM-5's rope keys are as wide as
     its config says; in 0.5.11 and 0.5.12 as its head_dim, which the pinned transformers takes for that.
-    drafts_or_states: a class whose states are reused does not speculate beside them. scheme_of_builds:
+    drafts_or_states: a class whose states are reused speculates beside them in extra buffers alone, which
+    are asked for. scheme_of_builds:
     compressed-tensors checkpoints with static scales have an fp8 cache by default. scheme_of_mixed: so have
     mixed ModelOpt checkpoints whose hf_quant_config.json says it. scaled_latent: sparse MLA's fp8 latents
     are priced with their scales; from 0.5.11 to 0.5.16 as plain rows. block_formats: caches in nvfp4,
