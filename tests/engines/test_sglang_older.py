@@ -218,7 +218,7 @@ def test_states_in_extra_buffers_are_heard_since_0510(name: str, requests: int, 
         "tokens": 16,
     }
     drafts: dict[str, Any] = {"speculative_method": "mtp", "num_speculative_tokens": 3}
-    buffered = {"mamba_radix_cache_strategy": "extra_buffer"}
+    buffered: dict[str, Any] = {"mamba_radix_cache_strategy": "extra_buffer"}
     assert kvplan.size(name, **asked, **buffered).settings["max_running_requests"] == requests
     assert kvplan.size(name, **asked, **buffered, **drafts).refusal is None
     refusal = kvplan.size(name, **asked, **drafts).refusal
