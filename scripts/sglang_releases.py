@@ -46,21 +46,22 @@ Entry = dict[str, Any]
 
 
 def named(release: str) -> str:
-    """``sglang@0.5.12``, ``0.5.12`` → ``0.5.12``; of ``sglang@`` the newest."""
+    """``sglang@0.5.12``, ``0.5.12`` → ``0.5.12``; of ``sglang`` and ``sglang@`` the newest."""
     version = release.rpartition("@")[2]
-    if version:
+    if version not in ("", "sglang"):
         return version
     done = subprocess.run([*PIP, "index", "versions", "sglang"], capture_output=True, text=True, check=True)
     return newest(done.stdout, "sglang")
 
 
 def folders(release: str, root: Path) -> list[Path]:
-    """The unpacked release and the packages beside it."""
+    """The unpacked release and the packages beside it. Raises SystemExit where the index has no such one."""
     own = root / f"sglang-{release}"
     if not own.is_dir():
         with tempfile.TemporaryDirectory() as place:
             words = [*PIP, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
-            subprocess.run([*words, f"sglang=={release}"], check=True)
+            if subprocess.run([*words, f"sglang=={release}"], check=False).returncode:
+                raise SystemExit(f"the package index has no SGLang {release}")
             (wheel,) = Path(place).glob("*.whl")
             with zipfile.ZipFile(wheel) as files:
                 files.extractall(own)
@@ -115,7 +116,7 @@ def kept(answers: dict[str, Entry], release: str) -> dict[str, Entry]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("release", help="sglang@0.5.12; sglang@ is the newest")
+    parser.add_argument("release", help="sglang@0.5.12; sglang is the newest")
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has sglang 0.5.23")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "releases", help="unpacked wheels")
     parser.add_argument("--record", action="store_true", help="write the answers into the record")

@@ -48,10 +48,11 @@ Entry = dict[str, Any]
 
 
 def named(release: str) -> str:
-    """``vllm@0.34``, ``0.34`` → ``0.34``; of nothing the newest. Raises SystemExit for another engine."""
-    engine, _, version = release.rpartition("@")
+    """``vllm@0.34``, ``0.34`` → ``0.34``; of ``vllm`` or nothing the newest. Raises SystemExit for another
+    engine."""
+    engine, _, version = ("vllm@" if release == "vllm" else release).rpartition("@")
     if engine not in ("", "vllm"):
-        raise SystemExit(f"{engine}: vLLM's planner is asked here (SGLang's: scripts/check_sglang.py)")
+        raise SystemExit(f"{engine}: vLLM's planner is asked here (SGLang's: scripts/sglang_releases.py)")
     if version:
         return version
     done = subprocess.run([*PIP, "index", "versions", "vllm"], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts import changelog, coverage_ratchet, mutants, new_releases
+from scripts import changelog, coverage_ratchet, mutants, new_releases, sglang_releases, vllm_releases
 from tests.report.schemas import builtin_errors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -299,3 +299,18 @@ def test_a_tag_is_released_when_version_and_changelog_say_so(tmp_path: Path) -> 
 def test_a_release_that_is_not_known(found: str, known: str, unknown: bool) -> None:
     assert new_releases.newest(f"vllm ({found})\nAvailable versions: …\n", "vllm") == found
     assert new_releases.is_unknown(found, known) is unknown
+
+
+@pytest.mark.parametrize("script", [vllm_releases, sglang_releases])
+def test_a_release_is_named_with_and_without_its_engine(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make engines RELEASE=…``: the engine alone is its newest; a release that is nowhere is said so."""
+    engine = script.__name__.rpartition(".")[2].removesuffix("_releases")
+    said = subprocess.CompletedProcess([], 0, stdout=f"{engine} (0.99.1)\n", stderr="")
+    monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: said)
+    assert script.named(f"{engine}@0.5.12") == script.named("0.5.12") == "0.5.12"
+    assert script.named(engine) == script.named(f"{engine}@") == "0.99.1"
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="")
+    monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: failed)
+    fetch = vllm_releases.fetched if script is vllm_releases else sglang_releases.folders
+    with pytest.raises(SystemExit, match="the package index has no"):
+        fetch("0.98.0", Path("nowhere"))
