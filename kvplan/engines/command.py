@@ -62,7 +62,7 @@ class Argument:
     options file. off: the word that says no; only a setting with three states (yes, no, the engine's choice)
     needs one. words: our word → the engine's; others are refused. write: makes the argument's words (a value
     in the options file) of the value and the settings. since: first release with it. env: the environment
-    variable of older ones."""
+    variable of older ones. before: the word of older ones."""
 
     flag: str
     off: str | None = None
@@ -70,6 +70,7 @@ class Argument:
     write: Callable[[Any, Asked], object] | None = None
     since: str | None = None
     env: str | None = None
+    before: str | None = None
 
     @property
     def in_file(self) -> bool:

@@ -22,21 +22,36 @@ from kvplan.errors import KvplanError
 _SGLANG_METHODS = {"draft_model": "STANDALONE", "eagle": "EAGLE", "eagle3": "EAGLE3"}
 
 
+_ONE_OPTION = "0.5.22"
+"""Since then --attn-dp-size says by itself what --enable-dp-attention and --dp-size said together."""
+
+
 def _engines_beside(value: Any, asked: Asked) -> object:
-    return () if asked.option("enable_dp_attention") else value
+    return () if asked.option("enable_dp_attention") and asked.since(_ONE_OPTION) else value
+
+
+def _divided_attention(value: Any, asked: Asked) -> object:
+    """Data-parallel attention inside tensor parallelism, of a plan that says it the older way."""
+    if not asked.since(_ONE_OPTION):
+        return bool(value) and not asked.option("attn_dp_size")
+    return asked.settings.data_parallel_size if value and not asked.option("attn_dp_size") else ()
 
 
 def _attention_groups(value: Any, asked: Asked) -> object:
-    """Data-parallel attention inside tensor parallelism: its own flag since --enable-dp-attention is
-    deprecated."""
-    return asked.settings.data_parallel_size if value and not asked.option("attn_dp_size") else ()
+    return value if asked.since(_ONE_OPTION) else (value, "--enable-dp-attention")
 
 
 def _unless(value: Any, asked: Asked) -> object:
     return () if value else True
 
 
+_BACKENDS = "0.5.14"
+"""Since then graphs are chosen a phase each."""
+
+
 def _no_graphs(value: Any, asked: Asked) -> object:
+    if not asked.since(_BACKENDS):
+        return bool(value)
     return ("disabled", "--cuda-graph-backend-prefill", "disabled") if value else ()
 
 
@@ -83,8 +98,12 @@ TABLE = EngineTable(
         "tensor_parallel_size": Argument("--tp-size"),
         "pipeline_parallel_size": Argument("--pp-size"),
         "data_parallel_size": Argument("--dp-size", write=_engines_beside),
-        "enable_dp_attention": Argument("--attn-dp-size", write=_attention_groups),
-        "attn_dp_size": Argument("--attn-dp-size"),
+        "enable_dp_attention": Argument(
+            "--attn-dp-size", write=_divided_attention, since=_ONE_OPTION, before="--enable-dp-attention"
+        ),
+        "attn_dp_size": Argument(
+            "--attn-dp-size", write=_attention_groups, since=_ONE_OPTION, before="--dp-size"
+        ),
         "enable_dp_lm_head": Argument("--enable-dp-lm-head"),
         "ep_size": Argument("--ep-size"),
         "moe_a2a_backend": Argument("--moe-a2a-backend"),
@@ -118,7 +137,9 @@ TABLE = EngineTable(
         "attention_backend": Argument("--attention-backend"),
         "dsa_prefill_backend": Argument("--dsa-prefill-backend"),
         "dsa_decode_backend": Argument("--dsa-decode-backend"),
-        "enforce_eager": Argument("--cuda-graph-backend-decode", write=_no_graphs),
+        "enforce_eager": Argument(
+            "--cuda-graph-backend-decode", write=_no_graphs, since=_BACKENDS, before="--disable-cuda-graph"
+        ),
         "cpu_offload_gb": Argument("--cpu-offload-gb", write=whole),
         "speculative_method": Argument("--speculative-algorithm", write=_speculation),
         "enable_lora": Argument("--enable-lora"),

@@ -6,6 +6,7 @@ none, that is an error with the reason: nothing is dropped silently."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -113,7 +114,9 @@ class _Made:
     def add(self, name: str, argument: Argument, value: Any) -> None:
         if argument.words is not None:
             value = self.translated(name, argument.words, value)
-        if not self.asked.since(argument.since):
+        if not self.asked.since(argument.since) and argument.before is not None:
+            argument = replace(argument, flag=argument.before)
+        elif not self.asked.since(argument.since):
             if argument.env is None:
                 raise _none_before(self.table, name, argument, self.asked.version)
             self.env.append((argument.env, word_of(value)))

@@ -235,3 +235,35 @@ def test_the_shell_gives_back_every_word(name: str, served: str) -> None:
 def test_flag_words_are_no_paths() -> None:
     assert Argument("a.b").in_file
     assert not Argument("--a").in_file
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "words"),
+    [
+        ("0.5.22", {"enable_dp_attention": True}, "--attn-dp-size 4"),
+        ("0.5.21", {"enable_dp_attention": True}, "--dp-size 4 --enable-dp-attention"),
+        ("0.5.22", {"attn_dp_size": 4}, "--attn-dp-size 4"),
+        ("0.5.21", {"attn_dp_size": 4}, "--dp-size 4 --enable-dp-attention"),
+    ],
+)
+def test_data_parallel_attention_by_release(version: str, options: dict[str, Any], words: str) -> None:
+    """SGLang has --attn-dp-size since 0.5.22 (arg_groups/fields/parallel.py); before, two options said it."""
+    engines = 4 if "enable_dp_attention" in options else 1
+    made = _words(version, tensor_parallel_size=8, data_parallel_size=engines, options=options)
+    assert words in made
+    assert made.count("dp-size") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("0.5.13", "--disable-cuda-graph"), ("0.5.14", "--cuda-graph-backend-decode disabled")],
+)
+def test_no_graphs_by_release(version: str, words: str) -> None:
+    made = _words(version, enforce_eager=True)
+    assert words in made
+    assert ("--disable-cuda-graph" in made) is (version == "0.5.13")
+
+
+def _words(version: str, **settings: Any) -> str:
+    made = plan(f"sglang@{version}", **settings)
+    return " ".join(arguments_of(made, made.settings, TABLES["sglang"], version).words)
