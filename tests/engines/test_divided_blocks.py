@@ -213,6 +213,31 @@ def test_a_build_by_its_name_may_be_padded(engine: str) -> None:
     assert not any("does not start" in warning for warning in alone.warnings)
 
 
+@given(
+    model=st.sampled_from(
+        ("qwen3-8b", "Qwen/Qwen3-30B-A3B-FP8", "qwen2.5-vl-7b", "llama-4-scout", "mamba-2.8b", "gpt-oss-20b")
+    ),
+    tp=st.integers(2, 130),
+    gpu=st.sampled_from(("h200", "a100-80gb")),
+    dcp=st.sampled_from((1, 2)),
+)
+def test_ranks_that_a_refusal_names_start(model: str, tp: int, gpu: str, dcp: int) -> None:
+    def asked(ranks: int) -> Refusal | None:
+        return kvplan.size(
+            model, tensor_parallel_size=ranks, decode_context_parallel_size=dcp, gpu=gpu, tokens=1024
+        ).refusal
+
+    found = asked(tp)
+    if found is None or found.code != "tensor-parallel":
+        return
+    named = [int(way.removeprefix("--tp ")) for way in found.help if way.startswith("--tp ")]
+    for ranks in named:
+        refusal = asked(ranks)
+        assert refusal is None or "memory" in refusal.code
+    if tp > 1 and dcp == 1:
+        assert named or model.startswith("mamba")
+
+
 def test_unquantised_weights_are_divided_anywhere() -> None:
     config = {**DENSE, "intermediate_size": 9728}
     assert kvplan.size(config, tensor_parallel_size=8, tokens=1024).ok

@@ -75,24 +75,21 @@ def encoder_heads(model: Model, version: str) -> int:
     return next((heads for key in encoder.heads.split(",") if (heads := _stated(model.config, key))), 0)
 
 
-def undivided_encoder(model: Model, tp: int, version: str, ways: int, *, whole: bool) -> Refusal | None:
+def undivided_encoder(model: Model, tp: int, version: str, *, whole: bool) -> Refusal | None:
     """The refusal of an encoder whose heads do not divide over so many ranks; None where its config does not
-    state them. ways: ranks over which all of the model divides. whole: with --mm-encoder-tp-mode
-    data."""
+    state them. whole: with --mm-encoder-tp-mode data."""
     heads = encoder_heads(model, version)
     if heads % tp == 0:
         return None
     encoder = encoders()[model.architecture or ""]
     if encoder.data and whole:
         return None
-    ways_out = [f"--tp {ways}"]
-    if encoder.data:
-        ways_out.append("--mm-encoder-tp-mode data: the encoder whole on every GPU")
+    ways = ("--mm-encoder-tp-mode data: the encoder whole on every GPU",) if encoder.data else ()
     return Refusal(
         "tensor-parallel",
         f"{heads} attention heads of the {encoder.kind} encoder cannot be divided over {tp}"
         " tensor-parallel ranks",
-        help=tuple(ways_out),
+        help=ways,
     )
 
 

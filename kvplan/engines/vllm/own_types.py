@@ -55,7 +55,7 @@ def check_own_rules(model: Model, version: str) -> None:
 def own_refusal(model: Model, resolved: Resolved) -> Refusal | None:
     if model.architecture in ONE_RANK and resolved.tp > 1:
         message = f"{model.architecture} runs on one tensor-parallel rank only, not on {resolved.tp}"
-        return Refusal("tensor-parallel", message, help=("--tp 1",))
+        return Refusal("tensor-parallel", message)
     return _convolutions(model, resolved) or _grouped(model, resolved) or _shared_latents(model, resolved)
 
 

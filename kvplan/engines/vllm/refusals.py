@@ -39,7 +39,15 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
     """
     check_own_rules(model, version)
     _check_large_blocks(model, settings, version)
-    refusal = (
+    refusal = _first(model, settings, resolved, version)
+    if refusal is None:
+        _check_own_cache(model, settings, version)
+        return None
+    return _with_ranks(refusal, model, settings, resolved, version)
+
+
+def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
+    return (
         _backend_of_release(settings, version)
         or class_refusal(model, version)
         or check_class(model, "vLLM")
@@ -65,26 +73,26 @@ def refusal_of(model: Model, settings: Layout, resolved: Resolved, version: str)
         or own_refusal(model, resolved)
         or _adapters(model, settings)
     )
-    if refusal is None:
-        _check_own_cache(model, settings, version)
-        return None
-    return _in_whole_blocks(refusal, model, settings, resolved, version)
 
 
-def _in_whole_blocks(
+def _with_ranks(
     refusal: Refusal, model: Model, settings: Layout, resolved: Resolved, version: str
 ) -> Refusal:
-    """The refusal with ranks named instead that divide every matrix, and blocks of weights too."""
-    for rule in (part_refusal, divided_refusal):
-        named = refusal.help[0] if refusal.code == "tensor-parallel" and refusal.help else ""
-        if not named.removeprefix("--tp ").isdecimal():
-            return refusal
-        ranks = int(named.removeprefix("--tp "))
-        cut = rule(model, settings, replace(resolved, tp=ranks), version)
-        if cut is not None and ranks != resolved.tp:
-            fewer = tuple(way for way in cut.help if way.startswith("--tp "))
-            refusal = replace(refusal, help=(*fewer, *refusal.help[1:]))
-    return refusal
+    """The refusal of tensor-parallel ranks with the most, below those asked for, with which vLLM starts."""
+    if refusal.code != "tensor-parallel":
+        return refusal
+
+    def starts(tp: int) -> bool:
+        fewer = replace(resolved, tp=tp)
+        return (
+            _divides(model, tp, version)
+            and _first(model, replace(settings, tensor_parallel_size=tp), fewer, version) is None
+        )
+
+    sizes = (tp for tp in range(resolved.tp - 1, 0, -1) if starts(tp))
+    ranks = tuple(f"--tp {tp}" for tp in (next(sizes, None),) if tp is not None)
+    others = tuple(way for way in refusal.help if not way.startswith("--tp "))
+    return replace(refusal, help=(*ranks, *others))
 
 
 def _check_own_cache(model: Model, settings: Layout, version: str) -> None:
@@ -173,12 +181,7 @@ def _heads(model: Model, resolved: Resolved, version: str) -> Refusal | None:
     if not heads % tp:
         return None
     message = f"{heads} attention heads cannot be divided over {tp} tensor-parallel ranks"
-    return Refusal("tensor-parallel", message, help=(f"--tp {_ways(model, tp, version)}",))
-
-
-def _ways(model: Model, tp: int, version: str) -> int:
-    """The most ranks below so many over which all of the model divides."""
-    return next(size for size in range(tp - 1, 0, -1) if _divides(model, size, version))
+    return Refusal("tensor-parallel", message)
 
 
 NAMELESS = frozenset({"Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"})
@@ -230,11 +233,10 @@ def _parallel(model: Model, settings: Layout, resolved: Resolved, version: str) 
         return Refusal(f"{what}-parallel", f"transformers' {model.architecture} has no {what}-parallel plan")
     whole = dict(settings.engine_options).get("mm_encoder_tp_mode") == "data"
     if not _divides(model, tp, version):
-        why, ways = _whole_part(model, tp), _ways(model, tp, version)
+        why = _whole_part(model, tp)
         if why is None:
-            return undivided_encoder(model, tp, version, ways, whole=whole)
-        message = f"{why} cannot be divided over {tp} tensor-parallel ranks"
-        return Refusal("tensor-parallel", message, help=(f"--tp {ways}",))
+            return undivided_encoder(model, tp, version, whole=whole)
+        return Refusal("tensor-parallel", f"{why} cannot be divided over {tp} tensor-parallel ranks")
     if resolved.pp > 1 and model.architecture in NO_PIPELINE:
         return Refusal("pipeline-parallel", f"{model.architecture} cannot be split into pipeline stages")
     return None
