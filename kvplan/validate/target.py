@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvplan.engines.base import Choice
+from kvplan.engines.spill import spill
 from kvplan.engines.tensors import Layout, Rank, layout_of
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.gpu import Gpu
@@ -137,6 +138,8 @@ def target_of(
         plan = replace(plan, settings=replace(plan.settings, **given))
     if base.gpu is None and gpu is not None:
         base = replace(base, gpu=gpu)
+    base, spilled = spill(model, choice, base)
+    notes += spilled
     answer = _answer(model, choice, base)
     budget = None if answer is None else answer.budget
     if wanted is None and asks_proof and on_gpu:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.launching import import_launches, launched_plans
 from kvplan.checking import check_plan
+from kvplan.engines.budget import choose
 from kvplan.errors import KvplanError
 from kvplan.plans.findings import CheckedPlan
 from kvplan.results import SizeResult
+from kvplan.validate.target import target_of
 from tests.plans.helpers import HEAD, plan
 
 ASKED: dict[str, Any] = {"engine": "llamacpp", "quantization": "q4_k_m"}
@@ -254,3 +256,11 @@ def test_fits_ranks_what_fits_whole_first_of_its_builds() -> None:
     asked: dict[str, Any] = {"gpu": "rtx-4090", "engine": "llamacpp", "models": "llama-3.1-8b"}
     plain, hosted = kvplan.fits(**asked), kvplan.fits(**asked, host_memory=64 * 2**30)
     assert plain.rows == hosted.rows
+
+
+def test_a_rehearsal_places_layers_as_the_server_does() -> None:
+    made = plan(HEAD + PLAN.lstrip() % "")
+    model, choice = kvplan.load_model(made.model), choose(made.engine)
+    found = target_of(made, model, choice, asks_proof=False, on_gpu=True)
+    assert any("fit whole" in note for note in found.notes)
+    assert found.result.settings["layers_on_host"] > 0
