@@ -108,6 +108,8 @@ def served_sources(model: Model, quantization: str | None) -> WeightSources:
     own = model.quantization or (found.inventory.quantisation if found.inventory else "")
     if quantization is None or (own and _same(own, quantization)):
         return found
+    if model.is_by_name and {own, quantization} <= _EIGHT_BITS and _bits(found) == {8}:
+        return found  # by its name in 8 bits: which of their methods it is was not read
     if own:
         raise KvplanError(
             "bad-setting",
@@ -147,6 +149,16 @@ def _only_llamacpp(model: Model) -> KvplanError:
 
 
 _OF_A_MODEL = re.compile(r"^(?:auto|cpu|gpt_oss|deepseek_v4)_(?=awq|gptq|mxfp4|fp8)")
+
+
+_EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "quark", "compressed-tensors", "modelopt"})
+"""Methods of builds that are called FP8."""
+
+
+def _bits(sources: WeightSources) -> set[int]:
+    """Of the quantised matrices."""
+    kept = () if sources.inventory is None else sources.inventory.tensors()
+    return {tensor.form.bits for _, tensor in kept if tensor.form is not None}
 
 
 def _same(own: str, asked: str) -> bool:

@@ -105,3 +105,37 @@ def test_index_keys_in_mxfp4_need_their_gpus() -> None:
         assert (found is None) == served
     with pytest.raises(KvplanError, match="not known"):
         kvplan.size("deepseek-v3.2", engine="vllm@0.33", gpu="b200-sxm-180gb", indexer_kv_dtype="mxfp4")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "version", "kv", "serves"),
+    [
+        ("kimi-k2.6-nvfp4", "b200", "0.33", "auto", True),
+        ("deepseek-r1", "b200", "0.33", "fp8", True),
+        ("deepseek-r1", "b300", "0.21", "fp8", True),
+        ("deepseek-r1", "b200", "0.20", "fp8", False),
+        ("deepseek-r1", "b200", "0.33", "auto", False),
+        ("deepseek-r1", "h200", "0.33", "fp8", False),
+        ("glm-4.7-flash", "b200", "0.33", "fp8", False),
+        ("deepseek-v3.2", "b200", "0.33", "fp8", False),
+    ],
+)
+def test_tokenspeed_runs_where_its_class_says(
+    model: str, gpu: str, version: str, kv: str, serves: bool
+) -> None:
+    """Named by users alone (vLLM's own post on EAGLE 3.1 starts Kimi K2.6 with it): fp8 caches, DeepSeek-R1's
+    widths, compute capability 10."""
+    result = kvplan.size(
+        model,
+        engine=f"vllm@{version}",
+        gpu=gpu,
+        tensor_parallel_size=4,
+        attention_backend="TOKENSPEED_MLA",
+        kv_cache_dtype=kv,
+        kv_cache_memory="10GiB",
+        max_model_len=8192,
+        tokens=16,
+    )
+    assert (result.refusal is None) == serves
+    if serves:
+        assert result.settings["block_size"] in (32, 64)

@@ -193,3 +193,26 @@ def test_a_word_that_is_no_format_names_those_that_are() -> None:
     with pytest.raises(KvplanError, match="no format of builds") as caught:
         kvplan.size("llama-3.3-70b", engine="vllm", gpu="h200-sxm-141gb", quantization="q9", tokens=4096)
     assert any("awq" in line for line in caught.value.help)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "loads"),
+    [
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "fp8", True),
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "quark", True),
+        ("amd/Llama-3.1-70B-Instruct-FP8-KV", "awq", False),
+        ("nvidia/Llama-3.1-70B-Instruct-NVFP4", "fp8", False),
+        ("Qwen/Qwen3-8B-FP8", "quark", False),
+    ],
+)
+def test_a_name_says_bits_and_not_the_method(name: str, asked: str, loads: bool) -> None:
+    """AMD's documentation starts the first with --quantization fp8; of the last the config was read."""
+    if loads:
+        result = kvplan.size(name, engine="vllm", gpu="mi300x", quantization=asked, tokens=16)
+        plain = kvplan.size(name, engine="vllm", gpu="mi300x", tokens=16)
+        assert result.budget is not None
+        assert plain.budget is not None
+        assert result.budget.lines[0].bytes == plain.budget.lines[0].bytes
+        return
+    with pytest.raises(KvplanError, match="cannot load it as"):
+        kvplan.size(name, engine="vllm", gpu="b200", quantization=asked, tokens=16)

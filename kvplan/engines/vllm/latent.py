@@ -25,7 +25,8 @@ def latent_backend(ask: Ask, *, sparse: bool) -> Backend:
     names = _sparse_latent(ask) if sparse else _dense_latent(ask)
     if ask.chosen is not None:
         backend = named(ask)
-        if backend.name not in names and not (backend.name == "FLASHINFER_MLA" and _flashinfer(ask, sparse)):
+        taken = _BY_NAME.get(backend.name)
+        if backend.name not in names and not (taken is not None and taken(ask, sparse)):
             raise not_served(ask, backend)
         names = [backend.name]
     for name in names:
@@ -63,6 +64,18 @@ def note_backend(part: Part, ask: Ask) -> Backend:
 
 def _flashinfer(ask: Ask, sparse: bool) -> bool:
     return ask.device.major == 10 and not sparse and (ask.fp8 or not ask.quantized)
+
+
+def _tokenspeed(ask: Ask, sparse: bool) -> bool:
+    """The kernels of the package tokenspeed-mla, made for DeepSeek-R1's widths (mla/tokenspeed_mla.py,
+    supports_combination): heads of 128 without positions, and 64 with; since 0.21, only where it is named."""
+    row = row_of("TOKENSPEED_MLA", ask.version)
+    fits = row is not None and row.runs_on(ask.device.capability) and _row_serves(ask, "TOKENSPEED_MLA")
+    return fits and not sparse and ask.head_dim == 576 and ask.nope_width == 128
+
+
+_BY_NAME = {"FLASHINFER_MLA": _flashinfer, "TOKENSPEED_MLA": _tokenspeed}
+"""Backends that are not among a GPU's own choices, and who may name them."""
 
 
 def _dense_latent(ask: Ask) -> list[str]:
