@@ -13,16 +13,10 @@ from tests.recorded import model_of
 
 REASONS = {
     "moonshotai__Kimi-Linear-48B-A3B-Instruct": ("0.5.17", "its config class had another default length"),
-    "Nemotron-3-Ultra": ("0.5.18", "newer than the release, which reads another list of layers"),
-    "Nemotron-3.5-Lightning": ("0.5.18", "newer than the release, which reads another list of layers"),
+    "Nemotron-3-Ultra": ("0.5.10", "newer than the release, which reads another list of layers"),
     "pixtral-12b": ("0.5.10", "the older transformers reads another element type"),
-    "NVFP4": ("0.5.13", "the older release reads mixed ModelOpt checkpoints otherwise, or not at all"),
+    "NVFP4": ("0.5.10", "the older release reads mixed ModelOpt checkpoints otherwise, or not at all"),
     "MiMo-V2-Flash": ("0.5.13", "its backend on Blackwell and with e5m2 was another"),
-    "gemma-4-26B": (
-        "0.5.13",
-        "its backend on Blackwell was another; before 0.5.12 it has no class of its own",
-    ),
-    "NVIDIA-Nemotron-3-Nano-30B": ("0.5.14", "its backend on Blackwell was another"),
     "MiniCPM-MoE": ("0.5.11", "attention groups were not held against its class"),
     "LFM2.5-VL": ("0.5.10", "transformers' class was used before the own one"),
     "gemma-2-": ("0.5.1", "0.4.10 gives up its window pool in a check at the start that was not asked"),
