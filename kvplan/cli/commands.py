@@ -104,7 +104,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "simulate",
-            "How a deployment serves a trace: vLLM's own scheduler, step by step, with intervals.",
+            "How a deployment serves a trace: its engine's scheduler, step by step, with intervals.",
             "kvplan.cli.simulate:run",
             Argument("[PLAN|MODEL]", most=1, complete="models"),
             (*SIMULATE_OPTIONS, *COMMON),

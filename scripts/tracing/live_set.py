@@ -7,8 +7,10 @@ kernel (`fused`) count for their results alone.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -96,3 +98,24 @@ class LiveSet(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             return made
 
         return run
+
+
+def print_peaks(
+    live: LiveSet, model: Any, inputs: Callable[[int], Any], run: Callable[[Any], Any], *around: Any
+) -> None:
+    """For one, two and four images: the most bytes alive beside the inputs, and those that stay.
+
+    inputs: of so many images. run: the model's own answer to them. around: contexts, made anew for each run.
+    """
+    for images in (1, 1, 2, 4):  # the first run fills caches
+        given = inputs(images)
+        gc.collect()
+        live.restart(model)
+        with ExitStack() as stack:
+            for make in (torch.inference_mode, *around):
+                stack.enter_context(make())
+            stack.enter_context(live)
+            made = run(given)
+            gc.collect()
+        print(images, "images:", f"{live.peak:,} bytes at most, {live.now:,} stay", flush=True)
+        del made, given

@@ -9,14 +9,13 @@ four images of 768 x 768 pixels, the most bytes alive and those that stay, witho
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.machinery
 import sys
 from typing import Any
 from unittest.mock import MagicMock
 
-from scripts.tracing.live_set import LiveSet
+from scripts.tracing.live_set import LiveSet, print_peaks
 
 
 class NoTorchvision:
@@ -42,16 +41,14 @@ def main() -> int:
     timm: Any = importlib.import_module("timm")
     model = timm.create_model("mobilenetv5_300m_enc", pretrained=False, num_classes=0)
     model = model.to(torch.bfloat16).eval()
-    live = LiveSet()
-    for images in (1, 1, 2, 4):  # the first run fills caches
-        pixels = torch.zeros(images, 3, 768, 768, dtype=torch.bfloat16)
-        gc.collect()
-        live.restart(model)
-        with torch.inference_mode(), live:
-            made = model.forward_features(pixels).reshape(images, 2048, 256)
-            gc.collect()
-        print(images, "images:", f"{live.peak:,} bytes at most, {live.now:,} stay", flush=True)
-        del made, pixels
+
+    def inputs(images: int) -> Any:
+        return torch.zeros(images, 3, 768, 768, dtype=torch.bfloat16)
+
+    def run(pixels: Any) -> Any:
+        return model.forward_features(pixels).reshape(len(pixels), 2048, 256)
+
+    print_peaks(LiveSet(), model, inputs, run)
     return 0
 
 

@@ -8,11 +8,11 @@ images, the most bytes alive and those that stay, without the whole images thems
 
 from __future__ import annotations
 
-import gc
 import importlib
 from types import SimpleNamespace
 from typing import Any
 
+from scripts.tracing.live_set import print_peaks
 from scripts.tracing.stage import built, cpu_device, on_cpu, set_stage
 from scripts.tracing.towers import text
 
@@ -47,24 +47,20 @@ def main() -> int:
     where.cached_tokenizer_from_config = lambda *args, **named: SimpleNamespace(vocab={"<image>": 7})
     config, model = built(CONFIG)
     on_cpu(model)
-    for images in (1, 1, 2, 4):  # the first run fills caches
-        inputs = {
+
+    def inputs(images: int) -> Any:
+        return {
             "pixel_values": torch.ones(images, 3, 1024, 1024, dtype=torch.bfloat16),
             "images_crop": torch.ones(4 * images, 3, 640, 640, dtype=torch.bfloat16),
             "images_spatial_crop": torch.tensor([[2, 2]] * images),
         }
-        gc.collect()
-        live.restart(model)
-        with (
-            torch.inference_mode(),
-            set_current_vllm_config(config, check_compile=False),
-            cpu_device(),
-            live,
-        ):
-            made = model.embed_multimodal(**inputs)
-            gc.collect()
-        print(images, "images:", f"{live.peak:,} bytes at most, {live.now:,} stay", flush=True)
-        del made, inputs
+
+    def run(given: Any) -> Any:
+        return model.embed_multimodal(**given)
+
+    print_peaks(
+        live, model, inputs, run, lambda: set_current_vllm_config(config, check_compile=False), cpu_device
+    )
     return 0
 
 
