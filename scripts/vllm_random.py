@@ -3,9 +3,9 @@
     python -m scripts.vllm_random 0.33.0 --seed 5 --count 130 --python PYTHON_WITH_VLLM_032
     python -m scripts.vllm_random --record
 
-The first asks a release (its Python files lie unpacked in build/releases, see scripts/vllm_releases.py; 0.32
-is the environment itself), writes what it answered into build/random and prints what differs; it exits with 1
-where something does. The second keeps a share of what lies there in tests/data/vllm_random.json.gz.
+The first asks a release (its Python files are fetched into build/releases as scripts/vllm_releases.py does;
+0.32 is the environment itself), writes what it answered into build/random and prints what differs; it exits
+with 1 where something does. The second keeps a share of what lies there in tests/data/vllm_random.json.gz.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
-from scripts.vllm_releases import PROGRAM, ROOT, beside, environment
+from scripts.vllm_releases import PROGRAM, ROOT, beside, environment, fetched
 from tests.engines.vllm_random_cases import (
     Entry,
     case_of_draw,
@@ -63,10 +63,11 @@ def ask_release(python: str, root: Path, release: str, entries: list[Entry]) -> 
     if release.startswith("0.32"):
         answers = ask(python, [], entries)
     else:
+        own = fetched(release, root)
         answers = [{"refused": "ImportError: "} for _ in entries]
         for folders in beside(root, release):
             left = [place for place, answer in enumerate(answers) if not_asked(answer)]
-            again = ask(python, [root / release, *folders], [entries[place] for place in left])
+            again = ask(python, [own, *folders], [entries[place] for place in left])
             for place, answer in zip(left, again, strict=True):
                 if not not_asked(answer) or answers[place]["refused"] == "ImportError: ":
                     answers[place] = answer

@@ -139,3 +139,23 @@ def test_tokenspeed_runs_where_its_class_says(
     assert (result.refusal is None) == serves
     if serves:
         assert result.settings["block_size"] in (32, 64)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kv", "row"),
+    [("b200", "auto", 1152), ("b200", "fp8", 576), ("h200", "auto", 1), ("h200", "fp8", 1)],
+)
+def test_blocks_lie_whole_rows_apart_in_0_31_alone(gpu: str, kv: str, row: int) -> None:
+    """DeepSeek-V3.2 with FLASHINFER_MLA_SPARSE: 0.31 rounds a block up to rows of the latent."""
+    found = {}
+    for version in ("0.30", "0.31", "0.32"):
+        result = kvplan.size("deepseek-v3.2", engine=f"vllm@{version}", gpu=gpu, tensor_parallel_size=8,
+                             kv_cache_dtype=kv, kv_cache_memory="40GiB")  # fmt: skip
+        assert result.pool is not None
+        found[version] = result.pool.bytes_per_block
+    assert found["0.30"] % 576
+    assert found["0.31"] == -(-found["0.30"] // row) * row
+    if row == 1:
+        assert found["0.31"] == found["0.32"]
+    else:
+        assert found["0.32"] == found["0.30"] < found["0.31"]

@@ -45,11 +45,13 @@ def ours(case: Case) -> SizeResult:
 
 
 def figures(result: SizeResult) -> dict[str, Any]:
-    """The figures that vLLM's answer has too."""
+    """The figures that vLLM's answer has too; an encoder alone has one block of nothing."""
     pool = result.pool
-    assert pool is not None, result.refusal
-    found: dict[str, Any] = {name: getattr(pool, name) for name in FROM_POOL}
-    found.update({name: result.settings[name] for name in FROM_SETTINGS})
+    shown: dict[str, Any] = {name: result.settings[name] for name in FROM_SETTINGS}
+    if pool is None:
+        assert result.refusal is None, result.refusal
+        return {**dict.fromkeys(FROM_POOL, 0), "num_blocks": 1, **shown, "groups": []}
+    found: dict[str, Any] = {name: getattr(pool, name) for name in FROM_POOL} | shown
     found["groups"] = [[getattr(group, name) for name in GROUP_FIELDS] for group in pool.groups]
     return found
 

@@ -80,6 +80,8 @@ def planned(
         groups = grouping.get_global_kv_cache_groups(config, stages)
         plans = grouping.get_kv_cache_configs(config, stages, memories, groups)
     scheduled = planner.generate_scheduler_kv_cache_config(plans)
+    if not scheduled.kv_cache_groups:  # an encoder alone: the engine asks for no figures (v1/engine/core.py)
+        return plans, scheduled, 0, 0.0
     if hasattr(planner, "get_kv_cache_capacity"):  # 0.24 and later
         # The log is written of each stage's plan, in which a group of several page sizes is whole; the
         # scheduler's has one layer's spec in its place (before 0.27 another figure for DeepSeek-V4).

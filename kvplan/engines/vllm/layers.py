@@ -18,7 +18,7 @@ from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_spec
 from kvplan.engines.vllm.grouping import CannotGroupError
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
-from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, row_stride
+from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, reads_flat, row_stride
 from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
@@ -287,9 +287,11 @@ def _specs_of(served: Served, part: Part, word: str, layer: Layer, sizes: Sizes)
         spec = replace(spec, state_bytes=RECORD)
     pooled = any(isinstance(other, SparseIndexer) and other.kpool > 1 for other in layer.parts)
     in_rows = pooled or (served.row_width and spec.kind is SpecKind.MLA)
-    return (
-        replace(spec, stride=row_stride(backend, spec.state_bytes, word)) if latent and in_rows else spec,
-    )
+    if latent and in_rows:
+        spec = replace(spec, stride=row_stride(backend, spec.state_bytes, word))
+    elif latent and served.rules.flat_rows and reads_flat(backend, word, served.resolved.device):
+        spec = replace(spec, stride=spec.state_bytes)
+    return (spec,)
 
 
 def _attention_spec(

@@ -60,3 +60,11 @@ def row_stride(backend: Backend, row_bytes: int, word: str) -> int:
     """Bytes between blocks are whole rows, or pages of rows, of the latent's kernel."""
     rows = RECORD_ROWS if word == "fp8_ds_mla" else ROWS
     return rows.get(backend.name, 1) * row_bytes
+
+
+def reads_flat(backend: Backend, word: str, device: Device) -> bool:
+    """Whether 0.31 lays blocks whole rows of this latent apart: vllm-project/vllm 0.31
+    vllm/model_executor/layers/attention/mla_attention.py (_uses_flat_kv_cache, get_kv_cache_spec)."""
+    if backend.name == "FLASHMLA_SPARSE":
+        return device.major == 10 or word not in ("fp8_ds_mla", "nvfp4_ds_mla")
+    return backend.name == "FLASHINFER_MLA_SPARSE"

@@ -36,7 +36,8 @@ class Rules:
     convolutions have room for draft tokens; latent_step: blocks of latents beside states are whole 128s
     (platforms/interface.py).
 
-    Blocks: common_block, of a size that all backends take, else the first one's; aligned_kernels, beside
+    Blocks: common_block, of a size that all backends take, else the first one's; flat_rows, whole rows of a
+    latent's kernel apart (_uses_flat_kv_cache, _get_kv_cache_bytes_per_block); aligned_kernels, beside
     states a multiple of every backend's; unquantized_layers, quantized pages grow over those left in 16 bit;
     window_blocks, what a windowed layer takes: the model's block size, the smallest of its kernel, or the
     largest that fits (layers/attention/attention.py).
@@ -105,6 +106,7 @@ class Rules:
     gdn_checkpoint: bool = False
     latent_step: bool = False
     common_block: bool = False
+    flat_rows: bool = False
     aligned_kernels: bool = False
     unquantized_layers: bool = False
     window_blocks: str = "shared"
@@ -277,11 +279,12 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "dcp_backends": True,
         },
     ),
-    ("0.31", {"common_block": True, "runners": "0.31"}),
+    ("0.31", {"common_block": True, "runners": "0.31", "flat_rows": True}),
     (
         "0.32",
         {
             "runners": "0.32",
+            "flat_rows": False,
             "sparse_fp8_on_sm100": True,
             "aligned_kernels": True,
             "mamba2_checkpoint": True,
