@@ -31,10 +31,17 @@ CARDS = {
     "Qwen/Qwen3-Reranker-8B": "Qwen/Qwen3-8B",
     "nvidia/GLM-5.2-NVFP4": "zai-org/GLM-5.2",
     "nvidia/Gemma-4-26B-A4B-NVFP4": "google/gemma-4-26B-A4B",
+    "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP": "Qwen/Qwen3.6-27B",
     "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm": "Qwen/Qwen3.6-35B-A3B",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
+_SWITCHES = {
+    "no-enable-prefix-caching": ("enable_prefix_caching", False),
+    "enable-prefix-caching": ("enable_prefix_caching", True),
+    "language-model-only": ("language_model_only", True),
+    "skip-mm-profiling": ("skip_mm_profiling", True),
+}
 _FLAGS = (
     "gpu_memory_utilization",
     "max_model_len",
@@ -86,8 +93,7 @@ class Row:
         draft = _DRAFT.search(str(flags.get("speculative") or ""))
         if draft:
             asked |= {"speculative_method": draft[1], "num_speculative_tokens": int(draft[2])}
-        if "no-enable-prefix-caching" in (flags.get("other") or ()):
-            asked["enable_prefix_caching"] = False
+        asked |= {name: value for word, (name, value) in _SWITCHES.items() if word in (flags.get("other") or ())}
         for word in flags.get("other") or ():
             name, _, value = word.partition("=")
             if name in ("max_cudagraph_capture_size", "max_loras", "max_lora_rank"):
@@ -96,8 +102,6 @@ class Row:
                 asked[name] = True
             elif name in ("attention_backend", "moe_backend"):
                 asked[name] = value
-            elif name == "language-model-only":
-                asked["language_model_only"] = True
         if self.weights is not None:
             asked["weights"] = self.weights
         if self.raw.get("model_runner") in ("V1", "V2"):

@@ -28,6 +28,7 @@ from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refu
 from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
 from kvplan.engines.vllm.resolve import AHEAD, OWN_CACHE, Resolved, asked_word
 from kvplan.engines.vllm.versions import rules_of
+from kvplan.engines.vllm.whole_items import refusal_of_items
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -69,6 +70,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or _asynchronous(settings, version)
         or quantisation_refusal(model, settings, resolved)
         or dtype_refusal(model, settings, resolved, version)
+        or refusal_of_items(model, settings, resolved.batch.tokens, version, whole=resolved.mm_prefix)
         or rotation_refusal(model, version)
         or parallel_refusal(model, settings, resolved, version)
         or part_refusal(model, settings, resolved, version)

@@ -18,6 +18,7 @@ from kvplan.engines.vllm.defaults import (
 from kvplan.engines.vllm.draft_lengths import bounded
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.versions import Rules
+from kvplan.engines.vllm.whole_items import floor_of
 from kvplan.errors import KvplanError
 from kvplan.families import (
     CompressedAttention,
@@ -49,8 +50,6 @@ OWN_CACHE = frozenset({"mimo_v2", "mimo_v2_flash"})
 # Layers with attention sinks (a learned logit beside the scores): some backends cannot take them.
 # Wrappers in which image tokens see each other (model_arch_config_convertor.py, is_mm_prefix_lm).
 PREFIX_WRAPPERS = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
-GEMMA4_VIDEO_TOKENS = 32 * (70 + 2 + 6)
-"""Tokens of one video (frames of at most 70 soft tokens), which must fit into one batch (gemma4_mm.py)."""
 POOLING_ENDINGS = (
     "ForTextEncoding", "EmbeddingModel", "ForSequenceClassification", "ForTokenClassification",
     "ClassificationModel", "ForRewardModeling", "RewardModel",
@@ -133,14 +132,14 @@ def resolve(model: Model, settings: Layout, rules: Rules) -> Resolved:
     by_default = not (state_only or encoder_decoder) and (rules.hybrid_caching or not hybrid)
     caching = by_default if settings.enable_prefix_caching is None else settings.enable_prefix_caching
     lengths = lengths_of(model, settings, rules)
-    prefix = _mm_prefix(model)
+    prefix = _mm_prefix(model, rules)
     batch = batch_of(
         settings,
         device,
         rules,
         lengths.max_model_len,
         chunked_prefill=not encoder_decoder,
-        floor=GEMMA4_VIDEO_TOKENS if prefix and model.model_type.startswith("gemma4") else 0,
+        floor=floor_of(model, settings) if prefix and rules.items_raise_batch else 0,
     )
     ignored = model.model_type in OWN_CACHE and not rules.mimo_cache_dtype
     kv = "auto" if ignored else cache_dtype(model, settings, device, rules)
@@ -324,12 +323,11 @@ def _retained(model: Model, settings: Layout) -> int:
     return settings.num_speculative_tokens - 1 if modules > 1 else 0
 
 
-def _mm_prefix(model: Model) -> bool:
+def _mm_prefix(model: Model, rules: Rules) -> bool:
     if model.facts.get("top_model_type") in PREFIX_WRAPPERS:
         return True
-    return (
-        model.model_type.startswith("gemma4") and model.facts.get("use_bidirectional_attention") == "vision"
-    )
+    seen = rules.gemma4_whole_items and model.facts.get("use_bidirectional_attention") == "vision"
+    return seen and model.model_type.startswith("gemma4")
 
 
 def asked_word(settings: Layout) -> str:

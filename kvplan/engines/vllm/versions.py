@@ -86,6 +86,7 @@ class Rules:
     runners: the release whose rules choose the model runner (`kvplan.engines.vllm.runner`); asked where
     batches in flight count; lookups_async: the second runner schedules ahead whatever proposes the drafts
     (config/vllm.py); bounded_by_draft: its max_model_len is at most the draft's.
+    gemma4_whole_items, items_raise_batch: `kvplan.engines.vllm.whole_items`.
     """
 
     tokens_from_concurrency: bool = False
@@ -161,6 +162,8 @@ class Rules:
     grouped_pages: bool = False
     undeclared_e5m2: bool = False
     packed_windows: bool = False
+    gemma4_whole_items: bool = False
+    items_raise_batch: bool = False
 
 
 _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
@@ -198,10 +201,11 @@ _CHANGES: tuple[tuple[str, dict[str, bool | int | str]], ...] = (
             "promoted_quantized": False,
             "states_step": False,
             "flashinfer_first": True,
+            "gemma4_whole_items": True,
         },
     ),
     ("0.21", {"promoted_quantized": True, "hybrid_turboquant": True}),
-    ("0.22", {"every_state_with_drafts": True, "bfloat16_states": True}),
+    ("0.22", {"every_state_with_drafts": True, "bfloat16_states": True, "items_raise_batch": True}),
     ("0.23", {"latent_blocks": "pages"}),
     (
         "0.24",
