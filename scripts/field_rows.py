@@ -93,7 +93,9 @@ class Row:
         draft = _DRAFT.search(str(flags.get("speculative") or ""))
         if draft:
             asked |= {"speculative_method": draft[1], "num_speculative_tokens": int(draft[2])}
-        asked |= {name: value for word, (name, value) in _SWITCHES.items() if word in (flags.get("other") or ())}
+        asked |= {
+            name: value for word, (name, value) in _SWITCHES.items() if word in (flags.get("other") or ())
+        }
         for word in flags.get("other") or ():
             name, _, value = word.partition("=")
             if name in ("max_cudagraph_capture_size", "max_loras", "max_lora_rank"):

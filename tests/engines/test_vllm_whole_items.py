@@ -41,7 +41,9 @@ def test_large_gpus_and_other_models(version: str) -> None:
     assert _size(version, model=WITHOUT, max_num_batched_tokens=512).refusal is None
 
 
-@pytest.mark.parametrize("options", [{"language_model_only": True}, {"limit_mm_per_prompt": {"image": 0, "video": 0}}])
+@pytest.mark.parametrize(
+    "options", [{"language_model_only": True}, {"limit_mm_per_prompt": {"image": 0, "video": 0}}]
+)
 def test_text_alone_is_not_held_to_it(options: dict[str, Any]) -> None:
     assert _size("0.20", **options).refusal is None
     # The default is raised whatever is served: the engine looks at what the class knows.
@@ -64,7 +66,9 @@ def test_what_is_asked_starts_where_the_largest_item_fits(
 ) -> None:
     served = {kind: size for kind, size in (("image", IMAGE), ("video", VIDEO)) if limits.get(kind) != 0}
     fits = version == "0.19" or tokens >= max(served.values(), default=0)
-    answer = _size(version, max_num_batched_tokens=tokens, max_num_seqs=64, limit_mm_per_prompt=limits or None)
+    answer = _size(
+        version, max_num_batched_tokens=tokens, max_num_seqs=64, limit_mm_per_prompt=limits or None
+    )
     assert (answer.refusal is None) == fits
 
 
