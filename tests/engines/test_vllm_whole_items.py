@@ -31,7 +31,8 @@ def test_the_default_of_small_gpus(version: str, tokens: int, starts: bool) -> N
     assert answer.settings["max_num_batched_tokens"] == tokens
     assert (answer.refusal is None) == starts
     if not starts:
-        assert answer.refusal is not None and "2,496" in answer.refusal.message
+        assert answer.refusal is not None
+        assert "2,496" in answer.refusal.message
         assert "--max-num-batched-tokens 2496" in answer.refusal.help
 
 

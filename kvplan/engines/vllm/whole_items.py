@@ -1,12 +1,13 @@
 """Images and videos that vLLM schedules whole: one must fit into a batch.
 
-Where image tokens see each other, prompts are not cut inside an item (vllm-project/vllm vllm/platforms/cuda.py,
-check_and_update_config: "Forcing --disable_chunked_mm_input"; platforms/rocm.py since 0.31). Gemma 4 is such a
-model since 0.20 (vllm/transformers_utils/model_arch_config_convertor.py, Gemma4ModelArchConfigConvertor). A
-start whose max_num_batched_tokens is less than the largest item that is served stops
-(vllm/v1/core/encoder_cache_manager.py, compute_mm_encoder_budget). Since 0.22 the default is raised to the
-largest item that the class knows, served or not (vllm/engine/arg_utils.py, _get_min_mm_batched_tokens); in 0.20
-and 0.21 the default of GPUs below 70 GiB, 2,048, is too few for its videos (vllm-project/vllm#42687).
+Where image tokens see each other, prompts are not cut inside an item (vllm-project/vllm
+vllm/platforms/cuda.py, check_and_update_config: "Forcing --disable_chunked_mm_input"; platforms/rocm.py since
+0.31). Gemma 4 is such a model since 0.20 (vllm/transformers_utils/model_arch_config_convertor.py,
+Gemma4ModelArchConfigConvertor). A start whose max_num_batched_tokens is less than the largest item that is
+served stops (vllm/v1/core/encoder_cache_manager.py, compute_mm_encoder_budget). Since 0.22 the default is
+raised to the largest item that the class knows, served or not (vllm/engine/arg_utils.py,
+_get_min_mm_batched_tokens); in 0.20 and 0.21 the default of GPUs below 70 GiB, 2,048, is too few for its
+videos (vllm-project/vllm#42687).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def refusal_of_items(
 
 
 def _items(model: Model, settings: Layout, release: tuple[int, ...]) -> Mapping[str, int]:
-    """Modality → tokens of its largest item (Gemma4ProcessingInfo.get_mm_max_tokens_per_item), without sound."""
+    """Modality → tokens of its largest item, sound aside (gemma4_mm.py, get_mm_max_tokens_per_item)."""
     if model.architecture not in CLASSES or not has_encoder(model):
         return {}
     config: Mapping[str, Any] = model.config or {}
