@@ -31,7 +31,7 @@ from kvplan.engines.vllm.tower_widths import part_of, widths_of
 from kvplan.engines.vllm.towers import cost_of
 from kvplan.engines.vllm.unknown_encoder import unknown_most
 from kvplan.model import Model
-from kvplan.settings import Serving
+from kvplan.settings import Layout, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
@@ -40,7 +40,7 @@ NO_LIMIT = 999
 V2_SINCE = (0, 27)
 
 
-def text_only(model: Model, settings: Serving) -> bool:
+def text_only(model: Model, settings: Layout) -> bool:
     """Whether nothing but text is served: --language-model-only, or a limit of 0 for all that the class takes
     (image and video where its rule is not known, audio where its config has such an encoder)."""
     own = dict(settings.engine_options)
@@ -59,7 +59,7 @@ def tower_parts(model: Model, settings: Serving) -> tuple[tuple[Part, int], ...]
     return ((Part.TOWER, 1),) if whole_on_each_rank(model, settings) else ()
 
 
-def limits_of(settings: Serving) -> Mapping[str, Any]:
+def limits_of(settings: Layout) -> Mapping[str, Any]:
     """--limit-mm-per-prompt: modality → a number, or the options of its dummy items."""
     return _json(dict(settings.engine_options).get("limit_mm_per_prompt"))
 
