@@ -32,6 +32,7 @@ CARDS = {
     "nvidia/GLM-5.2-NVFP4": "zai-org/GLM-5.2",
     "nvidia/Gemma-4-26B-A4B-NVFP4": "google/gemma-4-26B-A4B",
     "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP": "Qwen/Qwen3.6-27B",
+    "dbirks/Qwen3.8-27B-W4A16-AutoRound": "Qwen/Qwen3.8-27B",
     "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm": "Qwen/Qwen3.6-35B-A3B",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
@@ -102,7 +103,7 @@ class Row:
                 asked[name] = int(value)
             elif name == "enable_lora":
                 asked[name] = True
-            elif name in ("attention_backend", "moe_backend"):
+            elif name in ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype"):
                 asked[name] = value
         if self.weights is not None:
             asked["weights"] = self.weights
