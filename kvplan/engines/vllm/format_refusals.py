@@ -5,25 +5,45 @@ vllm-project/vllm vllm/model_executor/layers/quantization/, vllm/config/{vllm,ca
 
 from __future__ import annotations
 
-from kvplan.engines.base import has_kind
+from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import Version, has_kind, parse_version
 from kvplan.engines.kv_support import rows_of, unsupported
-from kvplan.engines.vllm.defaults import NO_FLOAT16
+from kvplan.engines.vllm.defaults import NO_FLOAT16, Device
 from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
 from kvplan.results import Refusal
 from kvplan.settings import Layout
+from kvplan.weights.formats import MXFP8
 
-LEAST_CAPABILITY = {
-    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (8, 0)),
-    **dict.fromkeys(("fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "awq", "torchao"), (7, 5)),
-    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (7, 0)),
-    **dict.fromkeys(("gptq", "inc"), (6, 0)),
-    "fp_quant": (10, 0),
+LEAST_CAPABILITY: dict[str, tuple[tuple[Version, tuple[int, int]], ...]] = {
+    **dict.fromkeys(("mxfp4", "fbgemm_fp8", "experts_int8"), (((0,), (8, 0)),)),
+    **dict.fromkeys(("fp8", "modelopt_fp4"), (((0,), (8, 0)), ((0, 14), (7, 5)))),
+    "modelopt": (((0,), (8, 9)), ((0, 27), (8, 0))),
+    "modelopt_mixed": (((0,), (8, 9)), ((0, 24), (7, 5))),
+    "modelopt_mxfp8": (((0,), (10, 0)), ((0, 20), (8, 0))),
+    **dict.fromkeys(("awq", "torchao"), (((0,), (7, 5)),)),
+    **dict.fromkeys(("compressed-tensors", "bitsandbytes", "quark"), (((0,), (7, 0)),)),
+    **dict.fromkeys(("gptq", "inc"), (((0,), (6, 0)),)),
+    "fp_quant": (((0,), (10, 0)),),
 }
-"""Method of quantisation → the oldest NVIDIA GPUs that any release runs it on: get_min_capability in
-vllm/model_executor/layers/quantization/, held against the GPU in vllm/config/vllm.py."""
+"""Method of quantisation → since which release → the oldest NVIDIA GPUs that it runs on: get_min_capability
+in vllm/model_executor/layers/quantization/ of 0.8.5 to 0.33, held against the GPU in vllm/config/vllm.py."""
+
+
+def _method(model: Model, settings: Layout, capability: tuple[int, int]) -> str:
+    """vLLM's name of the method: ModelOpt's formats have one each (override_quantization_method)."""
+    method = settings.quantization or model.quantization or ""
+    if method != "modelopt" or capability >= (10, 0):
+        return method
+    inventory = sources_of(model).inventory
+    tensors = () if inventory is None else inventory.tensors()
+    forms = {tensor.form for _, tensor in tensors if tensor.form is not None}
+    if MXFP8 in forms:
+        return "modelopt_mxfp8"
+    bits = {form.bits for form in forms}
+    return "modelopt" if bits == {8} else "modelopt_mixed" if bits == {4, 8} else "modelopt_fp4"
 
 
 HALF = ("float16", "bfloat16")
@@ -39,16 +59,18 @@ RUNS_IN: dict[str, tuple[str, ...]] = {
 bounded."""
 
 
-def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved) -> Refusal | None:
+def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     """The method that the weights are stored in, or quantised by while loading: newer kernels, 16 bit."""
-    method = settings.quantization or model.quantization or ""
-    least, device = LEAST_CAPABILITY.get(method), resolved.device
+    device, release = resolved.device, parse_version(version)
+    method = _method(model, settings, device.capability)
+    steps = LEAST_CAPABILITY.get(method, ())
+    least = next((needed for since, needed in reversed(steps) if release >= since), None)
     if least is not None and device.vendor == "nvidia" and device.capability < least:
         had, needed = (".".join(map(str, pair)) for pair in (device.capability, least))
         return Refusal(
             "quantization",
             f"vLLM's {method} kernels need compute capability {needed} or newer: {device.name} has {had}",
-            help=(f"choose a GPU of compute capability {needed} or newer",),
+            help=(f"choose a GPU of compute capability {needed} or newer", *_newer(steps, release, device)),
         )
     dtypes = RUNS_IN.get(method)
     if dtypes is None or resolved.dtype.name in dtypes:
@@ -58,6 +80,14 @@ def quantisation_refusal(model: Model, settings: Layout, resolved: Resolved) -> 
         f"vLLM's {method} runs in {' or '.join(dtypes)}, not in {resolved.dtype.name}",
         help=(f"--dtype {dtypes[-1]}",),
     )
+
+
+def _newer(
+    steps: tuple[tuple[Version, tuple[int, int]], ...], release: Version, device: Device
+) -> tuple[str, ...]:
+    """The first later release whose kernels run there."""
+    later = (since for since, needed in steps if since > release and device.capability >= needed)
+    return tuple(f"use engine vllm@{'.'.join(map(str, since))}" for since in later)[:1]
 
 
 KEEP_SCALES = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mixed", "quark", "compressed-tensors"})

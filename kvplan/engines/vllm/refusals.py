@@ -68,7 +68,7 @@ def _first(model: Model, settings: Layout, resolved: Resolved, version: str) -> 
         or context_refusal(model, settings, resolved)
         or nameless_refusal(model, resolved, version)
         or _asynchronous(settings, version)
-        or quantisation_refusal(model, settings, resolved)
+        or quantisation_refusal(model, settings, resolved, version)
         or dtype_refusal(model, settings, resolved, version)
         or refusal_of_items(model, settings, resolved.batch.tokens, version, whole=resolved.mm_prefix)
         or rotation_refusal(model, version)
