@@ -45,6 +45,8 @@ def options_for(engine: str, name: str) -> dict[str, Any]:
         options["kv_cache_dtype"] = "fp8"
     if name in ("cross_attention", "whisper") and engine == "vllm":
         options["max_model_len"] = 448
+    if name == "two heads" and engine == "vllm":
+        options["language_model_only"] = True  # a video would have to fit into a batch
     return options
 
 

@@ -53,7 +53,7 @@ def line(result: kvplan.SizeResult, name: str) -> BudgetLine | None:
 
 def loaded(model: str, version: str, gpu: str, **more: Any) -> float:
     """``Model loading took``, GiB."""
-    budget = kvplan.size(model, engine=f"vllm@{version}", gpu=gpu, **more).budget
+    budget = kvplan.size(model, engine=f"vllm@{version}", gpu=gpu, max_num_batched_tokens=4096, **more).budget
     assert budget is not None
     return sum(one.bytes for one in budget.lines if one.name.startswith(("weights", "rotary"))) / GIB
 

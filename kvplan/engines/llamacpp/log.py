@@ -16,6 +16,7 @@ from typing import Any
 from kvplan.engines.observed import Count, Observation, Pool, Rank, Row, total
 from kvplan.engines.observed.dialect import Dialect, summed
 from kvplan.engines.observed.rules import Rule, Values, rule
+from kvplan.units import TIB
 
 
 def rank_of(head: str) -> Rank:
@@ -60,7 +61,7 @@ def _is_amount(values: Values) -> bool:
     return isinstance(rest, Count) and 0 <= rest.value < _MOST_UNACCOUNTED
 
 
-_MOST_UNACCOUNTED = 2**40
+_MOST_UNACCOUNTED = TIB
 """More is a difference below zero, printed without its sign."""
 
 RULES: tuple[Rule, ...] = (
