@@ -19,6 +19,7 @@ from kvplan.validate.attention import AttentionError, Probe, admitted
 from kvplan.validate.blocks import BlockTables, Request
 from kvplan.validate.kinds import Heads, probes, scale_of, width_of
 from kvplan.validate.memory import Cache
+from kvplan.validate.reasons import reason_of
 from kvplan.validate.triton_reader import NotRun, attend_with_own, pages, table_of
 
 OWN = "kvplan.triton"
@@ -54,7 +55,7 @@ def _tried(cache: Cache, tables: BlockTables, heads: Heads, kernels: Any) -> Att
     except WrittenElsewhere as found:
         fault = str(found)
     except Exception as error:
-        note = f"not run: {type(error).__name__}"
+        note = f"not run: {reason_of(error)}"
     kind, dtype = heads.kind(cache.layout), heads.key[1].dtype
     return AttentionError(kind, dtype, name, heads.view.layer, 0, 0, 0.0, 0.0, note, fault=fault)
 

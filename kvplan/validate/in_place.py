@@ -18,10 +18,15 @@ from kvplan.validate.attention import AttentionError, Probe, admitted
 from kvplan.validate.blocks import BlockTables
 from kvplan.validate.kinds import LARGEST, Heads, probes, width_of
 from kvplan.validate.memory import Cache
+from kvplan.validate.reasons import reason_of
 
 KERNEL = "flex_attention"
 MOST_NUMBERS = 2**31
 """A slice has fewer, from its first number to its last."""
+MAIN_TEMPLATE = {"FORCE_USE_FLEX_ATTENTION": True}
+"""Not the decoding template, which torch takes for fewer than 128 queries: its block of queries is as long as
+they are times the heads that share a key, and where that is over the 128 of the mask's blocks, no
+configuration is left (torch/_inductor/kernel/flex/flex_decoding.py, `SPARSE_Q_BLOCK_SIZE % BLOCK_M`)."""
 
 
 class NotRun(Exception):  # noqa: N818 - a reason, not an error
@@ -42,7 +47,7 @@ def _tried(cache: Cache, tables: BlockTables, heads: Heads) -> AttentionError:
     except NotRun as reason:
         note = f"not run: {reason}"
     except Exception as error:
-        note = f"not run: {type(error).__name__}"
+        note = f"not run: {reason_of(error)}"
     kind, dtype = heads.kind(cache.layout), heads.key[1].dtype
     return AttentionError(kind, dtype, KERNEL, heads.view.layer, 0, 0, 0.0, 0.0, note, decides=False)
 
@@ -89,7 +94,15 @@ def _flex(probe: Probe, queries: Any) -> Any:
 
     mask = create_block_mask(sees, None, None, queries.shape[1], held.numel(), device=probe.cache.device)
     kernel = _kernel(compiled=probe.cache.device.startswith("cuda"))
-    return kernel(queries[None], keys, values, block_mask=mask, scale=probe.scale, enable_gqa=True)[0]
+    return kernel(
+        queries[None],
+        keys,
+        values,
+        block_mask=mask,
+        scale=probe.scale,
+        enable_gqa=True,
+        kernel_options=MAIN_TEMPLATE,
+    )[0]
 
 
 @lru_cache(maxsize=2)

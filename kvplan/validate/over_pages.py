@@ -18,6 +18,7 @@ from kvplan.validate.found import findings_of
 from kvplan.validate.in_place import KERNEL, attend_in_place
 from kvplan.validate.memory import Cache, allocate
 from kvplan.validate.ranks import World
+from kvplan.validate.reasons import reason_of
 from kvplan.validate.stages.base import COUNT, EXACT, Bench
 from kvplan.validate.target import Target
 
@@ -60,7 +61,7 @@ def _over_pages(bench: Bench, target: Target, rank: Rank, *, engine: bool) -> tu
         with allocate(layout, bench.device.name) as cache:
             return _read(cache, engine=engine, gpu=bench.device.is_gpu)
     except Exception as error:
-        bench.note(f"no kernel read the pages themselves: {type(error).__name__}")
+        bench.note(f"no kernel read the pages themselves: {reason_of(error)}")
         return ()
 
 

@@ -1,20 +1,22 @@
-"""The kernel of `triton_reader`; imported where Triton is."""
+"""The kernel of `triton_reader`; imported where Triton is.
+
+Triton reads annotations as names of the kernel: any that is not of its language ends the compilation.
+"""
 
 from __future__ import annotations
-
-from typing import Any
 
 from triton import language as tl
 
 
 def attend_paged(
-    queries: Any, keys: Any, ropes: Any, values: Any, table: Any, out: Any,
-    scale: Any, rope_scale: Any, value_scale: Any,
-    first: Any, tokens: Any, states: Any, group: Any, many: Any,
+    queries: tl.tensor, keys: tl.tensor, ropes: tl.tensor, values: tl.tensor,
+    table: tl.tensor, out: tl.tensor,
+    scale: tl.tensor, rope_scale: tl.tensor, value_scale: tl.tensor,
+    first: tl.tensor, tokens: tl.tensor, states: tl.tensor, group: tl.tensor, many: tl.tensor,
     key_block: tl.int64, key_state: tl.int64, key_head: tl.int64,
     rope_block: tl.int64, rope_state: tl.int64, rope_head: tl.int64,
     value_block: tl.int64, value_state: tl.int64, value_head: tl.int64,
-    width: Any, rope_width: Any, value_width: Any,
+    width: tl.tensor, rope_width: tl.tensor, value_width: tl.tensor,
     TOKENS: tl.constexpr, K: tl.constexpr, R: tl.constexpr, V: tl.constexpr,  # noqa: N803 - Triton's custom
 ) -> None:  # fmt: skip
     """One query of one head over the tokens ``first`` to ``tokens`` (exclusive), softmax as it goes.

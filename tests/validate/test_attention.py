@@ -110,6 +110,23 @@ def test_the_kernel_gets_the_requests_blocks_and_no_more(monkeypatch: pytest.Mon
     assert max(extents) <= blocks * view.block_stride // 2 < whole
 
 
+def test_few_queries_go_by_the_main_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one for decoding has no configuration for 66 queries of 4 heads a key."""
+    from torch.nn.attention.flex_attention import FlexKernelOptions
+
+    options: list[dict[str, Any]] = []
+
+    def kernel(queries: Any, *_: Any, kernel_options: dict[str, Any], **__: Any) -> Any:
+        options.append(kernel_options)
+        return torch.zeros_like(queries)
+
+    monkeypatch.setattr(in_place, "_kernel", lambda compiled: kernel)
+    (flex,) = answers(layout_of_kind("GQA", "vllm", "bfloat16"), attend_in_place)
+    assert flex.ran
+    assert options == [{"FORCE_USE_FLEX_ATTENTION": True}]
+    assert set(options[0]) <= set(FlexKernelOptions.__annotations__)
+
+
 def test_blocks_that_lie_too_far_apart_are_not_given_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_place, "MOST_NUMBERS", 1000)
     (flex,) = answers(layout_of_kind("GQA", "vllm", "bfloat16"), attend_in_place)
@@ -127,7 +144,7 @@ def test_a_kernel_that_fails_is_a_note(error: Exception, monkeypatch: pytest.Mon
         with monkeypatch.context() as patch:
             patch.setattr(place, name, broken)
             (flex,) = answers(layout_of_kind("GQA", "vllm", "bfloat16"), attend_in_place)
-        assert flex.note == f"not run: {type(error).__name__}"
+        assert flex.note == f"not run: {type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize("kind", ["GQA", "MLA", "GQA window 100"])

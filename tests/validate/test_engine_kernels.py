@@ -110,7 +110,7 @@ def test_a_write_elsewhere_is_a_fault(spoilt: str, fault: str, stand_in: StandIn
     [
         ("GQA", "sglang", "bfloat16", OWN, "not run: Triton is not installed"),
         ("GQA", "vllm", "float32", NAME, "not run: the kernels multiply float32 in less"),
-        ("MLA", "vllm", "bfloat16", LATENT, "not run: ModuleNotFoundError"),
+        ("MLA", "vllm", "bfloat16", LATENT, "not run: ModuleNotFoundError: "),
     ],
 )
 def test_a_kernel_that_cannot_run_says_why_and_proves_nothing(
@@ -118,7 +118,8 @@ def test_a_kernel_that_cannot_run_says_why_and_proves_nothing(
 ) -> None:
     layout = layout_of_kind(kind, engine, "auto", dtype=dtype)
     (one,) = answers(layout, attend_with_engine)
-    assert (one.kernel, one.note) == (kernel, note)
+    assert one.kernel == kernel
+    assert one.note.startswith(note)
     assert one.ok
     assert not one.refutes
 
