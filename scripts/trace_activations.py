@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scripts.tracing.more_towers import MORE
+from scripts.tracing.other_towers import OTHER
 from scripts.tracing.stage import built, cpu_device, left_out, on_cpu, open_config, set_stage
 from scripts.tracing.towers import TOWERS, Tower, Widths
 
@@ -152,7 +153,7 @@ def main() -> int:
     gc.freeze()  # what is imported is not looked through again
 
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"towers": {}}
-    for tower in (*TOWERS, *MORE):
+    for tower in (*TOWERS, *MORE, *OTHER):
         if asked.only.lower() not in tower.classes[0].lower() or (
             asked.missing and tower.classes[0] in kept["towers"]
         ):

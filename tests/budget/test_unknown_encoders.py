@@ -13,7 +13,7 @@ from kvplan.engines.supported import classes
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.multimodal import encoder_run, has_encoder
 from kvplan.engines.vllm.profiled import KINDS, RULES
-from kvplan.engines.vllm.tower_widths import FIXED, PUBLISHED
+from kvplan.engines.vllm.tower_widths import CONFORMERS, FIXED, PUBLISHED
 from kvplan.engines.vllm.towers import traced
 from kvplan.engines.vllm.unknown_encoder import IMAGES_ALONE, unknown_most
 from kvplan.errors import KvplanError
@@ -64,7 +64,7 @@ def test_a_class_is_wide_though_the_config_at_hand_is_the_language_model_s_alone
     if result.budget is None:
         assert result.refusal is not None
         return
-    if name not in {*FIXED, *PUBLISHED}:  # whose tower is the class's, whatever the config says
+    if name not in {*CONFORMERS, *FIXED, *PUBLISHED}:  # whose tower is the class's, whatever the config says
         assert any("encoder" in warning and "is not known" in warning for warning in result.warnings)
     alone = _asked(replace(plain, architecture=name), language_model_only=True)
     assert not any("encoder" in warning for warning in alone.warnings)
@@ -127,6 +127,42 @@ def test_gemma_3n_runs_all_images_at_once() -> None:
     assert run.source == "32 image items of 256 tokens"
     assert run.peak_bytes == run.least_bytes == 32 * 188_817_408
     assert run.most_bytes == run.peak_bytes * 5 // 4
+
+
+@pytest.mark.parametrize("name", ["granite-speech-3.3-2b", "granite-speech-3.3-8b"])
+def test_granite_speech_hears_500_seconds_at_once(name: str) -> None:
+    """25,000 positions of a conformer 1,024 wide, whatever the sequence holds; one sound in a prompt. Least
+    of it: a block's attention of 8 heads over 200 positions, in float32 and with its mask."""
+    model, runs = load_card(name), set()
+    for length in (4096, 32_768):
+        for count in (1, 8):
+            limit = (("limit_mm_per_prompt", f'{{"audio": {count}}}'),)
+            asked = Serving(engine_options=limit)
+            run = encoder_run(model, asked, "0.33", seqs=1, tokens=2048, length=length, element=2)
+            assert run is not None
+            assert run.known
+            runs.add(run)
+    (run,) = runs
+    assert run.source == "1 audio item of 5,001 tokens"
+    assert 25_000 * 8 * 200 * 8 < run.peak_bytes < 1 * GIB
+    assert run.kept_bytes >= 25_000 * 160 * 2 + 5000 * model.hidden_size * 2
+
+
+_EVA = {"hidden_size": 1792, "intermediate_size": 15360, "num_heads": 16, "image_size": 1120}
+
+
+def test_glm_4v_has_images_of_one_size() -> None:
+    """80 × 80 patches, one image to a prompt: beside what goes in, the MLP's width before and after GELU."""
+    run = _run("GLM4VForCausalLM", {"vision_config": {**_EVA, "patch_size": 14}}, 8192)
+    assert run.source == "5 image items of 1,602 tokens"
+    assert run.peak_bytes >= 5 * 6400 * 2 * (2 * 15_360 + 2 * 1792)
+
+
+def test_phi_4_vision_runs_as_many_images_as_a_batch_holds() -> None:
+    config = {"vision_config": {"model_type": "siglip2_vision_model"}, "max_num_patches": 3600}
+    run = _run("Phi4ForCausalLMV", config, 16_384)
+    assert run.source == "2 image items of 3,600 tokens"
+    assert run.peak_bytes >= 2 * 3600 * 2 * (2 * 4304 + 2 * 1152)
 
 
 def test_molmo2_keeps_what_each_layer_gives() -> None:

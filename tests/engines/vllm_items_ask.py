@@ -81,6 +81,11 @@ def _ask(case: dict[str, Any], length: int) -> dict[str, Any]:
         if "video" not in kinds:
             return {"tokens": tokens}
         return {"tokens": tokens, "video": info.get_mm_max_tokens_per_item(length, alone)["video"]}
+    if case["ask"] == "features":
+        info.get_hf_config().vision_config = vars(info.get_hf_config().vision_config)
+        return {"tokens": {"image": info.get_num_image_feature_tokens()}}
+    if case["ask"] == "sound":
+        return {"tokens": {"audio": info.get_max_audio_tokens()}}
     if case["ask"] == "frames":  # the image's tokens, frames of a video beside one and alone
         frames = [info.get_num_frames_with_most_features(length, counts) for counts in (both, alone)]
         return {"tokens": {"image": info.get_max_image_tokens()}, "frames": frames}

@@ -174,4 +174,28 @@ CASES = [
         },
         "image",
     ),
+    _case(
+        "GraniteSpeechForConditionalGeneration",
+        "granite_speech",
+        "GraniteSpeechProcessingInfo",
+        {"model_type": "granite_speech"},
+        "sound",
+        kinds=("audio",),
+    ),
+    _case(
+        "Phi4ForCausalLMV",
+        "phi4siglip",
+        "Phi4SiglipProcessingInfo",
+        {"model_type": "phi4-siglip", "max_num_patches": 3600, **_vision(patch_size=16)},
+        "most",
+        kinds=("image",),
+    ),
+    _case(
+        "GLM4VForCausalLM",
+        "glm4v",
+        "GLM4VProcessingInfo",
+        {"model_type": "chatglm", **_vision(image_size=1120, patch_size=14)},
+        "features",
+        kinds=("image",),
+    ),
 ]

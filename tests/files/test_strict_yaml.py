@@ -174,6 +174,7 @@ def test_depth_is_limited() -> None:
     assert load_yaml(deep, name="f").data is not None
     assert failure("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)).code == "yaml-too-deep"
     assert failure("[" * 100_000).code == "yaml-too-deep"
+    assert failure("- " * 3_000).code == "yaml-too-deep"
     assert failure("- " * 100_000).code == "yaml-too-deep"
 
 

@@ -203,7 +203,7 @@ def _held(gpu: Gpu, total: int) -> tuple[BudgetLine, ...]:
     if not gpu.is_unified_memory or gpu.vendor == APPLE:
         return ()
     bounds = (total // 50, total // 200, total // 25)
-    how = "unified memory; equal starts differ by 2.6 GiB"
+    how = "unified memory: what processes take of the host's; equal starts differ by 3.4 GiB"
     return (BudgetLine("page cache, loaders", *bounds, how),)
 
 

@@ -87,7 +87,9 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
     try:
         sources = sources_for(model, settings)
         facts = weights_by_kernel(sources, parallel, dtype, kernels_of(choice, model, settings))
-        rounded = rounded_lines(model, settings, choice.asked or choice.version, sources, parallel, dtype)
+        tokens = int(started.settings["max_num_batched_tokens"])
+        version = choice.asked or choice.version
+        rounded = rounded_lines(model, settings, version, sources, parallel, dtype, tokens)
         adapters, looked_up = _adapters(model, settings, choice, parallel, dtype)
         facts = _without_tower(model, settings, choice, facts, sources, parallel, dtype)
         drafts, said = _drafts(model, settings, facts, sources, parallel, dtype)
@@ -96,7 +98,7 @@ def _fit(model: Model, choice: Choice, values: tuple[Any, ...]) -> Fit:
             raise
         return Fit(None, None, (no_pool(error),))
     shape = served_shape(model, dtype.bytes)
-    seqs, tokens = int(started.settings["max_num_seqs"]), int(started.settings["max_num_batched_tokens"])
+    seqs = int(started.settings["max_num_seqs"])
     length = int(started.settings["max_model_len"])
     load = load_of(model, settings, choice.version, shape, seqs, tokens, length)
     load = replace(load, has_adapters=bool(adapters), adapter_table=looked_up)

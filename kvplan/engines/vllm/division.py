@@ -10,7 +10,8 @@ from kvplan.architectures.config.activation_shape import num_experts
 from kvplan.engines.kv_support import minor_of
 from kvplan.engines.vllm.architectures import NO_PIPELINE
 from kvplan.engines.vllm.encoders import encoder_heads, undivided_encoder
-from kvplan.engines.vllm.resolve import Resolved, keeps_latent, lead_attention
+from kvplan.engines.vllm.heads import keeps_latent, lead_attention
+from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind, Mamba2, MultiHeadLatentAttention, Part
 from kvplan.model import Model

@@ -44,6 +44,12 @@ def _ultravox(asked: Asked) -> dict[str, Item]:
     return {"audio": _heard(16 * ceil_div(HALF_MINUTE, stacked), 16 * HALF_MINUTE)}
 
 
+def _granite(asked: Asked) -> dict[str, Item]:
+    """8,000,000 samples (get_max_audio_len): 50,001 columns of a spectrogram, two to a position; three
+    tokens for each window of fifteen (granite_speech.py)."""
+    return {"audio": _heard(3 * ceil_div(25_000, 15), 25_000)}
+
+
 AUDIO: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "WhisperForConditionalGeneration": _whisper,
     "Qwen2AudioForConditionalGeneration": _qwen2_audio,
@@ -51,4 +57,6 @@ AUDIO: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Qwen3ASRRealtimeGeneration": _qwen3_asr,
     "VoxtralForConditionalGeneration": _voxtral,
     "UltravoxModel": _ultravox,
+    "GraniteSpeechForConditionalGeneration": _granite,
+    "GraniteSpeechPlusForConditionalGeneration": _granite,
 }

@@ -7,7 +7,7 @@ vllm-project/vllm vllm/model_executor/models/, 0.32 and 0.33, each class's ``Pro
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
+from math import isqrt, sqrt
 
 from kvplan.engines.vllm.dummy_images import minicpmv
 from kvplan.engines.vllm.dummy_items import Asked, Item, whole
@@ -97,6 +97,19 @@ def _tiles(asked: Asked) -> dict[str, Item]:
     return {"image": Item(tiles * (side * side // 4), tiles * side * side)}
 
 
+def _glm4v(asked: Asked) -> dict[str, Item]:
+    """image_size squared (1,120 in THUDM/glm-4v-9b config.json), joined by 2 × 2, a token before and after
+    (glm4v.py, get_replacement)."""
+    side = max(2, asked.number("image_size", 1120) // asked.number("patch_size", 14))
+    return {"image": Item((side // 2) ** 2 + 2, side * side)}
+
+
+def _phi4_siglip(asked: Asked) -> dict[str, Item]:
+    """max_num_patches counted, the largest square of them run (phi4siglip.py)."""
+    most = asked.stated("max_num_patches", 3600)
+    return {"image": Item(most, isqrt(most) ** 2)}
+
+
 CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Gemma3nForConditionalGeneration": _gemma3n,
     "Molmo2ForConditionalGeneration": _molmo2,
@@ -109,4 +122,6 @@ CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "SkyworkR1VChatModel": _tiles,
     "QianfanOCRForConditionalGeneration": _tiles,
     "Eagle2_5_VLForConditionalGeneration": _tiles,
+    "GLM4VForCausalLM": _glm4v,
+    "Phi4ForCausalLMV": _phi4_siglip,
 }

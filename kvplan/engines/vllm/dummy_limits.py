@@ -16,6 +16,9 @@ LIMITS: dict[str, dict[str, int]] = {
     "Ovis2_6_MoeForCausalLM": {"video": 1},
     "PaliGemmaForConditionalGeneration": {"image": 1},
     "WhisperForConditionalGeneration": {"audio": 1},
+    "GLM4VForCausalLM": {"image": 1},
+    "GraniteSpeechForConditionalGeneration": {"audio": 1},
+    "GraniteSpeechPlusForConditionalGeneration": {"audio": 1},
     "VoxtralForConditionalGeneration": {"audio": 5},
 }
 """Class → the most items of a modality in a prompt, whatever is asked (get_supported_mm_limits)."""

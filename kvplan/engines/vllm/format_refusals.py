@@ -9,7 +9,8 @@ from kvplan.architectures.weights import sources_of
 from kvplan.engines.base import Version, has_kind, parse_version
 from kvplan.engines.kv_support import rows_of, unsupported
 from kvplan.engines.vllm.defaults import NO_FLOAT16, Device
-from kvplan.engines.vllm.resolve import OTHER_WORDS, Resolved
+from kvplan.engines.vllm.dtypes import asked_word
+from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.families import Kind
 from kvplan.model import Model
@@ -123,7 +124,7 @@ def _attends_alone(model: Model) -> bool:
 
 def dtype_refusal(model: Model, settings: Layout, resolved: Resolved, version: str) -> Refusal | None:
     device = resolved.device
-    asked = OTHER_WORDS.get(settings.kv_cache_dtype, settings.kv_cache_dtype)
+    asked = asked_word(settings)
     if (
         has_kind(model, Kind.COMPRESSED)
         and asked in ("auto", "bfloat16")

@@ -217,7 +217,9 @@ class VllmLaw:
         share = repacked_share(self._model, settings)
         own = replace(settings, gpu=self._gpu)
         version = self._choice.asked or self._choice.version
-        rounded = rounded_lines(self._model, own, version, self._sources, self._parallel, batch.dtype)
+        rounded = rounded_lines(
+            self._model, own, version, self._sources, self._parallel, batch.dtype, batch.tokens
+        )
         for stage in range(len(facts.bytes_per_rank)):
             weights = weights_line(facts, stage, settings)
             likely, most = self._rest(seqs, batch, length, stage)

@@ -16,10 +16,10 @@ from kvplan.engines.vllm.backends import common_block_size, layer_flash
 from kvplan.engines.vllm.compressed import V41, compressed_specs
 from kvplan.engines.vllm.grouped_keys import GROUPED, grouped_keys, grouped_specs, registered
 from kvplan.engines.vllm.grouping import CannotGroupError
+from kvplan.engines.vllm.heads import head_width
 from kvplan.engines.vllm.latent import stored_latent
 from kvplan.engines.vllm.older import kernel_block, states_step
 from kvplan.engines.vllm.pooled import RECORD, TAIL, pooled_specs, reads_flat, row_stride
-from kvplan.engines.vllm.resolve import head_width
 from kvplan.engines.vllm.served import Served, beside_heads, unknown_to_vllm
 from kvplan.engines.vllm.specs import Shape, Spec, SpecKind, shape_of, state_bytes_of
 from kvplan.engines.vllm.states import flashinfer_gdn, ngram_state, served_state, state_spec

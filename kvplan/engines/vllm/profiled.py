@@ -294,6 +294,8 @@ _KINDS = {
             "QianfanOCR",
             "Eagle2_5",
             "BailingMoeV3VL",
+            "GLM4VForCausalLM",
+            "Phi4ForCausalLMV",
         ),
     ),
     ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),

@@ -22,11 +22,13 @@ from kvplan.engines.vllm.division import (
     nameless_refusal,
     parallel_refusal,
 )
+from kvplan.engines.vllm.draft_layers import AHEAD
 from kvplan.engines.vllm.draft_lengths import shorter_draft
 from kvplan.engines.vllm.draft_stages import draft_refusal
+from kvplan.engines.vllm.dtypes import OWN_CACHE, asked_word
 from kvplan.engines.vllm.format_refusals import dtype_refusal, quantisation_refusal
 from kvplan.engines.vllm.own_types import check_own_rules, own_refusal
-from kvplan.engines.vllm.resolve import AHEAD, OWN_CACHE, Resolved, asked_word
+from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.engines.vllm.whole_items import refusal_of_items
 from kvplan.errors import KvplanError

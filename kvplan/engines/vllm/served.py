@@ -11,15 +11,11 @@ from kvplan.engines.vllm.backend_table import BACKENDS, Backend
 from kvplan.engines.vllm.backends import Ask, NoBackendError, attention_backend, flashinfer_sinks
 from kvplan.engines.vllm.compressed import COMPRESSED_BACKENDS, compressed_backend, v41_backends
 from kvplan.engines.vllm.grouped_keys import GROUPED, GROUPED_HEADS, grouped_keys
+from kvplan.engines.vllm.heads import head_width, keeps_latent, lead_attention
 from kvplan.engines.vllm.latent import latent_backend, note_backend
 from kvplan.engines.vllm.older import kernel_block
 from kvplan.engines.vllm.pooled import POOLED, TAIL, pooled_backend
-from kvplan.engines.vllm.resolve import (
-    Resolved,
-    head_width,
-    keeps_latent,
-    lead_attention,
-)
+from kvplan.engines.vllm.resolve import Resolved
 from kvplan.engines.vllm.rocm import rocm_backend, rocm_latent
 from kvplan.engines.vllm.specs import state_bytes_of
 from kvplan.engines.vllm.versions import Rules

@@ -34,6 +34,7 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
 _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "Glm5NextForConditionalGeneration": (1024, 4096),  # Glm5NextVisionConfig, transformers 5.19
     "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
+    "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
     "KimiK3ForConditionalGeneration": (1152, 4304),
     "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
     "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
@@ -52,6 +53,10 @@ PUBLISHED: Mapping[str, tuple[int, int, int]] = {
 for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
 3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
 _MELS = 128
+CONFORMERS = ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration")
+"""Classes whose encoder of sound is described by `encoder_config`: 1,024 wide, MLPs four times that, 160
+inputs of a position, in every published checkpoint (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
+and by default (transformers, GraniteSpeechEncoderConfig)."""
 
 
 def part_of(name: str, config: Mapping[str, Any], tower: str = "") -> Mapping[str, Any] | None:
@@ -67,6 +72,8 @@ def part_of(name: str, config: Mapping[str, Any], tower: str = "") -> Mapping[st
 def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
     """The tower's widths; None where they are not known."""
     name = model.architecture or ""
+    if name in CONFORMERS:
+        return _conformer(model, config)
     if tower:
         return _audio(model, part_of(name, config, tower))
     if name in FIXED:
@@ -100,6 +107,16 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     if not hidden or not mlp:
         return None
     return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch * frames)
+
+
+def _conformer(model: Model, config: Mapping[str, Any]) -> Widths | None:
+    part = config.get("encoder_config")
+    part = part if isinstance(part, Mapping) else {}
+    hidden = whole(part.get("hidden_dim"), 1024)
+    times, mels = whole(part.get("feedforward_mult"), 4), whole(part.get("input_dim"), 160)
+    if max(hidden, times * hidden, mels) > 10**6:
+        return None
+    return Widths(hidden, times * hidden, model.hidden_size, mels)
 
 
 def _audio(model: Model, part: Mapping[str, Any] | None) -> Widths | None:

@@ -66,6 +66,7 @@ LIKE: Mapping[str, str] = {
     "MiniCPMV4_6ForConditionalGeneration": "Idefics3ForConditionalGeneration",
     "MiniCPMV4_7ForConditionalGeneration": "Idefics3ForConditionalGeneration",
     "MiniCPMO/audio": "WhisperForConditionalGeneration",
+    "GraniteSpeechPlusForConditionalGeneration": "GraniteSpeechForConditionalGeneration",
     "Qwen3OmniMoeForConditionalGeneration/audio": "Qwen2AudioForConditionalGeneration",
 }
 """Class → one that was run and builds its tower of the same layers (siglip.py, clip.py,

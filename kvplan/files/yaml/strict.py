@@ -38,6 +38,8 @@ MAX_DOCUMENTS = 1000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What moves a terminal's cursor or turns the direction of writing."""
+_LIBYAML_TOO_DEEP = "exceeded maximum nesting depth"
+"""The scanner's own limit of 1,000 levels, met before any event is given (PyYAML's wheels since 6.0.4)."""
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -234,12 +236,7 @@ class _Builder:
         if self._awaits_key():
             self._fail("yaml-key", "a key must be text or a whole number", span, "put the key in quotes")
         if len(self._open) >= MAX_DEPTH:
-            self._fail(
-                "yaml-too-deep",
-                f"more than {MAX_DEPTH} levels of nesting",
-                span,
-                "check the brackets or indents",
-            )
+            _too_deep(self.source, span)
         node = Node(span)
         self._value(data, node)
         self._open.append((data, node))
@@ -322,6 +319,15 @@ def _span(event: yaml.Event) -> Span:
     return Span(start.line, start.column, end.line, end.column)
 
 
+def _too_deep(source: Source, span: Span) -> NoReturn:
+    raise KvplanError(
+        "yaml-too-deep",
+        f"more than {MAX_DEPTH} levels of nesting",
+        where=source.place(span),
+        help="check the brackets or indents",
+    )
+
+
 def _syntax_error(source: Source, problem: yaml.YAMLError) -> NoReturn:
     """Raise PyYAML's own error in kvplan's form."""
     if not isinstance(problem, yaml.MarkedYAMLError):
@@ -336,6 +342,8 @@ def _syntax_error(source: Source, problem: yaml.YAMLError) -> NoReturn:
             help="remove the control character",
         ) from None
     mark = problem.problem_mark or problem.context_mark
+    if problem.problem == _LIBYAML_TOO_DEEP and mark is not None:
+        _too_deep(source, Span(mark.line, mark.column, mark.line, mark.column + 1))
     what = ", ".join(part for part in (problem.context, problem.problem) if part) or "not valid YAML"
     where: Mark | str = source.name
     if mark is not None:

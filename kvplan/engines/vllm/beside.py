@@ -1,0 +1,54 @@
+"""What vLLM makes with the weights that no checkpoint holds; the log's ``Model loading took`` has it.
+
+vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
+- gemma4.py, Gemma4Attention: until 0.29 every layer has a QKVParallelLinear, those too that read the keys and
+  values of an earlier layer, for which the checkpoint has a q_proj alone; since 0.30 these have no other.
+- gemma4_mm.py, gemma4_unified.py (and gemma3n_mm.py until 0.29), __init__: per_layer_embeddings, one row of
+  num_hidden_layers · hidden_size_per_layer_input for every token of the largest batch, on every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvplan.engines.vllm.forward import served_shape
+from kvplan.model import Model
+from kvplan.weights.inventory import Block, Inventory, Tensor
+
+_QUERIES_ALONE = (0, 30)
+_GEMMA4, _GEMMA3N = "gemma4", "gemma3n"
+_QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
+
+
+def with_shared_keys(model: Model, inventory: Inventory, release: tuple[int, ...]) -> Inventory:
+    """The tensors as the release makes them: with K and V of layers that use another layer's."""
+    if release >= _QUERIES_ALONE or not model.model_type.startswith(_GEMMA4):
+        return inventory
+    return _completed(inventory)
+
+
+@lru_cache(maxsize=64)
+def _completed(inventory: Inventory) -> Inventory:
+    known: dict[object, tuple[Tensor, ...]] = {}
+    layers: list[Block] = []
+    for block in inventory.layers:
+        query = next((one for one in block.tensors if one.name == _QUERY), None)
+        own = tuple(one for one in block.tensors if one.name in _SHARED)
+        if query is None:
+            layers.append(block)
+        elif own:
+            known[query.rows] = own
+            layers.append(block)
+        else:
+            layers.append(replace(block, tensors=(*known.get(query.rows, ()), *block.tensors)))
+    return replace(inventory, layers=tuple(layers))
+
+
+def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int, ...]) -> int:
+    """Bytes of the buffer of per-layer embeddings that a multimodal class keeps; 0 where it has none."""
+    old = model.model_type.startswith(_GEMMA3N) and release < _QUERIES_ALONE
+    if not (old or model.model_type.startswith(_GEMMA4)):
+        return 0
+    shape = served_shape(model, element)
+    return tokens * shape.layer_embedding * element if shape.is_multimodal else 0
