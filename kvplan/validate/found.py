@@ -40,7 +40,8 @@ def workload_figures(bench: Bench, done: WorkloadTest) -> None:
     bench.figure("requests_refilled", None, done.refilled, unit=REQUESTS)
     bench.figure("shared_prefix_tokens", None, done.shared_tokens, unit=TOKENS)
     bench.figure("blocks_copied_on_write", None, done.blocks_copied, unit=BLOCKS)
-    bench.figure("token_slots_used", done.fragmentation.slots, done.fragmentation.used, unit=TOKENS)
+    bench.figure("token_slots", None, done.fragmentation.slots, unit=TOKENS)
+    bench.figure("token_slots_used", None, done.fragmentation.used, unit=TOKENS)
     bench.figure("contiguous_requests", None, done.fragmentation.contiguous_requests, unit=REQUESTS)
 
 

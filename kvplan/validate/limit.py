@@ -72,13 +72,13 @@ def find(bench: Bench, target: Target, rank: Rank, world: World, ceiling: int) -
     low = target.pool_bytes
     ceiling = min(world.everyone(ceiling))
     found = bisect_limit(works, low, ceiling)
-    bench.figure("limit_pool_bytes", low, found.pool_bytes)
+    bench.figure("limit_pool_bytes", None, found.pool_bytes)
     bench.figure("out_of_memory_margin_bytes", None, found.pool_bytes - low)
     try:
         larger = target.with_pool(found.pool_bytes)
         requests = larger.at_once(larger.layout(rank).requests)
     except KvplanError:
         requests = 0
-    bench.figure("limit_requests", target.at_once(target.layout(rank).requests), requests, unit=COUNT)
+    bench.figure("limit_requests", None, requests, unit=COUNT)
     if not found.by_memory:
         bench.note("the limit is what --reserve and others leave: memory did not run out")

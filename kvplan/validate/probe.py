@@ -20,15 +20,18 @@ _IDLE = 50
 """An idle device may show up to one part in so many as used: what the driver keeps."""
 _NEAR = 200
 """Totals that differ by less than one part in so many are the same device (drivers keep a little)."""
+_SAME = MIB
+"""Totals that differ by no more are not worth a word: releases of a driver differ by some pages."""
 
 
 @record()
 class Hardware:
     """One device as found. Sizes are bytes; None = not told.
 
-    runtime_total: as torch.cuda.mem_get_info says. used: by everyone before this run. context: what the
-    first allocation cost beside what torch's allocator holds (context, handles of the matrix library). slug:
-    the spec file that has its name.
+    runtime_total: as torch.cuda.mem_get_info says. used: by everyone before this run, by NVML, which counts
+    what the driver reserves for itself (its total less the runtime's). context: what this process then added
+    beside what torch's allocator holds (context, handles and kernels of the matrix library). slug: the spec
+    file that has its name.
     """
 
     name: str
@@ -154,12 +157,13 @@ def compared(hardware: Hardware, spec: Gpu | None) -> tuple[Finding, ...]:
             ("the runtime's total", hardware.runtime_total, spec.memory_total_bytes),
             ("NVML's total", hardware.nvml_total, spec.memory_nvml_bytes),
         ):
-            if ours is None or theirs is None or ours == theirs:
+            if ours is None or theirs is None or abs(ours - theirs) <= _SAME:
                 continue
             far = abs(ours - theirs) * _NEAR > theirs
             say(
                 "other-memory",
-                f"{what} is {gib(ours)}, the spec file of {spec.slug} says {gib(theirs)}",
+                f"{what} is {gib(ours)}, {_mib(abs(ours - theirs))}"
+                f" {'less' if ours < theirs else 'more'} than the spec file of {spec.slug} says",
                 Severity.WARNING if far else Severity.NOTE,
                 f"measured {ours:,} B, spec {theirs:,} B, {ours - theirs:+,} B",
             )
@@ -187,10 +191,11 @@ def compared(hardware: Hardware, spec: Gpu | None) -> tuple[Finding, ...]:
 def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
     """Raises CannotRunHere(gpu-in-use) where others run on the device, unless told to share it.
 
-    In a container the driver names no process of others, but what they hold counts as used.
+    In a container the driver names no process of others, but what they hold counts as used, and so does what
+    the driver reserves for itself.
     """
     others = [one for one in gpu.processes if one.pid != os.getpid()]
-    held = gpu.used_bytes or 0
+    held = max(0, (gpu.used_bytes or 0) - _reserved(gpu))
     if shared or not (others or held * _IDLE > gpu.memory_bytes):
         return
     rows = [f"process {one.pid}: {_mib(one.used_bytes)}" for one in others]
@@ -201,6 +206,15 @@ def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
         detail=rows,
         help=("wait until they end, or name another GPU: --gpu 1", "measure beside them: --shared"),
     )
+
+
+def _reserved(gpu: NvmlGpu) -> int:
+    """What the driver keeps of the device: NVML's total less the runtime's, by the spec file of that name."""
+    try:
+        spec = load_gpu(gpu.name)
+    except KvplanError:
+        return 0
+    return 0 if spec.memory_total_bytes is None else max(0, gpu.memory_bytes - spec.memory_total_bytes)
 
 
 def _mib(amount: int | None) -> str:

@@ -136,7 +136,7 @@ def _beside_pool(
         if target.settings.enforce_eager:
             bench.note("no CUDA graphs: enforce_eager")
         else:
-            graphs.capture(bench, widths, target.budget)
+            graphs.capture(bench, widths)
     if bench.device.is_gpu:
         with bench.probing("activations beside the pool"):
             activations.probe(
@@ -155,9 +155,11 @@ def _probe_figures(bench: Bench, target: Target, hardware: Hardware, *, reserved
     bench.figure(
         "runtime_total_bytes", None if spec is None else spec.memory_total_bytes, hardware.runtime_total
     )
-    lines = target.budget.lines if target.budget is not None else ()
-    context = next((line.bytes for line in lines if "non-torch" in line.name or "context" in line.name), None)
-    bench.figure("context_bytes", context, hardware.context)
+    # The budget's line of non-torch memory is no prediction: it is what grows while the engine profiles,
+    # after its first reading, which has made the context already.
+    bench.figure("context_bytes", None, hardware.context)
+    if hardware.nvml_total is not None and hardware.runtime_total is not None:
+        bench.figure("driver_reserved_bytes", None, hardware.nvml_total - hardware.runtime_total)
     import torch
 
     device = bench.device

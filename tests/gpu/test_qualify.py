@@ -131,11 +131,12 @@ def test_the_pool_is_what_the_probes_leave() -> None:
 
 
 def test_what_lies_beside_the_pool_is_the_dry_runs() -> None:
-    """The sampler of gemma-3 with torch.sort's own buffers is twice its tensors."""
+    """The sampler of gemma-3: logits, their copy, values and places; two tables of (row, place), keys and
+    CUB's second buffers; the matrix library's workspace."""
     words = ["gemma-3-4b", "--weights", "0B", "--max-num-seqs", "64", "--max-num-batched-tokens", "64"]
-    tensors = 64 * 262_208 * 20
-    hidden = 64 * 2560 * 2
-    assert beside_of(words) == 2 * tensors + hidden
+    logits, hidden = 64 * 262_208, 64 * 2560 * 2
+    sorting = logits * (8 + 8 + 4 + 4 + 8) + 255
+    assert beside_of(words) == logits * (2 + 4 + 4 + 8) + sorting + hidden + 32 * MIB
 
 
 def test_a_plan_is_rehearsed_with_the_models(tmp_path: Path) -> None:

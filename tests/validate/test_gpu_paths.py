@@ -60,6 +60,12 @@ def test_a_whole_run_is_a_proof_whose_reserved_bytes_are_predicted(fake_cuda: Fa
     assert found["device_runtime_bytes"].agrees
     assert found["context_bytes"].measured is not None
     assert found["context_bytes"].measured >= 500 * MIB
+    for name in ("context_bytes", "graphs_reserved_bytes", "token_slots", "token_slots_used"):
+        assert found[name].predicted is None, name  # no line of the budget is what the probe makes
+    assert found["driver_reserved_bytes"].measured == 400 * MIB
+    probe = found["activation_probe_bytes"]
+    assert probe.predicted == probe.measured
+    assert found["matrix_workspace_bytes"].measured == WORKSPACE
     assert found["activation_beside_pool_bytes"].measured == found["activation_probe_bytes"].measured
     assert {"copy_bytes_per_second", "gather_bytes_per_second", "host_to_device_bytes_per_second"} <= set(
         found
@@ -292,7 +298,8 @@ def test_the_limit_is_where_memory_runs_out(fake_cuda: FakeCuda) -> None:
     assert limit is not None
     room = 1 * GIB - 500 * MIB - 40 * MIB
     assert room - 8 * MIB <= limit <= room
-    assert (found["limit_requests"].measured or 0) > (found["limit_requests"].predicted or 0)
+    assert (found["limit_requests"].measured or 0) > (found["requests"].measured or 0)
+    assert found["limit_pool_bytes"].predicted is None  # nothing foretells it
 
 
 def test_the_reserve_bounds_the_limit(fake_cuda: FakeCuda) -> None:
@@ -305,7 +312,7 @@ def test_the_reserve_bounds_the_limit(fake_cuda: FakeCuda) -> None:
 
 
 def test_too_little_room_is_refused_with_a_pool_that_fits(fake_cuda: FakeCuda) -> None:
-    fake_cuda.total = 740 * MIB
+    fake_cuda.total = 772 * MIB
     with pytest.raises(CannotRunHere) as caught:
         _run(Options(reserve=100 * MIB))
     assert caught.value.code == "no-room"
@@ -314,6 +321,39 @@ def test_too_little_room_is_refused_with_a_pool_that_fits(fake_cuda: FakeCuda) -
     fake_cuda.context = 0  # another process
     fitting = _run(Options(reserve=100 * MIB), kv_cache_memory=size)
     assert fitting.stopped_by is None
+
+
+def test_what_the_driver_reserves_is_no_other_process(fake_cuda: FakeCuda) -> None:
+    """Of a small card it is more than one part in fifty: NVML counts it as used."""
+    from kvplan.files.gpus.nvml import NvmlGpu
+
+    t4 = NvmlGpu("Tesla T4", 16_106_127_360, used_bytes=460 * MIB)
+    refuse_others(t4, shared=False)
+    with pytest.raises(CannotRunHere):
+        refuse_others(replace(t4, used_bytes=GIB), shared=False)
+    with pytest.raises(CannotRunHere):  # of a name that no spec file has nothing is known
+        refuse_others(replace(t4, name="NVIDIA Fake GPU"), shared=False)
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        (65_536, None),
+        (-MIB, None),
+        (3 * MIB, "139.81 GiB, 3 MiB more than"),
+        (-2 * GIB, "2,048 MiB less than"),
+    ],
+)
+def test_totals_that_differ_by_pages_are_not_worth_a_word(off: int, said: str | None) -> None:
+    spec = load_gpu("h200-sxm-141gb")
+    assert spec.memory_total_bytes is not None
+    hardware = Hardware("NVIDIA H200", "cuda", runtime_total=spec.memory_total_bytes + off)
+    found = compared(hardware, spec)
+    if said is None:
+        assert not found
+    else:
+        assert said in found[0].message
+        assert found[0].severity.value == ("warning" if off == -2 * GIB else "note")
 
 
 def test_other_processes_are_respected(fake_cuda: FakeCuda) -> None:

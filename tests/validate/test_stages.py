@@ -20,8 +20,12 @@ from kvplan.validate.limit import bisect_limit
 from kvplan.validate.stages.ballast import _summing_to, ballast_of
 from kvplan.validate.stages.graphs import batch_sizes
 from kvplan.validate.stages.widths import (
+    COPIED,
+    IN_PLACE,
+    MASKED,
     REHEARSED_BYTES,
     REHEARSED_OPERATIONS,
+    SORTED,
     Widths,
     rehearsed,
     widths_of,
@@ -95,6 +99,48 @@ def test_an_expert_is_as_wide_as_the_engines_own_size_says(
 ) -> None:
     target = _target("qwen3-30b-a3b", engine, tensor_parallel_size=4, **options)
     assert widths_of(target, Rank()).expert == width
+
+
+@pytest.mark.parametrize(
+    ("engine", "made"),
+    [("vllm@0.11.0", MASKED), ("vllm@0.12", SORTED), ("vllm@0.16", SORTED), ("vllm@0.20", MASKED),
+     ("vllm@0.27", COPIED), ("vllm@0.28", IN_PLACE), ("vllm@0.32", IN_PLACE), ("vllm@0.33", MASKED),
+     ("sglang", SORTED)],
+)  # fmt: skip
+def test_the_probe_samples_as_the_budget_of_the_release_counts(engine: str, made: str) -> None:
+    """Of a model that the V2 runner serves: it leaves the logits alone until 0.33 masks a copy."""
+    assert widths_of(_target("llama-3.1-8b", engine, gpu="h200"), Rank()).sampled == made
+
+
+def test_without_a_gpu_the_probe_is_taken_to_sort() -> None:
+    assert widths_of(_target("llama-3.1-8b"), Rank()).sampled == SORTED
+
+
+@pytest.mark.parametrize("made", [IN_PLACE, COPIED, MASKED, SORTED])
+@pytest.mark.parametrize("element", [2, 4])
+def test_the_samplers_tensors_are_those_that_it_is_said_to_make(made: str, element: int) -> None:
+    """In host memory, where nothing sorts beside its tensors."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    from kvplan.validate.devices import CpuDevice
+    from kvplan.validate.stages.activations import probe
+    from kvplan.validate.stages.base import Bench
+
+    widths = Widths(8, 8, 64, 64, 5000, element, sampled=made)
+    bench = Bench(CpuDevice())
+    probe(bench, widths, scaled=True, budget=None, name="probe")
+    (figure,) = bench.figures
+    assert figure.predicted == figure.measured == widths.peak
+    assert widths.peak == 8 * 64 * element + widths.sampler_bytes
+    assert widths.needed >= widths.peak_on_gpu >= widths.peak
+
+
+@given(st.integers(1, 20000), st.integers(1, 2_000_000))
+def test_what_sorting_takes_is_no_less_than_the_order(rows: int, vocab: int) -> None:
+    from kvplan.validate.stages.widths import sort_bytes
+
+    taken = sort_bytes(rows, vocab)
+    assert taken >= 8 * vocab
+    assert taken <= 32 * min(rows * vocab, 2**31) + 20 * vocab + 1000
 
 
 @pytest.mark.parametrize(("required", "flying", "wanted"), [(8, 20, 10), (20, 8, 10), (None, 6, 3)])

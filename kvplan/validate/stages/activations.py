@@ -1,19 +1,22 @@
 """The probe of activations: real products at the widths of the model's layer, experts' buffers, a sampler.
 
 It makes the tensors that vLLM's profile run keeps alive at its two peaks (vllm/v1/worker/gpu_model_runner.py
-profile_run, _dummy_sampler_run) and nothing else: what kernels take for themselves is what a GPU's allocator
-shows on top. The matrices are tiles of the probe's own, so the weights' values do not matter.
+profile_run, _dummy_sampler_run), the sampler's as the engine's budget counts them for the release and its
+runner, and nothing else. On a GPU what torch.sort takes is predicted too, and the matrix library's workspace
+is measured and added. The matrices are tiles of the probe's own, so the weights' values do not matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 from typing import Any
 
 from kvplan.results import Budget
 from kvplan.validate.stages.base import EXACT, Bench, Held
-from kvplan.validate.stages.widths import Widths
+from kvplan.validate.stages.widths import IN_PLACE, MASKED, SORTED, Widths
 
+WORKSPACE = "matrix_workspace_bytes"
 _ELEMENTS = {1: "bfloat16", 2: "bfloat16", 4: "float32"}
 
 
@@ -23,7 +26,8 @@ def probe(bench: Bench, widths: Widths, *, scaled: bool, budget: Budget | None, 
     device.release()
     with Held(device) as held:
         _tile(held, widths)
-        before = device.read()
+        before = device.read().requested
+        workspace = _workspace(bench, held, widths, before)
         device.start_peak()
         for done, total in forward(held, widths):
             bench.tick(done, total)
@@ -33,9 +37,10 @@ def probe(bench: Bench, widths: Widths, *, scaled: bool, budget: Budget | None, 
         if widths.rows:
             sampler(held, widths)
             bench.tick()
-        peak = device.peak() - before.requested
+        peak = device.peak() - before
     device.release()
-    bench.figure(f"{name}_bytes", widths.peak, peak, allowed_ppm=None if device.is_gpu else EXACT)
+    predicted = widths.peak_on_gpu + workspace if device.is_gpu else widths.peak
+    bench.figure(f"{name}_bytes", predicted, peak, allowed_ppm=None if device.is_gpu else EXACT)
     if scaled:
         bench.note(
             f"the probe of activations is scaled to {widths.tokens:,} tokens and {widths.rows:,} sampled rows"
@@ -46,6 +51,25 @@ def probe(bench: Bench, widths: Widths, *, scaled: bool, budget: Budget | None, 
         bench.figure(f"{name}_of_budget_bytes", line.bytes, peak)
         if peak > line.high_bytes:
             bench.note(f"the probe's peak lies above the budget's interval, {line.high_bytes:,} B")
+
+
+def _workspace(bench: Bench, held: Held, widths: Widths, before: int) -> int:
+    """What the matrix library keeps after its first product, bytes; nothing on host memory."""
+    if not bench.device.is_gpu:
+        return 0
+    import torch
+
+    tile = _tile(held, widths)
+    side = min(16, isqrt(int(tile.numel())))
+    square = tile[: side * side].view(side, side)
+    product = held.new("product", (side, side), _dtype(widths))
+    torch.mm(square, square, out=product)
+    held.drop("product")
+    del product
+    kept = bench.device.read().requested - before
+    if all(one.name != WORKSPACE for one in bench.figures):
+        bench.figure(WORKSPACE, None, kept)
+    return kept
 
 
 def _dtype(widths: Widths) -> Any:
@@ -114,17 +138,24 @@ def experts(held: Held, widths: Widths) -> Iterator[tuple[int, int]]:
 
 
 def sampler(held: Held, widths: Widths) -> None:
-    """Logits in float32, probabilities and the sorted copy of top-p sampling, beside the hidden states."""
+    """Logits, and what the engine's sampler makes of them, beside the hidden states."""
     import torch
 
     held.drop("back")
     shape = (widths.rows, widths.vocab)
-    logits = held.new("logits", shape, torch.float32)
+    logits = held.new("logits", shape, _dtype(widths))
     logits.normal_()
-    probabilities = held.new("probabilities", shape, torch.float32)
-    torch.softmax(logits, dim=-1, out=probabilities)
-    values = held.new("values", shape, torch.float32)
-    places = held.new("places", shape, torch.int64)
-    torch.sort(probabilities, dim=-1, out=(values, places))
-    for name in ("places", "values", "probabilities", "logits"):
-        held.drop(name)
+    if widths.sampled != IN_PLACE:
+        copy = held.new("copy", shape, torch.float32)
+        copy.copy_(logits)
+    if widths.sampled == MASKED:
+        masked = held.new("masked", shape, torch.float32)
+        torch.clamp(copy, min=-1.0, out=masked)
+        torch.softmax(masked, dim=-1, out=held.new("probabilities", shape, torch.float32))
+    if widths.sampled == SORTED:
+        values = held.new("values", shape, torch.float32)
+        torch.sort(copy, dim=-1, out=(values, held.new("places", shape, torch.int64)))
+        torch.softmax(values, dim=-1, out=held.new("probabilities", shape, torch.float32))
+    for name in ("probabilities", "places", "values", "masked", "copy", "logits"):
+        if held.has(name):
+            held.drop(name)
