@@ -80,7 +80,7 @@ def dry_run(target: Target, *, on_gpu: bool) -> DryRun:
                 rank,
                 weights.bytes if on_gpu else 0,
                 len(weights.tensors) if on_gpu else 0,
-                (widths if on_gpu else rehearsed(widths)).peak,
+                widths.peak_on_gpu if on_gpu else rehearsed(widths).peak,
                 sum(sizes),
                 len(sizes),
                 reserved_for(sizes),

@@ -1,6 +1,7 @@
 """The table of a qualification: what every receipt of a folder says, and whether it is enough.
 
     python -m tests.gpu.table FOLDER
+    python -m tests.gpu.table FOLDER --write PAGE     the table of a page, between its marks
 
 Enough: every receipt is whole and confirmed. How fast blocks are gathered and written beside a plain copy is
 printed, and decides nothing. It needs no package beside kvplan: a rented machine may lack them, and a table
@@ -21,6 +22,11 @@ from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Receipt, digest_of
 SLOW_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",
           "write")  # fmt: skip
+
+
+_PAGE_HEADS = ("receipt", "model", "cache", "pool, B", "requests", "segments off, B", "device off",
+               "gather of copy", "write of copy")  # fmt: skip
+_MARKS = ("<!-- evidence -->", "<!-- end of evidence -->")
 
 
 class Read(NamedTuple):
@@ -47,6 +53,10 @@ def read(path: Path) -> Read:
 def main(words: Sequence[str]) -> int:
     """Print a row a receipt; 1 where one is not enough, or where there is none."""
     found = [read(path) for path in sorted(Path(words[0]).glob("*.json"))]
+    if words[1:2] == ["--write"]:
+        page = Path(words[2])
+        page.write_text(with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        return 0
     rows = [_HEADS, *(row_of(one.receipt) for one in found if one.receipt is not None)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADS))]
     for row in rows:
@@ -61,6 +71,28 @@ def main(words: Sequence[str]) -> int:
         short = ["no receipt was written"]
     print("\n".join(short) if short else f"{len(found)} receipts, {_all(found)}")
     return 1 if short else 0
+
+
+def with_table(text: str, found: Sequence[Read]) -> str:
+    """A page's text with the table of the receipts between its marks as it is today."""
+    head, _, rest = text.partition(_MARKS[0])
+    _, _, tail = rest.partition(_MARKS[1])
+    rows = [_PAGE_HEADS, tuple("---" for _ in _PAGE_HEADS)]
+    rows += [_page_row(one.name, one.receipt) for one in found if one.receipt is not None]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{head}{_MARKS[0]}\n{table}\n{_MARKS[1]}{tail}"
+
+
+def _page_row(name: str, receipt: Receipt) -> tuple[str, ...]:
+    """What a reader of the page looks for: the cache, its bytes, how far off, how fast."""
+    row = dict(zip(_HEADS, row_of(receipt), strict=True))
+    kinds = list(dict.fromkeys(one["kind"] for one in receipt.attention))
+    if receipt.settings.get("mamba_cache_mode"):
+        kinds.append("states")
+    return (
+        name.removesuffix(".json"), row["model"], f"{', '.join(kinds)}; {row['kv']}", row["pool B"],
+        row["requests"], row["reserved"], row["device"], row["gather"], row["write"],
+    )  # fmt: skip
 
 
 def _all(found: Sequence[Read]) -> str:
