@@ -69,6 +69,8 @@ def run_stages(
         weights, why_not = ballast.try_ballast(target, rank)
         if why_not is not None:
             bench.note(why_not)
+        elif device.is_gpu and not weights.bytes:
+            bench.note("no weights lie beside the pool: the figures are of the cache alone")
         check_room(bench, target, layout, weights.bytes + weights.beside, widths, options.reserve)
         return weights
 

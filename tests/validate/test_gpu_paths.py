@@ -75,6 +75,13 @@ def test_a_whole_run_is_a_proof_whose_reserved_bytes_are_predicted(fake_cuda: Fa
     assert (receipt.kind, receipt.verdict) == (PROOF, CONFIRMED)
 
 
+def test_a_pool_without_weights_says_so(fake_cuda: FakeCuda) -> None:
+    said = "no weights lie beside the pool: the figures are of the cache alone"
+    assert said in _run(weights=0).notes
+    fake_cuda.context = 0  # another process
+    assert said not in _run().notes
+
+
 def test_everything_is_released_after_a_run(fake_cuda: FakeCuda) -> None:
     outcome = _run()
     assert outcome.stopped_by is None
