@@ -155,7 +155,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m bench
 
 # Start-ups that people published (scripts/record_published.py); another collection: make accuracy REPORTS=...
-REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz tests/data/more_start_ups.yaml
+REPORTS ?= tests/data/field_reports.json.gz tests/data/start_ups.json.gz tests/data/more_start_ups.yaml tests/data/measured.yaml
 # Judged, never fitted.
 HELD_OUT ?= tests/data/held_out.yaml
 

@@ -103,7 +103,7 @@ class Row:
                 asked[name] = int(value)
             elif name == "enable_lora":
                 asked[name] = True
-            elif name in ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype"):
+            elif name in ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype", "flashinfer"):
                 asked[name] = value
         if self.weights is not None:
             asked["weights"] = self.weights

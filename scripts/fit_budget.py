@@ -52,6 +52,10 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 "0.33", "a second pass with every parameter: copy, mask, softmax", V2, fused, least=6000
             ),
         ],
+        "states": [
+            _row("0.8", "lie outside what is taken off, or are not made", states_counted=False),
+            _row("0.27", "what stays is mem_get_info's difference", V2, states_counted=True),
+        ],
         "forward": [
             _row(
                 "0.8",
@@ -125,6 +129,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 "0.8",
                 "outside the utilisation",
                 graph_layer_bytes=0,
+                graph_split_layer_bytes=0,
                 graph_ranks_milli=1000,
                 graph_margin=0,
                 graph_margin_milli=0,

@@ -1,7 +1,7 @@
 """Releases from 0.20 on, whose logs print weights and pool: what is left, against the other lines.
 
     left = ceil(total · utilisation) − weights − pool
-    rest = left − activation peak − cold compile − CUDA graphs − FlashInfer's workspace
+    rest = left − activation peak − cold compile − CUDA graphs − FlashInfer's workspace − sampler states
 
 The rest is context, NCCL and what an allocator keeps: a constant of its class. A class is a range of
 releases, a board, and one GPU or several. Families (sources of rows) count once each: the constant is the
@@ -43,6 +43,7 @@ from kvplan.engines.vllm.memory import (
     compile_line,
     fusion_workspace,
     graph_line,
+    kept_by_sampler,
 )
 from kvplan.engines.vllm.runner import V1, V2, runner_of
 from kvplan.errors import KvplanError
@@ -56,6 +57,8 @@ SINCE, CONSUMED, MEASURED = (0, 20), (0, 27), (0, 29)
 COMPILE_COPIES = 3_300
 """Hidden states beside the embedding while kernels are benchmarked: cold and warm starts of one server."""
 FOUR_RANKS = 4
+H200_MULTIPROCESSORS = 132
+"""vllm/v1/sample/ops/topk_topp_triton.py; starts without FlashInfer that tell what stays are on one."""
 BLACKWELLS = (BLACKWELL, RACK)
 
 
@@ -79,12 +82,14 @@ class Prior(NamedTuple):
 
 ONE, ONE_CONSUMED = Class("0.20", "any", several=False), Class("0.27", "any", several=False)
 ONE_V2 = Class("0.20", "any", several=False, runner=V2)
+ONE_CONSUMED_V2 = Class("0.27", "any", several=False, runner=V2)
 ONE_CARD = Class("0.20", PCIE, several=False)
 ONE_CARD_V2 = Class("0.20", PCIE, several=False, runner=V2)
 PRIORS: Mapping[Class, Prior] = {
     ONE: Prior(120 * MIB, 80 * MIB, 128 * MIB),
     ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
-    ONE_CONSUMED: Prior(280 * MIB, 160 * MIB, 160 * MIB),
+    ONE_CONSUMED: Prior(180 * MIB, 160 * MIB, 160 * MIB),
+    ONE_CONSUMED_V2: Prior(110 * MIB, 128 * MIB, 160 * MIB),
     ONE_CARD: Prior(256 * MIB, 176 * MIB, 352 * MIB),
     ONE_CARD_V2: Prior(96 * MIB, 96 * MIB, 512 * MIB),
     Class("0.20", NVSWITCH, several=True): Prior(700 * MIB, 320 * MIB, 1300 * MIB),
@@ -102,12 +107,23 @@ high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 G
 prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
 context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
 0.26), and the same high end."""
+_LONE = ((ONE, ONE, V1), (ONE_V2, ONE_V2, V2), (ONE_CONSUMED, ONE, V1), (ONE_CONSUMED_V2, ONE_V2, V2))
+"""Classes of one GPU, the one that the constants of several count from, and the runner."""
 READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
 """Boards of several GPUs of which somebody's start-up was read."""
 SLOTS = (PCIE, OLDER, GEFORCE)
 UNREAD_HIGH = 2500 * MIB
 """One card of a vendor that no constant was learnt of: an MI300X kept 2 GiB beside its weights with 0.29."""
-GRAPH_V1, GRAPH_V2, GRAPH_RANKS, DRAFT_COPIES = 184 * 1024, 157 * 1024, 1_400, 5_000
+GRAPH_V1, GRAPH_V2, GRAPH_SPLIT = 184 * 1024, 157 * 1024, 220 * 1024
+GRAPH_RANKS, DRAFT_COPIES = 1_400, 5_000
+
+
+def _by_ranks(board: str, runner: str, alone: int, several: int) -> Iterable[tuple[int, int]]:
+    """(ranks, what they keep). What was read of cards in slots is of four RTX PRO 6000 with three peers each;
+    two of them keep what two GeForce cards print. No start of the V1 runner tells two from four."""
+    if board == PCIE and runner == V2:
+        return (1, alone), (2, PRIORS[Class("0.20", GEFORCE, several=True)].amount), (FOUR_RANKS, several)
+    return (1, alone), (2, several)
 
 
 class Late(NamedTuple):
@@ -117,6 +133,7 @@ class Late(NamedTuple):
     graph_v1: int
     graph_ranks: int
     graph_v2: int
+    graph_split: int
     draft_copies: int
     compile_copies: int
     own: dict[str, int]
@@ -137,24 +154,24 @@ class Late(NamedTuple):
     def non_torch_rows(self) -> list[dict[str, Any]]:
         """Rows of the coefficient file: one GPU first, then several by board."""
         found: list[dict[str, Any]] = []
-        for release, runner in ((ONE, V1), (ONE_V2, V2), (ONE_CONSUMED, "")):
+        for release, before, runner in _LONE:
             one = self.classes[release]
             for entry in (entry for entry in PRIORS if entry.several):
                 board, slot = self.classes[entry], entry.board in SLOTS
-                later = one.amount - self.classes[ONE].amount if release == ONE_CONSUMED else 0
-                card = self.classes[ONE_CARD_V2 if release == ONE_V2 else ONE_CARD]
-                alone = card if slot else self.classes[ONE if later else release]
+                later = one.amount - self.classes[before].amount
+                card = self.classes[ONE_CARD_V2 if runner == V2 else ONE_CARD]
+                alone = card if slot else self.classes[before]
                 if entry.board == OTHER:
                     alone = alone._replace(low=board.low, high=UNREAD_HIGH)
                 found.append(
                     {
                         "since": release.since,
-                        **({"runner": runner} if runner else {}),
+                        "runner": runner,
                         "board": entry.board,
                         "calibrated": entry.board in READ or entry.board == UNIFIED,
                         "non_torch_by_ranks": [
-                            [1, alone.amount + later],
-                            [2, max(board.amount, alone.amount) + later],
+                            [ways, max(amount, alone.amount) + later]
+                            for ways, amount in _by_ranks(entry.board, runner, alone.amount, board.amount)
                         ],
                         "non_torch_pipeline": alone.amount + later,
                         "one_low": max(alone.low, one.low),
@@ -195,6 +212,7 @@ class Late(NamedTuple):
                 "since": "0.29",
                 "runner": V2,
                 "graph_layer_bytes": self.graph_v2,
+                "graph_split_layer_bytes": self.graph_split,
                 **wide,
                 "source": "measured piecewise graphs, extrapolated full ones",
             },
@@ -250,7 +268,7 @@ class LateRow:
     @property
     def captured(self) -> int:
         """Graphs times layers."""
-        return sum(self.sizes) * self.shape.num_layers
+        return self.sizes.number * self.shape.num_layers
 
     @property
     def sizes(self) -> Captured:
@@ -261,8 +279,9 @@ class LateRow:
 
     @property
     def buffers(self) -> int:
-        """What FlashInfer made while graphs were profiled."""
-        return self.load.flashinfer.kept(self.load.max_num_batched_tokens, self.sizes.full)
+        """What attention's kernels made while graphs were profiled."""
+        sums = self.sizes.largest_full * self.load.split_bytes if self.known.graph_split_layer_bytes else 0
+        return self.load.flashinfer.kept(self.load.max_num_batched_tokens, self.sizes.full) + sums
 
     @property
     def compiled(self) -> int:
@@ -272,17 +291,35 @@ class LateRow:
 
     @property
     def rest(self) -> int:
+        """Of logs that tell what stays beside the weights by mem_get_info, that; else what is left."""
         fused = fusion_workspace(self.shape, self.load, self.known)
+        told = self.row.printed("non_torch_gib") if self.release >= CONSUMED else None
+        if told is not None:
+            return told - self._stays - fused
         peak = activation_peak(self.shape, self.load, self.known)
-        return self.left - peak - self.compiled - self.graphs - fused
+        return self.left - peak - self.compiled - self.graphs - fused - self._states
+
+    @property
+    def _states(self) -> int:
+        line = kept_by_sampler(self.shape, self.load, self.known)
+        return line.bytes if line is not None else 0
+
+    @property
+    def _stays(self) -> int:
+        """What other lines have of it: the sampler's tables, the experts' workspace, and where FlashInfer
+        does not sample the buffer of Triton's kernel, a row of the vocabulary for each multiprocessor."""
+        rows = 0 if self.load.fused_sampler else H200_MULTIPROCESSORS
+        kept = activation_peak(self.shape, self.load, self.known)
+        kept -= activation_peak(replace(self.shape, experts_per_token=0), self.load, self.known)
+        return self._states + kept + rows * self.shape.vocab_size * 4
 
     @property
     def group(self) -> Class:
         """The class that the rest is a constant of."""
         if not self.several and self.board in SLOTS:
-            return ONE_CARD_V2 if self.runner == V2 and self.release < CONSUMED else ONE_CARD
+            return ONE_CARD_V2 if self.runner == V2 else ONE_CARD
         if not self.several and self.release >= CONSUMED:
-            return ONE_CONSUMED
+            return ONE_CONSUMED_V2 if self.runner == V2 else ONE_CONSUMED
         if not self.several:
             return ONE_V2 if self.runner == V2 else ONE
         return Class("0.20", self.board, several=True)
@@ -317,7 +354,8 @@ def _settings(row: Row, shown: Mapping[str, Any]) -> dict[str, Any]:
         "engine_options": (
             ("compile_cache", state),
             ("language_model_only", bool(options.get("language_model_only"))),
-            ("max_cudagraph_capture_size", options.get("max_cudagraph_capture_size", 0)),
+            ("flashinfer", options.get("flashinfer", "installed")),
+            *(pair for pair in options.items() if pair[0] == "max_cudagraph_capture_size"),
         ),
     }
 
@@ -391,11 +429,17 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
         _one_graph,
     )
     graph = _middle(small, GRAPH_V1, without)
+    measured = [row for row in plain if _measured(row)]
     return Late(
         classes=classes,
         graph_v1=graph,
         graph_ranks=max(1000, _middle(large, graph * GRAPH_RANKS // 1000, without) * 1000 // graph),
-        graph_v2=_middle(by_family([row for row in plain if _measured(row)], _v2_graph), GRAPH_V2, without),
+        graph_v2=_middle(
+            by_family([row for row in measured if not row.load.split_bytes], _v2_graph), GRAPH_V2, without
+        ),
+        graph_split=_middle(
+            by_family([row for row in measured if row.load.split_bytes], _v2_graph), GRAPH_SPLIT, without
+        ),
         draft_copies=_middle(
             by_family([row for row in rows if _drafted(row)], _draft_copies), DRAFT_COPIES, without
         ),
@@ -435,8 +479,12 @@ def _measured(row: LateRow) -> bool:
 
 
 def _v2_graph(row: LateRow) -> int:
-    peak = activation_peak(row.shape, row.load, row.known) + row.compiled
-    return max(0, (row.row.printed("activation_peak_gib") or 0) - peak) // row.captured
+    """The estimate where a log has it, else what the printed peak has beyond the predicted one."""
+    graphs = row.row.printed("cudagraph_estimated_gib")
+    if graphs is None:
+        peak = activation_peak(row.shape, row.load, row.known) + row.compiled
+        graphs = (row.row.printed("activation_peak_gib") or 0) - peak
+    return max(0, graphs - row.buffers) // row.captured
 
 
 def _drafted(row: LateRow) -> bool:

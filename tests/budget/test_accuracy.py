@@ -11,7 +11,10 @@ from scripts import accuracy
 from scripts.field_rows import read_rows
 from tests.recorded import DATA
 
-REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
+REPORTS = tuple(
+    DATA / name
+    for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml", "measured.yaml")
+)
 
 HELD_OUT = DATA / "held_out.yaml"
 
@@ -60,7 +63,7 @@ BELOW_SAFE = {
 
 OUTSIDE = {
     "compose-nemotron-cascade-30b-nvfp4-5090",  # weights by the name alone, 1 GiB more than the log's
-    "pp-q3-32b-pro6000-pp2",  # the first stage of a pipeline takes a copy of its table
+    "turing-q25-15b-bridge-tp2",  # by 0.03 GiB; two TITAN RTX keep less than two T4
 }
 """Whose printed pool lies outside, beside those below the safe figure: the causes are open."""
 
@@ -74,7 +77,7 @@ def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}
     outside = {entry.row.id for entry in held if not entry.inside}
     assert below <= outside <= BELOW_SAFE | OUTSIDE
-    assert len(below) <= 0.07 * len(held), (
+    assert len(below) <= 0.06 * len(held), (
         "5 % is the aim; two starts of one page miss it, their cause is open"
     )
     assert median(entry.half_width for entry in held) <= 0.9

@@ -19,7 +19,10 @@ from scripts.fitting.early import errors, fit_early, halves, usable
 from scripts.fitting.late import APART
 from tests.recorded import DATA
 
-REPORTS = tuple(DATA / name for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml"))
+REPORTS = tuple(
+    DATA / name
+    for name in ("field_reports.json.gz", "start_ups.json.gz", "more_start_ups.yaml", "measured.yaml")
+)
 BOARDS = (
     *(boards.NVSWITCH, boards.BLACKWELL, boards.RACK),
     *(boards.PCIE, boards.OLDER, boards.GEFORCE, boards.UNIFIED, boards.OTHER),
@@ -118,7 +121,12 @@ def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:
         assert alone[1] < alone[0]
         assert abs(alone[1] - alone[2]) < 16 * MIB
         assert alone[1] + second.one_high >= alone[0] + first.one_high - 16 * MIB
-        assert vllm_coefficients((0, 27), V1, board).one_low == vllm_coefficients((0, 27), V2, board).one_low
+        # Since 0.27 the sampler's tables are a line of their own, and what stays is what other boards keep.
+        later = [
+            dict(vllm_coefficients((0, 27), V2, one).non_torch_by_ranks)[1]
+            for one in (board, boards.NVSWITCH)
+        ]
+        assert abs(later[0] - later[1]) < 16 * MIB
 
 
 def test_vendors_that_were_not_read_have_wide_intervals() -> None:

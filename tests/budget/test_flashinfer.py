@@ -105,8 +105,8 @@ def test_published_estimates() -> None:
 def test_drafts_leave_piecewise_graphs_alone() -> None:
     """poolside/Laguna-S-2.1 with DFlash: 51 piecewise and no full ones with FLASHINFER, 32 and 32 with
     FLASH_ATTN; Qwen3.8-27B with MTP: 35, and 33 and 17."""
-    assert captured(32, 2_048, 15, uniform=False) == (51, 0)
-    assert captured(32, 2_048, 15) == (32, 32)
-    assert captured(32, 2_048, 3, uniform=False) == (35, 0)
-    assert captured(32, 2_048, 3) == (33, 17)
+    assert captured(32, 2_048, 15, uniform=False)[:2] == (51, 0)
+    assert captured(32, 2_048, 15)[:2] == (32, 32)
+    assert captured(32, 2_048, 3, uniform=False)[:2] == (35, 0)
+    assert captured(32, 2_048, 3)[:2] == (33, 17)
     assert 394 * MIB == WORKSPACE

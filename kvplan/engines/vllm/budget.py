@@ -15,10 +15,10 @@ from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share, sources_for
 from kvplan.engines.vllm.boards import board_of
+from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import AUTO, CUTLASS, expert_run
-from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
@@ -26,6 +26,7 @@ from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.rounded import TOWERS_LEFT, rounded_lines
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.engines.vllm.shares import ranks_of
+from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError, RefusedError
 from kvplan.families import Kind
@@ -146,7 +147,7 @@ def load_of(
     seqs: int,
     tokens: int,
     length: int,
-    flashinfer: FlashInfer | None = None,
+    buffers: AttentionBuffers | None = None,
 ) -> Load:
     """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
     gpu, method = settings.gpu, settings.speculative_method
@@ -156,6 +157,7 @@ def load_of(
     backend = str(own.get("moe_backend", AUTO))
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
     dp = dp if shape.experts_per_token else 1
+    kept = buffers_of(model, settings, version) if buffers is None else buffers
     encoder = encoder_run(
         model,
         settings,
@@ -188,7 +190,10 @@ def load_of(
         takes_tokens=not shape.is_multimodal or text_only(model, settings),
         has_states=has_kind(model, Kind.STATE),
         repacks=(settings.quantization or model.quantization) in _REPACKS,
-        flashinfer=flashinfer_of(model, settings, version) if flashinfer is None else flashinfer,
+        flashinfer=kept.flashinfer,
+        split_bytes=kept.split_bytes,
+        pools=is_pooling(model),
+        fused_sampler=own.get("flashinfer") != "absent" and (gpu is None or gpu.vendor.lower() == "nvidia"),
         experts=expert_run(
             settings.quantization or model.quantization,
             release,

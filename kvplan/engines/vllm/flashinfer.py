@@ -94,7 +94,7 @@ def flashinfer_of(model: Model, settings: Serving, version: str) -> FlashInfer:
     return FlashInfer(
         groups=1 if runner_of(model, settings, version) == V2 else groups,
         wrappers=groups,
-        query_width=_query_width(model, settings.tensor_parallel_size),
+        query_width=query_width(model, settings.tensor_parallel_size),
         uniform=False,
         sized=release >= _SIZED,
     )
@@ -114,7 +114,7 @@ def _before_triton(model: Model, settings: Serving, version: str) -> bool:
     return bool(asks) and all(ask.quantized and flashinfer_serves(ask) for ask in asks)
 
 
-def _query_width(model: Model, tp: int) -> int:
+def query_width(model: Model, tp: int) -> int:
     """num_attention_heads / tp · head_dim of the widest layer."""
     dims: list[Any] = [getattr(part, "head_dim", 0) for run in model.runs for part in run.layer.parts]
     widest = max((dim for dim in dims if isinstance(dim, int)), default=0)

@@ -19,10 +19,16 @@ LARGEST, LARGEST_WIDE = 512, 1024
 
 
 class Captured(NamedTuple):
-    """How many graphs of each kind."""
+    """How many graphs of each kind; largest_full: tokens of the largest full one."""
 
     piecewise: int
     full: int
+    largest_full: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of both kinds."""
+        return self.piecewise + self.full
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +63,8 @@ def captured(
     if query > 1:
         whole = {ceil_div(size, query) * query for size in sizes}
         sizes = {size for size in whole if size <= largest} or {largest}
-    return Captured(len(sizes), sum(query <= size <= seqs * query for size in sizes))
+    whole_batches = [size for size in sizes if query <= size <= seqs * query]
+    return Captured(len(sizes), len(whole_batches), max(whole_batches, default=0))
 
 
 def _grid(largest: int) -> list[int]:

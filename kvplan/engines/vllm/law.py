@@ -35,7 +35,6 @@ from kvplan.engines.vllm.budget import (
 )
 from kvplan.engines.vllm.defaults import batch_row, device_of
 from kvplan.engines.vllm.engine import compiled, planned_values
-from kvplan.engines.vllm.flashinfer import FlashInfer, flashinfer_of
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.law_shared import Batch, Memory, Shared, Start, nothing_left
 from kvplan.engines.vllm.memory import vllm_budget
@@ -45,6 +44,7 @@ from kvplan.engines.vllm.resolve import resolve
 from kvplan.engines.vllm.rounded import rounded_lines
 from kvplan.engines.vllm.running import max_running, taken_of_blocks
 from kvplan.engines.vllm.shares import ranks_of
+from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
 from kvplan.engines.vllm.versions import rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -96,7 +96,7 @@ class VllmLaw:
         self._others: dict[int, VllmLaw] = {}
         self._share = utilization(settings, choice.version)
         self._facts: WeightFacts | Rejection | None = None
-        self._flashinfer: FlashInfer | None = None
+        self._buffers: AttentionBuffers | None = None
         self._parallel = replace(
             ranks_of(model, settings, choice.version), compute_capability=gpu.compute_capability
         )
@@ -320,10 +320,10 @@ class VllmLaw:
         shape: Shape = served_shape(self._model, batch.dtype.bytes)
         known = coefficients_for(self._model, settings, self._choice)
         stated = settings.weights is not None
-        if self._flashinfer is None:
-            self._flashinfer = flashinfer_of(self._model, settings, self._choice.version)
-        version, buffers = self._choice.version, self._flashinfer
-        load = load_of(self._model, settings, version, shape, seqs, tokens, length, buffers)
+        version = self._choice.version
+        if self._buffers is None:
+            self._buffers = buffers_of(self._model, settings, version)
+        load = load_of(self._model, settings, version, shape, seqs, tokens, length, self._buffers)
         load = of_stage(load, stage)
         key = (shape, known, load, stated)
         found = self._shared.rests.get(key)

@@ -26,6 +26,7 @@ from kvplan.engines.vllm.flashinfer import FlashInfer
 from kvplan.engines.vllm.forward import forward_bytes
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved
+from kvplan.engines.vllm.sampler_states import states_line
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
 from kvplan.units import ceil_div, gib
@@ -41,24 +42,25 @@ class Coefficients:
     """Named constants in force in one release, under one runner, on one kind of board. ``_milli``: in
     thousandths; margins are half-widths of intervals, ``_low`` and ``_high`` where they differ.
 
-    own_copies_milli: (model type, hidden states) of what no line describes.
-    logit_millibytes: the sampler's peak for one logit; logit_least_millibytes: of the cheapest kernel that it
-    may be. hidden_copies_milli: hidden states alive at the forward pass's peak, by the formula. traced_rest:
-    bytes that start-ups show beyond a traced pass. draft_copies_milli: hidden states of a draft that reads
-    them. workspace_milli: of the experts' workspace; workspace_kept: it stays while the sampler runs.
-    multimodal_copies_milli: embeddings of the encoder cache, in hidden states. experts_margin_milli,
-    encoder_margin_milli: of the workspace, of the encoder's outputs.
+    own_copies_milli: (model type, hidden states) of what no line describes. logit_millibytes: the sampler's
+    peak for one logit; logit_least_millibytes: of the cheapest kernel that it may be. states_counted: what
+    the sampler keeps is taken off. hidden_copies_milli: hidden states alive at the forward pass's peak, by
+    the formula. traced_rest: bytes that start-ups show beyond a traced pass. draft_copies_milli: hidden
+    states of a draft that reads them. workspace_milli: of the experts' workspace; workspace_kept: it stays
+    while the sampler runs. multimodal_copies_milli: embeddings of the encoder cache, in hidden states.
+    experts_margin_milli, encoder_margin_milli: of the workspace, of the encoder's outputs.
     compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
     combined kernels; negative: it does not. compile_embeds: bytes at most where the compiled part takes
     embeddings, not tokens; compile_states: and linear attention tunes its kernels. compile_kept: what the
-    allocator keeps of the table's copy counts a second time.
-    one_low, one_high, several_low, several_high: margins of one rank, of several. non_torch_by_ranks: (ranks,
-    bytes) of context, NCCL and all-reduce buffers; the largest entry not above the rank count counts. fusion:
-    FlashInfer's all-reduce workspace is beside them; fusion_stages: beside pipelines and data parallelism
-    too. non_torch_pipeline: bytes where only a pipeline divides the model. graph_layer_bytes: one CUDA graph
-    of one layer, 0 where the estimate is; graph_ranks_milli: of four ranks or more; graphs_wide,
-    graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin downwards of multimodal
-    models, whose starts print from a quarter of what others do for a layer.
+    allocator keeps of the table's copy counts a second time. one_low, one_high, several_low, several_high:
+    margins of one rank, of several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce
+    buffers; the largest entry not above the rank count counts. fusion: FlashInfer's all-reduce workspace is
+    beside them; fusion_stages: beside pipelines and data parallelism too. non_torch_pipeline: bytes where
+    only a pipeline divides the model. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate
+    is; graph_split_layer_bytes: under FlashAttention 3, whose partial sums are beside it then; 0: as any
+    other; graph_ranks_milli: of four ranks or more; graphs_wide, graphs_by_request: of the sizes, see
+    `captured`. graph_low_milli: the margin downwards of multimodal models, whose starts print from a quarter
+    of what others do for a layer.
     """
 
     calibrated: bool
@@ -71,6 +73,7 @@ class Coefficients:
     workspace_milli: int
     workspace_kept: bool
     multimodal_copies_milli: int
+    states_counted: bool
     activation_margin: int
     activation_margin_milli: int
     experts_margin_milli: int
@@ -88,6 +91,7 @@ class Coefficients:
     fusion: bool
     fusion_stages: bool
     graph_layer_bytes: int
+    graph_split_layer_bytes: int
     graph_ranks_milli: int
     graph_margin: int
     graph_margin_milli: int
@@ -106,8 +110,9 @@ class Load:
     drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
     largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
     passes: (bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
-    where the formula counts. indexer: what sparse attention reserves, from 0.20 on. encoder: the profile run
-    of the model's encoder on
+    where the formula counts. pools: an embedding or a reward model, which has no sampler. fused_sampler:
+    FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse
+    attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
     models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. repacks: AWQ
@@ -130,6 +135,9 @@ class Load:
     largest_graph: int = 0
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
+    pools: bool = False
+    fused_sampler: bool = True
+    split_bytes: int = 0
     indexer: Reserved = Reserved()
     model_type: str = ""
     encoder: EncoderRun | None = None
@@ -152,7 +160,8 @@ def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
     tokens, tp, element = load.max_num_batched_tokens, load.tensor_parallel_size, shape.element_bytes
     hidden = tokens * shape.hidden_size * element
     rows = min(load.max_num_seqs, tokens) if load.samples else 0
-    sampler = ceil_div(rows * shape.vocab_size * known.logit_millibytes, 1000) + hidden
+    logit = known.logit_millibytes if load.fused_sampler else known.logit_least_millibytes
+    sampler = ceil_div(rows * shape.vocab_size * logit, 1000) + hidden
     if load.passes:
         forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
     else:
@@ -309,7 +318,9 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
         by_request=known.graphs_by_request,
         uniform=load.flashinfer.uniform,
     )
-    graphs = shape.num_layers * (count.piecewise + count.full) * known.graph_layer_bytes
+    apart = bool(known.graph_split_layer_bytes and load.split_bytes)
+    each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
+    graphs = shape.num_layers * count.number * each
     if load.tensor_parallel_size >= 4:
         graphs = graphs * known.graph_ranks_milli // 1000
     margin = known.graph_margin + graphs * known.graph_margin_milli // 1000
@@ -317,8 +328,10 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     least = known.graph_margin + graphs * below // 1000
     kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
     made = f"{count.piecewise} piecewise, {count.full} full"
-    made = f"{made}, {gib(kept)} of FlashInfer's buffers; {how}" if kept else f"{made}; {how}"
-    graphs += kept
+    made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
+    sums = count.largest_full * load.split_bytes if apart else 0
+    made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
+    made, graphs = f"{made}; {how}", graphs + kept + sums
     line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
     if load.has_adapters:
         source = f"{line.source}; up to twice: captured with adapters and without"
@@ -333,6 +346,13 @@ def own_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None
     amount = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
     source = f"what starts of {load.model_type} keep; no formula"
     return about("buffers of its own", amount, amount // 2, source) if amount else None
+
+
+def kept_by_sampler(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """The sampler's tables, where the release takes them off and this stage samples."""
+    if not known.states_counted or not load.samples or load.pools:
+        return None
+    return states_line(load.max_num_seqs, shape.vocab_size, load.drafts)
 
 
 def vllm_budget(
@@ -359,6 +379,7 @@ def vllm_budget(
     before = activation.bytes + (0 if compiling is None else compiling.bytes)
     lines += [
         own_line(shape, load, known),
+        kept_by_sampler(shape, load, known),
         activation,
         compiling,
         None if load.encoder is None else encoder_line(load.encoder, before),

@@ -1,0 +1,53 @@
+"""What attention's kernels keep once graphs are captured: FlashInfer's buffers, FlashAttention 3's sums.
+
+vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, FlashAttentionMetadataBuilder: where full graphs
+are captured the kernel may divide a request's tokens in up to 32 pieces
+(flash_attn_max_num_splits_for_cuda_graph, vllm/config/attention.py), and makes float32 sums of each for every
+token of the graph: [pieces, heads, tokens, head_dim] and [pieces, heads, tokens]. The largest graph's lie in
+the graphs' pool. FlashAttention 3 alone is scheduled so (get_flash_attn_version): compute capability 9.0.
+Allocations of vLLM 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
+"""
+
+from __future__ import annotations
+
+from kvplan.engines.vllm.engine import compiled
+from kvplan.engines.vllm.flashinfer import NONE, FlashInfer, flashinfer_of, query_width
+from kvplan.errors import KvplanError
+from kvplan.model import Model
+from kvplan.record import record
+from kvplan.settings import Serving
+from kvplan.units import ceil_div
+
+PIECES = 32
+FLOAT32 = 4
+_HOPPER = (9, 0)
+
+
+@record()
+class AttentionBuffers:
+    """flashinfer: what it keeps. split_bytes: of FlashAttention 3, for a token of the largest full graph."""
+
+    flashinfer: FlashInfer = NONE
+    split_bytes: int = 0
+
+
+def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffers:
+    """Of one model with its settings in a release."""
+    return AttentionBuffers(
+        flashinfer_of(model, settings, version),
+        split_bytes(model, settings, version),
+    )
+
+
+def split_bytes(model: Model, settings: Serving, version: str) -> int:
+    """32 · heads · (head_dim + 1) · 4, of a rank; 0 where FlashAttention 3 does not serve all layers."""
+    gpu, tp = settings.gpu, settings.tensor_parallel_size
+    if gpu is None or settings.enforce_eager or gpu.compute_capability != _HOPPER:
+        return 0
+    try:
+        found = compiled(model, version, settings)
+    except KvplanError:
+        return 0
+    if found.plan is None or str(found.settings["attention_backend"]) != "FLASH_ATTN":
+        return 0
+    return PIECES * FLOAT32 * (query_width(model, tp) + ceil_div(model.num_attention_heads, tp))
