@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 from kvplan.checking.case import Case
-from kvplan.checking.evidence import Receipts, evidence_of
+from kvplan.checking.evidence import Receipts, weighed
 from kvplan.checking.facts import facts_of, summary_of
 from kvplan.checking.mistakes import mistakes_of
 from kvplan.checking.rules import errors_of
@@ -32,10 +32,11 @@ def check_plan(
         case = Case(plan, model)
         facts = facts_of(case)
         wrong = errors_of(case)
+        of_receipts, proofs = weighed(case, receipts, facts, today)
         findings = [
             *with_ways(case, wrong),
             *(_simulated(plan, model) if not wrong else ()),
-            *evidence_of(case, receipts, facts, today),
+            *of_receipts,
             *mistakes_of(case),
             *_unchecked(plan),
         ]
@@ -51,6 +52,7 @@ def check_plan(
         facts,
         summary_of(case, facts),
         mark=plan.mark(None),
+        evidence=proofs,
     )
 
 

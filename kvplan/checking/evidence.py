@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 from fractions import Fraction
+from typing import Any
 
 from kvplan.checking.case import Case
 from kvplan.errors import KvplanError
-from kvplan.plans.findings import Fact, Finding, Severity
+from kvplan.plans.findings import Fact, Finding, MeasuredFact, Proof, Severity
 from kvplan.plans.identity import model_digest, plan_hash
 from kvplan.plans.plan import Evidence
 from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Figure, ReadReceipt, Receipt
+from kvplan.results import Budget
 
 Found = Iterator[Finding]
+_OF_ENGINES = ("engine_num_blocks", "engine_kv_bytes", "engine_requests")
+_OF_KVPLAN = ("pool_bytes", "requests")
+"""Figures that say most of a receipt: an engine's own, and those of kvplan in the engine's place."""
 _NEAR = 50
 """Memories that differ by less than one part in so many are the same GPU's: drivers keep a little."""
+_OF_POOL = ("num_blocks", "kv_pool_bytes", "kv_pool_low_bytes")
+"""Facts that follow from the budget where the plan does not give the pool."""
 Receipts = Mapping[str, "ReadReceipt | KvplanError"]
 
 
@@ -26,23 +33,51 @@ def hash_of(case: Case) -> str | None:
     return plan_hash(case.plan, model_digest(case.model, case.result.layers))
 
 
-def evidence_of(case: Case, receipts: Receipts, facts: tuple[Fact, ...], today: date | None) -> Found:
-    """What is wrong with the plan's receipts."""
+def weighed(
+    case: Case, receipts: Receipts, facts: tuple[Fact, ...], today: date | None
+) -> tuple[tuple[Finding, ...], tuple[Proof, ...]]:
+    """What is wrong with the plan's receipts, and those with which nothing is."""
     listed = len(case.plan.evidence) > 1 or "evidence.0" in case.plan.marks
+    findings: list[Finding] = []
+    proofs: list[Proof] = []
     for index, entry in enumerate(case.plan.evidence):
         field = f"evidence.{index}" if listed else "evidence"
         read = receipts.get(entry.path)
         if read is None or isinstance(read, KvplanError):
             error = read or KvplanError("no-such-file", f"{entry.path} was not read")
-            yield _wrong("evidence-unreadable", error.message, field)
-        elif not read.intact:
-            yield _wrong(
-                "evidence-edited",
-                f"{entry.path} was changed after it was written: its digest is another",
-                field,
-            )
-        else:
-            yield from _of_receipt(case, read.receipt, entry, field, facts, today)
+            findings.append(_wrong("evidence-unreadable", error.message, field))
+            continue
+        if not read.intact:
+            message = f"{entry.path} was changed after it was written: its digest is another"
+            findings.append(_wrong("evidence-edited", message, field))
+            continue
+        wrong = list(_of_receipt(case, read.receipt, entry, field, facts, today))
+        findings += wrong
+        if not wrong:
+            proofs.append(proof_of(read.receipt, entry.path, facts))
+    return tuple(findings), tuple(proofs)
+
+
+def proof_of(receipt: Receipt, path: str, facts: tuple[Fact, ...]) -> Proof:
+    """What a receipt that holds measured: blocks and requests of an engine's own, else the pool's bytes."""
+    known, run = {fact.name: fact.value for fact in facts}, receipt.engine_run
+    shown = _OF_ENGINES if run else _OF_KVPLAN
+    worst: dict[str, MeasuredFact] = {}
+    for one in receipt.figures:
+        if one.name in shown and one.predicted is not None and one.measured is not None:
+            name = one.name.removeprefix("engine_")
+            predicted = known.get(name, one.predicted) if one.rank is None else one.predicted
+            kept = worst.get(one.name)
+            if kept is None or one.measured < kept.measured:
+                worst[one.name] = MeasuredFact(name, one.unit, predicted, one.measured)
+    return Proof(
+        path,
+        str(receipt.hardware.get("name") or receipt.hardware.get("gpu")),
+        receipt.created[:10],
+        str(run["name"]) if run else "kvplan",
+        str(run["version"]) if run else receipt.kvplan_version,
+        tuple(worst[name] for name in shown if name in worst),
+    )
 
 
 def _wrong(code: str, message: str, field: str, *detail: str) -> Finding:
@@ -183,18 +218,55 @@ def _engine(case: Case, receipt: Receipt, field: str) -> Found:
 
 
 def _predictions(case: Case, receipt: Receipt, known: Mapping[str, Fact], field: str) -> Found:
-    """What the receipt predicted is what the plan predicts today: blocks, weights, pool."""
+    """What the receipt predicted is what the plan predicts today: blocks, weights, pool.
+
+    A pool that the engine's budget leaves is an estimate: as long as the receipt's lies in today's interval,
+    and makes as many blocks by today's rules, it is the same.
+    """
+    estimated = case.plan.settings.kv_cache_memory is None and case.likely is not None
+    budget = case.likely.budget if estimated and case.likely is not None else None
+    if budget is not None:
+        yield from _in_interval(case, receipt, budget, field)
     for figure in receipt.figures:
-        if figure.rank is None and figure.name in known:
+        of_pool = figure.name in _OF_POOL and budget is not None
+        if figure.rank is None and figure.name in known and not of_pool:
             yield from _prediction(figure, known[figure.name], field)
     weights = [one.predicted for one in receipt.figures if one.name == "weights_bytes" and one.predicted]
     fact = known.get("weights_bytes_per_gpu")
     if weights and fact is not None and not case.plan.settings.cpu_offload_gb:
         yield from _prediction(Figure("weights_bytes", fact.unit, max(weights), None), fact, field)
     pool = receipt.settings.get("kv_cache_memory")
-    if isinstance(pool, int) and case.memory is not None:
+    if isinstance(pool, int) and case.memory is not None and budget is None:
         mine = Fact("kv_cache_memory", case.memory, "bytes")
         yield from _prediction(Figure("kv_cache_memory", "bytes", pool, None), mine, field)
+
+
+def _in_interval(case: Case, receipt: Receipt, budget: Budget, field: str) -> Found:
+    """The receipt's pool (the engine's own, where one ran) is in today's interval, with today's blocks."""
+    pools: list[Any] = [one.measured for one in receipt.figures if one.name == "engine_pool_bytes"]
+    pools = [one for one in pools if one is not None] or [receipt.settings.get("kv_cache_memory")]
+    pool = min((one for one in pools if isinstance(one, int)), default=None)
+    if pool is None:
+        return
+    low, high = budget.kv_pool_low_bytes, budget.kv_pool_high_bytes
+    if not low <= pool <= high:
+        yield _wrong(
+            "evidence-outdated",
+            f"the receipt's pool is {pool:,} B, today's is {budget.kv_pool_bytes:,} ({low:,} to {high:,})",
+            field,
+        )
+        return
+    today = case.blocks_in(pool)
+    for figure in receipt.figures:
+        if figure.name not in ("num_blocks", "engine_num_blocks") or today is None:
+            continue
+        there = figure.measured if figure.name.startswith("engine_") else figure.predicted
+        if there is not None and there != today:
+            yield _wrong(
+                "evidence-outdated",
+                f"{figure.name}: {there:,} in the receipt, today's rules make {today:,} of its {pool:,} B",
+                field,
+            )
 
 
 def _prediction(figure: Figure, fact: Fact, field: str) -> Found:

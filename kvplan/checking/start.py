@@ -137,6 +137,14 @@ class Started:
         starts = self.plan.settings.kv_cache_memory is None
         return replace(self.settings, kv_cache_memory=memory, max_model_len=length, starts=starts)
 
+    def blocks_in(self, memory: int) -> int | None:
+        """Blocks that the engine makes of so many bytes; None where it has no pool."""
+        try:
+            result = ask(self.model, self.choice, replace(self.pooled(), kv_cache_memory=memory))
+        except KvplanError:
+            return None
+        return None if result.pool is None or result.refusal is not None else result.pool.num_blocks
+
     @property
     def max_model_len(self) -> int | None:
         """The length that the engine is started for; None where a request may outgrow its slot."""

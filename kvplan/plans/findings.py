@@ -54,8 +54,34 @@ class Fact:
 
 
 @record()
+class MeasuredFact:
+    """One figure of a plan that a receipt measured. predicted: by today's rules."""
+
+    name: str
+    unit: str
+    predicted: int
+    measured: int
+
+
+@record()
+class Proof:
+    """A receipt that holds for the plan. device: the GPU's own name; written: the day, ISO 8601.
+
+    measured_by, version: the engine that ran, or kvplan, which allocated the engine's tensors itself.
+    """
+
+    path: str
+    device: str
+    written: str
+    measured_by: str
+    version: str
+    facts: tuple[MeasuredFact, ...]
+
+
+@record()
 class CheckedPlan:
-    """One plan (in one environment) after the check. error: it could not be read or judged."""
+    """One plan (in one environment) after the check. error: it could not be read or judged. evidence: its
+    receipts with which nothing is wrong."""
 
     name: str
     path: str
@@ -65,8 +91,10 @@ class CheckedPlan:
     summary: str = ""
     error: KvplanError | None = None
     mark: Mark | None = None
+    evidence: tuple[Proof, ...] = ()
 
-    JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "error")
+    JSON = ("name", "path", "environment", "passed", "summary", "findings", "facts", "evidence", "error")
+    JSON_OPTIONAL = ("evidence",)
 
     @property
     def json_error(self) -> dict[str, Any] | None:

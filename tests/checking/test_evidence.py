@@ -42,7 +42,7 @@ def receipt(text: str = TEXT, **changes: Any) -> Receipt:
         hardware={"name": gpu.name, "gpu": gpu.slug, "memory_total_bytes": gpu.memory_total_bytes},
         settings={**_plain(case.result.settings), "kv_cache_memory": case.memory, "tokens": 8192},
         figures=(
-            _exact("weights_bytes", known["weights_bytes_per_gpu"], 0),
+            _exact("weights_bytes", known.get("weights_bytes_per_gpu", 0), 0),
             _exact("pool_bytes", known["kv_pool_bytes"] // 10**6 * 10**6, 0),
             _exact("states_wrong", 0, 0),
             replace(_exact("pool_reserved_bytes", 2**30, 0), independent=True),
@@ -242,3 +242,50 @@ def test_a_file_that_is_no_receipt(content: str | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("created", ["9999-99-99T99:99:99Z", "2026-02-30T00:00:00Z", "0000-01-01T00:00:00Z"])
 def test_a_time_that_is_none_is_no_receipt(tmp_path: Path, created: str) -> None:
     assert codes(tmp_path, receipt(created=created)) == {"evidence-unreadable"}
+
+
+def moved(by: int, blocks: int = 0) -> Receipt:
+    """The receipt of a day on which the budget left so many bytes more, and so many blocks beside its own."""
+    good = receipt()
+    pool = good.settings["kv_cache_memory"] + by
+    case = Case(plan(HEAD + TEXT), kvplan.load_model("llama-3.1-8b"))
+    there = (case.blocks_in(pool) or 0) + blocks
+    figures = tuple(
+        replace(one, predicted=there, measured=there) if one.name == "num_blocks" else one
+        for one in good.figures
+    )
+    return replace(good, settings={**good.settings, "kv_cache_memory": pool}, figures=figures)
+
+
+@pytest.mark.parametrize("by", [-(16 << 20), 0, 16 << 20])
+def test_an_estimated_pool_is_the_same_within_todays_interval(by: int, tmp_path: Path) -> None:
+    assert codes(tmp_path, moved(by)) == set()
+    assert codes(tmp_path, moved(by, blocks=1)) == {"evidence-outdated"}
+
+
+@pytest.mark.parametrize("by", [-(8 << 30), 8 << 30])
+def test_beyond_it_the_receipt_is_outdated(by: int, tmp_path: Path) -> None:
+    assert codes(tmp_path, moved(by)) == {"evidence-outdated"}
+
+
+def test_a_pool_that_the_plan_gives_is_exact(tmp_path: Path) -> None:
+    text = TEXT.replace("{max", "{kv_cache_memory_bytes: 8589934592, max")
+    good = receipt(text)
+    assert codes(tmp_path, good, text=text) == set()
+    other = replace(good, settings={**good.settings, "kv_cache_memory": 8589934592 - (1 << 20)})
+    assert codes(tmp_path, other, text=text) == {"evidence-outdated"}
+
+
+def test_a_receipt_that_holds_is_told(tmp_path: Path) -> None:
+    assert codes(tmp_path, receipt()) == set()
+    [checked] = kvplan.check(tmp_path / "p.yaml", today=TODAY).plans
+    [proof] = checked.evidence
+    assert (proof.written, proof.measured_by, proof.version) == ("2026-01-02", "kvplan", "1")
+    assert [one.name for one in proof.facts] == ["pool_bytes", "requests"]
+    assert all(one.predicted == one.measured for one in proof.facts)
+
+
+def test_one_that_does_not_hold_is_not(tmp_path: Path) -> None:
+    assert codes(tmp_path, receipt(verdict="refuted")) == {"evidence-not-confirmed"}
+    [checked] = kvplan.check(tmp_path / "p.yaml", today=TODAY).plans
+    assert checked.evidence == ()

@@ -1,7 +1,7 @@
 """The table of a qualification: what every receipt of a folder says, and whether it is enough.
 
     python -m tests.gpu.table FOLDER
-    python -m tests.gpu.table FOLDER --write PAGE     the table of a page, between its marks
+    python -m tests.gpu.table FOLDER --write PAGE …   the parts of pages, between their marks
 
 Enough: every receipt is whole and confirmed. How fast blocks are gathered and written beside a plain copy is
 printed, and decides nothing. It needs no package beside kvplan: a rented machine may lack them, and a table
@@ -11,13 +11,13 @@ that fails after the runs is too late.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvplan.errors import KvplanError
 from kvplan.files.json_input import parse_json, read_limited
-from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Receipt, digest_of, receipt_from
+from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, Figure, Receipt, digest_of, receipt_from
 
 SLOW_PERCENT = 80
 _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "requests", "checks", "gather",
@@ -25,8 +25,14 @@ _HEADS = ("model", "kv", "verdict", "pool B", "tensors", "reserved", "device", "
 
 
 _PAGE_HEADS = ("receipt", "model", "cache", "pool, B", "requests", "segments off, B", "device off",
-               "gather of copy", "write of copy")  # fmt: skip
-_MARKS = ("<!-- evidence -->", "<!-- end of evidence -->")
+               "gather of copy", "write of copy", "pages read by")  # fmt: skip
+_ENGINE_HEADS = ("receipt", "figure", "predicted", "measured", "off", "interval")
+_ENGINE_ROWS = (
+    "engine_pool_bytes", "engine_num_blocks", "engine_blocks_in_its_pool", "engine_requests",
+    "engine_requests_at_full_length", "engine_cache_bytes", "engine_weights_bytes", "engine_consumed_bytes",
+    "engine_activation_bytes", "engine_graphs_bytes",
+)  # fmt: skip
+_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "transformers": "transformers"}
 
 
 class Read(NamedTuple):
@@ -54,8 +60,8 @@ def main(words: Sequence[str]) -> int:
     """Print a row a receipt; 1 where one is not enough, or where there is none."""
     found = [read(path) for path in sorted(Path(words[0]).glob("*.json"))]
     if words[1:2] == ["--write"]:
-        page = Path(words[2])
-        page.write_text(with_table(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        for page in map(Path, words[2:]):
+            page.write_text(with_parts(page.read_text(encoding="utf-8"), found), encoding="utf-8")
         return 0
     rows = [_HEADS, *(row_of(one.receipt) for one in found if one.receipt is not None)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEADS))]
@@ -73,14 +79,66 @@ def main(words: Sequence[str]) -> int:
     return 1 if short else 0
 
 
-def with_table(text: str, found: Sequence[Read]) -> str:
-    """A page's text with the table of the receipts between its marks as it is today."""
-    head, _, rest = text.partition(_MARKS[0])
-    _, _, tail = rest.partition(_MARKS[1])
-    rows = [_PAGE_HEADS, tuple("---" for _ in _PAGE_HEADS)]
-    rows += [_page_row(one.name, one.receipt) for one in found if one.receipt is not None]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{head}{_MARKS[0]}\n{table}\n{_MARKS[1]}{tail}"
+def with_parts(text: str, found: Sequence[Read]) -> str:
+    """A page's text with what stands between its marks as the receipts say it; a page has any of them."""
+    receipts = [(one.name.removesuffix(".json"), one.receipt) for one in found if one.receipt is not None]
+    own = [(name, one) for name, one in receipts if not one.engine_run]
+    engines = [(name, one) for name, one in receipts if one.engine_run]
+    parts = {
+        "evidence": _table(_PAGE_HEADS, [_page_row(*one) for one in own]),
+        "evidence of engines": _table(_ENGINE_HEADS, [row for one in engines for row in _engine_rows(*one)]),
+        "evidence in a sentence": "\n".join(row for one in engines for row in sentence(one[1], len(own))),
+    }
+    for name, part in parts.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        head, mark, rest = text.partition(begin)
+        if mark:
+            text = f"{head}{begin}\n{part}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def sentence(receipt: Receipt, beside: int) -> list[str]:
+    """What an engine itself measured of a plan, for a reader who has a minute."""
+    run, figures = receipt.engine_run, {one.name: one for one in receipt.figures}
+    blocks, inside = figures["engine_num_blocks"], figures["engine_blocks_in_its_pool"]
+    pool, requests = figures["engine_pool_bytes"], figures["engine_requests"]
+    who = f"{_ENGINES.get(run['name'], run['name'])} {run['version']} (torch {run['torch']}, random weights)"
+    return [
+        f"Measured on one {receipt.hardware['name']}, {receipt.created[:10]}, by {who} started with",
+        f"`examples/plans/{receipt.plan_name}.yaml`. Predicted → measured: pool {_pair(pool)} B",
+        f"({_percent(pool)}), blocks {_pair(blocks)}, blocks of its own pool {_pair(inside)},",
+        f"requests at once {_pair(requests)}."
+        f" Its receipt and {beside} of kvplan's own runs lie in `examples/evidence/`.",
+    ]
+
+
+def _pair(figure: Figure) -> str:
+    return f"{figure.predicted:,} → {figure.measured:,}"
+
+
+def _percent(figure: Figure) -> str:
+    """How far the measurement lies from the prediction."""
+    if not figure.predicted or figure.measured is None:
+        return "-"
+    return f"{(figure.measured - figure.predicted) / figure.predicted * 100:+.2f} %"
+
+
+def _table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *body))
+
+
+def _engine_rows(name: str, receipt: Receipt) -> list[tuple[str, ...]]:
+    """Each figure that an engine's own objects gave; those without a class decide nothing."""
+    known = {one.name: one for one in receipt.figures}
+    rows: list[tuple[str, ...]] = []
+    for figure in (known[one] for one in _ENGINE_ROWS if one in known):
+        ends = "" if figure.low is None else f"{figure.low:,} … {figure.high:,}"
+        tail = "" if figure.allowed_ppm is not None else " (reported)"
+        shown = figure.name.removeprefix("engine_").replace("_", " ") + tail
+        off = _percent(figure) if figure.predicted != figure.measured else "0"
+        predicted, measured = f"{figure.predicted:,}", f"{figure.measured:,}"
+        rows.append((name, shown, predicted, measured, off, ends))
+    return rows
 
 
 def _page_row(name: str, receipt: Receipt) -> tuple[str, ...]:
@@ -89,10 +147,20 @@ def _page_row(name: str, receipt: Receipt) -> tuple[str, ...]:
     kinds = list(dict.fromkeys(one["kind"] for one in receipt.attention))
     if receipt.settings.get("mamba_cache_mode"):
         kinds.append("states")
+    readers = dict.fromkeys(_KERNELS[one["kernel"]] for one in receipt.attention if _in_place(one))
     return (
-        name.removesuffix(".json"), row["model"], f"{', '.join(kinds)}; {row['kv']}", row["pool B"],
+        name, row["model"], f"{', '.join(kinds)}; {row['kv']}", row["pool B"],
         row["requests"], row["reserved"], row["device"], row["gather"], row["write"],
+        ", ".join(readers) or "-",
     )  # fmt: skip
+
+
+_KERNELS = {"vllm.unified_attention": "vLLM", "kvplan.triton": "Triton", "flex_attention": "FlexAttention"}
+
+
+def _in_place(check: Mapping[str, Any]) -> bool:
+    """Whether a kernel read the pages through a block table: not torch's over gathered ones."""
+    return check["kernel"] in _KERNELS and not check.get("note")
 
 
 def _all(found: Sequence[Read]) -> str:

@@ -19,6 +19,7 @@ from kvplan.report.check.shown import (
     figure,
     issues_of,
     label,
+    measured_words,
     one_line,
     printable,
     sentence,
@@ -138,7 +139,7 @@ def _said(one: CheckedPlan) -> bool:
 def _details(one: CheckedPlan) -> str:
     """One folded block: findings as they read in a terminal, then every figure. Open where the plan fails."""
     issues = issues_of(one)
-    rows = [_told(issue) for issue in issues]
+    rows = [_told(issue) for issue in issues] + [measured_words(proof) for proof in one.evidence]
     if one.facts:
         figures = ((title_of(fact.name), figure(fact.value, fact.unit)) for fact in one.facts)
         rows.append("\n".join(f"{name}: {value}" for name, value in figures))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.errors import EXIT_NO, KvplanError
 from kvplan.plans.findings import CheckedPlan, CheckReport, Finding, Severity
+from kvplan.report.check.shown import measured_words
 from kvplan.report.layout import BLANK, INDENT, Line, Screen, Span, columns, line, plain, table, wrapped
 from kvplan.report.words import count
 from kvplan.units import human_bytes
@@ -25,10 +26,11 @@ def screen(report: CheckReport) -> Screen:
     passing: Screen = []
     for one in report.plans:
         shown = [finding for finding in one.findings if alone or finding.severity is not Severity.NOTE]
+        proofs = _proofs(one) if alone else []
         if one.passed and not shown:
-            passing += _head(one)
+            passing += [*_head(one), *proofs]
             continue
-        rows += [*_plan(one, shown), BLANK]
+        rows += [*_plan(one, shown, proofs), BLANK]
     if passing:
         rows += [*passing, BLANK]
     if report.baseline:
@@ -71,12 +73,21 @@ def _head(one: CheckedPlan) -> Screen:
     return [line(Span(f"{word:<4}", style), "  ", first[0].text[6:]), *rest]
 
 
-def _plan(one: CheckedPlan, shown: list[Finding]) -> Screen:
+def _proofs(one: CheckedPlan) -> Screen:
+    """What was measured of the plan, a sentence a receipt."""
+    rows: Screen = []
+    for proof in one.evidence:
+        rows += wrapped(measured_words(proof), style="dim", first=" " * 6, hang=6)
+    return rows
+
+
+def _plan(one: CheckedPlan, shown: list[Finding], proofs: Screen) -> Screen:
     rows = _head(one)
     if one.error is not None:
         return [*rows, *_error(one.error)]
     if one.summary and not one.passed:
         rows += wrapped(one.summary + ".", indent=1)
+    rows += proofs
     for finding in shown:
         rows += _finding(finding)
     return rows
