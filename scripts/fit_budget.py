@@ -98,6 +98,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 compile_states=GIB,
             ),
             _row("0.27", "memory that the allocator cannot give back is counted", compile_kept=True),
+            _row("0.31", "the profile run does not split large blocks any more", compile_kept=False),
         ],
         "non_torch": [
             _row(

@@ -226,7 +226,8 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     where something lasting was put into the memory of the table's copy, that cannot be given back and counts
     beside the peak. Two starts of AWQ have it (0.28; 0.29: 2.10 GiB kept warm, 2.63 cold), six of unquantised
     models on Linux have not, the first of two pipeline stages has (0.27): the high end of weights that are
-    repacked as they load (``repacks``) and of pipelines has it.
+    repacked as they load (``repacks``) and of pipelines has it. From 0.31 on the profile run does not split
+    blocks above 20 MiB (gpu_worker.py, _scoped_allocator_max_split), so the copy's is given back.
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
