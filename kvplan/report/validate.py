@@ -67,8 +67,8 @@ _TITLES = {
     "tensors_wrong": "tensors of another shape",
     "table_errors": "errors of the block tables",
     "attention_out_of_tolerance": "attention out of tolerance",
-    "engine_kernels_wrong": "kinds that the engine's code finds elsewhere",
-    "engine_kernels_read": "kinds that vLLM's kernels read",
+    "engine_kernels_wrong": "layer kinds found elsewhere",
+    "engine_kernels_read": "layer kinds read in place",
     "ranks_alike": "ranks alike",
     "limit_pool_bytes": "largest pool",
     "limit_requests": "requests in it",
@@ -113,7 +113,12 @@ def outcome_screen(
             screen += [*_table(_worst(own), indent=2), BLANK]
     screen += _findings(outcome, whole=whole)
     screen += _next(outcome.target, receipt, typed, path, whole=whole)
-    return screen
+    return one_blank(screen)
+
+
+def one_blank(screen: Screen) -> Screen:
+    """Never two blank lines, where parts of a screen are missing between them."""
+    return [row for at, row in enumerate(screen) if row or not at or screen[at - 1]]
 
 
 def _table(figures: Sequence[Figure], *, indent: int = 1) -> Screen:

@@ -8,11 +8,19 @@ from kvplan.engines.folders import title_of
 from kvplan.plans.findings import Severity
 from kvplan.plans.receipt import CONFIRMED, HOLDS, REHEARSAL, REPORTED, STOPPED, Figure, Receipt
 from kvplan.report.layout import BLANK, Screen, Span, line, table, wrapped
+from kvplan.report.validate import one_blank
 from kvplan.report.words import command, count
 from kvplan.validate.session import Outcome
 
 MOST_ROWS = 9
 _ALIGN = "lrrrl"
+_FIRST = tuple(
+    f"engine_{name}"
+    for name in (
+        "pool_bytes", "blocks_in_its_pool", "num_blocks", "requests", "requests_at_full_length",
+        "extra_request_refused", "kv_bytes", "cache_bytes", "weights_bytes",
+    )
+)  # fmt: skip
 _UNITS = {"bytes": "B", "blocks": "", "requests": "", "count": "", "tokens": ""}
 
 
@@ -22,14 +30,48 @@ def engine_screen(
     """The verdict, what it stands on, what differs, and what to do with the receipt."""
     style = "bad" if receipt.verdict not in HOLDS else "warn" if receipt.kind == REHEARSAL else "good"
     screen: Screen = [*wrapped(_verdict(outcome, receipt), style=style), BLANK]
-    figures = sorted(outcome.figures, key=lambda one: (one.agrees, one.evidence == REPORTED))
-    screen += [*_table(figures if whole else figures[:MOST_ROWS]), BLANK] if figures else []
+    figures = sorted(outcome.figures, key=_place)
+    if whole:
+        screen += _whole(figures)
+    elif figures:
+        screen += [*_table(figures[:MOST_ROWS]), BLANK]
     left = 0 if whole else max(0, len(figures) - MOST_ROWS)
     if left:
         screen.append(line(f"and {count(left, 'more figure')}: -v", indent=1))
     screen += wrapped(_ran(receipt), style="dim", indent=1, hang=2)
     screen += _findings(outcome, whole=whole)
-    return screen + _next(outcome, receipt, typed, path)
+    return one_blank(screen + _next(outcome, receipt, typed, path))
+
+
+def _place(figure: Figure) -> tuple[bool, bool, int]:
+    """What differs comes first, then what decides, and of that what a plan is about."""
+    last = len(_FIRST)
+    at = _FIRST.index(figure.name) if figure.name in _FIRST else last
+    return figure.agrees, figure.evidence == REPORTED, at
+
+
+def _whole(figures: Sequence[Figure]) -> Screen:
+    """Every figure: those that decide, those that are reported, and the intervals of estimates."""
+    screen: Screen = []
+    for reported in (False, True):
+        part = [one for one in figures if (one.evidence == REPORTED) == reported]
+        if part:
+            screen += [line(Span("decides nothing: reported", "dim"), indent=1)] if reported else []
+            screen += [*_table(part), BLANK]
+    estimates = [one for one in figures if None not in (one.low, one.high, one.measured)]
+    if estimates:
+        heads = [Span(word, "dim") for word in ("estimates", "measured", "at least", "at most")]
+        rows = [
+            [Span(_title(one)), *(Span(f"{end:,}") for end in (one.measured, one.low, one.high))]
+            for one in estimates
+        ]
+        screen += [*table([heads, *rows], "lrrr", gap="  "), BLANK]
+    return screen
+
+
+def _title(figure: Figure) -> str:
+    title = figure.name.removeprefix("engine_").removesuffix("_bytes").replace("_", " ")
+    return title + ("" if figure.rank is None else f", rank {figure.rank}")
 
 
 def _verdict(outcome: Outcome, receipt: Receipt) -> str:
@@ -72,19 +114,16 @@ def _table(figures: Sequence[Figure]) -> Screen:
 
 def _row(figure: Figure) -> list[Span]:
     style = "" if figure.agrees else "bad"
-    title = figure.name.removeprefix("engine_").removesuffix("_bytes").replace("_", " ")
-    title += "" if figure.rank is None else f", rank {figure.rank}"
-    difference = ""
+    title, difference = _title(figure), ""
     if figure.predicted is not None and figure.measured is not None:
         off = figure.measured - figure.predicted
         difference = f"{off:+,}" if off else "0"
-    tail = "" if figure.evidence != REPORTED else "reported"
     return [
         Span(title + ("" if figure.agrees else " !"), style),
         Span("-" if figure.predicted is None else f"{figure.predicted:,}"),
         Span("-" if figure.measured is None else f"{figure.measured:,}", style),
         Span(difference, style),
-        Span(" ".join(word for word in (_UNITS.get(figure.unit, ""), tail) if word), "dim"),
+        Span(_UNITS.get(figure.unit, ""), "dim"),
     ]
 
 

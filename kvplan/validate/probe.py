@@ -16,7 +16,7 @@ from kvplan.units import MIB, gib
 from kvplan.validate import host
 from kvplan.validate.devices import CudaDevice, nvml_entry
 
-_IDLE = 50
+IDLE = 50
 """An idle device may show up to one part in so many as used: what the driver keeps."""
 _NEAR = 200
 """Totals that differ by less than one part in so many are the same device (drivers keep a little)."""
@@ -196,7 +196,7 @@ def refuse_others(gpu: NvmlGpu, *, shared: bool) -> None:
     """
     others = [one for one in gpu.processes if one.pid != os.getpid()]
     held = max(0, (gpu.used_bytes or 0) - _reserved(gpu))
-    if shared or not (others or held * _IDLE > gpu.memory_bytes):
+    if shared or not (others or held * IDLE > gpu.memory_bytes):
         return
     rows = [f"process {one.pid}: {_mib(one.used_bytes)}" for one in others]
     what = f"{len(others)} other process{'es run' if len(others) > 1 else ' runs'} on {gpu.name}"

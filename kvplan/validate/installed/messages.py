@@ -15,9 +15,27 @@ MAX_LINE = 1 << 23
 
 
 @record()
+class Told:
+    """A device as its driver describes it, None for what was not told. used: bytes that anybody held.
+
+    processes: the numbers of those that the driver names.
+    """
+
+    driver: str | None = None
+    runtime: str | None = None
+    used: int | None = None
+    processes: tuple[int, ...] = ()
+    compute_capability: tuple[int, int] | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    persistence: bool | None = None
+
+
+@record()
 class Hello:
     """The installed engine and where it runs. nvml_total: bytes of the device; None: not told, or a CPU.
-    server: what starts its server, after the interpreter. note: what of kvplan's driving was never tried."""
+    server: what starts its server, after the interpreter. note: what of kvplan's driving was never tried.
+    hardware: what the driver says of the device before the engine runs on it."""
 
     version: str
     torch: str | None
@@ -27,6 +45,7 @@ class Hello:
     nvml_total: int | None = None
     server: tuple[str, ...] = ()
     note: str = ""
+    hardware: Told = Told()
 
 
 @record()
@@ -103,7 +122,28 @@ def hello_of(event: Mapping[str, Any]) -> Hello:
             None if event.get("nvml_total") is None else int(event["nvml_total"]),
             tuple(str(word) for word in event.get("server") or ()),
             str(event.get("note") or ""),
+            _told(event.get("hardware") or {}),
         )
+
+
+def _told(values: Mapping[str, Any]) -> Told:
+    def text(name: str) -> str | None:
+        return None if values.get(name) is None else str(values[name])
+
+    def mode(name: str) -> bool | None:
+        return None if values.get(name) is None else bool(values[name])
+
+    major, minor = values.get("compute_capability") or (None, None)
+    return Told(
+        text("driver"),
+        text("runtime"),
+        None if values.get("used") is None else int(values["used"]),
+        tuple(int(one) for one in values.get("processes") or ()),
+        None if major is None or minor is None else (int(major), int(minor)),
+        mode("ecc"),
+        mode("mig"),
+        mode("persistence"),
+    )
 
 
 def failure_of(event: Mapping[str, Any]) -> Failure:

@@ -11,16 +11,18 @@ from typing import Any
 
 from kvplan.errors import CannotRunHere, KvplanError
 from kvplan.files.gpus.find import load_gpu
+from kvplan.files.gpus.nvml import Process
 from kvplan.plans.findings import Finding, Severity
 from kvplan.questions import ask
 from kvplan.record import record
+from kvplan.units import gib
 from kvplan.validate.devices import CPU
 from kvplan.validate.installed.judged import Judged, judged
 from kvplan.validate.installed.messages import Failure, Hello, Measured
 from kvplan.validate.installed.process import START, EngineProcess, TimeUp
 from kvplan.validate.installed.question import environment, given_of, reduced, write_model
 from kvplan.validate.installed.shapes import shape_of, sized, taken_of
-from kvplan.validate.probe import Hardware, compared, probe_cpu
+from kvplan.validate.probe import IDLE, Hardware, compared, probe_cpu
 from kvplan.validate.session import Outcome, OutOfMemory
 from kvplan.validate.session import TimeUp as OutOfTime
 from kvplan.validate.target import Target
@@ -127,7 +129,22 @@ def hardware_of(hello: Hello, device: str) -> Hardware:
         slug = load_gpu(hello.device).slug
     except KvplanError:
         slug = None
-    return Hardware(hello.device, hello.kind, nvml_total=hello.nvml_total, slug=slug, torch=hello.torch)
+    told = hello.hardware
+    return Hardware(
+        hello.device,
+        hello.kind,
+        nvml_total=hello.nvml_total,
+        used=told.used,
+        processes=tuple(Process(pid, None) for pid in told.processes),
+        slug=slug,
+        driver=told.driver,
+        runtime=told.runtime,
+        torch=hello.torch,
+        compute_capability=told.compute_capability,
+        ecc=told.ecc,
+        mig=told.mig,
+        persistence=told.persistence,
+    )
 
 
 def _fewer(target: Target, layers: int | None) -> dict[str, Any]:
@@ -185,7 +202,10 @@ def _outcome(
     if measured.hello.note:
         findings.append(Finding("driver-untried", Severity.WARNING, measured.hello.note))
     total = next((one["total_bytes"] for one in measured.workers if one.get("total_bytes")), None)
-    hardware = replace(hardware, runtime_total=total or hardware.runtime_total)
+    told = [one["unified_memory"] for one in measured.workers if one.get("unified_memory") is not None]
+    unified = bool(told[0]) if told else None
+    hardware = replace(hardware, runtime_total=total or hardware.runtime_total, unified_memory=unified)
+    findings += _shared(hardware)
     findings += compared(hardware, target.settings.gpu if on_gpu else None)
     outcome = Outcome(
         target,
@@ -199,6 +219,22 @@ def _outcome(
     )
     own = _sized(target, measured, on_gpu=on_gpu)
     return EngineOutcome(outcome, engine_run(target, measured, options, found), own, measured.hello.server)
+
+
+def _shared(hardware: Hardware) -> list[Finding]:
+    """Others on the device: what they hold is missing in what the engine finds."""
+    reserved = max(0, (hardware.nvml_total or 0) - (hardware.runtime_total or hardware.nvml_total or 0))
+    held = max(0, (hardware.used or 0) - reserved)
+    if not hardware.processes and held * IDLE <= (hardware.nvml_total or 0):
+        return []
+    shown = f" ({len(hardware.processes)})" if hardware.processes else ""
+    return [
+        Finding(
+            "gpu-in-use",
+            Severity.WARNING,
+            f"other processes{shown} held {gib(held)} of {hardware.name} before the engine started",
+        )
+    ]
 
 
 def engine_run(target: Target, measured: Measured, options: EngineOptions, found: Judged) -> dict[str, Any]:

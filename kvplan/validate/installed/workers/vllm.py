@@ -7,6 +7,7 @@ names stand in 0.11 to 0.34. Weights are random (``--load-format dummy``); every
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -30,9 +31,11 @@ def hello() -> dict[str, Any]:
     from vllm.platforms import current_platform
 
     kind, name, total = current_platform.device_type, "cpu", None
+    told: dict[str, Any] = {}
     if kind != "cpu":
         name = current_platform.get_device_name()
         total = current_platform.get_device_total_memory()
+        told = {"runtime": runtime_of(torch), **of_the_driver(current_platform)}
     return {
         "version": vllm.__version__,
         "torch": str(torch.__version__),
@@ -41,6 +44,44 @@ def hello() -> dict[str, Any]:
         "kind": kind,
         "nvml_total": total,
         "server": ["-m", "vllm.entrypoints.openai.api_server"],
+        "hardware": told,
+    }
+
+
+def runtime_of(torch: Any) -> str | None:
+    """``CUDA 13.0`` or ``ROCm 7.0``, as torch was built for it."""
+    for name, version in (("ROCm", "hip"), ("CUDA", "cuda")):
+        if getattr(torch.version, version, None):
+            return f"{name} {getattr(torch.version, version)}"
+    return None
+
+
+def of_the_driver(platform: Any) -> dict[str, Any]:
+    """What NVML says of the device before anything runs on it; asking makes no context, as the runtime would.
+
+    NVML's package is nvidia-ml-py's or the copy that vLLM brings. Empty where nothing is told.
+    """
+    try:
+        try:
+            importlib.import_module("pynvml")
+        except ImportError:
+            sys.modules["pynvml"] = importlib.import_module("vllm.third_party.pynvml")
+        from kvplan.files.gpus.nvml import read_nvml
+
+        found, uuid = read_nvml(), str(platform.get_device_uuid(0)).removeprefix("GPU-")
+    except Exception:  # a receipt says null, the run goes on
+        return {}
+    gpu = next((one for one in found.gpus if (one.uuid or "").removeprefix("GPU-") == uuid), None)
+    if gpu is None:
+        return {"driver": found.driver}
+    return {
+        "driver": found.driver,
+        "used": gpu.used_bytes,
+        "processes": sorted(one.pid for one in gpu.processes if one.pid != os.getpid()),
+        "compute_capability": gpu.compute_capability,
+        "ecc": gpu.ecc,
+        "mig": gpu.mig,
+        "persistence": gpu.persistence,
     }
 
 
@@ -193,6 +234,7 @@ def look(worker: Any) -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         found["free_after_bytes"] = torch.cuda.mem_get_info()[0]
         found["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        found["unified_memory"] = bool(getattr(torch.cuda.get_device_properties(0), "is_integrated", False))
     return {name: None if value is None else int(value) for name, value in found.items()}
 
 
