@@ -2,12 +2,16 @@
 
 Paddings and rearrangements: vllm-project/vllm vllm/model_executor/layers/quantization/mxfp4.py
 (create_weights, process_weights_after_loading), since 0.19 fused_moe/oracle/mxfp4.py
-(mxfp4_round_up_hidden_size_and_intermediate_size, convert_*_kernel_format), read in 0.10.1 … 0.32. The Triton
+(mxfp4_round_up_hidden_size_and_intermediate_size, convert_*_kernel_format), read in 0.10.1 … 0.33. The Triton
 kernels' tables of scales: triton-lang/triton python/triton_kernels tensor_details/layout_details/
 (hopper_scale.py, blackwell_scale.py; 3.5 and 3.6); until 0.25 the table as it was loaded stayed beside the
-rearranged one. Which kernel runs follows from --moe-backend, and where it is not given from what is
-installed: triton_kernels is in vLLM's wheel and FlashInfer among its requirements since 0.12, so that the
-first of a row is certain from there on; before, and on AMD GPUs (AITER), several are named, the likely first.
+rearranged one. Since 0.32 Humming stands before Marlin on GPUs of 9.0 alone
+(quantization/utils/humming/priority.py, prioritize_humming); it pads a matrix's outputs to 256 and its inputs
+to 128 (humming/moe.py, _prepare_and_transform_sublayer) and keeps numbers and scales in as many bytes as they
+are stored (humming-kernels 0.1.19 transform.py). Which kernel runs follows from --moe-backend, and where it
+is not given from what is installed: triton_kernels is in vLLM's wheel and FlashInfer among its requirements
+since 0.12, so that the first of a row is certain from there on; before, and on AMD GPUs (AITER), several are
+named, the likely first.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from kvplan.record import record
 from kvplan.weights.formats import Kernel
 
 MARLIN = Kernel("Marlin", width=128, hidden=256)
+HUMMING = Kernel("Humming", width=128, hidden=256)
 TRITON = Kernel("Triton", width=64, scale_rows=256, scale_columns=2, bias_bytes=4)
 _LOADED_TOO = replace(TRITON, keeps_scales=True)
 _FOURS = replace(TRITON, scale_columns=4)
@@ -62,6 +67,7 @@ _GPT_OSS = (
 )
 """get_mxfp4_backend; since 0.19 _get_priority_backends_for_gpt_oss, filtered by what each kernel runs on."""
 _OTHERS = (
+    Row((9, 0), (9, 1), (0, 32), _ANY, (HUMMING, MARLIN)),
     Row((7, 5), (10, 0), _OLDEST, _ANY, (MARLIN,)),
     Row((10, 0), (11, 0), _OLDEST, (0, 27), (TRTLLM, DEEP_GEMM, MARLIN)),
     Row((10, 0), (11, 0), (0, 27), _ANY, (_TRTLLM_NARROW, DEEP_GEMM, MARLIN)),
@@ -76,13 +82,14 @@ _AMD = (
 
 _INSTALLED: Version = (0, 12)
 _BY_BACKEND = {
+    "humming": "Humming",
     "marlin": "Marlin",
     "triton": "Triton",
     "deep_gemm": "DeepGEMM",
     "flashinfer_cutlass": "FlashInfer CUTLASS",
     "flashinfer_trtllm": "FlashInfer TRT-LLM",
 }
-"""map_mxfp4_backend: --moe-backend → `Kernel.name`. What others keep (humming, b12x …) is not described."""
+"""map_mxfp4_backend: --moe-backend → `Kernel.name`. What others keep (b12x …) is not described."""
 
 
 def kernels_of(

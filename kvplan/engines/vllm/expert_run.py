@@ -12,6 +12,11 @@ Read in 0.8.5 … 0.33:
   width where experts have no gate (adjust_N_for_activation); FlashInfer's TRT-LLM kernels, first on
   data-centre Blackwell for quantised experts since 0.15 (oracle/fp8.py, nvfp4.py, mxfp4.py), the first in 8
   bits and the second.
+* Humming stands before Marlin on GPUs of 9.0 since 0.32 (quantization/utils/humming/priority.py): for AWQ,
+  GPTQ, NVFP4 and MXFP4 but gpt-oss's, whose first kernels are Triton's (oracle/int_wna16.py, nvfp4.py,
+  mxfp4.py). Without expert parallelism it reads the rows where they lie, so that the buffer beside the
+  products is as wide as an expert, or has one row a token (experts/fused_humming_moe.py,
+  HummingIndexedExperts, get_buffer_metas, _workspace_shapes); with it rows are gathered as elsewhere.
 * ``--moe-backend cutlass`` with NVFP4 has three copies of the chosen experts' rows beside its workspaces:
   the gathered input, the gathered and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; the
   workspaces of CutlassExpertsFp4, whose N is both halves of the first product).
@@ -29,6 +34,9 @@ _TRTLLM_SINCE = (0, 15)
 _TRTLLM = frozenset("fp8 modelopt modelopt_fp4 modelopt_mixed nvfp4 mxfp4 gpt_oss_mxfp4".split())
 AUTO = "auto"
 CUTLASS = "cutlass"
+_HUMMING, _HUMMING_SINCE, _HUMMING_ON = "humming", (0, 32), (9, 0)
+_MARLINS = frozenset("awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split())
+"""Methods whose experts Marlin would run on Hopper, and Humming does."""
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 
@@ -36,13 +44,15 @@ _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 class ExpertRun:
     """chunk: rows of a kernel at once, 0: all. reserved: a whole chunk is set aside. copies_milli: hidden
     states of all rows beside the workspaces, where ranks exchange them. small: the first product lies in 8
-    bits. gathered: rows are copied beside the workspaces, by CUTLASS for NVFP4."""
+    bits. gathered: rows are copied beside the workspaces, by CUTLASS for NVFP4. indexed: rows are read where
+    they lie, by Humming."""
 
     chunk: int = 0
     reserved: bool = False
     copies_milli: int = 0
     small: bool = False
     gathered: bool = False
+    indexed: bool = False
 
 
 def expert_run(
@@ -73,6 +83,10 @@ def expert_run(
         and quantisation in _TRTLLM
         and backend in (AUTO, "flashinfer_trtllm"),
         gathered=backend == CUTLASS and nvfp4,
+        indexed=capability == _HUMMING_ON
+        and release >= _HUMMING_SINCE
+        and not expert_parallel
+        and (backend == _HUMMING or (backend == AUTO and quantisation in _MARLINS)),
     )
 
 
@@ -89,6 +103,9 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
     first = width if shape.ungated else 2 * width
     if run.gathered:
         pair = (max(2 * first, hidden) + first + 3 * hidden) * shape.element_bytes
+    elif run.indexed:
+        per_token = ceil_div(hidden, shape.experts_per_token)
+        pair = (max(first, hidden) + max(width, per_token)) * shape.element_bytes
     elif run.small:
         pair = width + hidden * shape.element_bytes
     else:

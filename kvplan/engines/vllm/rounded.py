@@ -7,10 +7,11 @@ from kvplan.engines.base import parse_version
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import NVIDIA
 from kvplan.engines.vllm.beside import layer_embeddings, with_shared_keys
+from kvplan.engines.vllm.compressed_pass import made_beside
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.model import Model
 from kvplan.results import BudgetLine
-from kvplan.settings import Serving
+from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
 from kvplan.weights.allocated import rounded_up
 from kvplan.weights.facts import WeightSources
@@ -33,8 +34,8 @@ def rounded_lines(
     tokens: int,
 ) -> tuple[BudgetLine, ...]:
     """What torch's allocator gives beyond the tensors, and what is made beside them for a batch of so many
-    tokens (`kvplan.engines.vllm.beside`), one line a stage; none where somebody read the figure,
-    or where some of the weights lie in the CPU's memory.
+    tokens (`kvplan.engines.vllm.beside`, of DeepSeek-V4 `compressed_pass.made_beside`), one line a stage;
+    none where somebody read the figure, or where some of the weights lie in the CPU's memory.
 
     Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
@@ -49,15 +50,22 @@ def rounded_lines(
     made = with_shared_keys(model, inventory, release)
     amounts = rounded_up(made, parallel, dtype, max_split=_MAX_SPLIT if whole else None, towers=not left)
     kept = layer_embeddings(model, tokens, dtype.bytes, release)
+    drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
+    every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
     how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
     lines = []
-    for amount, shared in zip(amounts, _beyond(made, inventory, parallel, dtype), strict=True):
+    for stage, (amount, shared) in enumerate(
+        zip(amounts, _beyond(made, inventory, parallel, dtype), strict=True)
+    ):
+        tables = every + (last if stage == len(amounts) - 1 else 0)
         source = f"torch's allocator: {how}"
         if shared:
             source += f"; {gib(shared)} of K and V in layers that read another's"
         if kept:
             source += f"; {gib(kept)} for the batch's per-layer embeddings"
-        lines.append(exact(_ROUNDED, amount + shared + kept, source))
+        if tables:
+            source += f"; {gib(tables)} of further angles and of the batch's buffers"
+        lines.append(exact(_ROUNDED, amount + shared + kept + tables, source))
     return tuple(lines)
 
 

@@ -1,0 +1,111 @@
+"""What DeepSeek-V4's class takes in vLLM beside its weights: in the measured pass, and as the model is made.
+
+vllm-project/vllm vllm/models/deepseek_v4/{attention,compressor}.py, nvidia/{model,flashmla,
+flashinfer_sparse}.py, read in 0.23 to 0.33. The class is not compiled since 0.23, so what is alive follows
+from its Python. The pass is at its peak in a layer with an indexer, per token:
+
+* the streams of hidden states (hc_mult · hidden) twice and the layer's input twice: the loop over the layers
+  holds the last layer's until this one returns (DeepseekV4Model.forward);
+* the attention's result and its queries, both as wide as the kernel wants them and not as the rank has them:
+  FlashMLA takes 64 or 128 heads (get_padded_num_q_heads, F.pad), FlashInfer's on GPUs of 12.x 8 (16 before
+  0.27) to 128. On eight ranks of a model with 64 heads that is eight times the rank's own;
+* the latents of q and of k and v before and after their norms, the compressors' scores in float32, the
+  indexer's queries in fp8 and their weights.
+
+The indexer's room for logits (`kvplan.engines.vllm.indexer`) comes on top of it. Until 0.27 the indexer ran
+before the queries were projected, on a stream of its own (attention_impl); since 0.28 after
+(_sparse_indexer_and_attn).
+
+As the model is made: tables of angles in float32, one with the compressed layers' base and one with the
+others' (DeepseekV4ScalingRotaryEmbedding; get_rope keeps one for each set of parameters); the entries that
+the indexer chooses, a row a token (topk_indices_buffer); for a draft the streams of the batch on the last
+stage, until 0.26 whether or not there is one (_mtp_hidden_buffer).
+"""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.quant_file import split_quant
+from kvplan.architectures.config.rotary import rotary_table_bytes
+from kvplan.architectures.config.text_part import find_text_part
+from kvplan.architectures.config.view import ConfigView
+from kvplan.engines.base import Version
+from kvplan.model import Model
+from kvplan.units import MIB, ceil_div
+
+_TYPE = "deepseek_v4"
+_NOT_COMPILED: Version = (0, 23)
+_INDEXED_LAST: Version = (0, 28)
+_BUFFER_FOR_DRAFTS: Version = (0, 27)
+_FLASHMLA = (64, 128)
+_FLASHINFER = (16, 32, 64, 128)
+_FLASHINFER_EIGHT: Version = (0, 27)
+"""Since then the kernel of GPUs of 12.x takes eight heads too."""
+_SM12X = 12
+_FLASHINFER_WORKSPACE = 128 * MIB
+"""_FLASHINFER_DSV4_WORKSPACE_BUFFER_SIZE, made in the measured pass."""
+_LOGITS = 512 * MIB
+"""The indexer's, which are gone where the queries are alive (until 0.27)."""
+_FLOAT32, _FP8 = 4, 1
+_OVERLAP = 2
+"""A compressor of four tokens looks at twice as many."""
+
+
+def padded_heads(heads: int, capability: tuple[int, int], release: Version) -> int:
+    """Query heads of a rank as the attention's kernel takes them; its own where no kernel takes so many."""
+    sizes: tuple[int, ...] = _FLASHMLA
+    if capability[0] == _SM12X:
+        sizes = _FLASHINFER if release[:2] < _FLASHINFER_EIGHT else (8, *_FLASHINFER)
+    return next((size for size in sizes if heads <= size), heads)
+
+
+def compressed_passes(
+    model: Model, *, ranks: int, capability: tuple[int, int] | None, release: Version, element: int
+) -> tuple[tuple[int, int], ...]:
+    """(bytes a token, bytes besides) of each place where the pass may be at its peak, without the indexer's
+    logits; none for other classes, other vendors' GPUs and releases that compile it.
+
+    ranks: among which heads are divided. capability: of NVIDIA's GPU.
+    """
+    view = _view(model)
+    if view is None or capability is None or release[:2] < _NOT_COMPILED:
+        return ()
+    hidden, width = int(model.hidden_size), int(view.integer("head_dim"))
+    streams, rank = int(view.integer("hc_mult")), int(view.integer("q_lora_rank"))
+    own = ceil_div(int(model.num_attention_heads), ranks)
+    heads = padded_heads(own, capability, release)
+    held = 2 * (streams + 1) * hidden * element + 2 * (streams + streams * streams) * _FLOAT32
+    latents = 2 * (rank + width) * element
+    number, narrow = int(view.integer("index_n_heads")), int(view.integer("index_head_dim"))
+    scores = 2 * _OVERLAP * (width + narrow) * _FLOAT32 + number * element
+    chosen = number * narrow * _FP8 + number * _FLOAT32
+    out = heads * width * element
+    besides = _FLASHINFER_WORKSPACE if capability[0] == _SM12X else 0
+    before = held + out + latents + scores
+    if release[:2] >= _INDEXED_LAST:
+        return ((before + out + chosen, besides),)
+    queries = out + (own * width * element if own < heads else 0)
+    return ((before + chosen, besides), (before + queries, besides - _LOGITS))
+
+
+def made_beside(
+    model: Model, tokens: int, *, drafts: bool, release: Version, element: int
+) -> tuple[int, int]:
+    """Bytes that the model makes on every rank beyond the config's one table of angles, and on those of the
+    last stage besides. drafts: a draft model reads its hidden states."""
+    view = _view(model)
+    if view is None or not model.config:
+        return 0, 0
+    one = rotary_table_bytes(split_quant(model.config)[0], element)
+    more = 2 * one * _FLOAT32 // element - one
+    chosen = model.facts.get("index_topk")
+    more += tokens * (chosen if isinstance(chosen, int) else 0) * _FLOAT32
+    if not drafts and release[:2] >= _BUFFER_FOR_DRAFTS:
+        return more, 0
+    return more, tokens * int(view.integer("hc_mult")) * int(model.hidden_size) * element
+
+
+def _view(model: Model) -> ConfigView | None:
+    """The config of a model of the class; None for others, and where only facts are known."""
+    if model.model_type != _TYPE or not model.config:
+        return None
+    return find_text_part(split_quant(model.config)[0]).view
