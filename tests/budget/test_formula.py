@@ -271,9 +271,11 @@ def test_an_indexers_workspace_stays_and_its_logits_pass() -> None:
 def test_what_an_indexer_reserves_follows_the_length() -> None:
     """40 entries of 132 B for each token of max_model_len; DeepSeek-V4 divides them by its rate of 4."""
     sparse, compressed = (kvplan.load_model(f"deepseek-ai/DeepSeek-{name}") for name in ("V3.2", "V4-Pro"))
-    assert reserved(sparse, 163_840, 8192).kept == 40 * 163_840 * 132
-    assert reserved(compressed, 1_000_000, 8192).kept == 40 * 1_000_000 // 4 * 132
-    assert reserved(kvplan.load_model("qwen3-8b"), 40_960, 8192) == Reserved()
+    assert reserved(sparse, 163_840, 8192, (0, 33)).kept == 40 * 163_840 * 132
+    assert reserved(compressed, 1_000_000, 8192, (0, 31)).kept == 40 * 1_000_000 // 4 * 132
+    assert reserved(sparse, 1_000_000, 8192, (0, 31)).kept == 40 * 1_000_000 * 132
+    assert reserved(sparse, 1_000_000, 8192, (0, 32)).kept == 16 * 1_000_000 * 132
+    assert reserved(kvplan.load_model("qwen3-8b"), 40_960, 8192, (0, 33)) == Reserved()
 
 
 def test_graphs_count_only_where_they_are_estimated_and_made() -> None:

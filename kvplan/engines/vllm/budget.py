@@ -17,6 +17,7 @@ from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import AUTO, CUTLASS, expert_run
 from kvplan.engines.vllm.forward import served_shape
@@ -182,8 +183,15 @@ def load_of(
         largest_graph=largest if isinstance(largest, int) else 0,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
-        passes=passes_of(model, _divided(settings), length=length, seqs=seqs, element=shape.element_bytes),
-        indexer=reserved(model, length, tokens) if release >= _RESERVES else Reserved(),
+        passes=passes_of(model, _divided(settings), length=length, seqs=seqs, element=shape.element_bytes)
+        or compressed_passes(
+            model,
+            ranks=settings.tensor_parallel_size,
+            capability=capability,
+            release=release,
+            element=shape.element_bytes,
+        ),
+        indexer=reserved(model, length, tokens, release) if release >= _RESERVES else Reserved(),
         model_type=model.model_type,
         encoder=encoder,
         encoder_known=encoder is None or encoder.known,

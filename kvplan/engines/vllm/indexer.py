@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvplan.engines.base import Version
 from kvplan.families import CompressedAttention, SparseIndexer
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
 
-_PREFILLS = 40
-"""Entries of gathered keys for each token of max_model_len."""
+_PREFILLS, _PREFILLS_LONG = 40, 16
+"""Entries of gathered keys for each token of max_model_len; above ``_LONG`` tokens since 0.32
+(sparse_mla_prefill_workspace_factor 5 and 2, vllm/config/vllm.py; eight times as many, mla/indexer.py)."""
+_LONG, _LONG_SINCE = 256 * 1024, (0, 32)
 _SCALE = 4
 """Bytes beside the fp8 numbers of one entry."""
 _CHUNK, _LATENT_BYTES = 4, 2
@@ -32,15 +35,16 @@ class Reserved(NamedTuple):
     passing: int = 0
 
 
-def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int) -> Reserved:
+def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, release: Version) -> Reserved:
     """Nothing for a model without an indexer; the largest of its layers' otherwise."""
     kept = 0
+    prefills = _PREFILLS_LONG if max_model_len > _LONG and release >= _LONG_SINCE else _PREFILLS
     for run in model.runs:
         for part in run.layer.parts:
             if isinstance(part, SparseIndexer):
-                kept = max(kept, _PREFILLS * max_model_len * (part.index_head_dim + _SCALE))
+                kept = max(kept, prefills * max_model_len * (part.index_head_dim + _SCALE))
             elif isinstance(part, CompressedAttention) and part.compress_rate and part.index_head_dim:
-                entries = _PREFILLS * max_model_len // part.compress_rate
+                entries = prefills * max_model_len // part.compress_rate
                 latents = ceil_div(max_model_len, part.compress_rate)
                 gathered = latents + part.sliding_window + max_num_batched_tokens
                 kept = max(
