@@ -221,7 +221,8 @@ def on_h200(*, off: int = 0, blocks: int = 0, activations: int = 0) -> dict[str,
     assert found.pool is not None
     requested = left.budget.total_bytes - left.budget.unused_bytes
     lines = {line.name: line.bytes for line in left.budget.lines}
-    consumed = lines["weights"] + lines["rotary tables"] + lines["non-torch memory"]
+    stays = ("weights", "rotary tables", "sampler states", "non-torch memory")
+    consumed = sum(lines[name] for name in stays)
     graphs = lines["CUDA graphs"]
     names = ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
     group = found.pool.groups[0]
