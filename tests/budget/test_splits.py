@@ -21,6 +21,7 @@ from kvplan.engines.vllm.memory import graph_line, kept_by_sampler
 from kvplan.engines.vllm.sampler_states import sampler_states
 from kvplan.engines.vllm.splits import buffers_of, split_bytes
 from kvplan.files.gpus.find import load_gpu
+from kvplan.model import Model
 from kvplan.results import Budget
 from tests.budget.test_formula import KNOWN, LOAD
 
@@ -33,13 +34,13 @@ SUMS = {
 }
 
 
-def budget(model: str, engine: str = "vllm@0.33", **options: Any) -> Budget:
+def budget(model: str | Model, engine: str = "vllm@0.33", **options: Any) -> Budget:
     found = kvplan.size(model, engine=engine, gpu="h200", **options).budget
     assert found is not None
     return found
 
 
-def lines(model: str, engine: str = "vllm@0.33", **options: Any) -> dict[str, int]:
+def lines(model: str | Model, engine: str = "vllm@0.33", **options: Any) -> dict[str, int]:
     return {line.name: line.bytes for line in budget(model, engine, **options).lines}
 
 
@@ -84,13 +85,23 @@ def test_tables_count_where_v2_serves_and_the_device_is_asked(engine: str, model
     assert ("sampler states" in lines(model, engine)) is counted
 
 
-def test_the_stage_that_samples_has_them_and_a_model_that_pools_has_none() -> None:
+def test_a_model_that_pools_samples_nothing() -> None:
+    """vllm/v1/worker/gpu_model_runner.py and gpu/model_runner.py, profile_run: _dummy_pooler_run in place of
+    _dummy_sampler_run."""
+    model = kvplan.load_model("qwen2.5-7b-instruct")
+    rewarding = replace(model, architecture="Qwen2ForRewardModel")
+    generating, pooling = lines(model), lines(rewarding)
+    assert "sampler states" in generating
+    assert "sampler states" not in pooling
+    assert pooling["activation peak"] < generating["activation peak"]
+
+
+def test_the_stage_that_samples_has_them() -> None:
     shape, known = Shape(hidden_size=8, vocab_size=100, mlp_width=16), replace(KNOWN, states_counted=True)
     line = kept_by_sampler(shape, LOAD, known)
     assert line is not None
     assert line.bytes == 4 * (400 + 2 * 16)
     assert kept_by_sampler(shape, replace(LOAD, samples=False), known) is None
-    assert kept_by_sampler(shape, replace(LOAD, pools=True), known) is None
 
 
 def test_drafts_are_sampled_too() -> None:

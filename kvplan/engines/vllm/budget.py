@@ -200,7 +200,7 @@ def load_of(
         repacks=(settings.quantization or model.quantization) in _REPACKS,
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
-        pools=is_pooling(model),
+        samples=not is_pooling(model),
         fused_sampler=own.get("flashinfer") != "absent" and (gpu is None or gpu.vendor.lower() == "nvidia"),
         experts=expert_run(
             settings.quantization or model.quantization,
@@ -238,7 +238,7 @@ def _divided(settings: Serving) -> Parallel:
 def of_stage(load: Load, stage: int) -> Load:
     """The profile run of one stage of a pipeline."""
     encoder = None if load.encoder is None else load.encoder.on_stage(stage)
-    return replace(load, samples=stage == load.pipeline_parallel_size - 1, encoder=encoder)
+    return replace(load, samples=load.samples and stage == load.pipeline_parallel_size - 1, encoder=encoder)
 
 
 _REPACKS = frozenset({"awq", "gptq"})

@@ -102,7 +102,8 @@ class Coefficients:
 
 @record()
 class Load:
-    """The settings of the profile run, resolved. samples: whether this pipeline stage is the last.
+    """The settings of the profile run, resolved. samples: this pipeline stage is the last, and the
+    model generates: those that pool have no sampler.
 
     data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
@@ -110,7 +111,7 @@ class Load:
     drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
     largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
     passes: (bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
-    where the formula counts. pools: an embedding or a reward model, which has no sampler. fused_sampler:
+    where the formula counts. fused_sampler:
     FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse
     attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
@@ -135,7 +136,6 @@ class Load:
     largest_graph: int = 0
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
-    pools: bool = False
     fused_sampler: bool = True
     split_bytes: int = 0
     indexer: Reserved = Reserved()
@@ -351,7 +351,7 @@ def own_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None
 
 def kept_by_sampler(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
     """The sampler's tables, where the release takes them off and this stage samples."""
-    if not known.states_counted or not load.samples or load.pools:
+    if not known.states_counted or not load.samples:
         return None
     return states_line(load.max_num_seqs, shape.vocab_size, load.drafts)
 
