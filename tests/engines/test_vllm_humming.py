@@ -12,16 +12,9 @@ import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.vllm.expert_kernels import HUMMING, MARLIN, kernels_of
 from kvplan.engines.vllm.expert_run import expert_bytes, expert_run
+from tests.budget.test_expert_run import SHAPES
 
 HOPPER = (9, 0)
-SHAPES = st.builds(
-    Shape,
-    hidden_size=st.integers(64, 16_384),
-    vocab_size=st.just(1000),
-    mlp_width=st.just(0),
-    expert_width=st.integers(16, 16_384),
-    experts_per_token=st.integers(1, 32),
-)
 
 
 def kernels(release: tuple[int, int], capability: tuple[int, int] = HOPPER, **asked: Any) -> Any:

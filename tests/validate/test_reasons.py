@@ -49,7 +49,7 @@ def raised(error: Exception, cause: Exception | None) -> Exception:
         ),
         (InductorError(RuntimeError("no gcc")), "RuntimeError: no gcc"),
         (OSError("/home/me/.cache/x.so: cannot open ./lib.so:12"), "OSError: …: cannot open …"),
-        (RuntimeError("<function f at 0x7f00aa> in ~/work/x.py, and/or tokens/s"),
+        (RuntimeError("<function f at 0x7f00aa> in ~/place/x.py, and/or tokens/s"),
          "RuntimeError: <function f > in …, and/or tokens/s"),
         (RuntimeError(r"gone: C:\Users\me\x.dll"), "RuntimeError: gone: …"),
     ],

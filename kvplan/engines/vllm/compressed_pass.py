@@ -29,6 +29,7 @@ from kvplan.architectures.config.rotary import rotary_table_bytes
 from kvplan.architectures.config.text_part import find_text_part
 from kvplan.architectures.config.view import ConfigView
 from kvplan.engines.base import Version
+from kvplan.engines.vllm.indexer import LOGITS
 from kvplan.model import Model
 from kvplan.units import MIB, ceil_div
 
@@ -43,8 +44,6 @@ _FLASHINFER_EIGHT: Version = (0, 27)
 _SM12X = 12
 _FLASHINFER_WORKSPACE = 128 * MIB
 """_FLASHINFER_DSV4_WORKSPACE_BUFFER_SIZE, made in the measured pass."""
-_LOGITS = 512 * MIB
-"""The indexer's, which are gone where the queries are alive (until 0.27)."""
 _FLOAT32, _FP8 = 4, 1
 _OVERLAP = 2
 """A compressor of four tokens looks at twice as many."""
@@ -83,8 +82,9 @@ def compressed_passes(
     before = held + out + latents + scores
     if release[:2] >= _INDEXED_LAST:
         return ((before + out + chosen, besides),)
+    # Until 0.27 the indexer's logits are gone where the queries are alive.
     queries = out + (own * width * element if own < heads else 0)
-    return ((before + chosen, besides), (before + queries, besides - _LOGITS))
+    return ((before + chosen, besides), (before + queries, besides - LOGITS))
 
 
 def made_beside(

@@ -24,8 +24,8 @@ _SCALE = 4
 """Bytes beside the fp8 numbers of one entry."""
 _CHUNK, _LATENT_BYTES = 4, 2
 """Prompts whose latents DeepSeek-V4 gathers at once, in bfloat16."""
-_LOGITS = 512 * MIB
-"""VLLM_SPARSE_INDEXER_MAX_LOGITS_MB."""
+LOGITS = 512 * MIB
+"""VLLM_SPARSE_INDEXER_MAXLOGITS_MB."""
 
 
 class Reserved(NamedTuple):
@@ -52,4 +52,4 @@ def reserved(model: Model, max_model_len: int, max_num_batched_tokens: int, rele
                     entries * (part.index_head_dim + _SCALE),
                     _CHUNK * gathered * part.head_dim * _LATENT_BYTES,
                 )
-    return Reserved(kept, _LOGITS) if kept else Reserved()
+    return Reserved(kept, LOGITS) if kept else Reserved()

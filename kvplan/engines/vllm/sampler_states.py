@@ -16,7 +16,7 @@ from kvplan.engines.budget.lines import exact
 from kvplan.results import BudgetLine
 from kvplan.units import ceil_div
 
-COUNT = 4
+_COUNT = 4
 """Bytes of one token's count, and of a word of 32 bits."""
 _WORD = 32
 
@@ -26,8 +26,8 @@ def sampler_states(seqs: int, vocabulary: int, drafts: int) -> int:
 
     seqs: max_num_seqs; drafts: tokens proposed for each request, which are sampled too.
     """
-    mask = ceil_div(vocabulary, _WORD) * COUNT
-    return seqs * (vocabulary * COUNT + mask * (2 + drafts))
+    mask = ceil_div(vocabulary, _WORD) * _COUNT
+    return seqs * (vocabulary * _COUNT + mask * (2 + drafts))
 
 
 def states_line(seqs: int, vocabulary: int, drafts: int) -> BudgetLine:
