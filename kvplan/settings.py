@@ -121,6 +121,18 @@ def started_in(settings: Settings, pool: int) -> Settings:
     return replace(settings, kv_cache_memory=pool, starts=True)
 
 
+S = TypeVar("S", bound="Layout")
+
+
+def with_setting(settings: S, name: str, value: object) -> S:
+    """The settings with one more: a field, or an option that one engine alone has."""
+    changes: dict[str, Any] = {name: value}
+    if name not in field_names(type(settings)):
+        own = {**dict(settings.engine_options), **changes}
+        changes = {"engine_options": tuple(sorted(own.items()))}
+    return replace(settings, **changes)
+
+
 def experts_spread(settings: Settings) -> bool:
     """Whether whole experts lie on each GPU, by the common flag or by the engine's own size."""
     return settings.enable_expert_parallel or expert_width_ways(settings) < settings.tensor_parallel_size

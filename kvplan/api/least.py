@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import room_for_cache
@@ -14,7 +14,7 @@ from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import ask, max_requests
 from kvplan.questions.fixes import least_from, needed_memory
-from kvplan.settings import Settings, started_in
+from kvplan.settings import Settings, started_in, with_setting
 from kvplan.units import MIB
 
 WAYS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -69,11 +69,13 @@ def least(model: Model, choice: Choice, settings: Settings) -> Least:
         found = found._replace(room=room_for_cache(budget))
     if traits.memory_share is not None:
         flag, name = traits.memory_share.flag, traits.memory_share.setting
-        share = _both(model, choice, (_set(asked, name, Fraction(step, 100)) for step in _HUNDREDTHS), asked)
+        share = _both(
+            model, choice, (with_setting(asked, name, Fraction(step, 100)) for step in _HUNDREDTHS), asked
+        )
         found = found._replace(flag=flag, share=Both(*(_hundredth(step) for step in share)))
     if not settings.gpu.row:
         spread = traits.spread or "tensor_parallel_size"
-        ways = _both(model, choice, (_set(asked, spread, number) for number in WAYS), asked)
+        ways = _both(model, choice, (with_setting(asked, spread, number) for number in WAYS), asked)
         found = found._replace(gpus=Both(*(None if one is None else WAYS[one] for one in ways)))
     return found
 
@@ -106,14 +108,6 @@ def _holds(model: Model, choice: Choice, settings: Settings, number: int) -> boo
         return max_requests(model, choice, pooled) >= settings.requests
     except KvplanError:
         return False
-
-
-def _set(settings: Settings, name: str, value: Fraction | int) -> Settings:
-    if hasattr(settings, name):
-        changes: dict[str, Any] = {name: value}
-        return replace(settings, **changes)
-    own = {**dict(settings.engine_options), name: value}
-    return replace(settings, engine_options=tuple(sorted(own.items())))
 
 
 def _hundredth(step: int | None) -> Fraction | None:

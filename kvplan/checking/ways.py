@@ -21,14 +21,13 @@ from kvplan.plans.findings import Finding
 from kvplan.plans.plan import Plan
 from kvplan.plans.question import HOST_MEMORY
 from kvplan.plans.serve import flag_for, serve_of
-from kvplan.questions.fixes import least_trials
+from kvplan.questions.fixes import LARGEST_SHARE, least_trials
 from kvplan.units import MIB, ceil_div
 
 MOST_REPLICAS = 4096
 MOST_WAYS = 5
 _TENSOR = (2, 4, 8, 16)
-_FREE_SHARE = Fraction(95, 100)
-_SHARES = ("gpu_memory_utilization", "free_gpu_memory_fraction")
+_FREE_SHARE = Fraction(LARGEST_SHARE, 100)
 
 
 class Way(NamedTuple):
@@ -273,8 +272,8 @@ def _own_words(kind: int, case: Case, finding: Finding) -> Iterator[Way]:
     if tried is None:
         return
     kept = tuple(pair for pair in tried[1].engine_options if pair[0] != HOST_MEMORY)
-    size = tried[1].pipeline_parallel_size
-    changed = replace(plan.settings, engine_options=kept, pipeline_parallel_size=size)
+    own = {name: getattr(tried[1], name) for name in _TRIED}
+    changed = replace(plan.settings, engine_options=kept, **own)
     before = dict(serve_of(plan.settings, plan.engine))
     words = [
         f"serve.{flag}: {value}"
@@ -288,6 +287,8 @@ def _own_words(kind: int, case: Case, finding: Finding) -> Iterator[Way]:
     yield Way(" with ".join(words), other)
 
 
+_TRIED = ("pipeline_parallel_size", "max_num_seqs", "max_num_batched_tokens")
+"""Fields that an engine's trials change, beside its own options."""
 _OWN_WORDS = tuple(partial(_own_words, kind) for kind in range(3))
 
 

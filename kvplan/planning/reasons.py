@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvplan.engines.traits import traits_of
 from kvplan.planning.ask import FEWEST, REQUESTS, SEQS, Ask
@@ -22,6 +22,7 @@ from kvplan.planning.space import axes_of
 from kvplan.plans.fleet import Offer
 from kvplan.plans.plan import QUALITIES
 from kvplan.plans.workload import Shape
+from kvplan.settings import with_setting
 
 _RULES = ("quality", "heads", "experts", "layers")
 """Reasons that hold on every GPU."""
@@ -128,18 +129,10 @@ def _share_change(ask: Ask) -> Iterator[_Change]:
     for value in values:
         if own is not None and Fraction(value) <= own:
             continue
-        changed = replace(ask, base=_with_share(ask, name, value))
+        changed = replace(ask, base=with_setting(ask.base, name, Fraction(value)))
         if search(changed, wanted=1).found:
             yield _Change(f"{name} {value}", f"{flag} {value}", changed)
             return
-
-
-def _with_share(ask: Ask, name: str, value: str) -> Any:
-    base = ask.base
-    if name == "gpu_memory_utilization":
-        return replace(base, gpu_memory_utilization=Fraction(value))
-    own = {**dict(base.engine_options), name: Fraction(value)}
-    return replace(base, engine_options=tuple(sorted(own.items())))
 
 
 def _most_held(ask: Ask) -> int:
@@ -283,4 +276,8 @@ def _inputs(ask: Ask, best: Found) -> Iterator[tuple[str, str, Ask]]:
     if entry is not None and entry[0] == "gpu_memory_utilization":
         for value in ("0.85", "0.95"):
             if Fraction(value) != ask.base.gpu_memory_utilization:
-                yield "utilisation", value, replace(ask, base=_with_share(ask, entry[0], value))
+                yield (
+                    "utilisation",
+                    value,
+                    replace(ask, base=with_setting(ask.base, entry[0], Fraction(value))),
+                )

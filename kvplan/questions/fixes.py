@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from kvplan.engines import own_settings
 from kvplan.engines.base import Choice
+from kvplan.engines.traits import traits_of
 from kvplan.errors import KvplanError
 from kvplan.model import Model
 from kvplan.questions import PLENTY, largest_tokens, max_requests
 from kvplan.results import SizeResult
-from kvplan.settings import Settings
+from kvplan.settings import Settings, with_setting
 from kvplan.units import MIB, ceil_div, round_up
 
-Trials = Callable[[Model, Settings], Iterable[Sequence[tuple[str, Settings]]]]
+SHARES = ("gpu_memory_utilization", "free_gpu_memory_fraction")
+"""Settings of a share beside which activations and graphs are counted: more of it takes nothing from them."""
+LARGEST_SHARE = 95
+"""In hundredths: what is above is left to the driver and to what else runs on the GPU."""
+Steps = Sequence[tuple[str, Settings]]
+Trials = Callable[[Model, Settings], Iterable[Steps]]
 
 
 class SuggestedFixes(NamedTuple):
@@ -41,7 +48,7 @@ def suggested_fixes(model: Model, choice: Choice, settings: Settings, result: Si
     settings = own_settings(choice.engine, settings)
     asked = replace(settings, tokens=result.request.tokens)
     memory, more = None, None
-    others = tuple(least[0] for least in least_trials(model, choice, asked) if least is not None)
+    others = _others(model, choice, asked, result)
     if result.budget is not None and result.budget.kv_pool_bytes == 0:
         return SuggestedFixes(others=others)  # the refusal has the rest
     if result.budget is None:
@@ -71,11 +78,48 @@ def suggested_fixes(model: Model, choice: Choice, settings: Settings, result: Si
 
 def _own_length(model: Model, choice: Choice, asked: Settings, result: SizeResult) -> int | None:
     """The requests' own length as max_model_len, where the engine would start with that."""
+    shorter = _shortened(asked, result)
+    return asked.tokens if shorter is not None and _fits(model, choice, shorter) else None
+
+
+def _shortened(asked: Settings, result: SizeResult) -> Settings | None:
+    """Started for the requests' own length, where a longer one is what keeps the engine from starting."""
     largest = result.refusal.largest_max_model_len if result.refusal is not None else None
-    tokens = asked.tokens
-    if asked.max_model_len is not None or not tokens or not largest or tokens > largest:
+    if asked.max_model_len is not None or not asked.tokens or not largest:
         return None
-    return tokens if _fits(model, choice, replace(asked, max_model_len=tokens)) else None
+    longest = result.settings.get("max_model_len")
+    if isinstance(longest, int) and asked.tokens >= longest:
+        return None
+    return replace(asked, max_model_len=asked.tokens)
+
+
+def _others(model: Model, choice: Choice, asked: Settings, result: SizeResult) -> tuple[str, ...]:
+    """The engine's own changes and a larger share of the memory; where none is enough as it is started, with
+    the requests' own length, unless that is enough alone."""
+    found = _least_words(model, choice, asked)
+    shorter = _shortened(asked, result)
+    if found or shorter is None or _fits(model, choice, shorter):
+        return found
+    words = _least_words(model, choice, shorter)
+    return tuple(f"--max-model-len {asked.tokens} {way}" for way in words)
+
+
+def _least_words(model: Model, choice: Choice, asked: Settings) -> tuple[str, ...]:
+    least = (*least_trials(model, choice, asked), _least_of(model, choice, _shares(choice, asked)))
+    return tuple(one[0] for one in least if one is not None)
+
+
+def _shares(choice: Choice, asked: Settings) -> Steps:
+    """Larger parts of a GPU's memory; the engine must count what else it takes beside them."""
+    entry = traits_of(choice.engine.name).memory_share
+    if entry is None or entry.setting not in SHARES or asked.gpu is None or asked.kv_cache_memory is not None:
+        return ()
+    given = asked.gpu_memory_utilization or dict(asked.engine_options).get(entry.setting) or 0
+    return [
+        (f"{entry.flag} {float(share):g}", with_setting(asked, entry.setting, share))
+        for share in (Fraction(step, 100) for step in range(91, LARGEST_SHARE + 1))
+        if share > Fraction(str(given))
+    ]
 
 
 def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tuple[str, Settings] | None]:
@@ -86,14 +130,19 @@ def least_trials(model: Model, choice: Choice, asked: Settings) -> Iterator[tupl
     """
     offered: Trials | None = getattr(choice.engine, "trials", None)
     for kind in offered(model, asked) if offered is not None else ():
-        low, high = -1, len(kind) - 1
-        if high < 0 or not _fits(model, choice, kind[high][1]):
-            yield None
-            continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if _fits(model, choice, kind[middle][1]) else (middle, high)
-        yield kind[high]
+        yield _least_of(model, choice, kind)
+
+
+def _least_of(
+    model: Model, choice: Choice, kind: Sequence[tuple[str, Settings]]
+) -> tuple[str, Settings] | None:
+    low, high = -1, len(kind) - 1
+    if high < 0 or not _fits(model, choice, kind[high][1]):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(model, choice, kind[middle][1]) else (middle, high)
+    return kind[high]
 
 
 def needed_memory(model: Model, choice: Choice, settings: Settings) -> int | None:

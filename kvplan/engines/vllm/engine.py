@@ -7,7 +7,7 @@ scheduler works with; bytes are those of the fullest stage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -41,6 +41,7 @@ from kvplan.engines.vllm.rocm import AITER_TARGETS
 from kvplan.engines.vllm.running import max_running, prompt_blocks, running_blocks, taken_of_blocks
 from kvplan.engines.vllm.served import Served
 from kvplan.engines.vllm.state_graphs import too_few_states
+from kvplan.engines.vllm.trials import smaller_runs
 from kvplan.engines.vllm.versions import NOT_ASKED, VERSIONS, rules_of
 from kvplan.errors import KvplanError
 from kvplan.families import Kind
@@ -133,6 +134,10 @@ class Vllm:
         return taken_of_blocks(
             plan, plan.num_blocks(memory, settings.num_gpu_blocks_override) - 1, shape_of(request)
         )
+
+    def trials(self, model: Model, settings: Settings) -> Iterator[list[tuple[str, Settings]]]:
+        """Changes that make room, from the least to the most of each kind."""
+        yield list(smaller_runs(settings))
 
 
 def _asked(
