@@ -59,7 +59,7 @@ class SizeOptions(TypedDict, total=False):
     mamba_ssm_cache_dtype: str | None
     """Dtype of recurrent states."""
     weights: int | str | None
-    """Weights on each GPU, such as 15GiB, where you know better than the model's source."""
+    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
     weights_from: str | None
     """transformers: count the weights by building the model's class, for models without tensor rules."""
     quantization: str | None
@@ -336,7 +336,7 @@ class PlanOptions(TypedDict, total=False):
     mamba_ssm_cache_dtype: str | None
     """Dtype of recurrent states."""
     weights: int | str | None
-    """Weights on each GPU, such as 15GiB, where you know better than the model's source."""
+    """Weights on each GPU, such as 15GiB: what its log says that loading took."""
     quantization: str | None
     """Quantise the weights while loading: fp8, bitsandbytes."""
     kv_retention: str | None

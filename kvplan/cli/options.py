@@ -202,7 +202,7 @@ _SHARED: tuple[Option, ...] = (
     Option("gpu_memory_utilization", ("--gpu-memory-utilization",), "SHARE", word,
            "Share of the GPU's memory that vLLM may take. Default: the version's.", _VLLM),
     Option("weights", ("--weights",), "SIZE", parse_bytes,
-           "Weights on each GPU, such as 15GiB, where you know better than the model's source.", _FORMATS),
+           "Weights on each GPU, such as 15GiB: what its log says that loading took.", _FORMATS),
     Option("weights_from", ("--weights-from",), "LIBRARY", one_of("transformers"),
            "transformers: count the weights by building the model's class, for models without tensor rules.",
            _FORMATS),

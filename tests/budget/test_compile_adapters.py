@@ -74,3 +74,17 @@ def test_a_tied_head_was_wrapped_as_an_embedding_too_until_0_28() -> None:
     assert adapters("Qwen/Qwen3-4B", "0.27", **aimed) == adapters("Qwen/Qwen3-4B", "0.33", **aimed)
     for model in ("Qwen/Qwen3-8B", "meta-llama/Llama-3.2-1B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct"):
         assert adapters(model, "0.20") == adapters(model, "0.33")
+
+
+@pytest.mark.parametrize("slots", list(LOADED))
+def test_weights_that_a_log_prints_have_the_adapters_in_them(slots: int) -> None:
+    options: dict[str, Any] = {"enable_lora": True, "max_loras": slots, "max_lora_rank": 16}
+    counted, stated = (
+        kvplan.size("Qwen/Qwen3-4B", **{**START, **options, "engine": "vllm@0.27.1", **more}).budget
+        for more in ({}, {"weights": int(LOADED[slots] * GIB)})
+    )
+    assert counted is not None
+    assert stated is not None
+    assert "LoRA adapters" not in [line.name for line in stated.lines]
+    assert stated.kv_pool_bytes / GIB == pytest.approx(counted.kv_pool_bytes / GIB, abs=0.08)
+    assert _line(COMPILE, **options) == _line(COMPILE, **options, weights=8 * GIB), "what is copied stays"

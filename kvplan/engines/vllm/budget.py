@@ -278,6 +278,7 @@ def repacked_line(weights: BudgetLine, share: int) -> tuple[BudgetLine, ...]:
 def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: int) -> Budget:
     last = stage == known.load.pipeline_parallel_size - 1
     weights = weights_line(known.facts, stage, settings)
+    counted = settings.weights is None  # else they are what loading took: tables and adapters are in them
     return vllm_budget(
         gpu=gpu.slug,
         total_bytes=known.memory,
@@ -288,11 +289,11 @@ def _of_stage(choice: Choice, settings: Serving, gpu: Gpu, known: Known, stage: 
         extra=(
             *repacked_line(weights, known.repacked),
             *known.rounded[stage : stage + 1],
-            *known.adapters[stage : stage + 1],
+            *(known.adapters[stage : stage + 1] if counted else ()),
             *(known.drafts if last else ()),
             *known.reserved,
         ),
-        rotary=settings.weights is None,
+        rotary=counted,
     )
 
 
@@ -349,9 +350,9 @@ def _adapters(
     slots = slots_of(settings, dtype)
     if slots is None:
         return (), 0
-    wrapped = wrapped_of(model, choice.asked or choice.version)
     # As trained: adapters have the shapes of the matrices, however these are stored.
     inventory = sources_of(model).inventory
+    wrapped = wrapped_of(model, choice.asked or choice.version)
     if inventory is None:
         raise RefusedError(
             "lora",

@@ -184,7 +184,7 @@ class PlanFile(Strict):
     gpu: GpuName = Field(description="slug, alias, 80GiB, or a spec file beside this file")
     gpus: GpuCount | None = Field(default=None, description="all GPUs, over all replicas")
     replicas: GpuCount | None = Field(default=None, description="engines; default 1, or what gpus make up")
-    weights: Size = Field(default=None, description="bytes on each GPU, where you know better")
+    weights: Size = Field(default=None, description="bytes on each GPU: what its log says that loading took")
     serve: Flags = Field(default={}, description="the engine's own flags, with underscores")
     workload: WorkloadEntry | None = None
     require: RequireEntry = RequireEntry()
