@@ -43,6 +43,9 @@ _SWITCHES = {
     "language-model-only": ("language_model_only", True),
     "skip-mm-profiling": ("skip_mm_profiling", True),
 }
+_LOGGED = {"soper-gptoss120b": {"moe_backend": "marlin"}}
+"""Families of rows and what their logs show that no flag says: VLLM_MXFP4_USE_MARLIN was set ("Using 'MARLIN'
+Mxfp4 MoE backend")."""
 _FLAGS = (
     "gpu_memory_utilization",
     "max_model_len",
@@ -105,6 +108,9 @@ class Row:
                 asked[name] = True
             elif name in ("attention_backend", "moe_backend", "mamba_ssm_cache_dtype", "flashinfer"):
                 asked[name] = value
+        for start, shown in _LOGGED.items():
+            if self.id.startswith(start):
+                asked |= shown
         if self.weights is not None:
             asked["weights"] = self.weights
         if self.raw.get("model_runner") in ("V1", "V2"):

@@ -251,7 +251,7 @@ class LateRow:
         self.known = vllm_coefficients(self.release, self.runner, self.board)
         own = {line.name: line.bytes for line in budget.lines}
         weights = row.printed("weights_gib") or own["weights"] + own.get("rotary tables", 0) + own.get(
-            "weights, rounded up", 0
+            "beside the weights", 0
         )
         pool = row.printed("available_kv_gib")
         assert pool is not None

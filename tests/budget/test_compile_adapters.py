@@ -52,7 +52,7 @@ def test_weights_with_adapters_as_a_server_of_0_27_printed_them(slots: int) -> N
         "max_loras": slots,
         "max_lora_rank": 16,
     }
-    names = ("weights", "weights, rounded up", "LoRA adapters", "rotary tables")
+    names = ("weights", "beside the weights", "LoRA adapters", "rotary tables")
     assert sum(_line(name, **options) for name in names) / GIB == pytest.approx(LOADED[slots], abs=0.025)
 
 

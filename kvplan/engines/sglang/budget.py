@@ -7,11 +7,8 @@ counts. Nothing is measured by a forward pass: activations and graphs must fit i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
 
 from kvplan.architectures.config.activation_shape import shape_of
@@ -40,8 +37,8 @@ from kvplan.model import Model
 from kvplan.results import BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB, ceil_div
+from kvplan.weights.absorbed import projections
 from kvplan.weights.facts import WeightSources
-from kvplan.weights.inventory import Inventory, Tensor
 from kvplan.weights.ranks import Parallel, elements_on_rank
 
 CONTEXT, NVLS, RINGS, UNKNOWN = (
@@ -159,16 +156,6 @@ def _beside(weights: int, settings: Serving) -> tuple[BudgetLine, ...]:
     return (BudgetLine(REPACKED, likely, 0, most, "scales and layouts of kernels, as servers print it"),)
 
 
-@lru_cache(maxsize=16)
-def _absorbed(inventory: Inventory) -> Mapping[Tensor, int]:
-    return Counter(
-        tensor
-        for block in inventory.layers
-        for tensor in block.tensors
-        if tensor.columns and tensor.name.endswith("self_attn.kv_b_proj")
-    )
-
-
 def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) -> tuple[BudgetLine, ...]:
     """The key and value parts of MLA's kv_b_proj, copied in 16 bit beside it for decoding.
 
@@ -177,7 +164,7 @@ def _absorbed_lines(sources: WeightSources, parallel: Parallel, dtype: Packing) 
     """
     if sources.inventory is None or sources.stated_bytes is not None:
         return ()
-    counts = _absorbed(sources.inventory)
+    counts = projections(sources.inventory)[0]
     if not counts:
         return ()
     numbers = sum(elements_on_rank(tensor, parallel) * count for tensor, count in counts.items())

@@ -15,7 +15,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from kvplan.architectures.config.activation_shape import shape_of
-from kvplan.dtypes import scalar
+from kvplan.dtypes import Packing, scalar
 from kvplan.engines.base import Choice
 from kvplan.engines.budget import Fit
 from kvplan.engines.budget.lines import about, exact
@@ -34,13 +34,18 @@ from kvplan.engines.trtllm.options import OPTIONS
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.memory import Load, activation_peak
 from kvplan.errors import KvplanError
+from kvplan.gpu import Gpu
 from kvplan.model import Model
 from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import Serving, Settings
 from kvplan.units import GIB
+from kvplan.weights.absorbed import again_bytes
+from kvplan.weights.facts import WeightSources
+from kvplan.weights.inventory import Tensor
 from kvplan.weights.ranks import Parallel
 
 _NEWEST = (10**6,)
+_BLACKWELL, _BLOCK = 10, (128, 128)
 OUTSIDE = (GIB * 255 // 100, GIB * 8 // 10)
 """What is used outside torch on one GPU, and the half-width of the estimate."""
 BETWEEN = (GIB * 125 // 100, GIB * 3 // 4)
@@ -66,6 +71,7 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         )
         kernels = kernels_of(choice, model, settings)
         facts, loaded, said = weight_lines(sources, model, settings, parallel, dtype, kernels)
+        loaded += _absorbed_lines(sources, parallel, dtype, gpu)
     except KvplanError as error:
         if error.code == "bad-setting":
             raise
@@ -95,6 +101,29 @@ def fit(model: Model, choice: Choice, settings: Serving, start: Start) -> Fit:
         "TensorRT-LLM's peak at start-up is uncalibrated: mind the interval of the pool",
     )
     return Fit(budget, weights, warnings, (("free_gpu_memory_fraction", float(fraction)),))
+
+
+def _absorbed_lines(
+    sources: WeightSources, parallel: Parallel, dtype: Packing, gpu: Gpu
+) -> tuple[BudgetLine, ...]:
+    """MLA's kv_b_proj a second time: FP8 in blocks of 128 × 128 as it is, on GPUs of 10.x also unquantised;
+    every other format unquantised.
+
+    NVIDIA/TensorRT-LLM 1.2 tensorrt_llm/_torch/modules/attention.py, MLA.create_weights: k_b_proj_trans,
+    v_b_proj, and their _dequant where is_sm_100f().
+    """
+    if sources.inventory is None or sources.stated_bytes is not None:
+        return ()
+    blackwell = gpu.compute_capability is not None and gpu.compute_capability[0] == _BLACKWELL
+
+    def bytes_of(tensor: Tensor) -> int:
+        if tensor.form is None or tensor.form.block != _BLOCK:
+            return dtype.bytes
+        return 1 + (dtype.bytes if blackwell else 0)
+
+    amount = max(again_bytes(sources.inventory, parallel, bytes_of))
+    how = "kv_b_proj a second time, for decoding (k_b_proj_trans, v_b_proj)"
+    return (exact("absorbed projections", amount, how),) if amount else ()
 
 
 def outside(ranks: int) -> BudgetLine:

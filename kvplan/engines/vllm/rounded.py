@@ -6,13 +6,15 @@ from kvplan.dtypes import Packing
 from kvplan.engines.base import parse_version
 from kvplan.engines.budget.lines import exact
 from kvplan.engines.budget.parts import NVIDIA
-from kvplan.engines.vllm.beside import layer_embeddings, with_shared_keys
+from kvplan.engines.vllm.beside import chosen_tokens, layer_embeddings, with_shared_keys
 from kvplan.engines.vllm.compressed_pass import made_beside
+from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.multimodal import text_only
 from kvplan.model import Model
 from kvplan.results import BudgetLine
 from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
+from kvplan.weights.absorbed import again_bytes
 from kvplan.weights.allocated import rounded_up
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory
@@ -20,7 +22,7 @@ from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
 
 TOWERS_LEFT = (0, 15)
 """Since then an encoder that serves nothing is not loaded (interfaces.py, _mark_tower_model)."""
-_ROUNDED = "weights, rounded up"
+BESIDE = "beside the weights"
 _LOADED_WHOLE, _MAX_SPLIT = (0, 21), 20 * MIB
 
 
@@ -37,6 +39,11 @@ def rounded_lines(
     tokens (`kvplan.engines.vllm.beside`, of DeepSeek-V4 `compressed_pass.made_beside`), one line a stage;
     none where somebody read the figure, or where some of the weights lie in the CPU's memory.
 
+    Latent attention keeps a quantised kv_b_proj a second time in the model's dtype, whatever format it is
+    stored in; of one that is not quantised W_UV and W_UK_T are views (model_executor/layers/attention/
+    mla_attention.py, process_weights_after_loading, 0.20 to 0.32; v1/attention/backends/mla/common.py before;
+    quantization/utils/quant_utils.py, get_and_maybe_dequant_weights).
+
     Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
     ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB.
@@ -49,23 +56,30 @@ def rounded_lines(
     left = release >= TOWERS_LEFT and text_only(model, settings)
     made = with_shared_keys(model, inventory, release)
     amounts = rounded_up(made, parallel, dtype, max_split=_MAX_SPLIT if whole else None, towers=not left)
-    kept = layer_embeddings(model, tokens, dtype.bytes, release)
+    kept, chosen = layer_embeddings(model, tokens, dtype.bytes, release), chosen_tokens(model, tokens)
     drafts = settings.speculative_method in (*EAGLE_LIKE, "draft_model")
     every, last = made_beside(model, tokens, drafts=drafts, release=release, element=dtype.bytes)
     how = "whole steps of 2 MiB while weights are loaded" if whole else "what is left of torch's segments"
+    absorbed = (0,) * len(amounts)
+    if keeps_latent(model):
+        absorbed = again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
     lines = []
-    for stage, (amount, shared) in enumerate(
-        zip(amounts, _beyond(made, inventory, parallel, dtype), strict=True)
+    for stage, (amount, shared, again) in enumerate(
+        zip(amounts, _beyond(made, inventory, parallel, dtype), absorbed, strict=True)
     ):
         tables = every + (last if stage == len(amounts) - 1 else 0)
         source = f"torch's allocator: {how}"
         if shared:
             source += f"; {gib(shared)} of K and V in layers that read another's"
+        if again:
+            source += f"; {gib(again)} of kv_b_proj a second time, unquantised, for decoding"
         if kept:
             source += f"; {gib(kept)} for the batch's per-layer embeddings"
+        if chosen:
+            source += f"; {gib(chosen)} for what the batch's indexer chooses"
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
-        lines.append(exact(_ROUNDED, amount + shared + kept + tables, source))
+        lines.append(exact(BESIDE, amount + shared + again + kept + chosen + tables, source))
     return tuple(lines)
 
 
