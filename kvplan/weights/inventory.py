@@ -165,3 +165,10 @@ def _parameters(inventory: Inventory) -> int:
         counts[block.tensors] = counts.get(block.tensors, 0) + 1
     inside = sum(times * sum(tensor.elements for tensor in tensors) for tensors, times in counts.items())
     return inside + sum(entry.times * entry.tensor.elements for entry in inventory.ends)
+
+
+@lru_cache(maxsize=1024)
+def expert_forms(inventory: Inventory) -> frozenset[Format | None]:
+    """How the checkpoint stores routed experts; None: as they were trained."""
+    tensors = (tensor for block in inventory.layers for tensor in block.tensors)
+    return frozenset(tensor.form for tensor in tensors if tensor.role is Role.EXPERT)

@@ -171,3 +171,34 @@ def test_a_verified_batch_of_32k_tokens_starts() -> None:
     assert result.refusal is None
     assert result.budget is not None
     assert result.budget.kv_pool_low_bytes > 0
+
+
+def test_eight_ranks_of_data_and_experts_as_a_server_printed_them() -> None:
+    """Kimi-K2.6 in integers of four bits on eight H200 NVL, a share of 0.6: "Model loading took 88.44 GiB",
+    "Available KV cache memory: -19.08 GiB" (public text 57130254876; a release of 0.20)."""
+    budget = kvplan.size(
+        "kimi-k2.5", engine="vllm@0.20", gpu="h200-nvl", data_parallel_size=8, enable_expert_parallel=True,
+        max_num_seqs=1, max_model_len=131_072, gpu_memory_utilization="0.6", weights="88.44GiB",
+    ).budget  # fmt: skip
+    assert budget is not None
+    left = budget.total_bytes * 6 // 10 - sum(line.bytes for line in budget.lines)
+    assert left / GIB == pytest.approx(-19.08, abs=0.4)
+
+
+@pytest.mark.parametrize(
+    ("stored", "integers", "last"),
+    [
+        ("awq", False, 21),
+        ("gptq", False, 19),
+        ("compressed-tensors", True, 22),
+        ("compressed-tensors", False, 0),
+    ],
+)
+def test_marlin_called_by_itself_has_a_narrower_second_product(
+    stored: str, integers: bool, last: int
+) -> None:
+    for minor in range(8, 34):
+        run = expert_run(
+            stored, (0, minor), (9, 0), dp=1, expert_parallel=False, integers=integers, backend="marlin"
+        )
+        assert run.direct == (minor <= last)

@@ -19,7 +19,7 @@ from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.coefficients import vllm_coefficients
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
-from kvplan.engines.vllm.expert_run import AUTO, CUTLASS, expert_run
+from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
@@ -38,8 +38,8 @@ from kvplan.results import Budget, BudgetLine, ModelWeights, SizeResult
 from kvplan.settings import EAGLE_LIKE, Key, Serving, Settings, asked_of, further_ranks
 from kvplan.units import GIB, gib
 from kvplan.weights.facts import WeightFacts, WeightSources, weights_by_kernel
-from kvplan.weights.formats import NVFP4
-from kvplan.weights.inventory import Role
+from kvplan.weights.formats import NVFP4, Format
+from kvplan.weights.inventory import expert_forms
 from kvplan.weights.ranks import Parallel, tower_bytes
 
 _DECIDES = Key(Serving)
@@ -157,7 +157,7 @@ def load_of(
     largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
     backend = str(own.get("moe_backend", AUTO))
     release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
-    dp = dp if shape.experts_per_token else 1
+    dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
     kept = buffers_of(model, settings, version) if buffers is None else buffers
     encoder = encoder_run(
         model,
@@ -197,28 +197,32 @@ def load_of(
         encoder_known=encoder is None or encoder.known,
         takes_tokens=not shape.is_multimodal or text_only(model, settings),
         has_states=has_kind(model, Kind.STATE),
-        repacks=(settings.quantization or model.quantization) in _REPACKS,
+        repacks=stored in _REPACKS,
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
         fused_sampler=own.get("flashinfer") != "absent" and (gpu is None or gpu.vendor.lower() == "nvidia"),
         experts=expert_run(
-            settings.quantization or model.quantization,
+            stored,
             release,
             capability,
             dp=dp,
             expert_parallel=settings.enable_expert_parallel,
             backend=backend,
-            nvfp4=backend == CUTLASS and _may_be_nvfp4(model),
+            nvfp4=backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
+            integers=stored == COMPRESSED and _integers(_expert_forms(model)),
         ),
     )
 
 
-def _may_be_nvfp4(model: Model) -> bool:
-    """Whether routed experts are stored in NVFP4, or as trained where the weights' bytes are stated."""
+def _expert_forms(model: Model) -> frozenset[Format | None]:
+    """How routed experts are stored; as trained where the weights' bytes are stated."""
     inventory = sources_of(model).inventory
-    layers = () if inventory is None else inventory.layers
-    return {t.form for block in layers for t in block.tensors if t.role is Role.EXPERT} <= {None, NVFP4}
+    return frozenset() if inventory is None else expert_forms(inventory)
+
+
+def _integers(forms: frozenset[Format | None]) -> bool:
+    return any(form is not None and form.name.startswith("int") for form in forms)
 
 
 def divided(model: Model, settings: Settings, started: SizeResult) -> Parallel:

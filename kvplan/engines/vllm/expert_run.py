@@ -17,6 +17,9 @@ Read in 0.8.5 … 0.33:
   mxfp4.py). Without expert parallelism it reads the rows where they lie, so that the buffer beside the
   products is as wide as an expert, or has one row a token (experts/fused_humming_moe.py,
   HummingIndexedExperts, get_buffer_metas, _workspace_shapes); with it rows are gathered as elsewhere.
+* Marlin by the method's own call, not by the modular kernel, has the second product as wide as an expert
+  (fused_marlin_moe.py, intermediate_cache2): AWQ until 0.21 (awq_marlin.py), GPTQ until 0.19, integers of
+  compressed-tensors until 0.22 (compressed_tensors_moe_wna16_marlin.py).
 * ``--moe-backend cutlass`` with NVFP4 has three copies of the chosen experts' rows beside its workspaces:
   the gathered input, the gathered and the weighted products (experts/cutlass_moe.py, run_cutlass_moe_fp4; the
   workspaces of CutlassExpertsFp4, whose N is both halves of the first product).
@@ -34,9 +37,12 @@ _TRTLLM_SINCE = (0, 15)
 _TRTLLM = frozenset("fp8 modelopt modelopt_fp4 modelopt_mixed nvfp4 mxfp4 gpt_oss_mxfp4".split())
 AUTO = "auto"
 CUTLASS = "cutlass"
+COMPRESSED = "compressed-tensors"
 _HUMMING, _HUMMING_SINCE, _HUMMING_ON = "humming", (0, 32), (9, 0)
 _MARLINS = frozenset("awq awq_marlin auto_awq gptq gptq_marlin auto_gptq modelopt_fp4 nvfp4 mxfp4".split())
 """Methods whose experts Marlin would run on Hopper, and Humming does."""
+_DIRECT_UNTIL = {"awq": (0, 22), "awq_marlin": (0, 22), "gptq": (0, 20), "gptq_marlin": (0, 20)}
+_NEVER, _INTEGERS_DIRECT_UNTIL = (0, 0), (0, 23)
 _EIGHT_BITS = _TRTLLM | {"fbgemm_fp8", "quark"}
 
 
@@ -45,7 +51,7 @@ class ExpertRun:
     """chunk: rows of a kernel at once, 0: all. reserved: a whole chunk is set aside. copies_milli: hidden
     states of all rows beside the workspaces, where ranks exchange them. small: the first product lies in 8
     bits. gathered: rows are copied beside the workspaces, by CUTLASS for NVFP4. indexed: rows are read where
-    they lie, by Humming."""
+    they lie, by Humming. direct: Marlin is called by itself."""
 
     chunk: int = 0
     reserved: bool = False
@@ -53,6 +59,7 @@ class ExpertRun:
     small: bool = False
     gathered: bool = False
     indexed: bool = False
+    direct: bool = False
 
 
 def expert_run(
@@ -64,9 +71,10 @@ def expert_run(
     expert_parallel: bool,
     backend: str = AUTO,
     nvfp4: bool = False,
+    integers: bool = False,
 ) -> ExpertRun:
-    """How the release runs experts on such a GPU. dp: the data-parallel ranks. backend: --moe-backend. nvfp4:
-    they are stored so."""
+    """How the release runs experts on such a GPU. dp: the data-parallel ranks. backend: --moe-backend. nvfp4,
+    integers: they are stored so."""
     chunk = next((rows for until, rows in _BEFORE_CHUNKS if release < until), 0)
     several = dp > 1
     copies = 0
@@ -87,6 +95,8 @@ def expert_run(
         and release >= _HUMMING_SINCE
         and not expert_parallel
         and (backend == _HUMMING or (backend == AUTO and quantisation in _MARLINS)),
+        direct=release < _DIRECT_UNTIL.get(quantisation or "", _NEVER)
+        or (integers and quantisation == COMPRESSED and release < _INTEGERS_DIRECT_UNTIL),
     )
 
 
@@ -109,6 +119,7 @@ def expert_bytes(shape: Shape, run: ExpertRun, *, tokens: int, ways: int, dp: in
     elif run.small:
         pair = width + hidden * shape.element_bytes
     else:
-        pair = (max(first, hidden) + max(width, hidden)) * shape.element_bytes
+        second = width if run.direct else max(width, hidden)
+        pair = (max(first, hidden) + second) * shape.element_bytes
     exchanged = rows * hidden * shape.element_bytes * run.copies_milli // 1000
     return at_once * shape.experts_per_token * pair + exchanged
