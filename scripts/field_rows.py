@@ -28,12 +28,16 @@ CARDS = {
     "RedHatAI/Qwen3.8-27B-INT4": "Qwen/Qwen3.5-27B",
     "RedHatAI/gemma-4-26B-A4B-it-NVFP4": "google/gemma-4-26B-A4B",
     "cyankiwi/gemma-4-26B-A4B-it-qat-AWQ-INT4": "google/gemma-4-26B-A4B",
+    "AEON-7/Gemma-4-12B-it-AEON-Abliterated-K4-FP8": "google/gemma-4-12B",
+    "NousResearch/Hermes-4-14B-FP8": "Qwen/Qwen3-14B",
     "Qwen/Qwen3-Reranker-8B": "Qwen/Qwen3-8B",
     "nvidia/GLM-5.2-NVFP4": "zai-org/GLM-5.2",
     "nvidia/Gemma-4-26B-A4B-NVFP4": "google/gemma-4-26B-A4B",
     "sakamakismile/Qwen3.6-27B-Text-NVFP4-MTP": "Qwen/Qwen3.6-27B",
     "dbirks/Qwen3.8-27B-W4A16-AutoRound": "Qwen/Qwen3.8-27B",
     "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm": "Qwen/Qwen3.6-35B-A3B",
+    "typhoon-ai/typhoon2.5-qwen3-4b": "Qwen/Qwen3-4B",
+    "unsloth/GLM-4.7-Flash-FP8-Dynamic": "zai-org/GLM-4.7-Flash",
     "unsloth/Qwen3.8-27B-NVFP4": "Qwen/Qwen3.5-27B",
 }
 """Checkpoints without a card, and the card of the same layers; their weights are those that were printed."""
@@ -57,7 +61,8 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One start of one server. version is None where the report only names an era or a custom build.
+    """One start of one server. version is None where the report only names an era or a custom build. A row's
+    ``more`` are further settings by their names in `kvplan.size`.
 
     weights: what the log printed, where no card has the checkpoint's weights. family: the repository (or
     page) that it comes from; starts of one family are not independent.
@@ -115,7 +120,7 @@ class Row:
             asked["weights"] = self.weights
         if self.raw.get("model_runner") in ("V1", "V2"):
             asked["model_runner"] = self.raw["model_runner"].lower()
-        return asked
+        return asked | (self.raw.get("more") or {})
 
     def printed(self, name: str) -> int | None:
         """A figure of the log in bytes (the row has GiB with two decimals), None where it has none."""

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvplan.engines.vllm.boards import UNIFIED
 from kvplan.engines.vllm.coefficients import FILE
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.units import GIB, MIB
@@ -98,6 +99,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 compile_states=GIB,
             ),
             _row("0.27", "memory that the allocator cannot give back is counted", compile_kept=True),
+            _row("0.27", "memory that the host shares: no start kept it", board=UNIFIED, compile_kept=False),
             _row("0.31", "the profile run does not split large blocks any more", compile_kept=False),
         ],
         "non_torch": [
@@ -130,6 +132,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 "0.8",
                 "outside the utilisation",
                 graph_layer_bytes=0,
+                graph_latent_layer_bytes=0,
                 graph_split_layer_bytes=0,
                 graph_ranks_milli=1000,
                 graph_margin=0,

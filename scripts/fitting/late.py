@@ -100,13 +100,17 @@ PRIORS: Mapping[Class, Prior] = {
     Class("0.20", GEFORCE, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
     Class("0.20", UNIFIED, several=True): Prior(700 * MIB, 500 * MIB, 1500 * MIB),
     Class("0.20", OTHER, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
+    **{
+        Class("0.27", board, several=True): Prior(256 * MIB, 256 * MIB, 512 * MIB)
+        for board in (NVSWITCH, BLACKWELL, RACK, PCIE, OLDER, GEFORCE, UNIFIED, OTHER)
+    },
 }
 """Several ranks: NCCL, custom and symmetric-memory all-reduce (vllm/distributed/device_communicators); the
 high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 GiB printed on two RTX 4090
 (vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
 prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
 context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
-0.26), and the same high end."""
+0.26), and the same high end. Since 0.27 ranks keep less: 0.05 GiB of two, 0.08 to 0.5 of four and eight."""
 _LONE = ((ONE, ONE, V1), (ONE_V2, ONE_V2, V2), (ONE_CONSUMED, ONE, V1), (ONE_CONSUMED_V2, ONE_V2, V2))
 """Classes of one GPU, the one that the constants of several count from, and the runner."""
 READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
@@ -114,14 +118,17 @@ READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
 SLOTS = (PCIE, OLDER, GEFORCE)
 UNREAD_HIGH = 2500 * MIB
 """One card of a vendor that no constant was learnt of: an MI300X kept 2 GiB beside its weights with 0.29."""
-GRAPH_V1, GRAPH_V2, GRAPH_SPLIT = 184 * 1024, 157 * 1024, 220 * 1024
+GRAPH_V1, GRAPH_V2, GRAPH_SPLIT, GRAPH_LATENT = 184 * 1024, 157 * 1024, 220 * 1024, 512 * 1024
 GRAPH_RANKS, DRAFT_COPIES = 1_400, 5_000
 
 
-def _by_ranks(board: str, runner: str, alone: int, several: int) -> Iterable[tuple[int, int]]:
+def _by_ranks(entry: Class, runner: str, alone: int, several: int) -> Iterable[tuple[int, int]]:
     """(ranks, what they keep). What was read of cards in slots is of four RTX PRO 6000 with three peers each;
-    two of them keep what two GeForce cards print. No start of the V1 runner tells two from four."""
-    if board == PCIE and runner == V2:
+    two of them keep what two GeForce cards print. No start of the V1 runner tells two from four. Since 0.27
+    two keep what one does."""
+    if parts(entry.since) >= CONSUMED:
+        return (1, alone), (FOUR_RANKS, several)
+    if entry.board == PCIE and runner == V2:
         return (1, alone), (2, PRIORS[Class("0.20", GEFORCE, several=True)].amount), (FOUR_RANKS, several)
     return (1, alone), (2, several)
 
@@ -133,6 +140,7 @@ class Late(NamedTuple):
     graph_v1: int
     graph_ranks: int
     graph_v2: int
+    graph_latent: int
     graph_split: int
     draft_copies: int
     compile_copies: int
@@ -155,8 +163,8 @@ class Late(NamedTuple):
         """Rows of the coefficient file: one GPU first, then several by board."""
         found: list[dict[str, Any]] = []
         for release, before, runner in _LONE:
-            one = self.classes[release]
-            for entry in (entry for entry in PRIORS if entry.several):
+            one, since = self.classes[release], release.since
+            for entry in (entry for entry in PRIORS if entry.several and entry.since == since):
                 board, slot = self.classes[entry], entry.board in SLOTS
                 later = one.amount - self.classes[before].amount
                 card = self.classes[ONE_CARD_V2 if runner == V2 else ONE_CARD]
@@ -170,8 +178,8 @@ class Late(NamedTuple):
                         "board": entry.board,
                         "calibrated": entry.board in READ or entry.board == UNIFIED,
                         "non_torch_by_ranks": [
-                            [ways, max(amount, alone.amount) + later]
-                            for ways, amount in _by_ranks(entry.board, runner, alone.amount, board.amount)
+                            [ways, max(amount, alone.amount + later)]
+                            for ways, amount in _by_ranks(entry, runner, alone.amount + later, board.amount)
                         ],
                         "non_torch_pipeline": alone.amount + later,
                         "one_low": max(alone.low, one.low),
@@ -212,9 +220,16 @@ class Late(NamedTuple):
                 "since": "0.29",
                 "runner": V2,
                 "graph_layer_bytes": self.graph_v2,
+                "graph_latent_layer_bytes": self.graph_latent,
                 "graph_split_layer_bytes": self.graph_split,
                 **wide,
                 "source": "measured piecewise graphs, extrapolated full ones",
+            },
+            {
+                "since": "0.29",
+                "board": UNIFIED,
+                "graph_latent_layer_bytes": 0,
+                "source": "measured in memory that the host shares",
             },
             {"since": "0.29", "graphs_by_request": True, "source": "decode batches have sizes of their own"},
             {"since": "0.29", **unread},
@@ -322,7 +337,7 @@ class LateRow:
             return ONE_CONSUMED_V2 if self.runner == V2 else ONE_CONSUMED
         if not self.several:
             return ONE_V2 if self.runner == V2 else ONE
-        return Class("0.20", self.board, several=True)
+        return Class("0.27" if self.release >= CONSUMED else "0.20", self.board, several=True)
 
 
 def _answer(row: Row, told: Mapping[str, str]) -> SizeResult:
@@ -386,6 +401,7 @@ def _plain(row: LateRow) -> bool:
     return not (row.shape.is_multimodal or row.load.drafts or row.board == UNIFIED or odd)
 
 
+_PASS_COUNTED = (0, 23)
 _ODD = ("deepseek_v4",)
 """Model types with buffers of their own that no line has."""
 APART: Mapping[str, str] = yaml.safe_load((Path(__file__).parent / "apart.yaml").read_text(encoding="utf-8"))
@@ -430,15 +446,25 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
     )
     graph = _middle(small, GRAPH_V1, without)
     measured = [row for row in plain if _measured(row)]
+    latent = [row for row in rows if _measured(row) and row.board != UNIFIED]
     return Late(
         classes=classes,
         graph_v1=graph,
         graph_ranks=max(1000, _middle(large, graph * GRAPH_RANKS // 1000, without) * 1000 // graph),
         graph_v2=_middle(
-            by_family([row for row in measured if not row.load.split_bytes], _v2_graph), GRAPH_V2, without
+            by_family(
+                [row for row in measured if not row.load.latent and not row.load.split_bytes], _v2_graph
+            ),
+            GRAPH_V2,
+            without,
+        ),
+        graph_latent=_middle(
+            by_family([row for row in latent if row.load.latent], _v2_graph), GRAPH_LATENT, without
         ),
         graph_split=_middle(
-            by_family([row for row in measured if row.load.split_bytes], _v2_graph), GRAPH_SPLIT, without
+            by_family([row for row in measured if not row.load.latent and row.load.split_bytes], _v2_graph),
+            GRAPH_SPLIT,
+            without,
         ),
         draft_copies=_middle(
             by_family([row for row in rows if _drafted(row)], _draft_copies), DRAFT_COPIES, without
@@ -458,9 +484,8 @@ def _own(rows: Sequence[LateRow], name: str, classes: Mapping[Class, Prior], wit
         hidden = row.load.max_num_batched_tokens * row.shape.hidden_size * row.shape.element_bytes
         return (row.rest + graphs - classes[row.group].amount) * 1000 // hidden
 
-    return max(
-        0, _middle(by_family([row for row in rows if row.row.model.model_type == name], kept), 0, without)
-    )
+    mine = [row for row in rows if row.row.model.model_type == name and row.release < _PASS_COUNTED]
+    return max(0, _middle(by_family(mine, kept), 0, without))
 
 
 def _estimated(row: LateRow) -> bool:

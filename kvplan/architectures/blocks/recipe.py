@@ -95,10 +95,13 @@ class Recipe:
     sharing: Callable[[ConfigView, list[str]], Mapping[int, Parts]] | None = None
     overrides: Callable[[ConfigView, list[str]], Mapping[int, Mapping[str, object]]] | None = None
 
-    def __call__(self, view: ConfigView) -> list[Layer]:
+    def kinds(self, view: ConfigView) -> list[str]:
+        """The kind of every layer, as listed or by the pattern."""
         kinds = given_kinds(view, self.count(view), *self.keys) or self.pattern(view, self.count(view))
-        if self.adjust:
-            kinds = self.adjust(view, kinds)
+        return self.adjust(view, kinds) if self.adjust else kinds
+
+    def __call__(self, view: ConfigView) -> list[Layer]:
+        kinds = self.kinds(view)
         shared = self.sharing(view, kinds) if self.sharing else {}
         return layers_of(view, kinds, self.parts, shared, self.overrides)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from kvplan.architectures.blocks.decoder import num_heads, window
 from kvplan.architectures.blocks.frame import Frame, at
+from kvplan.architectures.blocks.hyper import hyper_connections
 from kvplan.architectures.blocks.parts import (
     Tensors,
     even,
@@ -162,20 +163,11 @@ def deepseek_v4_tensors(view: ConfigView) -> Decoder:
     hashed = int(view.optional_integer("num_hash_layers", default=0, lowest=0) or 0)
     number, width = int(view.integer("n_routed_experts")), int(view.integer("moe_intermediate_size"))
     streams = int(view.integer("hc_mult"))
-    mixed, wide = (
-        whole("(2 + hc_mult) × hc_mult", (2 + streams) * streams),
-        whole("hc_mult × hidden_size", streams * hidden),
-    )
     shared = int(view.optional_integer("n_shared_experts", default=0, lowest=0) or 0)
 
     @lru_cache(maxsize=64)
     def layer(ratio: int, by_hash: bool) -> Tensors:
-        made: Tensors = ()
-        for part in ("attn", "ffn"):
-            made += vector(f"hc_{part}_fn", mixed, wide, dtype="float32")
-            made += vector(f"hc_{part}_base", mixed, dtype="float32")
-            made += vector(f"hc_{part}_scale", whole("three", 3), dtype="float32")
-        made += _v4_attention(view, hidden, ratio)
+        made = hyper_connections(streams, hidden) + _v4_attention(view, hidden, ratio)
         made += router(
             "ffn.gate", number, hidden, correction=None if by_hash else "ffn.gate.e_score_correction_bias"
         )

@@ -4,7 +4,8 @@ vllm-project/vllm vllm/model_executor/models, 0.20 to 0.33:
 - gemma4.py, Gemma4Attention: until 0.29 every layer has a QKVParallelLinear, those too that read the keys and
   values of an earlier layer, for which the checkpoint has a q_proj alone; since 0.30 these have no other.
 - deepseek_v2.py, glm4_moe_lite.py, dots3_note/nvidia/model.py: topk_indices_buffer, index_topk int32 for each
-  token of the largest batch, which the layers of an indexer share.
+  token of the largest batch, which the layers of an indexer share; glm5next/common/model.py: beside them the
+  rest of a pool, in whole columns of 128.
 - gemma4_mm.py, gemma4_unified.py (and gemma3n_mm.py until 0.29), __init__: per_layer_embeddings, one row of
   num_hidden_layers · hidden_size_per_layer_input for every token of the largest batch, on every rank.
 """
@@ -18,10 +19,11 @@ from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.families import SparseIndexer
 from kvplan.model import Model
+from kvplan.units import round_up
 from kvplan.weights.inventory import Block, Inventory, Tensor
 
 _QUERIES_ALONE = (0, 30)
-_INT32 = 4
+_INT32, _POOLED_COLUMNS = 4, 128
 _GEMMA4, _GEMMA3N = "gemma4", "gemma3n"
 _QUERY, _SHARED = "self_attn.q_proj", ("self_attn.k_proj", "self_attn.v_proj")
 
@@ -62,5 +64,10 @@ def layer_embeddings(model: Model, tokens: int, element: int, release: tuple[int
 def chosen_tokens(model: Model, tokens: int) -> int:
     """Bytes of the buffer of tokens that an indexer chooses for latent attention; 0 where there is none."""
     chosen = model.facts.get("index_topk")
-    indexed = any(isinstance(part, SparseIndexer) for run in model.runs for part in run.layer.parts)
-    return tokens * chosen * _INT32 if indexed and keeps_latent(model) and isinstance(chosen, int) else 0
+    parts = (part for run in model.runs for part in run.layer.parts if isinstance(part, SparseIndexer))
+    indexer = next(parts, None)
+    if indexer is None or not keeps_latent(model) or not isinstance(chosen, int):
+        return 0
+    if indexer.kpool > 1:
+        chosen = round_up(chosen + indexer.kpool - 1, _POOLED_COLUMNS)
+    return tokens * chosen * _INT32

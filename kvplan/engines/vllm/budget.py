@@ -21,6 +21,7 @@ from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.forward import served_shape
+from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
 from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
@@ -197,7 +198,9 @@ def load_of(
         encoder_known=encoder is None or encoder.known,
         takes_tokens=not shape.is_multimodal or text_only(model, settings),
         has_states=has_kind(model, Kind.STATE),
-        repacks=stored in _REPACKS,
+        eight_bits=stored in _EIGHT_BITS,
+        packed=stored in _PACKED,
+        latent=keeps_latent(model),
         flashinfer=kept.flashinfer,
         split_bytes=kept.split_bytes,
         samples=not is_pooling(model),
@@ -245,7 +248,8 @@ def of_stage(load: Load, stage: int) -> Load:
     return replace(load, samples=load.samples and stage == load.pipeline_parallel_size - 1, encoder=encoder)
 
 
-_REPACKS = frozenset({"awq", "gptq"})
+_EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
+_PACKED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
 _RESERVES = (0, 20)
 """The oldest release of which a start of a sparse model was read."""
 

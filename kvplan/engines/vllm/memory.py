@@ -29,7 +29,7 @@ from kvplan.engines.vllm.indexer import Reserved
 from kvplan.engines.vllm.sampler_states import states_line
 from kvplan.record import record
 from kvplan.results import Budget, BudgetLine
-from kvplan.units import ceil_div, gib
+from kvplan.units import MIB, ceil_div, gib
 
 COLD, WARM, UNKNOWN = "cold", "warm", "unknown"
 COMPILE = "cold compile"
@@ -52,15 +52,15 @@ class Coefficients:
     compile_copies_milli: hidden states beside a rank's share of the embedding while Inductor benchmarks
     combined kernels; negative: it does not. compile_embeds: bytes at most where the compiled part takes
     embeddings, not tokens; compile_states: and linear attention tunes its kernels. compile_kept: what the
-    allocator keeps of the table's copy counts a second time. one_low, one_high, several_low, several_high:
+    allocator keeps of the table's copy counts (`kept_copy`). one_low, one_high, several_low, several_high:
     margins of one rank, of several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce
     buffers; the largest entry not above the rank count counts. fusion: FlashInfer's all-reduce workspace is
     beside them; fusion_stages: beside pipelines and data parallelism too. non_torch_pipeline: bytes where
     only a pipeline divides the model. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate
-    is; graph_split_layer_bytes: under FlashAttention 3, whose partial sums are beside it then; 0: as any
-    other; graph_ranks_milli: of four ranks or more; graphs_wide, graphs_by_request: of the sizes, see
-    `captured`. graph_low_milli: the margin downwards of multimodal models, whose starts print from a quarter
-    of what others do for a layer.
+    is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes: under
+    FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four ranks
+    or more; graphs_wide, graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin
+    downwards of multimodal models, whose starts print from a quarter of what others do for a layer.
     """
 
     calibrated: bool
@@ -91,6 +91,7 @@ class Coefficients:
     fusion: bool
     fusion_stages: bool
     graph_layer_bytes: int
+    graph_latent_layer_bytes: int
     graph_split_layer_bytes: int
     graph_ranks_milli: int
     graph_margin: int
@@ -116,8 +117,9 @@ class Load:
     attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
     this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
     states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. repacks: AWQ
-    or GPTQ, whose matrices are laid out anew. flashinfer: what it keeps beside the graphs.
+    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
+    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents.
+    flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -145,7 +147,9 @@ class Load:
     experts: ExpertRun = ExpertRun()
     takes_tokens: bool = True
     has_states: bool = False
-    repacks: bool = False
+    eight_bits: bool = False
+    packed: bool = False
+    latent: bool = False
     flashinfer: FlashInfer = FlashInfer()
     passes: tuple[tuple[int, int], ...] = ()
 
@@ -222,12 +226,10 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     same. ``compile_embeds`` bounds what else is benchmarked; with linear attention, whose Triton kernels are
     tuned inside the run too (mamba/gdn, _warmup_prefill_kernels), it is from nothing to ``compile_states``.
 
-    Since 0.27 what stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed):
-    where something lasting was put into the memory of the table's copy, that cannot be given back and counts
-    beside the peak. Two starts of AWQ have it (0.28; 0.29: 2.10 GiB kept warm, 2.63 cold), six of unquantised
-    models on Linux have not, the first of two pipeline stages has (0.27): the high end of weights that are
-    repacked as they load (``repacks``) and of pipelines has it. From 0.31 on the profile run does not split
-    blocks above 20 MiB (gpu_worker.py, _scoped_allocator_max_split), so the copy's is given back.
+    Ranks that share the table sum what they look up before anything else is done with it: there is no second
+    kernel that the first could be combined with (two A100, 0.29: a peak of 0.21 GiB, half a table is 0.58).
+
+    Since 0.27 the table's copy may count beside the peak (`kept_copy`).
     """
     if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
         return None
@@ -236,10 +238,13 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row + load.adapter_table
     copied = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
     copied += _draft(shape, load, known) - activation_peak(shape, load, known)
-    if load.takes_tokens:
-        low = likely = table + copied
-        seen = load.repacks or load.pipeline_parallel_size > 1
-        high = likely + (table if known.compile_kept and seen and likely > 0 else 0)
+    if load.takes_tokens and load.tensor_parallel_size > 1:
+        low = likely = max(0, copied)
+        high = max(0, table + copied)
+    elif load.takes_tokens:
+        kept, most = kept_copy(shape, load, table) if known.compile_kept else (0, 0)
+        low = max(0, table + copied)
+        likely, high = low + kept, low + most
     elif load.has_states:
         low, likely, high = 0, known.compile_states // 2, known.compile_states
     else:
@@ -250,6 +255,39 @@ def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | 
     spared = "a restart that keeps the cache of torch.compile gains it (--compile-cache warm)"
     source = "benchmarks while torch.compile runs" if load.compile_cache == COLD else spared
     return BudgetLine(COMPILE, likely, low if load.compile_cache == COLD else 0, high, source)
+
+
+def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
+    """What stays of the table's copy after the profile run: likely, at most.
+
+    What stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed; 0.27).
+    A block of torch's allocator that holds anything that lasts cannot be given back, and a request takes the
+    smallest free block that it fits (c10/cuda/CUDACachingAllocator.cpp, get_free_block). Hidden states leave
+    blocks of their size behind, the table's copy one of its own. So it is kept where cuBLAS's workspace, made
+    in the run, is larger than hidden states: 8,519,680 bytes, 32 MiB on GPUs of 9.x, 10.x and 12.x
+    (aten/src/ATen/cuda/CublasHandlePool.cpp); of experts the workspace lies in it, if that is the larger one.
+    Of 28 cold starts on one card 12 of 13 for which this says so kept it. On Hopper the three text models
+    whose attention is not quantised kept it whole, and what lasted there is not known. It is the high end of
+    FP8, which multiplies without cuBLAS, of other starts on such GPUs, of pipelines, and where Triton
+    samples, which keeps a buffer. From 0.31 on the run does not split blocks above 20 MiB (gpu_worker.py,
+    _scoped_allocator_max_split), so that the copy's is given back.
+    """
+    if load.pipeline_parallel_size > 1:
+        return 0, table
+    major = load.capability[0] if load.capability is not None else 0
+    if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
+        return table, table
+    block = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS) <= block
+    workspace = _workspace(shape, load)
+    inside = workspace if block < workspace <= table else 0
+    if inside or not (fits or load.eight_bits):
+        return table - inside, table
+    possible = major in _WIDE_CUBLAS or not fits or not load.fused_sampler
+    return 0, table if possible else 0
+
+
+_CUBLAS, _CUBLAS_WIDE, _WIDE_CUBLAS, _HOPPER = 8_519_680, 32 * MIB, (9, 10, 12), (9, 10)
 
 
 def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
@@ -305,6 +343,10 @@ def _by_ranks(ranks: int, known: Coefficients) -> int:
     return max(amount for ways, amount in known.non_torch_by_ranks if ways <= ranks)
 
 
+_LATENT_MORE = 900
+"""In thousandths: starts of latent attention estimate from half of the constant to nearly twice as much."""
+
+
 def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
     """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
     0 or nothing is captured."""
@@ -321,10 +363,12 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     )
     apart = bool(known.graph_split_layer_bytes and load.split_bytes)
     each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
+    latent = load.latent and known.graph_latent_layer_bytes
+    each = known.graph_latent_layer_bytes if latent else each
     graphs = shape.num_layers * count.number * each
     if load.tensor_parallel_size >= 4:
         graphs = graphs * known.graph_ranks_milli // 1000
-    margin = known.graph_margin + graphs * known.graph_margin_milli // 1000
+    margin = known.graph_margin + graphs * (_LATENT_MORE if latent else known.graph_margin_milli) // 1000
     below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli
     least = known.graph_margin + graphs * below // 1000
     kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
