@@ -64,6 +64,7 @@ _OF_A_POOL = ("kv_tokens", "num_blocks", "max_concurrency", "swa_tokens")
 _SAID = (
     "weights_bytes",
     "activation_peak_bytes",
+    "transient_peak_bytes",
     "non_torch_bytes",
     "cuda_graph_bytes",
     "available_kv_bytes",

@@ -30,16 +30,18 @@ from kvplan.units import gib
 
 POOL = "available_kv_bytes"
 BLOCKS_ROW, UTILISATION, METRICS = "num_blocks", "gpu_memory_utilization", "metrics"
-WEIGHT_LINES = ("weights", "rotary", "draft", "lora", "absorbed")
+WEIGHT_LINES = ("weights", "beside the weights", "rotary", "draft", "lora", "absorbed")
 _SHARES = frozenset((UTILISATION, "mem_fraction_static", "free_gpu_memory_fraction"))
 SHARE_NOT_TOLD = "(--gpu-memory-utilization 0.9)"
 """How a reason ends that is no more than a share which nobody said."""
 BEFORE_LINES = ("context", "page cache", "kept by")
 """What a process takes of a GPU before its first look at what is free."""
+_PEAK = ("activation", "cold compile", "encoder")
 _LINES = (
     # The printed weights hold rotary tables, adapters' buffers and the layers of a drafter too.
     ("weights_bytes", WEIGHT_LINES, ("weights_bytes",)),
-    ("activation_peak_bytes", ("activation", "cold compile"), ("activation_peak_bytes",)),
+    ("activation_peak_bytes", _PEAK, ("activation_peak_bytes",)),
+    ("transient_peak_bytes", (*_PEAK, "cuda graph"), ("transient_peak_bytes",)),
     ("non_torch_bytes", ("non-torch",), ("non_torch_bytes",)),
     ("compute_bytes", ("compute",), ("compute_bytes",)),
     ("unaccounted_bytes", ("context",), ("unaccounted_bytes",)),
@@ -47,7 +49,7 @@ _LINES = (
     ("cuda_graph_bytes", ("cuda graph",), ("cuda_graph_estimated_bytes", "cuda_graph_bytes")),
 )
 """Row, how the names of the budget's lines begin, figures of the log in the order of preference."""
-_MEASURED = ("cuda_graph_bytes", "non_torch_bytes")
+_MEASURED = ("cuda_graph_bytes", "transient_peak_bytes", "non_torch_bytes")
 _OWN, _SHARED = "buffers of its own", "page cache"
 BUDGET_ROWS = frozenset((*(name for name, _, _ in _LINES), "kv_pool_bytes"))
 BUDGET_ROWS |= {"free_before_bytes", "peak_bytes"}

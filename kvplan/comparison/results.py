@@ -21,6 +21,7 @@ Unit = Literal["bytes", "tokens", "blocks", "layers", "slots", "requests", "cell
 LABELS = {
     "weights_bytes": "weights",
     "activation_peak_bytes": "activation peak",
+    "transient_peak_bytes": "peak, graphs",
     "non_torch_bytes": "non-torch memory",
     "cuda_graph_bytes": "CUDA graphs",
     "free_before_bytes": "free before weights",

@@ -206,3 +206,24 @@ def test_graphs_that_are_measured_in_shared_memory_are_not_judged() -> None:
         row = found.row("cuda_graph_bytes")
         assert (row.predicted is not None) == judged
         assert row.explanation
+
+
+LLAMA = (
+    "Model loading took 15.0 GiB memory and 5.420225 seconds",
+    "[gpu_worker.py:692] Available KV cache memory: 56.21 GiB",
+    "[kv_cache_utils.py:2464] GPU KV cache size: 460,496 tokens, Maximum concurrency for 131,072 tokens per request: "
+    "3.51x",
+    "[gpu_worker.py:955] Free memory on device (78.84/79.25 GiB) on startup. Desired GPU memory utilization is (0.92, "
+    "72.91 GiB). Actual usage is 15.26 GiB for consumed memory (weights + non-torch), 1.44 GiB for peak activation, "
+    "and 0.23 GiB for CUDAGraph memory.",
+)
+"""A server of 0.31 on an A100, as it is published (the start `idx-llama31-8b-031`)."""
+
+
+def test_the_peak_that_a_summary_prints_since_0_27_has_the_graphs_in_it() -> None:
+    log = observed("\n".join(f"(EngineCore pid=326) INFO 10-06 17:00:33 {line}" for line in LLAMA))
+    found = compare("meta-llama/Llama-3.1-8B-Instruct", observation=log, gpu="a100-sxm-80gb")
+    row = found.row("transient_peak_bytes")
+    assert row.agrees
+    assert float(row.predicted or 0) == pytest.approx(float(row.reported), rel=0.01)
+    assert found.verdict is Verdict.AGREES

@@ -129,7 +129,7 @@ SHAPES = {
     "Actual usage is 3.5 GiB for consumed memory (weights + non-torch), 2.0 GiB for peak activation, and 0.75 GiB for "
     "CUDAGraph memory.": {
         "consumed_bytes": "3.5 GiB",
-        "activation_peak_bytes": "2.0 GiB",
+        "transient_peak_bytes": "2.0 GiB",
         "cuda_graph_bytes": "0.75 GiB",
     },
     "Actual usage is 3.25 GiB for weight, 2.0 GiB for peak activation, 0.25 GiB for non-torch memory, and 0.5 GiB for "

@@ -133,7 +133,8 @@ class Pool:
 class Row:
     """What one process or device said. Bytes; None = not said.
 
-    consumed_bytes is weights and non-torch together (vLLM since the driver's figure is used); non_kv_bytes
+    consumed_bytes is weights and non-torch together (vLLM since the driver's figure is used),
+    transient_peak_bytes what the peak has above that, with the graphs; non_kv_bytes
     adds the activation peak to them; peak_bytes is weights and activations (Intel builds, TensorRT-LLM with
     the driver's part). kv_bytes is what was really allocated, available_kv_bytes what the budget left for it.
     """
@@ -142,6 +143,7 @@ class Row:
     weights_bytes: Count | None = None
     draft_weights_bytes: Count | None = None
     activation_peak_bytes: Count | None = None
+    transient_peak_bytes: Count | None = None
     non_torch_bytes: Count | None = None
     consumed_bytes: Count | None = None
     non_kv_bytes: Count | None = None
@@ -193,9 +195,10 @@ class Row:
 ROW_FIGURES: tuple[str, ...] = tuple(item.name for item in fields(Row) if item.name not in ("rank", "pools"))
 
 _LARGEST = """
-    weights_bytes draft_weights_bytes activation_peak_bytes non_torch_bytes consumed_bytes non_kv_bytes
-    peak_bytes compute_bytes output_bytes unaccounted_bytes cuda_graph_estimated_bytes cuda_graph_bytes
-    requested_bytes bytes_per_token mamba_padding_percent padding_layers padding_waste_percent
+    weights_bytes draft_weights_bytes activation_peak_bytes transient_peak_bytes non_torch_bytes
+    consumed_bytes non_kv_bytes peak_bytes compute_bytes output_bytes unaccounted_bytes
+    cuda_graph_estimated_bytes cuda_graph_bytes requested_bytes bytes_per_token
+    mamba_padding_percent padding_layers padding_waste_percent
 """
 _LARGEST_DECIDES = frozenset(_LARGEST.split())
 

@@ -192,8 +192,12 @@ RULES: tuple[Rule, ...] = (
     ),
     rule("memory utilization is ({gpu_memory_utilization:u}, {requested_bytes:GiB} GiB). Actual usage is"),
     rule("Actual usage is {weights_bytes:GiB} GiB for weight"),
-    rule("Actual usage is {consumed_bytes:GiB} GiB for consumed memory"),
-    rule("{activation_peak_bytes:GiB} GiB for peak activation", anchor=" GiB for peak activation"),
+    # Since 0.27 the peak of this line has the estimate of the graphs in it (gpu_worker.py, 0.27.1 to 0.32).
+    rule(
+        "Actual usage is {consumed_bytes:GiB} GiB for consumed memory[[ (weights + non-torch), "
+        "{transient_peak_bytes:GiB} GiB for peak activation]]"
+    ),
+    rule(" GiB for weight, {activation_peak_bytes:GiB} GiB for peak activation", anchor=" GiB for weight, "),
     rule("{non_torch_bytes:GiB} GiB for non-torch memory", anchor=" GiB for non-torch memory"),
     rule("{cuda_graph_bytes:GiB} GiB for CUDAGraph memory", anchor=" GiB for CUDAGraph memory"),
     rule("{cuda_graph_bytes:GiB} GiB for NPU graph memory", anchor=" GiB for NPU graph memory"),
