@@ -213,9 +213,9 @@ LLAMA = (
     "[gpu_worker.py:692] Available KV cache memory: 56.21 GiB",
     "[kv_cache_utils.py:2464] GPU KV cache size: 460,496 tokens, Maximum concurrency for 131,072 tokens per "
     "request: 3.51x",
-    "[gpu_worker.py:955] Free memory on device (78.84/79.25 GiB) on startup. Desired GPU memory utilization is "
-    "(0.92, 72.91 GiB). Actual usage is 15.26 GiB for consumed memory (weights + non-torch), 1.44 GiB for peak "
-    "activation, and 0.23 GiB for CUDAGraph memory.",
+    "[gpu_worker.py:955] Free memory on device (78.84/79.25 GiB) on startup. Desired GPU memory utilization "
+    "is (0.92, 72.91 GiB). Actual usage is 15.26 GiB for consumed memory (weights + non-torch), 1.44 GiB for "
+    "peak activation, and 0.23 GiB for CUDAGraph memory.",
 )
 """A server of 0.31 on an A100, as it is published (the start `idx-llama31-8b-031`)."""
 
