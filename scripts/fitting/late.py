@@ -39,6 +39,7 @@ from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import (
+    SUMS_MILLI,
     activation_peak,
     compile_line,
     fusion_workspace,
@@ -118,7 +119,7 @@ READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
 SLOTS = (PCIE, OLDER, GEFORCE)
 UNREAD_HIGH = 2500 * MIB
 """One card of a vendor that no constant was learnt of: an MI300X kept 2 GiB beside its weights with 0.29."""
-GRAPH_V1, GRAPH_V2, GRAPH_SPLIT, GRAPH_LATENT = 184 * 1024, 157 * 1024, 220 * 1024, 512 * 1024
+GRAPH_V1, GRAPH_V2, GRAPH_SPLIT, GRAPH_LATENT = 184 * 1024, 157 * 1024, 126 * 1024, 512 * 1024
 GRAPH_RANKS, DRAFT_COPIES = 1_400, 5_000
 
 
@@ -462,7 +463,9 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
             by_family([row for row in latent if row.load.latent], _v2_graph), GRAPH_LATENT, without
         ),
         graph_split=_middle(
-            by_family([row for row in measured if not row.load.latent and row.load.split_bytes], _v2_graph),
+            by_family(
+                [row for row in measured if not row.load.latent and row.load.split_bytes], _split_graph
+            ),
             GRAPH_SPLIT,
             without,
         ),
@@ -510,6 +513,11 @@ def _v2_graph(row: LateRow) -> int:
         peak = activation_peak(row.shape, row.load, row.known) + row.compiled
         graphs = (row.row.printed("activation_peak_gib") or 0) - peak
     return max(0, graphs - row.buffers) // row.captured
+
+
+def _split_graph(row: LateRow) -> int:
+    """Without what grows with the heads."""
+    return max(0, _v2_graph(row) - row.load.split_bytes * SUMS_MILLI // 1000)
 
 
 def _drafted(row: LateRow) -> bool:

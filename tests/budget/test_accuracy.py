@@ -54,15 +54,16 @@ def test_later_releases(answers: list[accuracy.Judged]) -> None:
 
 BELOW_SAFE = {
     "compose-q36-35b-nvfp4-5090-4k",  # by 0.05 GiB, the cause open
-    "lab2-q25-7b-4090",  # the table's copy counts a second time, as AWQ starts have it
     "lebh-q35-08b-a100",  # this and the next: 2.5 GiB stay beside the weights, of Qwen3.8-27B there 0.5
     "lebh-q35-08b-a100-serve",
+    "eks-ministral3-8b-l40s-eager",  # 1 GiB more for an encoder, on a card that was typed from memory
 }
 
 
 OUTSIDE = {
     "compose-nemotron-cascade-30b-nvfp4-5090",  # weights by the name alone, 1 GiB more than the log's
-    "turing-q25-15b-bridge-tp2",  # by 0.03 GiB; two TITAN RTX keep less than two T4
+    "modal-q38-27b-int4-a100-40",  # --enable-sleep-mode, under which memory beside torch is negative
+    "agents-q36-35b-fp8-gb10",  # more than the share that was asked for: the page cache gave back meanwhile
 }
 """Whose printed pool lies outside, beside those below the safe figure: the causes are open."""
 
@@ -70,16 +71,14 @@ OUTSIDE = {
 def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
     """All but these in the interval; with the fitted ones at most 1.5 GiB wide."""
     rows, left = read_rows(HELD_OUT)
-    assert (len(rows), left) == (74, {})
+    assert (len(rows), left) == (105, {})
     assert not {row.id for row in rows} & {entry.row.id for entry in answers}
     held = accuracy.judged(rows, left)
     below = {e.row.id for e in held if e.printed < e.budget.kv_pool_low_bytes - GIB // 200}
     outside = {entry.row.id for entry in held if not entry.inside}
     assert below <= outside <= BELOW_SAFE | OUTSIDE
-    assert len(below) <= 0.06 * len(held), (
-        "5 % is the aim; two starts of one page miss it, their cause is open"
-    )
-    assert median(entry.half_width for entry in held) <= 0.9
+    assert len(below) <= 0.05 * len(held)
+    assert median(entry.half_width for entry in held) <= 1.0
     late = [entry for entry in answers if accuracy.is_late(entry.row)]
     assert median(entry.half_width for entry in (*late, *held)) <= 1.3
     assert accuracy.first_told(held).startswith("then ")

@@ -12,7 +12,7 @@ from kvplan.engines.vllm.memory import Coefficients
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.files.gpus.find import load_gpu
 from kvplan.record import field_names
-from kvplan.units import MIB
+from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import file_text, fit, report
 from scripts.fitting.early import errors, fit_early, halves, usable
@@ -103,13 +103,20 @@ def test_the_board_of_a_card(gpu: str, board: str) -> None:
 
 
 def test_cards_before_ampere_share_less() -> None:
-    for release in ((0, 22), (0, 29)):
-        older, newer = (
-            dict(vllm_coefficients(release, V2, board).non_torch_by_ranks)
-            for board in (boards.OLDER, boards.PCIE)
-        )
-        assert older[1] == newer[1]
-        assert older[2] < newer[2]
+    older, newer = (
+        dict(vllm_coefficients((0, 22), V2, board).non_torch_by_ranks)
+        for board in (boards.OLDER, boards.PCIE)
+    )
+    assert older[1] == newer[1]
+    assert older[2] < newer[2]
+
+
+@pytest.mark.parametrize("board", [boards.NVSWITCH, boards.PCIE, boards.OLDER, boards.GEFORCE])
+def test_two_ranks_keep_what_one_does_since_0_27(board: str) -> None:
+    for release in ((0, 27), (0, 33)):
+        kept = dict(vllm_coefficients(release, V2, board).non_torch_by_ranks)
+        assert set(kept) == {1, 4}
+        assert kept[1] <= kept[4] < 0.7 * GIB
 
 
 def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:

@@ -60,9 +60,10 @@ def cards_alike(name: str, architecture: str | None = None) -> tuple[Model, ...]
 
 
 def cards_of_class(architecture: str) -> tuple[Model, ...]:
-    """The models of all cards that an engine would run with a class."""
+    """The models of all cards that an engine would run with a class, what is built on others last."""
     names = packaged_index()["names"]
-    return of_class([Target.parse(text) for text in dict.fromkeys(names.values())], architecture)
+    targets = [Target.parse(text) for text in dict.fromkeys(names.values())]
+    return of_class(sorted(targets, key=lambda target: target.variant is not None), architecture)
 
 
 def of_class(targets: list[Target], architecture: str | None) -> tuple[Model, ...]:
