@@ -24,10 +24,11 @@ from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
 from kvplan.engines.vllm.dummy_items import Asked, Item, Release
 from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
+from kvplan.engines.vllm.encoder_part import part_of
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
-from kvplan.engines.vllm.tower_widths import part_of, widths_of
+from kvplan.engines.vllm.tower_widths import widths_of
 from kvplan.engines.vllm.towers import cost_of
 from kvplan.engines.vllm.unknown_encoder import unknown_most
 from kvplan.model import Model
@@ -118,7 +119,7 @@ def encoder_run(
     seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
     the second model runner serves.
     """
-    config = split_quant(model.config)[0] if model.config else {}
+    config = _config_of(model)
     own = dict(settings.engine_options)
     name, release = model.architecture or "", parse_version(version)
     if not has_encoder(model) or text_only(model, settings) or own.get("skip_mm_profiling"):
@@ -232,6 +233,13 @@ def _count(limit: object) -> int:
     if isinstance(limit, Mapping):
         limit = limit.get("count", NO_LIMIT)
     return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else NO_LIMIT
+
+
+def _config_of(model: Model) -> Mapping[str, Any]:
+    """Of a card without its config the model type alone, whose class has defaults."""
+    if not model.config:
+        return {"model_type": model.facts.get("top_model_type")}
+    return split_quant(model.config)[0]
 
 
 def has_encoder(model: Model) -> bool:

@@ -6,22 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.vllm.dummy_items import whole
+from kvplan.engines.vllm.encoder_part import part_of, stated_part
 from kvplan.engines.vllm.towers import Widths
 from kvplan.model import Model
 
-_PLACES = {
-    "Qwen2_5Omni": "thinker_config.vision_config",
-    "Qwen3Omni": "thinker_config.vision_config",
-    "Molmo2": "vit_config",
-    "Ovis2": "vit_config",
-}
-"""Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
-_AUDIO_PLACES = {
-    "Qwen2_5Omni": "thinker_config.audio_config",
-    "Qwen3Omni": "thinker_config.audio_config",
-    "Qwen3ASR": "thinker_config.audio_config",
-    "Whisper": "",
-}
 FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
     "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
@@ -36,6 +24,9 @@ _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
     "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
     "KimiK3ForConditionalGeneration": (1152, 4304),
+    "KimiVLForConditionalGeneration": (1152, 4304),  # vllm/transformers_utils/configs/moonvit.py
+    "DotsOCRForCausalLM": (1536, 4224),  # vllm/transformers_utils/configs/dotsocr.py
+    "Ernie4_5_VLMoeForConditionalGeneration": (1280, 5120),  # Ernie4_5_VLMoeVisionConfig, transformers 5.23
     "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
     "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
     "NemotronH_Super_Omni_Reasoning_V3": (1280, 5120),
@@ -59,16 +50,6 @@ inputs of a position, in every published checkpoint (ibm-granite/granite-speech-
 and by default (transformers, GraniteSpeechEncoderConfig)."""
 
 
-def part_of(name: str, config: Mapping[str, Any], tower: str = "") -> Mapping[str, Any] | None:
-    """The encoder's part of the config; None where it has none."""
-    places, plain = (_AUDIO_PLACES, "audio_config") if tower else (_PLACES, "vision_config")
-    path = next((path for start, path in places.items() if name.startswith(start)), plain)
-    found: Any = config
-    for key in path.split(".") if path else ():
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else None
-
-
 def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
     """The tower's widths; None where they are not known."""
     name = model.architecture or ""
@@ -79,10 +60,10 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     if name in FIXED:
         hidden, mlp, patch = FIXED[name]
         return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
-    part = part_of(name, config)
-    if part is None and name in PUBLISHED:
+    if stated_part(name, config) is None and name in PUBLISHED:
         hidden, mlp, pixels = PUBLISHED[name]
         return Widths(hidden, mlp, model.hidden_size, pixels)
+    part = (stated_part if name in _DEFAULTS else part_of)(name, config)
     if part is None:
         return None
 
