@@ -171,7 +171,7 @@ def test_text_alone_loads_no_encoder_since_it_has_placeholders() -> None:
 
 
 def test_an_encoder_without_a_rule_is_said_once() -> None:
-    config = qwen25() | {"architectures": ["KeyeVL1_5ForConditionalGeneration"]}
+    config = qwen25() | {"architectures": ["LlavaOnevision2ForConditionalGeneration"]}
     found = kvplan.size(config, gpu="h200", engine="vllm@0.33", weights="10GiB")
     assert isinstance(found, SizeResult)
     assert found.budget is not None

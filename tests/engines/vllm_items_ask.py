@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,10 +87,31 @@ def _ask(case: dict[str, Any], length: int) -> dict[str, Any]:
         return {"tokens": {"image": info.get_num_image_feature_tokens()}}
     if case["ask"] == "sound":
         return {"tokens": {"audio": info.get_max_audio_tokens()}}
+    if case["ask"] == "tiles":
+        return {"tokens": {"image": _of_tiles(info)}}
     if case["ask"] == "frames":  # the image's tokens, frames of a video beside one and alone
         frames = [info.get_num_frames_with_most_features(length, counts) for counts in (both, alone)]
         return {"tokens": {"image": info.get_max_image_tokens()}, "frames": frames}
     return {"tokens": {"image": info.get_max_image_tokens()}}
+
+
+def _of_tiles(info: Any) -> int:
+    """Embeddings of the largest image; Molmo's count has separators, which are none."""
+    processor = info.get_hf_processor()
+    if not hasattr(info, "get_patches_grid_size"):
+        kind: Any = importlib.import_module("vllm.transformers_utils.processors.deepseek_vl2")
+        processor.select_best_resolution = partial(
+            kind.DeepseekVLV2Processor.select_best_resolution, processor
+        )
+    size = info.get_image_size_with_most_features()
+    if not hasattr(info, "get_patches_grid_size"):
+        return int(info.get_num_image_tokens(image_width=size.width, image_height=size.height))
+    images = processor.image_processor
+    wide, high = info.get_patches_grid_size(
+        image_width=size.width, image_height=size.height, image_processor=images
+    )
+    whole = images.image_token_length_w * images.image_token_length_h
+    return int(wide // 2 * (high // 2) + whole)
 
 
 def _answered(case: dict[str, Any], length: int) -> dict[str, Any]:

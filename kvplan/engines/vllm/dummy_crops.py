@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isqrt, sqrt
 
+from kvplan.architectures.media.rule import Pixels
 from kvplan.engines.vllm.dummy_images import minicpmv
-from kvplan.engines.vllm.dummy_items import Asked, Item, whole
+from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, pairs, whole
 from kvplan.units import ceil_div
 
 
@@ -110,6 +111,61 @@ def _phi4_siglip(asked: Asked) -> dict[str, Item]:
     return {"image": Item(most, isqrt(most) ** 2)}
 
 
+def _molmo(asked: Asked) -> dict[str, Item]:
+    """A column of max_crops crops of 24 × 24 patches that share four on each side, and the whole image; 2 × 2
+    patches to a token, ends of lines not counted (12 in allenai/Molmo-7B-D-0924 preprocessor_config.json;
+    molmo.py: get_image_size_with_most_features)."""
+    crops = asked.stated("max_crops", 12)
+    joined = max((8 * high + 4) * (8 * (crops // high) + 4) for high in range(1, crops + 1))
+    return {"image": Item(12 * 12 + joined, (crops + 1) * 24 * 24)}
+
+
+_DEEPSEEK_VL2 = tuple((1, long) for long in range(1, 10))
+"""candidate_resolutions of deepseek-ai/deepseek-vl2 config.json that have the most tiles, in tiles."""
+
+
+def _deepseek_vl2(asked: Asked) -> dict[str, Item]:
+    """The candidate of most tokens and the whole image: 14 × 14 tokens of a tile of 384 pixels, an end to
+    each line, a separator; tiles filled up to 28 × 28 patches (deepseek_vl2.py: dynamic_img_pad)."""
+    size = 384
+    found = pairs(asked.config.get("candidate_resolutions"))
+    tiles = [(high // size, low // size) for high, low in found] or list(_DEEPSEEK_VL2)
+    side = ceil_div(size, 14)
+    joined = side // 2
+    tokens = {
+        (high, low): high * joined * (low * joined + 1) for pair in tiles for high, low in (pair, pair[::-1])
+    }
+    high, low = max(tokens, key=tokens.__getitem__)
+    return {"image": Item(joined * (joined + 1) + 1 + tokens[high, low], (high * low + 1) * side * side)}
+
+
+_KEYE_IMAGE = 1_003_520
+"""max_pixels of Kwai-Keye/Keye-VL-8B-Preview preprocessor_config.json."""
+
+
+def _keye(most: int) -> Callable[[Asked], dict[str, Item]]:
+    """most: frames of a video."""
+
+    def rule(asked: Asked) -> dict[str, Item]:
+        """The largest square; frames of that size, as many as the images that a prompt may have leave room
+        for, and one at least: without limits one (keye.py, get_num_frames_with_most_features)."""
+        merge = asked.number("spatial_merge_size", 2)
+        unit = asked.number("patch_size", 14) * merge
+        image = largest_square(asked.most_pixels(Pixels(1, _KEYE_IMAGE), "images_kwargs"), unit)
+
+        def frames(length: int) -> int:
+            left = max(0, length // image - asked.images)
+            return max(1, min(left // max(1, asked.videos), most))
+
+        counted, run = frames(asked.length), asked.at_most(frames(asked.longest))
+        return {
+            "image": Item(image, image * merge * merge),
+            "video": Item(counted * image, run * image * merge * merge),
+        }
+
+    return rule
+
+
 CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Gemma3nForConditionalGeneration": _gemma3n,
     "Molmo2ForConditionalGeneration": _molmo2,
@@ -124,4 +180,8 @@ CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Eagle2_5_VLForConditionalGeneration": _tiles,
     "GLM4VForCausalLM": _glm4v,
     "Phi4ForCausalLMV": _phi4_siglip,
+    "MolmoForCausalLM": _molmo,
+    "DeepseekVLV2ForCausalLM": _deepseek_vl2,
+    "KeyeForConditionalGeneration": _keye(16),
+    "KeyeVL1_5ForConditionalGeneration": _keye(2048),
 }

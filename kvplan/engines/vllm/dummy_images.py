@@ -7,11 +7,11 @@ and ``DummyInputsBuilder``; the numbers that are not there are the defaults of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import isqrt, sqrt
 
 from kvplan.architectures.media.rule import Pixels
-from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, squarest, whole
+from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, pairs, squarest, whole
 from kvplan.units import ceil_div
 
 
@@ -127,10 +127,7 @@ def _llava_next(asked: Asked) -> dict[str, Item]:
 
 def _pinpoints(asked: Asked, size: int) -> list[tuple[int, int]]:
     """Tiles in height and width of each pinpoint."""
-    points = asked.config.get("image_grid_pinpoints")
-    rows = points if isinstance(points, Sequence) and not isinstance(points, str) else ()
-    pairs = [tuple(row) for row in rows if isinstance(row, Sequence) and len(row) == 2]
-    found = [(whole(high, 0) // size, whole(low, 0) // size) for high, low in pairs]
+    found = [(high // size, low // size) for high, low in pairs(asked.config.get("image_grid_pinpoints"))]
     return [(high, low) for high, low in found if high and low]
 
 

@@ -20,6 +20,7 @@ LIMITS: dict[str, dict[str, int]] = {
     "GraniteSpeechForConditionalGeneration": {"audio": 1},
     "GraniteSpeechPlusForConditionalGeneration": {"audio": 1},
     "VoxtralForConditionalGeneration": {"audio": 5},
+    "KeyeVL1_5ForConditionalGeneration": {"video": 1},
 }
 """Class → the most items of a modality in a prompt, whatever is asked (get_supported_mm_limits)."""
 WHOLE_PROMPTS = frozenset({"WhisperForConditionalGeneration"})
@@ -40,6 +41,7 @@ ASSUMED = frozenset(
         "Cosmos3ForConditionalGeneration",
         "MiMoV2OmniForCausalLM",
         "MiMoV2ForCausalLM",
+        "KeyeVL1_5ForConditionalGeneration",
     }
 )
 """Classes whose checkpoint's processor was not read: its limits are those of the class's own defaults, or of

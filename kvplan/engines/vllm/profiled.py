@@ -296,6 +296,8 @@ _KINDS = {
             "BailingMoeV3VL",
             "GLM4VForCausalLM",
             "Phi4ForCausalLMV",
+            "MolmoForCausalLM",
+            "DeepseekVLV2",
         ),
     ),
     ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),

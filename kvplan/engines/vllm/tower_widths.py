@@ -16,6 +16,8 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi4MultimodalForCausalLM": (1152, 4304, 14),
     "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
     "UnlimitedOCRForCausalLM": (1024, 4096, 14),
+    "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
+    "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
     "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
 }
 """Hidden size, MLP and side of a patch that the class has whatever its config says."""
