@@ -132,6 +132,77 @@ def _keye_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], i
     }, patches
 
 
+def _ovis(at: Widths) -> dict[str, Any]:
+    """AIDC-AI/Ovis2-8B: AIMv2, and each token's probabilities over a vocabulary of 65,536."""
+    return {
+        "architectures": ["Ovis"],
+        "model_type": "ovis",
+        "hidden_size": at.out,
+        "llm_config": text(at.out, "qwen2"),
+        "visual_tokenizer_config": {
+            "model_type": "aimv2_visual_tokenizer",
+            "hidden_stride": 2,
+            "vocab_size": 65536,
+            "tokenize_function": "softmax",
+            "backbone_config": {
+                "model_type": "aimv2",
+                "hidden_size": at.hidden,
+                "intermediate_size": at.mlp,
+                "num_hidden_layers": 3,
+                "num_attention_heads": at.heads,
+                "num_channels": 3,
+                "image_size": 448,
+                "patch_size": 14,
+                "qkv_bias": False,
+                "use_bias": False,
+                "rms_norm_eps": 1e-5,
+            },
+        },
+    }
+
+
+def _ovis_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    """Images of one tile and the whole."""
+    images = max(1, height * width // 1024)
+    return {
+        "pixel_values": torch.zeros(images, 2, 3, 448, 448, dtype=torch.bfloat16),
+        "indicator_tokens": torch.full((images, 3), 65532),
+    }, 2 * images * 1024
+
+
+def _aria(at: Widths) -> dict[str, Any]:
+    """rhymes-ai/Aria, of one layer and three of the tower."""
+    return {
+        "architectures": ["AriaForConditionalGeneration"],
+        "model_type": "aria",
+        "projector_patch_to_query_dict": {"1225": 128, "4900": 256},
+        "text_config": {
+            **text(at.out, "aria_text"),
+            "moe_num_experts": 4,
+            "moe_topk": 1,
+            "moe_num_shared_experts": 1,
+        },
+        "vision_config": {
+            "model_type": "idefics3_vision",
+            "hidden_size": at.hidden,
+            "intermediate_size": at.mlp,
+            "num_hidden_layers": 3,
+            "num_attention_heads": at.heads,
+            "image_size": 980,
+            "patch_size": 14,
+        },
+    }
+
+
+def _aria_inputs(torch: Any, height: int, width: int) -> tuple[dict[str, Any], int]:
+    """Images of 980 × 980 pixels."""
+    images = max(1, height * width // 1024)
+    return {
+        "pixel_values": torch.zeros(images, 3, 980, 980, dtype=torch.bfloat16),
+        "pixel_mask": torch.ones(images, 980, 980, dtype=torch.bool),
+    }, images * 4900
+
+
 LATE = (
     Tower(
         ("MolmoForCausalLM",),
@@ -155,5 +226,13 @@ LATE = (
         _keye_inputs,
         Widths(16, 72, 4304, 4096),
         opened=True,
+    ),
+    Tower(("Ovis",), _ovis, _ovis_inputs, Widths(16, 128, 5632, 4096)),
+    Tower(
+        ("AriaForConditionalGeneration",),
+        _aria,
+        _aria_inputs,
+        Widths(16, 72, 4304, 2048),
+        beside="vllm.model_executor.models.aria.AriaTextModel",
     ),
 )

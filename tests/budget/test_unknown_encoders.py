@@ -322,3 +322,25 @@ def test_keye_has_frames_where_images_leave_room(name: str, limits: str | None, 
     run = _run(name, _KEYE, 32_768, engine_options=options)
     assert run.source == source
     assert run.peak_bytes
+
+
+def test_ovis2_has_probabilities_over_its_visual_vocabulary() -> None:
+    """Nine tiles and the whole; before, behind and beside softmax 65,531 wide, for each of 256 tokens of a
+    tile."""
+    run = _card("ovis2-8b")
+    assert run.source == "3 image items of 2,571 tokens"
+    assert 30 * 256 * 65_531 * 2 * 3 < run.peak_bytes < unknown_most("", tokens=8192, length=8192)
+
+
+def test_aria_asks_each_image_256_questions() -> None:
+    """980 × 980 pixels; the attention of the projector, 256 queries on 4,900 patches, is written out."""
+    run = _card("aria")
+    assert run.source == "32 image items of 256 tokens"
+    assert 32 * 4900 * 16 * 256 * 2 * 2 < run.peak_bytes < unknown_most("", tokens=8192, length=8192)
+
+
+def _card(slug: str) -> EncoderRun:
+    run = encoder_run(load_card(slug), Serving(), "0.33", seqs=256, tokens=8192, length=8192, element=2)
+    assert run is not None
+    assert run.known
+    return run

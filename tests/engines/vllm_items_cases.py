@@ -247,4 +247,27 @@ CASES = [
         "most",
         processor={"image_processor": {"size": {"min_pixels": 102_400, "max_pixels": 1_003_520}}},
     ),
+    _case(
+        "AriaForConditionalGeneration",
+        "aria",
+        "AriaProcessingInfo",
+        {"model_type": "aria", "projector_patch_to_query_dict": {"1225": 128, "4900": 256}},
+        "queries",
+        kinds=("image",),
+    ),
+    _case(
+        "Ovis",
+        "ovis",
+        "OvisProcessingInfo",
+        {
+            "model_type": "ovis",
+            "visual_tokenizer_config": {
+                "hidden_stride": 2,
+                "backbone_config": {"image_size": 448, "patch_size": 14},
+            },
+        },
+        "grid",
+        kinds=("image",),
+        processor={"image_processor": {"size": {"shortest_edge": 448}}},
+    ),
 ]

@@ -6,7 +6,7 @@ vllm-project/vllm vllm/model_executor/models/, 0.32 and 0.33, each class's ``Pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isqrt, sqrt
 
 from kvplan.architectures.media.rule import Pixels
@@ -139,6 +139,27 @@ def _deepseek_vl2(asked: Asked) -> dict[str, Item]:
     return {"image": Item(joined * (joined + 1) + 1 + tokens[high, low], (high * low + 1) * side * side)}
 
 
+def _ovis(asked: Asked) -> dict[str, Item]:
+    """A huge square in the squarest grid of max_partition tiles (9: transformers_utils/processors/ovis.py)
+    and the whole image; hidden_stride² patches to a token, a token for each tile, between columns and lines
+    and at three ends."""
+    rows = isqrt(whole(asked.processor.get("max_partition"), 9))
+    tiles = rows * rows + (1 if rows > 1 else 0)
+    side = ceil_div(asked.number("image_size", 448), asked.number("patch_size", 14))
+    part = asked.config.get("visual_tokenizer_config")
+    stride = whole(part.get("hidden_stride"), 2) if isinstance(part, Mapping) else 2
+    of_a_tile = max(1, side // stride) ** 2
+    return {"image": Item(tiles * of_a_tile + rows * rows + 2, tiles * side * side)}
+
+
+def _aria(asked: Asked) -> dict[str, Item]:
+    """image_size squared; as many tokens as projector_patch_to_query_dict has at most (aria.py)."""
+    side = asked.number("image_size", 980) // asked.number("patch_size", 14)
+    stated = asked.config.get("projector_patch_to_query_dict")
+    queries = [whole(value, 1) for value in stated.values()] if isinstance(stated, Mapping) else []
+    return {"image": Item(max(queries, default=256), side * side)}
+
+
 _KEYE_IMAGE = 1_003_520
 """max_pixels of Kwai-Keye/Keye-VL-8B-Preview preprocessor_config.json."""
 
@@ -182,6 +203,8 @@ CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Phi4ForCausalLMV": _phi4_siglip,
     "MolmoForCausalLM": _molmo,
     "DeepseekVLV2ForCausalLM": _deepseek_vl2,
+    "Ovis": _ovis,
+    "AriaForConditionalGeneration": _aria,
     "KeyeForConditionalGeneration": _keye(16),
     "KeyeVL1_5ForConditionalGeneration": _keye(2048),
 }

@@ -20,6 +20,7 @@ _PLACES = {
     "Qwen3Omni": "thinker_config.vision_config",
     "Molmo2": "vit_config",
     "Ovis2": "vit_config",
+    "Ovis": "visual_tokenizer_config.backbone_config",
 }
 """Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
 _AUDIO_PLACES = {

@@ -275,6 +275,7 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
 BY_MEMORY = frozenset({name for name, rule in RULES.items() if rule is _gemma4})
 """Classes whose items depend on the GPU's memory."""
 _KINDS = {
+    ("image", "video"): ("Ovis2",),
     ("vision_chunk",): ("KimiK25",),
     ("image",): (
         *("Gemma3For", "Llama4", "Mistral3", "Pixtral", "LightOn", "LlavaFor", "LlavaNext", "Kimi", "Lfm2Vl"),
@@ -298,6 +299,8 @@ _KINDS = {
             "Phi4ForCausalLMV",
             "MolmoForCausalLM",
             "DeepseekVLV2",
+            "Ovis",
+            "Aria",
         ),
     ),
     ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),

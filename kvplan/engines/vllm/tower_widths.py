@@ -26,6 +26,7 @@ _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
     "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
     "KimiK3ForConditionalGeneration": (1152, 4304),
+    "AriaForConditionalGeneration": (1152, 4304),  # rhymes-ai/Aria config.json
     "KimiVLForConditionalGeneration": (1152, 4304),  # vllm/transformers_utils/configs/moonvit.py
     "DotsOCRForCausalLM": (1536, 4224),  # vllm/transformers_utils/configs/dotsocr.py
     "Ernie4_5_VLMoeForConditionalGeneration": (1280, 5120),  # Ernie4_5_VLMoeVisionConfig, transformers 5.23
