@@ -339,8 +339,36 @@ def test_aria_asks_each_image_256_questions() -> None:
     assert 32 * 4900 * 16 * 256 * 2 * 2 < run.peak_bytes < unknown_most("", tokens=8192, length=8192)
 
 
-def _card(slug: str) -> EncoderRun:
-    run = encoder_run(load_card(slug), Serving(), "0.33", seqs=256, tokens=8192, length=8192, element=2)
+def _card(slug: str, **more: Any) -> EncoderRun:
+    run = encoder_run(load_card(slug), Serving(**more), "0.33", seqs=256, tokens=8192, length=8192, element=2)
     assert run is not None
     assert run.known
     return run
+
+
+@pytest.mark.parametrize("name", ["Moondream3ForCausalLM", "HfMoondream"])
+def test_moondream_looks_at_one_image_after_another(name: str) -> None:
+    """One crop and the whole in the tower, 730 embeddings of each image beside it; one to a prompt."""
+    run = _run(name, {}, 4096)
+    assert run.source == "11 image items of 730 tokens"
+    assert run.peak_bytes == 38_611_960 + 10 * 4_704_704
+    few = encoder_run(
+        replace(load_card("qwen3-8b"), architecture=name),
+        Serving(),
+        "0.33",
+        seqs=2,
+        tokens=8192,
+        length=4096,
+        element=2,
+    )
+    assert few is not None
+    assert few.source == "2 image items of 730 tokens"
+
+
+def test_phi_4_hears_one_sound_after_another() -> None:
+    """Where no image is served: 1,504 columns of 80 and 188 embeddings of each sound beside one in its
+    convolutions, 1,024 channels of 752 × 40."""
+    run = _card("phi-4-multimodal", engine_options=(("limit_mm_per_prompt", '{"image": 0}'),))
+    assert run.source == "43 audio items of 188 tokens"
+    assert 1024 * 752 * 40 * 2 < run.peak_bytes - 42 * (1504 * 80 + 188 * 3072) * 2 < 1024 * 752 * 40 * 2 * 3
+    assert _card("phi-4-multimodal").source.endswith("image item of 10,065 tokens")

@@ -270,4 +270,12 @@ CASES = [
         kinds=("image",),
         processor={"image_processor": {"size": {"shortest_edge": 448}}},
     ),
+    _case(
+        "Moondream3ForCausalLM",
+        "moondream3",
+        "Moondream3ProcessingInfo",
+        {"model_type": "moondream3"},
+        "most",
+        kinds=("image",),
+    ),
 ]

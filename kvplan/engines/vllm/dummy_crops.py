@@ -160,6 +160,12 @@ def _aria(asked: Asked) -> dict[str, Item]:
     return {"image": Item(max(queries, default=256), side * side)}
 
 
+def _moondream(asked: Asked) -> dict[str, Item]:
+    """378 × 378 pixels and one crop, 27 × 27 tokens and one before them; an image at a time
+    (moondream3.py)."""
+    return {"image": Item(27 * 27 + 1, 1, at_once=1)}
+
+
 _KEYE_IMAGE = 1_003_520
 """max_pixels of Kwai-Keye/Keye-VL-8B-Preview preprocessor_config.json."""
 
@@ -204,6 +210,8 @@ CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "MolmoForCausalLM": _molmo,
     "DeepseekVLV2ForCausalLM": _deepseek_vl2,
     "Ovis": _ovis,
+    "Moondream3ForCausalLM": _moondream,
+    "HfMoondream": _moondream,
     "AriaForConditionalGeneration": _aria,
     "KeyeForConditionalGeneration": _keye(16),
     "KeyeVL1_5ForConditionalGeneration": _keye(2048),

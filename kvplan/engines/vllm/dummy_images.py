@@ -47,12 +47,12 @@ def _phi3v(asked: Asked) -> dict[str, Item]:
 def _phi4mm(asked: Asked) -> dict[str, Item]:
     """A column of dynamic_hd squares of 448 pixels (36 in microsoft/Phi-4-multimodal-instruct
     preprocessor_config.json) and the whole image, 16 × 16 tokens each, with ends of lines; 241,000 samples of
-    sound (_AUDIO_MAX_SOUNDFILE_SIZE): 1,504 frames, 8 to a token."""
+    sound (_AUDIO_MAX_SOUNDFILE_SIZE): 1,504 frames, 8 to a token, a sound at a time."""
     squares = asked.stated("dynamic_hd", 36)
     tokens = 16 * 16 * (squares + 1) + 16 * (squares + 1) + 1
     return {
         "image": Item(tokens, (squares + 1) * 32 * 32),
-        "audio": Item(188, 1504, tower="audio"),
+        "audio": Item(188, 1, at_once=1, tower="audio"),
     }
 
 

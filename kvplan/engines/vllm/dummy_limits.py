@@ -17,6 +17,8 @@ LIMITS: dict[str, dict[str, int]] = {
     "PaliGemmaForConditionalGeneration": {"image": 1},
     "WhisperForConditionalGeneration": {"audio": 1},
     "GLM4VForCausalLM": {"image": 1},
+    "Moondream3ForCausalLM": {"image": 1},
+    "HfMoondream": {"image": 1},
     "GraniteSpeechForConditionalGeneration": {"audio": 1},
     "GraniteSpeechPlusForConditionalGeneration": {"audio": 1},
     "VoxtralForConditionalGeneration": {"audio": 5},

@@ -18,6 +18,8 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
     "UnlimitedOCRForCausalLM": (1024, 4096, 14),
     "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
     "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
+    "Moondream3ForCausalLM": (1152, 4304, 14),  # Moondream3VisionConfig
+    "HfMoondream": (1152, 4304, 14),
     "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
 }
 """Hidden size, MLP and side of a patch that the class has whatever its config says."""
@@ -47,6 +49,12 @@ PUBLISHED: Mapping[str, tuple[int, int, int]] = {
 for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
 3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
 _MELS = 128
+_PHI4_SOUND = (1024, 1536, 1504 * 80)
+SOUNDS: Mapping[str, tuple[int, int, int]] = {
+    "Phi4MMForCausalLM": _PHI4_SOUND,  # audio_processor of microsoft/Phi-4-multimodal-instruct config.json
+    "Phi4MultimodalForCausalLM": _PHI4_SOUND,
+}
+"""Hidden size, MLP and inputs of one sound of an encoder of one size, run a sound at a time."""
 CONFORMERS = ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration")
 """Classes whose encoder of sound is described by `encoder_config`: 1,024 wide, MLPs four times that, 160
 inputs of a position, in every published checkpoint (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
@@ -58,6 +66,9 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     name = model.architecture or ""
     if name in CONFORMERS:
         return _conformer(model, config)
+    if tower and name in SOUNDS:
+        hidden, mlp, inputs = SOUNDS[name]
+        return Widths(hidden, mlp, model.hidden_size, inputs)
     if tower:
         return _audio(model, part_of(name, config, tower))
     if name in FIXED:
