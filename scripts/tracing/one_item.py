@@ -1,6 +1,7 @@
-"""What encoders take that run one item at a time: Moondream 3's images and Phi-4-multimodal's sounds.
+"""What encoders take that run one item at a time: images of Moondream 3 and DeepSeek-OCR 2, sounds of
+Phi-4-multimodal.
 
-    .venv-vllm/bin/python -m scripts.tracing.one_item moondream|phi4mm
+    .venv-vllm/bin/python -m scripts.tracing.one_item moondream|phi4mm|deepseek_ocr2
 
 The figures of towers.OF_AN_IMAGE, whose widths are the same in every checkpoint. Prints, for one, two and
 four items, the most bytes alive and those that stay, with the items themselves.
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from scripts.tracing.live_set import print_peaks
+from scripts.tracing.one_image import CONFIG
 from scripts.tracing.stage import built, cpu_device, left_out, on_cpu, open_config, set_stage
 
 _MOONDREAM = {"architectures": ["Moondream3ForCausalLM"], "model_type": "moondream3", "config": {}}
@@ -79,6 +81,33 @@ def _moondream(live: Any) -> None:
     )
 
 
+def _deepseek_ocr2(live: Any) -> None:
+    """1,536 × 1,536 pixels: the whole image at 1,024 × 1,024 and four crops of 768 × 768."""
+    import torch
+    from vllm.config import set_current_vllm_config
+
+    where: Any = importlib.import_module("vllm.model_executor.models.deepseek_ocr2")
+    where.cached_tokenizer_from_config = lambda *args, **named: SimpleNamespace(vocab={"<image>": 7})
+    projector = {**CONFIG["projector_config"], "input_dim": 896}
+    name = "DeepseekOCR2ForCausalLM"
+    config, model = built({**CONFIG, "architectures": [name], "projector_config": projector})
+    on_cpu(model)
+
+    def inputs(images: int) -> Any:
+        return {
+            "pixel_values": torch.ones(images, 3, 1024, 1024, dtype=torch.bfloat16),
+            "images_crop": torch.ones(4 * images, 3, 768, 768, dtype=torch.bfloat16),
+            "images_spatial_crop": torch.tensor([[2, 2]] * images),
+        }
+
+    def run(given: Any) -> Any:
+        return model.embed_multimodal(**given)
+
+    print_peaks(
+        live, model, inputs, run, lambda: set_current_vllm_config(config, check_compile=False), cpu_device
+    )
+
+
 def _phi4mm(live: Any) -> None:
     """241,000 samples: 1,504 columns of a spectrogram."""
     import torch
@@ -100,7 +129,7 @@ def _phi4mm(live: Any) -> None:
 
 def main() -> int:
     live = set_stage()
-    {"moondream": _moondream, "phi4mm": _phi4mm}[sys.argv[1]](live)
+    {"moondream": _moondream, "phi4mm": _phi4mm, "deepseek_ocr2": _deepseek_ocr2}[sys.argv[1]](live)
     return 0
 
 

@@ -365,6 +365,15 @@ def test_moondream_looks_at_one_image_after_another(name: str) -> None:
     assert few.source == "2 image items of 730 tokens"
 
 
+def test_deepseek_ocr_2_runs_an_image_at_a_time() -> None:
+    """Whichever the length, the peak of one, and what nine in 8,192 tokens keep: crops and 833 embeddings."""
+    runs = {_run("DeepseekOCR2ForCausalLM", {}, length) for length in (4096, 32_768)}
+    (run,) = runs
+    assert run.source == "9 image items of 833 tokens"
+    assert run.peak_bytes == 276_103_193 + 8 * (4 * 3 * 768 * 768 + 833 * 1280) * 2 + 8 * 16
+    assert run.most_bytes == run.peak_bytes + 4 * 12 * 2304 * 2304 * 2
+
+
 def test_phi_4_hears_one_sound_after_another() -> None:
     """Where no image is served: 1,504 columns of 80 and 188 embeddings of each sound beside one in its
     convolutions, 1,024 channels of 752 × 40."""

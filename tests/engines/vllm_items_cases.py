@@ -278,4 +278,12 @@ CASES = [
         "most",
         kinds=("image",),
     ),
+    _case(
+        "DeepseekOCR2ForCausalLM",
+        "deepseek_ocr2",
+        "DeepseekOCR2ProcessingInfo",
+        {"model_type": "deepseek_vl_v2"},
+        "tiles",
+        kinds=("image",),
+    ),
 ]

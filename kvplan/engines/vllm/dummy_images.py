@@ -89,6 +89,12 @@ def _deepseek_ocr(asked: Asked) -> dict[str, Item]:
     return {"image": Item(16 * 17 + 20 * 21 + 1, 1, at_once=1)}
 
 
+def _deepseek_ocr2(asked: Asked) -> dict[str, Item]:
+    """1,536 × 1,536 pixels: 16 × 16 tokens of the whole image, 12 × 12 of each of two by two crops, a
+    separator; an image at a time (deepseek_ocr2.py)."""
+    return {"image": Item(16 * 16 + 4 * 12 * 12 + 1, 1, at_once=1)}
+
+
 _GLM5_IMAGE, _GLM5_VIDEO = 8000, 30_000
 """max_image_tokens of Glm5NextImageProcessor, and _MAX_VIDEO_TOKENS of vllm/models/glm5next."""
 
@@ -244,6 +250,7 @@ IMAGES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "DeepseekV41ForCausalLM": _deepseek_v41,
     "DeepseekOCRForCausalLM": _deepseek_ocr,
     "UnlimitedOCRForCausalLM": _deepseek_ocr,
+    "DeepseekOCR2ForCausalLM": _deepseek_ocr2,
     "Glm5NextForConditionalGeneration": _glm5_next,
     "Cohere2VisionForConditionalGeneration": _cohere2,
     "Idefics3ForConditionalGeneration": _idefics3,

@@ -16,6 +16,7 @@ FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi4MultimodalForCausalLM": (1152, 4304, 14),
     "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
     "UnlimitedOCRForCausalLM": (1024, 4096, 14),
+    "DeepseekOCR2ForCausalLM": (896, 4864, 14),  # Qwen2's layers behind SAM-B: deepencoder2.py
     "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
     "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
     "Moondream3ForCausalLM": (1152, 4304, 14),  # Moondream3VisionConfig
