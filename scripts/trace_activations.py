@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scripts.tracing.late_towers import LATE
 from scripts.tracing.more_towers import MORE
 from scripts.tracing.other_towers import OTHER
 from scripts.tracing.stage import built, cpu_device, left_out, on_cpu, open_config, set_stage
@@ -153,7 +154,7 @@ def main() -> int:
     gc.freeze()  # what is imported is not looked through again
 
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"towers": {}}
-    for tower in (*TOWERS, *MORE, *OTHER):
+    for tower in (*TOWERS, *MORE, *OTHER, *LATE):
         if asked.only.lower() not in tower.classes[0].lower() or (
             asked.missing and tower.classes[0] in kept["towers"]
         ):

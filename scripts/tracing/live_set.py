@@ -20,8 +20,9 @@ from torch.utils._pytree import tree_leaves
 _HEAVY = frozenset(
     f"aten.{name}"
     for name in (
-        "linear.default addmm.default mm.default bmm.default convolution.default layer_norm.default"
-        " gelu.default sigmoid.default silu.default add.Tensor mul.Tensor pow.Tensor_Scalar"
+        "linear.default addmm.default matmul.default mm.default bmm.default convolution.default"
+        " layer_norm.default gelu.default sigmoid.default silu.default add.Tensor mul.Tensor"
+        " pow.Tensor_Scalar"
     ).split()
 )
 _SMALL = 1 << 16

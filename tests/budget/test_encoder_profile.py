@@ -134,10 +134,12 @@ def test_a_tower_grows_with_its_widths_and_shrinks_with_ranks(name: str) -> None
         assert peak >= kept > 0
         for wider in (base._replace(hidden=2560), base._replace(mlp=20_480), base._replace(out=8_192)):
             assert patch_bytes(name, wider, 1, release)[0] >= peak
-        if not name.startswith("Ovis2"):  # whose vocabulary of images is most of it
+        if not name.startswith("Ovis"):  # whose vocabulary of images is most of it
             assert patch_bytes(name, Widths(2560, 20_480, 8_192, 1176), 1, release)[0] > peak * 3 // 2
         for tp in (2, 4, 8):
-            assert patch_bytes(name, base, tp, release)[0] <= peak
+            assert (
+                patch_bytes(name, base, tp, release)[0] <= peak + 64
+            )  # scripts/trace_activations.py: row_of
     assert name in RULES
 
 
@@ -171,7 +173,7 @@ def test_text_alone_loads_no_encoder_since_it_has_placeholders() -> None:
 
 
 def test_an_encoder_without_a_rule_is_said_once() -> None:
-    config = qwen25() | {"architectures": ["KeyeVL1_5ForConditionalGeneration"]}
+    config = qwen25() | {"architectures": ["LlavaOnevision2ForConditionalGeneration"]}
     found = kvplan.size(config, gpu="h200", engine="vllm@0.33", weights="10GiB")
     assert isinstance(found, SizeResult)
     assert found.budget is not None

@@ -115,7 +115,7 @@ def _run(name: str, config: dict[str, Any], length: int, tokens: int = 8192, **m
 def test_an_unknown_encoder_of_images_alone_does_not_grow_with_the_sequence() -> None:
     short, long = (unknown_most("NVLM_D", tokens=8192, length=length) for length in (8192, 1 << 20))
     assert short == long == 8 * GIB
-    assert unknown_most("KeyeForConditionalGeneration", tokens=8192, length=1 << 17) == 96 * GIB
+    assert unknown_most("CohereAsrForConditionalGeneration", tokens=8192, length=1 << 17) == 96 * GIB
     assert IMAGES_ALONE.isdisjoint(RULES)
 
 
@@ -284,3 +284,100 @@ def test_an_image_at_a_time_takes_one_image_s_peak() -> None:
     assert runs[11].peak_bytes - runs[1].peak_bytes == 10 * 17_895_952
     assert runs[64].peak_bytes == runs[11].peak_bytes
     assert all(run.least_bytes <= run.peak_bytes < run.most_bytes for run in runs.values())
+
+
+def test_molmo_keeps_every_layer_of_each_crop() -> None:
+    """A column of twelve crops and the whole image; outputs of 23 layers, 1,024 wide, of 577 positions."""
+    run = _run("MolmoForCausalLM", {}, 4096)
+    assert run.source == "6 image items of 1,344 tokens"
+    assert 6 * 13 * 577 * 23 * 1024 * 2 < run.peak_bytes < unknown_most("", tokens=8192, length=4096)
+
+
+def test_deepseek_vl2_takes_the_tiling_of_most_tokens() -> None:
+    """Nine tiles in a column and the whole image, 28 × 28 patches each; an MLP of 4,304 before and after
+    GELU. The config's own resolutions count."""
+    run = _run("DeepseekVLV2ForCausalLM", {}, 4096)
+    assert run.source == "3 image items of 2,101 tokens"
+    assert 3 * 10 * 784 * 2 * 2 * 4304 < run.peak_bytes < 3 * 10 * 784 * 2 * 4 * 4304
+    few = _run("DeepseekVLV2ForCausalLM", {"candidate_resolutions": [[384, 768], [768, 384]]}, 4096)
+    assert few.source == "12 image items of 631 tokens"
+
+
+_KEYE = {"vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14}}
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "source"),
+    [
+        ("KeyeForConditionalGeneration", None, "6 video items of 1,225 tokens"),
+        ("KeyeForConditionalGeneration", '{"image": 0, "video": 1}', "1 video item of 19,600 tokens"),
+        ("KeyeVL1_5ForConditionalGeneration", None, "6 video items of 1,225 tokens"),
+        ("KeyeVL1_5ForConditionalGeneration", '{"image": 2, "video": 1}', "1 video item of 29,400 tokens"),
+        ("KeyeVL1_5ForConditionalGeneration", '{"video": 0}', "6 image items of 1,225 tokens"),
+    ],
+)
+def test_keye_has_frames_where_images_leave_room(name: str, limits: str | None, source: str) -> None:
+    """As many frames as all images of a prompt leave of 32,768: of 999 images none, and then one."""
+    options = (("limit_mm_per_prompt", limits),) if limits else ()
+    run = _run(name, _KEYE, 32_768, engine_options=options)
+    assert run.source == source
+    assert run.peak_bytes
+
+
+def test_ovis2_has_probabilities_over_its_visual_vocabulary() -> None:
+    """Nine tiles and the whole; before, behind and beside softmax 65,531 wide, for each of 256 tokens of a
+    tile."""
+    run = _card("ovis2-8b")
+    assert run.source == "3 image items of 2,571 tokens"
+    assert 30 * 256 * 65_531 * 2 * 3 < run.peak_bytes < unknown_most("", tokens=8192, length=8192)
+
+
+def test_aria_asks_each_image_256_questions() -> None:
+    """980 × 980 pixels; the attention of the projector, 256 queries on 4,900 patches, is written out."""
+    run = _card("aria")
+    assert run.source == "32 image items of 256 tokens"
+    assert 32 * 4900 * 16 * 256 * 2 * 2 < run.peak_bytes < unknown_most("", tokens=8192, length=8192)
+
+
+def _card(slug: str, **more: Any) -> EncoderRun:
+    run = encoder_run(load_card(slug), Serving(**more), "0.33", seqs=256, tokens=8192, length=8192, element=2)
+    assert run is not None
+    assert run.known
+    return run
+
+
+@pytest.mark.parametrize("name", ["Moondream3ForCausalLM", "HfMoondream"])
+def test_moondream_looks_at_one_image_after_another(name: str) -> None:
+    """One crop and the whole in the tower, 730 embeddings of each image beside it; one to a prompt."""
+    run = _run(name, {}, 4096)
+    assert run.source == "11 image items of 730 tokens"
+    assert run.peak_bytes == 38_611_960 + 10 * 4_704_704
+    few = encoder_run(
+        replace(load_card("qwen3-8b"), architecture=name),
+        Serving(),
+        "0.33",
+        seqs=2,
+        tokens=8192,
+        length=4096,
+        element=2,
+    )
+    assert few is not None
+    assert few.source == "2 image items of 730 tokens"
+
+
+def test_deepseek_ocr_2_runs_an_image_at_a_time() -> None:
+    """Whichever the length, the peak of one, and what nine in 8,192 tokens keep: crops and 833 embeddings."""
+    runs = {_run("DeepseekOCR2ForCausalLM", {}, length) for length in (4096, 32_768)}
+    (run,) = runs
+    assert run.source == "9 image items of 833 tokens"
+    assert run.peak_bytes == 276_103_193 + 8 * (4 * 3 * 768 * 768 + 833 * 1280) * 2 + 8 * 16
+    assert run.most_bytes == run.peak_bytes + 4 * 12 * 2304 * 2304 * 2
+
+
+def test_phi_4_hears_one_sound_after_another() -> None:
+    """Where no image is served: 1,504 columns of 80 and 188 embeddings of each sound beside one in its
+    convolutions, 1,024 channels of 752 × 40."""
+    run = _card("phi-4-multimodal", engine_options=(("limit_mm_per_prompt", '{"image": 0}'),))
+    assert run.source == "43 audio items of 188 tokens"
+    assert 1024 * 752 * 40 * 2 < run.peak_bytes - 42 * (1504 * 80 + 188 * 3072) * 2 < 1024 * 752 * 40 * 2 * 3
+    assert _card("phi-4-multimodal").source.endswith("image item of 10,065 tokens")

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,10 +87,60 @@ def _ask(case: dict[str, Any], length: int) -> dict[str, Any]:
         return {"tokens": {"image": info.get_num_image_feature_tokens()}}
     if case["ask"] == "sound":
         return {"tokens": {"audio": info.get_max_audio_tokens()}}
+    if case["ask"] == "tiles":
+        return {"tokens": {"image": _of_tiles(info)}}
+    if case["ask"] == "queries":
+        info.get_hf_config().projector_patch_to_query_dict = case["config"]["projector_patch_to_query_dict"]
+        return {"tokens": {"image": info.get_num_image_tokens()}}
+    if case["ask"] == "grid":
+        return {"tokens": {"image": _of_a_grid(info)}}
     if case["ask"] == "frames":  # the image's tokens, frames of a video beside one and alone
         frames = [info.get_num_frames_with_most_features(length, counts) for counts in (both, alone)]
         return {"tokens": {"image": info.get_max_image_tokens()}, "frames": frames}
     return {"tokens": {"image": info.get_max_image_tokens()}}
+
+
+def _of_tiles(info: Any) -> int:
+    """Embeddings of the largest image; Molmo's count has separators, which are none."""
+    processor = info.get_hf_processor()
+    if not hasattr(info, "get_patches_grid_size"):
+        kind: Any = importlib.import_module("vllm.transformers_utils.processors.deepseek_vl2")
+        processor.select_best_resolution = partial(
+            kind.DeepseekVLV2Processor.select_best_resolution, processor
+        )
+    size = info.get_image_size_with_most_features()
+    if not hasattr(info, "get_patches_grid_size"):
+        return int(info.get_num_image_tokens(image_width=size.width, image_height=size.height))
+    images = processor.image_processor
+    wide, high = info.get_patches_grid_size(
+        image_width=size.width, image_height=size.height, image_processor=images
+    )
+    whole = images.image_token_length_w * images.image_token_length_h
+    return int(wide // 2 * (high // 2) + whole)
+
+
+def _of_a_grid(info: Any) -> int:
+    """Placeholders of Ovis's largest image, by its own processor without a tokenizer."""
+    import torch
+
+    pillow: Any = importlib.import_module("PIL.Image")
+    kind: Any = importlib.import_module("vllm.transformers_utils.processors.ovis").OvisProcessor
+    processor = object.__new__(kind)
+    names = ("start", "atom", "prefix", "col_sep", "row_sep", "end", "pad")
+    object.__setattr__(
+        processor, "extra_special_tokens", {f"image_{name}": n for n, name in enumerate(names)}
+    )
+    processor.image_segment_len = info.get_image_segment_len()
+
+    def made(image: Any, size: dict[str, int], **_: Any) -> dict[str, Any]:
+        return {"pixel_values": torch.zeros(1, 3, size["height"], size["width"])}
+
+    processor.image_processor = SimpleNamespace(size={"shortest_edge": 448}, preprocess=made)
+    info.get_hf_processor = lambda: processor
+    size = info.get_image_size_with_most_features()
+    image = pillow.new("RGB", (size.width, size.height))
+    _, placeholders, _ = processor.preprocess_image(image, 9, 0.9, False, "pt")
+    return len(placeholders)
 
 
 def _answered(case: dict[str, Any], length: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def _vision(**keys: Any) -> dict[str, Any]:
 
 
 _QWEN_VISION = _vision(patch_size=14, spatial_merge_size=2, temporal_patch_size=2)
+_TILINGS = [[384 * high, 384 * low] for high in range(1, 10) for low in range(1, 10) if high * low < 10]
 CASES = [
     _case(
         "Qwen2VLForConditionalGeneration",
@@ -196,6 +197,93 @@ CASES = [
         "GLM4VProcessingInfo",
         {"model_type": "chatglm", **_vision(image_size=1120, patch_size=14)},
         "features",
+        kinds=("image",),
+    ),
+    _case(
+        "MolmoForCausalLM",
+        "molmo",
+        "MolmoProcessingInfo",
+        {"model_type": "molmo"},
+        "tiles",
+        kinds=("image",),
+        processor={
+            "image_processor": {
+                "base_image_input_size": [336, 336],
+                "image_patch_size": 14,
+                "image_token_length_h": 12,
+                "image_token_length_w": 12,
+                "max_crops": 12,
+                "overlap_margins": [4, 4],
+            }
+        },
+    ),
+    _case(
+        "DeepseekVLV2ForCausalLM",
+        "deepseek_vl2",
+        "DeepseekVL2ProcessingInfo",
+        {"model_type": "deepseek_vl_v2", "candidate_resolutions": _TILINGS},
+        "tiles",
+        kinds=("image",),
+        processor={
+            "candidate_resolutions": _TILINGS,
+            "image_size": 384,
+            "patch_size": 14,
+            "downsample_ratio": 2,
+        },
+    ),
+    _case(
+        "KeyeForConditionalGeneration",
+        "keye",
+        "KeyeProcessingInfo",
+        {"model_type": "Keye", **_vision(patch_size=14, spatial_merge_size=2)},
+        "most",
+        processor={"image_processor": {"size": {"min_pixels": 102_400, "max_pixels": 1_003_520}}},
+    ),
+    _case(
+        "KeyeVL1_5ForConditionalGeneration",
+        "keye_vl1_5",
+        "KeyeVL1_5ProcessingInfo",
+        {"model_type": "KeyeVL1_5", **_vision(patch_size=14, spatial_merge_size=2)},
+        "most",
+        processor={"image_processor": {"size": {"min_pixels": 102_400, "max_pixels": 1_003_520}}},
+    ),
+    _case(
+        "AriaForConditionalGeneration",
+        "aria",
+        "AriaProcessingInfo",
+        {"model_type": "aria", "projector_patch_to_query_dict": {"1225": 128, "4900": 256}},
+        "queries",
+        kinds=("image",),
+    ),
+    _case(
+        "Ovis",
+        "ovis",
+        "OvisProcessingInfo",
+        {
+            "model_type": "ovis",
+            "visual_tokenizer_config": {
+                "hidden_stride": 2,
+                "backbone_config": {"image_size": 448, "patch_size": 14},
+            },
+        },
+        "grid",
+        kinds=("image",),
+        processor={"image_processor": {"size": {"shortest_edge": 448}}},
+    ),
+    _case(
+        "Moondream3ForCausalLM",
+        "moondream3",
+        "Moondream3ProcessingInfo",
+        {"model_type": "moondream3"},
+        "most",
+        kinds=("image",),
+    ),
+    _case(
+        "DeepseekOCR2ForCausalLM",
+        "deepseek_ocr2",
+        "DeepseekOCR2ProcessingInfo",
+        {"model_type": "deepseek_vl_v2"},
+        "tiles",
         kinds=("image",),
     ),
 ]

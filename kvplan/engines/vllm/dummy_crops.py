@@ -6,11 +6,12 @@ vllm-project/vllm vllm/model_executor/models/, 0.32 and 0.33, each class's ``Pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isqrt, sqrt
 
+from kvplan.architectures.media.rule import Pixels
 from kvplan.engines.vllm.dummy_images import minicpmv
-from kvplan.engines.vllm.dummy_items import Asked, Item, whole
+from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, pairs, whole
 from kvplan.units import ceil_div
 
 
@@ -110,6 +111,88 @@ def _phi4_siglip(asked: Asked) -> dict[str, Item]:
     return {"image": Item(most, isqrt(most) ** 2)}
 
 
+def _molmo(asked: Asked) -> dict[str, Item]:
+    """A column of max_crops crops of 24 × 24 patches that share four on each side, and the whole image; 2 × 2
+    patches to a token, ends of lines not counted (12 in allenai/Molmo-7B-D-0924 preprocessor_config.json;
+    molmo.py: get_image_size_with_most_features)."""
+    crops = asked.stated("max_crops", 12)
+    joined = max((8 * high + 4) * (8 * (crops // high) + 4) for high in range(1, crops + 1))
+    return {"image": Item(12 * 12 + joined, (crops + 1) * 24 * 24)}
+
+
+_DEEPSEEK_VL2 = tuple((1, long) for long in range(1, 10))
+"""candidate_resolutions of deepseek-ai/deepseek-vl2 config.json that have the most tiles, in tiles."""
+
+
+def _deepseek_vl2(asked: Asked) -> dict[str, Item]:
+    """The candidate of most tokens and the whole image: 14 × 14 tokens of a tile of 384 pixels, an end to
+    each line, a separator; tiles filled up to 28 × 28 patches (deepseek_vl2.py: dynamic_img_pad)."""
+    size = 384
+    found = pairs(asked.config.get("candidate_resolutions"))
+    tiles = [(high // size, low // size) for high, low in found] or list(_DEEPSEEK_VL2)
+    side = ceil_div(size, 14)
+    joined = side // 2
+    tokens = {
+        (high, low): high * joined * (low * joined + 1) for pair in tiles for high, low in (pair, pair[::-1])
+    }
+    high, low = max(tokens, key=tokens.__getitem__)
+    return {"image": Item(joined * (joined + 1) + 1 + tokens[high, low], (high * low + 1) * side * side)}
+
+
+def _ovis(asked: Asked) -> dict[str, Item]:
+    """A huge square in the squarest grid of max_partition tiles (9: transformers_utils/processors/ovis.py)
+    and the whole image; hidden_stride² patches to a token, a token for each tile, between columns and lines
+    and at three ends."""
+    rows = isqrt(whole(asked.processor.get("max_partition"), 9))
+    tiles = rows * rows + (1 if rows > 1 else 0)
+    side = ceil_div(asked.number("image_size", 448), asked.number("patch_size", 14))
+    part = asked.config.get("visual_tokenizer_config")
+    stride = whole(part.get("hidden_stride"), 2) if isinstance(part, Mapping) else 2
+    of_a_tile = max(1, side // stride) ** 2
+    return {"image": Item(tiles * of_a_tile + rows * rows + 2, tiles * side * side)}
+
+
+def _aria(asked: Asked) -> dict[str, Item]:
+    """image_size squared; as many tokens as projector_patch_to_query_dict has at most (aria.py)."""
+    side = asked.number("image_size", 980) // asked.number("patch_size", 14)
+    stated = asked.config.get("projector_patch_to_query_dict")
+    queries = [whole(value, 1) for value in stated.values()] if isinstance(stated, Mapping) else []
+    return {"image": Item(max(queries, default=256), side * side)}
+
+
+def _moondream(asked: Asked) -> dict[str, Item]:
+    """378 × 378 pixels and one crop, 27 × 27 tokens and one before them; an image at a time
+    (moondream3.py)."""
+    return {"image": Item(27 * 27 + 1, 1, at_once=1)}
+
+
+_KEYE_IMAGE = 1_003_520
+"""max_pixels of Kwai-Keye/Keye-VL-8B-Preview preprocessor_config.json."""
+
+
+def _keye(most: int) -> Callable[[Asked], dict[str, Item]]:
+    """most: frames of a video."""
+
+    def rule(asked: Asked) -> dict[str, Item]:
+        """The largest square; frames of that size, as many as the images that a prompt may have leave room
+        for, and one at least: without limits one (keye.py, get_num_frames_with_most_features)."""
+        merge = asked.number("spatial_merge_size", 2)
+        unit = asked.number("patch_size", 14) * merge
+        image = largest_square(asked.most_pixels(Pixels(1, _KEYE_IMAGE), "images_kwargs"), unit)
+
+        def frames(length: int) -> int:
+            left = max(0, length // image - asked.images)
+            return max(1, min(left // max(1, asked.videos), most))
+
+        counted, run = frames(asked.length), asked.at_most(frames(asked.longest))
+        return {
+            "image": Item(image, image * merge * merge),
+            "video": Item(counted * image, run * image * merge * merge),
+        }
+
+    return rule
+
+
 CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Gemma3nForConditionalGeneration": _gemma3n,
     "Molmo2ForConditionalGeneration": _molmo2,
@@ -124,4 +207,12 @@ CROPS: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "Eagle2_5_VLForConditionalGeneration": _tiles,
     "GLM4VForCausalLM": _glm4v,
     "Phi4ForCausalLMV": _phi4_siglip,
+    "MolmoForCausalLM": _molmo,
+    "DeepseekVLV2ForCausalLM": _deepseek_vl2,
+    "Ovis": _ovis,
+    "Moondream3ForCausalLM": _moondream,
+    "HfMoondream": _moondream,
+    "AriaForConditionalGeneration": _aria,
+    "KeyeForConditionalGeneration": _keye(16),
+    "KeyeVL1_5ForConditionalGeneration": _keye(2048),
 }

@@ -7,11 +7,11 @@ and ``DummyInputsBuilder``; the numbers that are not there are the defaults of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import isqrt, sqrt
 
 from kvplan.architectures.media.rule import Pixels
-from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, squarest, whole
+from kvplan.engines.vllm.dummy_items import Asked, Item, largest_square, pairs, squarest, whole
 from kvplan.units import ceil_div
 
 
@@ -47,12 +47,12 @@ def _phi3v(asked: Asked) -> dict[str, Item]:
 def _phi4mm(asked: Asked) -> dict[str, Item]:
     """A column of dynamic_hd squares of 448 pixels (36 in microsoft/Phi-4-multimodal-instruct
     preprocessor_config.json) and the whole image, 16 × 16 tokens each, with ends of lines; 241,000 samples of
-    sound (_AUDIO_MAX_SOUNDFILE_SIZE): 1,504 frames, 8 to a token."""
+    sound (_AUDIO_MAX_SOUNDFILE_SIZE): 1,504 frames, 8 to a token, a sound at a time."""
     squares = asked.stated("dynamic_hd", 36)
     tokens = 16 * 16 * (squares + 1) + 16 * (squares + 1) + 1
     return {
         "image": Item(tokens, (squares + 1) * 32 * 32),
-        "audio": Item(188, 1504, tower="audio"),
+        "audio": Item(188, 1, at_once=1, tower="audio"),
     }
 
 
@@ -87,6 +87,12 @@ def _deepseek_ocr(asked: Asked) -> dict[str, Item]:
     """1,280 × 1,280 pixels: 16 lines of 16 and an end of the whole image, 20 lines of 20 and an end of two by
     two crops, a separator; an image at a time."""
     return {"image": Item(16 * 17 + 20 * 21 + 1, 1, at_once=1)}
+
+
+def _deepseek_ocr2(asked: Asked) -> dict[str, Item]:
+    """1,536 × 1,536 pixels: 16 × 16 tokens of the whole image, 12 × 12 of each of two by two crops, a
+    separator; an image at a time (deepseek_ocr2.py)."""
+    return {"image": Item(16 * 16 + 4 * 12 * 12 + 1, 1, at_once=1)}
 
 
 _GLM5_IMAGE, _GLM5_VIDEO = 8000, 30_000
@@ -127,10 +133,7 @@ def _llava_next(asked: Asked) -> dict[str, Item]:
 
 def _pinpoints(asked: Asked, size: int) -> list[tuple[int, int]]:
     """Tiles in height and width of each pinpoint."""
-    points = asked.config.get("image_grid_pinpoints")
-    rows = points if isinstance(points, Sequence) and not isinstance(points, str) else ()
-    pairs = [tuple(row) for row in rows if isinstance(row, Sequence) and len(row) == 2]
-    found = [(whole(high, 0) // size, whole(low, 0) // size) for high, low in pairs]
+    found = [(high // size, low // size) for high, low in pairs(asked.config.get("image_grid_pinpoints"))]
     return [(high, low) for high, low in found if high and low]
 
 
@@ -247,6 +250,7 @@ IMAGES: dict[str, Callable[[Asked], dict[str, Item]]] = {
     "DeepseekV41ForCausalLM": _deepseek_v41,
     "DeepseekOCRForCausalLM": _deepseek_ocr,
     "UnlimitedOCRForCausalLM": _deepseek_ocr,
+    "DeepseekOCR2ForCausalLM": _deepseek_ocr2,
     "Glm5NextForConditionalGeneration": _glm5_next,
     "Cohere2VisionForConditionalGeneration": _cohere2,
     "Idefics3ForConditionalGeneration": _idefics3,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -13,6 +13,10 @@ ALONE_SINCE = (0, 9)
 """From then on the item that is run is made as if its modality were the only one (mm_counts={modality: 1}:
 gpu_model_runner.py, later MultiModalBudget.get_dummy_encoder_profile_inputs); its tokens are still counted
 with one item of each modality in the prompt."""
+
+
+NO_LIMIT = 999
+"""Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
 
 
 class Item(NamedTuple):
@@ -28,7 +32,8 @@ class Item(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the rules read. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known."""
+    """What the rules read. longest: the seq_len of the dummy items. memory: the GPU's bytes; 0: not known.
+    images, videos: --limit-mm-per-prompt, the class's own limits aside."""
 
     config: Mapping[str, Any]
     vision: Mapping[str, Any]
@@ -40,6 +45,8 @@ class Asked(NamedTuple):
     frames: int | None
     has_image: bool
     memory: int = 0
+    images: int = NO_LIMIT
+    videos: int = NO_LIMIT
 
     def number(self, key: str, default: int) -> int:
         """Of the encoder's part of the config."""
@@ -92,3 +99,11 @@ def squarest(units: int) -> int:
 def largest_square(pixels: int, unit: int) -> int:
     """Units of the largest square of so many pixels."""
     return max(1, isqrt(pixels) // unit) ** 2
+
+
+def pairs(rows: object) -> list[tuple[int, int]]:
+    """The rows of two whole numbers above zero."""
+    listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ()
+    both = (tuple(row) for row in listed if isinstance(row, Sequence) and len(row) == 2)
+    found = ((whole(high, 0), whole(low, 0)) for high, low in both)
+    return [(high, low) for high, low in found if high and low]

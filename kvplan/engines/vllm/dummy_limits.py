@@ -17,9 +17,12 @@ LIMITS: dict[str, dict[str, int]] = {
     "PaliGemmaForConditionalGeneration": {"image": 1},
     "WhisperForConditionalGeneration": {"audio": 1},
     "GLM4VForCausalLM": {"image": 1},
+    "Moondream3ForCausalLM": {"image": 1},
+    "HfMoondream": {"image": 1},
     "GraniteSpeechForConditionalGeneration": {"audio": 1},
     "GraniteSpeechPlusForConditionalGeneration": {"audio": 1},
     "VoxtralForConditionalGeneration": {"audio": 5},
+    "KeyeVL1_5ForConditionalGeneration": {"video": 1},
 }
 """Class → the most items of a modality in a prompt, whatever is asked (get_supported_mm_limits)."""
 WHOLE_PROMPTS = frozenset({"WhisperForConditionalGeneration"})
@@ -40,6 +43,7 @@ ASSUMED = frozenset(
         "Cosmos3ForConditionalGeneration",
         "MiMoV2OmniForCausalLM",
         "MiMoV2ForCausalLM",
+        "KeyeVL1_5ForConditionalGeneration",
     }
 )
 """Classes whose checkpoint's processor was not read: its limits are those of the class's own defaults, or of

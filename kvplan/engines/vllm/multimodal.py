@@ -22,12 +22,13 @@ from kvplan.architectures.config.quant_file import split_quant
 from kvplan.engines.base import parse_version
 from kvplan.engines.budget.parts import memory_of
 from kvplan.engines.supported import classes
-from kvplan.engines.vllm.dummy_items import Asked, Item, Release
+from kvplan.engines.vllm.dummy_items import NO_LIMIT, Asked, Item, Release
 from kvplan.engines.vllm.dummy_limits import ASSUMED, LIMITS, WHOLE_PROMPTS
+from kvplan.engines.vllm.encoder_part import part_of
 from kvplan.engines.vllm.encoder_run import EncoderRun
 from kvplan.engines.vllm.encoders import HEEDS_DATA, encoders
 from kvplan.engines.vllm.profiled import KINDS, RULES, rule_of
-from kvplan.engines.vllm.tower_widths import part_of, widths_of
+from kvplan.engines.vllm.tower_widths import widths_of
 from kvplan.engines.vllm.towers import cost_of
 from kvplan.engines.vllm.unknown_encoder import unknown_most
 from kvplan.model import Model
@@ -35,8 +36,6 @@ from kvplan.settings import Layout, Serving
 from kvplan.units import ceil_div
 from kvplan.weights.parts import Part
 
-NO_LIMIT = 999
-"""Items of a prompt where nobody set a limit (get_limit_per_prompt; 1 before 0.11)."""
 V2_SINCE = (0, 27)
 
 
@@ -118,7 +117,7 @@ def encoder_run(
     seqs, tokens, length: max_num_seqs, max_num_batched_tokens and max_model_len in force; element: bytes; v2:
     the second model runner serves.
     """
-    config = split_quant(model.config)[0] if model.config else {}
+    config = _config_of(model)
     own = dict(settings.engine_options)
     name, release = model.architecture or "", parse_version(version)
     if not has_encoder(model) or text_only(model, settings) or own.get("skip_mm_profiling"):
@@ -149,7 +148,7 @@ def encoder_run(
     run = (ceil_div(count, settings.tensor_parallel_size) if shared else count) * item.patches
     given = item.patches * widths.pixels * 2
     kept = item.patches * cost.kept if cost.kept is not None else given + item.tokens * widths.out * 2
-    held = count * (kept - given if v2 else kept)
+    held = count * (max(0, kept - given) if v2 else kept)
     if (0, 11) <= release < (0, 13):
         held = max(held, count * item.tokens * widths.out * 2)
     once = min(run, item.at_once or run)
@@ -195,6 +194,8 @@ def _items(
         frames=frames if isinstance(frames, int) and frames > 0 else None,
         has_image=_limit(name, limits, "image", release) > 0,
         memory=memory,
+        images=_asked(limits, "image", release),
+        videos=_asked(limits, "video", release),
     )
     return {
         kind: item._replace(tokens=max(1, item.tokens), patches=max(1, item.patches))
@@ -224,14 +225,24 @@ def _count_of(
 
 def _limit(name: str, limits: Mapping[str, Any], kind: str, release: Release) -> int:
     """What is asked, and what the class takes at most."""
-    asked = _count(limits[kind]) if kind in limits else NO_LIMIT if release >= (0, 11) else 1
-    return min(asked, LIMITS.get(name, {}).get(kind, NO_LIMIT))
+    return min(_asked(limits, kind, release), LIMITS.get(name, {}).get(kind, NO_LIMIT))
+
+
+def _asked(limits: Mapping[str, Any], kind: str, release: Release) -> int:
+    return _count(limits[kind]) if kind in limits else NO_LIMIT if release >= (0, 11) else 1
 
 
 def _count(limit: object) -> int:
     if isinstance(limit, Mapping):
         limit = limit.get("count", NO_LIMIT)
     return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0 else NO_LIMIT
+
+
+def _config_of(model: Model) -> Mapping[str, Any]:
+    """Of a card without its config the model type alone, whose class has defaults."""
+    if not model.config:
+        return {"model_type": model.facts.get("top_model_type")}
+    return split_quant(model.config)[0]
 
 
 def has_encoder(model: Model) -> bool:

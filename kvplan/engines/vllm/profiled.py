@@ -275,28 +275,15 @@ RULES: dict[str, Callable[[Asked], dict[str, Item]]] = {
 BY_MEMORY = frozenset({name for name, rule in RULES.items() if rule is _gemma4})
 """Classes whose items depend on the GPU's memory."""
 _KINDS = {
+    ("image", "video"): ("Ovis2",),
     ("vision_chunk",): ("KimiK25",),
-    ("image",): (
-        *("Gemma3For", "Llama4", "Mistral3", "Pixtral", "LightOn", "LlavaFor", "LlavaNext", "Kimi", "Lfm2Vl"),
-        *(
-            "DotsOCR",
-            "Step",
-            "Phi3V",
-            "DeepseekV41",
-            "DeepseekOCR",
-            "UnlimitedOCR",
-            "Cohere2",
-            "Idefics3",
-            "SmolVLM",
-            "PaliGemma",
-            "PaddleOCR",
-            "SkyworkR1V",
-            "QianfanOCR",
-            "Eagle2_5",
-            "BailingMoeV3VL",
-            "GLM4VForCausalLM",
-            "Phi4ForCausalLMV",
-        ),
+    ("image",): tuple(
+        (
+            "Gemma3For Llama4 Mistral3 Pixtral LightOn LlavaFor LlavaNext Kimi Lfm2Vl DotsOCR Step Phi3V "
+            "DeepseekV41 DeepseekOCR UnlimitedOCR Cohere2 Idefics3 SmolVLM PaliGemma PaddleOCR SkyworkR1V "
+            "QianfanOCR Eagle2_5 BailingMoeV3VL GLM4VForCausalLM Phi4ForCausalLMV MolmoForCausalLM "
+            "DeepseekVLV2 Ovis Moondream3 HfMoondream Aria"
+        ).split()
     ),
     ("image", "video", "audio"): ("Qwen2_5Omni", "Qwen3Omni", "MiniCPMO"),
     ("image", "audio"): ("Phi4", "Inkling", "Gemma3n"),

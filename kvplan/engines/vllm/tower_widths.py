@@ -6,28 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.engines.vllm.dummy_items import whole
+from kvplan.engines.vllm.encoder_part import part_of, stated_part
 from kvplan.engines.vllm.towers import Widths
 from kvplan.model import Model
 
-_PLACES = {
-    "Qwen2_5Omni": "thinker_config.vision_config",
-    "Qwen3Omni": "thinker_config.vision_config",
-    "Molmo2": "vit_config",
-    "Ovis2": "vit_config",
-}
-"""Start of a class's name → the part of its config that its encoder of images reads; else `vision_config`."""
-_AUDIO_PLACES = {
-    "Qwen2_5Omni": "thinker_config.audio_config",
-    "Qwen3Omni": "thinker_config.audio_config",
-    "Qwen3ASR": "thinker_config.audio_config",
-    "Whisper": "",
-}
 FIXED: Mapping[str, tuple[int, int, int]] = {
     "Phi3VForCausalLM": (1024, 4096, 14),  # CLIP_VIT_LARGE_PATCH14_336_CONFIG of phi3v.py
     "Phi4MMForCausalLM": (1152, 4304, 14),  # siglip-so400m-patch14-448, the only one of phi4mm.py
     "Phi4MultimodalForCausalLM": (1152, 4304, 14),
     "DeepseekOCRForCausalLM": (1024, 4096, 14),  # CLIP-L behind SAM-B: deepseek_ocr.py
     "UnlimitedOCRForCausalLM": (1024, 4096, 14),
+    "DeepseekOCR2ForCausalLM": (896, 4864, 14),  # Qwen2's layers behind SAM-B: deepencoder2.py
+    "MolmoForCausalLM": (1024, 4096, 14),  # VisionBackboneConfig of molmo.py
+    "DeepseekVLV2ForCausalLM": (1152, 4304, 14),  # vit_so400m_patch14_siglip_384
+    "Moondream3ForCausalLM": (1152, 4304, 14),  # Moondream3VisionConfig
+    "HfMoondream": (1152, 4304, 14),
     "Gemma3nForConditionalGeneration": (2048, 2048, 768),  # mobilenetv5_300m_enc: a patch is an image
 }
 """Hidden size, MLP and side of a patch that the class has whatever its config says."""
@@ -36,6 +29,10 @@ _DEFAULTS: Mapping[str, tuple[int, int]] = {
     "DeepseekV41ForCausalLM": (1024, 2816),  # vllm/transformers_utils/configs/deepseek_v41.py
     "Phi4ForCausalLMV": (1152, 4304),  # siglip2-so400m-patch16-naflex
     "KimiK3ForConditionalGeneration": (1152, 4304),
+    "AriaForConditionalGeneration": (1152, 4304),  # rhymes-ai/Aria config.json
+    "KimiVLForConditionalGeneration": (1152, 4304),  # vllm/transformers_utils/configs/moonvit.py
+    "DotsOCRForCausalLM": (1536, 4224),  # vllm/transformers_utils/configs/dotsocr.py
+    "Ernie4_5_VLMoeForConditionalGeneration": (1280, 5120),  # Ernie4_5_VLMoeVisionConfig, transformers 5.23
     "NemotronH_Nano_VL_V2": (1280, 5120),  # vit_huge_patch16_224: vllm/transformers_utils/configs/radio.py
     "NemotronH_Nano_Omni_Reasoning_V3": (1280, 5120),
     "NemotronH_Super_Omni_Reasoning_V3": (1280, 5120),
@@ -53,20 +50,16 @@ PUBLISHED: Mapping[str, tuple[int, int, int]] = {
 for a config that has the language model alone (Qwen2-VL-2B and -7B, Qwen2.5-VL-7B and -72B, whose MLPs are
 3,420 and 3,456 wide, Qwen3.5-27B to -397B, LLaVA-1.5-7B; their config.json)."""
 _MELS = 128
+_PHI4_SOUND = (1024, 1536, 1504 * 80)
+SOUNDS: Mapping[str, tuple[int, int, int]] = {
+    "Phi4MMForCausalLM": _PHI4_SOUND,  # audio_processor of microsoft/Phi-4-multimodal-instruct config.json
+    "Phi4MultimodalForCausalLM": _PHI4_SOUND,
+}
+"""Hidden size, MLP and inputs of one sound of an encoder of one size, run a sound at a time."""
 CONFORMERS = ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration")
 """Classes whose encoder of sound is described by `encoder_config`: 1,024 wide, MLPs four times that, 160
 inputs of a position, in every published checkpoint (ibm-granite/granite-speech-3.3-2b … 4.1-2b config.json)
 and by default (transformers, GraniteSpeechEncoderConfig)."""
-
-
-def part_of(name: str, config: Mapping[str, Any], tower: str = "") -> Mapping[str, Any] | None:
-    """The encoder's part of the config; None where it has none."""
-    places, plain = (_AUDIO_PLACES, "audio_config") if tower else (_PLACES, "vision_config")
-    path = next((path for start, path in places.items() if name.startswith(start)), plain)
-    found: Any = config
-    for key in path.split(".") if path else ():
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else None
 
 
 def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Widths | None:
@@ -74,15 +67,18 @@ def widths_of(model: Model, config: Mapping[str, Any], tower: str = "") -> Width
     name = model.architecture or ""
     if name in CONFORMERS:
         return _conformer(model, config)
+    if tower and name in SOUNDS:
+        hidden, mlp, inputs = SOUNDS[name]
+        return Widths(hidden, mlp, model.hidden_size, inputs)
     if tower:
         return _audio(model, part_of(name, config, tower))
     if name in FIXED:
         hidden, mlp, patch = FIXED[name]
         return Widths(hidden, mlp, model.hidden_size, 3 * patch * patch)
-    part = part_of(name, config)
-    if part is None and name in PUBLISHED:
+    if stated_part(name, config) is None and name in PUBLISHED:
         hidden, mlp, pixels = PUBLISHED[name]
         return Widths(hidden, mlp, model.hidden_size, pixels)
+    part = (stated_part if name in _DEFAULTS else part_of)(name, config)
     if part is None:
         return None
 

@@ -143,18 +143,27 @@ class Cost(NamedTuple):
 
 _GLOBAL_MASK = 12 * 4096 * 4096 * 2
 _GEMMA3N = 188_817_408
+_OCR2, _CROPS_MASK = 276_103_193, 4 * 12 * 2304 * 2304 * 2
+_MOONDREAM = Cost(38_611_960, 38_611_960, 38_611_960, 4_704_704)
+_PHI4_SOUND = Cost(123_724_304, 123_724_304, 123_724_304, 1_395_712)
 OF_AN_IMAGE: Mapping[str, Cost] = {
     **dict.fromkeys(
         ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
         Cost(162_123_801, 162_123_801, 162_123_801 + _GLOBAL_MASK, 17_895_952),
     ),
+    "DeepseekOCR2ForCausalLM": Cost(_OCR2, _OCR2, _OCR2 + _CROPS_MASK, 16_288_272),
     "Gemma3nForConditionalGeneration": Cost(_GEMMA3N, _GEMMA3N, _GEMMA3N * 5 // 4, None),
+    **dict.fromkeys(("Moondream3ForCausalLM", "HfMoondream"), _MOONDREAM),
+    **dict.fromkeys(("Phi4MMForCausalLM/audio", "Phi4MultimodalForCausalLM/audio"), _PHI4_SOUND),
 }
 """Encoders of one size whatever the config says: bytes of an image. DeepSeek-OCR's, an image at a time: 1,024
 × 1,024 pixels and four crops of 640 × 640 (scripts/tracing/one_image.py). At most, the mask of SAM's global
-attention lies beside it: releases before its Triton kernel write it out (deepencoder.py). Gemma 3n's
+attention lies beside it: releases before its Triton kernel write it out (deepencoder.py). DeepSeek-OCR 2's
+crops are 768 × 768, and that mask of all four lies beside them (scripts/tracing/one_item.py). Gemma 3n's
 MobileNetV5, all images at once: 768 × 768 pixels (scripts/tracing/mobilenet.py, timm 1.0.22); at most,
-a quarter more for what the convolutions' kernels work in."""
+a quarter more for what the convolutions' kernels work in. Moondream 3's, an image at a time: 378 × 378
+pixels and one crop; Phi-4-multimodal's sounds, one at a time: 1,504 columns of a spectrogram
+(scripts/tracing/one_item.py)."""
 
 
 def cost_of(name: str, widths: Widths, tp: int, release: tuple[int, ...]) -> Cost:
