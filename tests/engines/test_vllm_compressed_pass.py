@@ -40,7 +40,11 @@ def loaded(release: str, tokens: int) -> int:
         max_num_batched_tokens=tokens,
     ).budget
     assert budget is not None
-    return sum(line.bytes for line in budget.lines if line.name.startswith(("weights", "beside the weights", "rotary")))
+    return sum(
+        line.bytes
+        for line in budget.lines
+        if line.name.startswith(("weights", "beside the weights", "rotary"))
+    )
 
 
 def test_a_server_of_eight_h100_printed_it() -> None:
