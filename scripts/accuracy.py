@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import kvplan
 from kvplan.architectures.config.activation_shape import shape_of
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.coefficients import parts
 from kvplan.errors import KvplanError
 from kvplan.results import Budget, SizeResult
 from kvplan.units import GIB, gib
-from scripts.field_rows import Row, gpu_named, read_raw, read_rows
+from scripts.cold_warm import cold_warm_lines
+from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import report
+from scripts.served_rows import held_out_served, served, served_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "accuracy.md"
 FIRST, LAST = (0, 11), (0, 20)
 """Releases [first, last) whose logs print every term."""
+MEASURED = "kvplan's own start on an H200"
+"""The source that rows of measured.yaml state."""
 NEAR, CLOSE = 2, 5
 """Per cent of the printed pool."""
 
@@ -210,64 +213,6 @@ def parts_table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-class Served(NamedTuple):
-    """A start of another engine with kvplan's answer; the weights are those of the log."""
-
-    raw: Mapping[str, Any]
-    budget: Budget
-
-    @property
-    def printed(self) -> int:
-        """The cache of one GPU, bytes."""
-        return int(self.raw["available_kv_gib"] * GIB)
-
-    @property
-    def error(self) -> float:
-        """Per cent of the printed pool."""
-        return 100 * (self.budget.kv_pool_bytes - self.printed) / self.printed
-
-    @property
-    def inside(self) -> bool:
-        """Whether the interval has the printed figure (two decimals of a GiB)."""
-        half, budget = GIB // 200, self.budget
-        return budget.kv_pool_low_bytes - half <= self.printed <= budget.kv_pool_high_bytes + half
-
-    @property
-    def half_width(self) -> float:
-        """GiB of one GPU."""
-        return (self.budget.kv_pool_high_bytes - self.budget.kv_pool_low_bytes) / 2 / GIB
-
-
-def served(engine: str, *paths: Path) -> list[Served]:
-    """The rows of another engine: their flags are kvplan's keywords."""
-    found = []
-    for raw in (raw for path in paths for raw in read_raw(path) if raw["engine"] == engine):
-        asked = {"gpu": gpu_named(raw["gpu"]), "tensor_parallel_size": raw["tp"], **raw["flags"]}
-        result = kvplan.size(raw["model"], engine=engine, weights=int(raw["weights_gib"] * GIB), **asked)
-        assert result.budget is not None, raw["id"]
-        found.append(Served(raw, result.budget))
-    return found
-
-
-def served_lines(rows: Sequence[Served]) -> list[str]:
-    """What `summary` and `table` say of vLLM, the worst first."""
-    inside, width = sum(row.inside for row in rows), median(row.half_width for row in rows)
-    lines = [
-        f"- {len(rows)} rows with printed weights and fraction; {inside} inside the interval; its median"
-        f" half-width is {width:.2f} GiB a GPU",
-        "",
-        "| row | model | GPUs | predicted | printed | error | interval |",
-        "|---|---|---|--:|--:|--:|---|",
-    ]
-    for row in sorted(rows, key=lambda row: (row.inside, -abs(row.error))):
-        budget, mark = row.budget, "" if row.inside else " **outside**"
-        span = f"{gib(budget.kv_pool_low_bytes)} … {gib(budget.kv_pool_high_bytes)}{mark}"
-        place = f"{row.raw['id']} | {row.raw['model']} | {budget.gpu} × {row.raw['tp']}"
-        amounts = f"{gib(budget.kv_pool_bytes)} | {gib(row.printed)} | {row.error:+.2f} %"
-        lines.append(f"| {place} | {amounts} | {span} |")
-    return lines
-
-
 def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
     """Rows that no fit has seen, and those from 0.20 on together with the fitted ones."""
     rows, left = read_rows(path)
@@ -295,7 +240,7 @@ def held_out_lines(path: Path, late: Sequence[Judged]) -> list[str]:
 
 def measured_lines(late: Sequence[Judged]) -> list[str]:
     """Fitted rows that were measured for kvplan: their figures are the engine's own, to the byte."""
-    own = [entry for entry in late if "first" in entry.row.raw]
+    own = [entry for entry in late if entry.row.source == MEASURED]
     if not own:
         return []
     return [
@@ -325,6 +270,7 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
     rows, left = read_rows(*paths)
     total = len(rows) + len(left)
     named = ", ".join(f"`{path.name}`" for path in paths)
+    unseen = read_rows(held_out)[0] if held_out else []
     answers = judged(rows, left)
     late = [entry for entry in answers if is_late(entry.row)]
     told = [entry for entry in judged(rows, {}, told=True) if is_late(entry.row)]
@@ -373,6 +319,7 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
         "",
         *measured_lines(late),
         *(held_out_lines(held_out, late) if held_out else ()),
+        *cold_warm_lines([row for row in (*rows, *unseen) if is_late(row)]),
         "## vLLM 0.11 to 0.19",
         "",
         *summary(inner),
@@ -395,6 +342,7 @@ def text(*paths: Path, held_out: Path | None = None) -> str:
         "",
         *served_lines(served("sglang", *paths)),
         "",
+        *(held_out_served(held_out) if held_out else ()),
         "## What a fit says of rows that it has not seen",
         "",
         "Up to 0.19 by halves of the models, from 0.20 on by families of rows (one repository or page each).",

@@ -86,11 +86,30 @@ def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
 
 def test_sglang_with_the_weights_of_the_log() -> None:
     """What is asked of them: 90 % inside, half-widths of 0.8 GiB a GPU."""
-    rows = accuracy.served("sglang", *REPORTS)
-    assert len(rows) >= 6
-    assert sum(row.inside for row in rows) >= 0.9 * len(rows)
-    assert max(row.half_width for row in rows) <= 0.8
+    rows, held = (accuracy.served("sglang", *paths) for paths in (REPORTS, (HELD_OUT,)))
+    assert (len(rows), len(held)) >= (6, 4)
+    both = [*rows, *held]
+    assert sum(row.inside for row in both) >= 0.9 * len(both)
+    assert max(row.half_width for row in both) <= 0.8
     assert max(abs(row.error) for row in rows) <= 0.5
+
+
+def test_a_cold_start_is_the_likelier_guess() -> None:
+    """Told nothing, the budget takes a start for cold: the page counts what either guess would cost."""
+    rows = [row for path in (*REPORTS, HELD_OUT) for row in read_rows(path)[0] if accuracy.is_late(row)]
+    shown = [row.raw["compile_cache"] for row in rows if row.raw.get("compile_cache") in ("cold", "warm")]
+    text = "\n".join(accuracy.cold_warm_lines(rows))
+    assert shown.count("cold") > 2 * shown.count("warm")
+    assert f"Of {len(shown)} starts" in text
+    assert f"{shown.count('cold')} compiled" in text
+
+
+def test_only_own_starts_are_called_measured(answers: list[accuracy.Judged]) -> None:
+    late = [entry for entry in answers if accuracy.is_late(entry.row)]
+    own = {entry.row.id for entry in late if entry.row.source == accuracy.MEASURED}
+    told = {line.split(" | ")[0][2:] for line in accuracy.measured_lines(late) if line.startswith("| h200")}
+    assert len(own) >= 8
+    assert told == own
 
 
 def test_the_safe_figure_is_safe(answers: list[accuracy.Judged]) -> None:
