@@ -39,7 +39,7 @@ from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import (
-    SUMS_MILLI,
+    graph_sums,
     activation_peak,
     compile_line,
     fusion_workspace,
@@ -460,7 +460,7 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
             without,
         ),
         graph_latent=_middle(
-            by_family([row for row in latent if row.load.latent], _v2_graph), GRAPH_LATENT, without
+            by_family([row for row in latent if row.load.latent], _split_graph), GRAPH_LATENT, without
         ),
         graph_split=_middle(
             by_family(
@@ -516,8 +516,8 @@ def _v2_graph(row: LateRow) -> int:
 
 
 def _split_graph(row: LateRow) -> int:
-    """Without what grows with the heads."""
-    return max(0, _v2_graph(row) - row.load.split_bytes * SUMS_MILLI // 1000)
+    """Without what FlashAttention 3's partial sums add."""
+    return max(0, _v2_graph(row) - graph_sums(row.load))
 
 
 def _drafted(row: LateRow) -> bool:

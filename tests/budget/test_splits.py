@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.api.options import make_settings
 from kvplan.architectures.config.activation_shape import Shape
-from kvplan.engines.vllm.memory import graph_line, kept_by_sampler
+from kvplan.engines.vllm.memory import graph_line, graph_sums, kept_by_sampler
 from kvplan.engines.vllm.sampler_states import sampler_states
 from kvplan.engines.vllm.splits import buffers_of, split_bytes
 from kvplan.files.gpus.find import load_gpu
@@ -64,6 +64,24 @@ def test_partial_sums_of_512_tokens_are_those_that_were_made(model: str) -> None
 def test_flash_attention_3_alone_divides_a_requests_tokens(gpu: str, options: dict[str, Any]) -> None:
     settings = make_settings(gpu=load_gpu(gpu), **options)
     assert split_bytes(kvplan.load_model("qwen3-8b"), settings, "0.33") == 0
+
+
+@pytest.mark.parametrize(("model", "heads"), [("glm-4.7-flash", 20), ("deepseek-v3", 128)])
+def test_latent_attention_has_sums_as_wide_as_the_latent(model: str, heads: int) -> None:
+    """backends/mla/flashattn_mla.py: [32, heads, tokens, kv_lora_rank] and [32, heads, tokens], float32."""
+    settings = make_settings(gpu=load_gpu("h100-sxm-80gb"))
+    assert split_bytes(kvplan.load_model(model), settings, "0.29") == 32 * 4 * heads * (512 + 1)
+
+
+@pytest.mark.parametrize(("model", "gpu"), [("glm-5.3", "h200-sxm-141gb"), ("glm-4.7-flash", "a100-sxm-80gb")])
+def test_other_kernels_of_latent_attention_have_none(model: str, gpu: str) -> None:
+    """Sparse attention is FlashMLA's, Ampere's is Triton's."""
+    assert split_bytes(kvplan.load_model(model), make_settings(gpu=load_gpu(gpu)), "0.30") == 0
+
+
+def test_a_graph_grows_with_the_sums_that_were_read_and_not_beyond() -> None:
+    read, beyond = (graph_sums(replace(LOAD, split_bytes=32 * 4 * heads * 129)) for heads in (64, 128))
+    assert 0 < graph_sums(replace(LOAD, split_bytes=32 * 4 * 16 * 129)) < read == beyond
 
 
 def test_ranks_divide_the_heads() -> None:

@@ -345,9 +345,15 @@ def _by_ranks(ranks: int, known: Coefficients) -> int:
 
 SUMS_MILLI = 140
 """Of FlashAttention 3's partial sums of one token, in thousandths, what every graph of a layer has: starts on
-H100 and H200 estimate 162 KiB a graph with 16 heads and 272 with 64."""
+H100 and H200 estimate 162 KiB a graph with 16 heads and 272 with 64, and none with more was read."""
+_SUMS_READ = 32 * 4 * 64 * (128 + 1)
 _LATENT_MORE = 900
 """In thousandths: starts of latent attention estimate from half of the constant to nearly twice as much."""
+
+
+def graph_sums(load: Load) -> int:
+    """What FlashAttention 3's partial sums add to every graph of a layer."""
+    return min(load.split_bytes, _SUMS_READ) * SUMS_MILLI // 1000
 
 
 def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
@@ -365,11 +371,10 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
         uniform=load.flashinfer.uniform,
     )
     apart = bool(known.graph_split_layer_bytes and load.split_bytes)
-    each = known.graph_layer_bytes
-    if apart:
-        each = known.graph_split_layer_bytes + load.split_bytes * SUMS_MILLI // 1000
     latent = load.latent and known.graph_latent_layer_bytes
+    each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
     each = known.graph_latent_layer_bytes if latent else each
+    each += graph_sums(load) if apart else 0
     graphs = shape.num_layers * count.number * each
     if load.tensor_parallel_size >= 4:
         graphs = graphs * known.graph_ranks_milli // 1000

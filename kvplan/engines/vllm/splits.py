@@ -4,8 +4,9 @@ vllm-project/vllm vllm/v1/attention/backends/flash_attn.py, FlashAttentionMetada
 are captured the kernel may divide a request's tokens in up to 32 pieces
 (flash_attn_max_num_splits_for_cuda_graph, vllm/config/attention.py), and makes float32 sums of each for every
 token of the graph: [pieces, heads, tokens, head_dim] and [pieces, heads, tokens]. The largest graph's lie in
-the graphs' pool. FlashAttention 3 alone is scheduled so (get_flash_attn_version): compute capability 9.0.
-Allocations of vLLM 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
+the graphs' pool. FlashAttention 3 alone is scheduled so (get_flash_attn_version): compute capability 9.0. Of
+latent attention (backends/mla/flashattn_mla.py, _build_decode: the same bound) a head's sums are as wide as
+the latent. Allocations of vLLM 0.33 on an H200 are these to the byte (tests/budget/test_splits.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from kvplan.engines.vllm.engine import compiled
 from kvplan.engines.vllm.flashinfer import NONE, FlashInfer, flashinfer_of, query_width
 from kvplan.errors import KvplanError
+from kvplan.families import MultiHeadLatentAttention
 from kvplan.model import Model
 from kvplan.record import record
 from kvplan.settings import Serving
@@ -40,7 +42,8 @@ def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffer
 
 
 def split_bytes(model: Model, settings: Serving, version: str) -> int:
-    """32 · heads · (head_dim + 1) · 4, of a rank; 0 where FlashAttention 3 does not serve all layers."""
+    """32 · heads · (head_dim + 1) · 4, of a rank, latent attention with kv_lora_rank; 0 where FlashAttention 3
+    does not serve all layers."""
     gpu, tp = settings.gpu, settings.tensor_parallel_size
     if gpu is None or settings.enforce_eager or gpu.compute_capability != _HOPPER:
         return 0
@@ -48,6 +51,13 @@ def split_bytes(model: Model, settings: Serving, version: str) -> int:
         found = compiled(model, version, settings)
     except KvplanError:
         return 0
-    if found.plan is None or str(found.settings["attention_backend"]) != "FLASH_ATTN":
-        return 0
-    return PIECES * FLOAT32 * (query_width(model, tp) + ceil_div(model.num_attention_heads, tp))
+    heads = ceil_div(model.num_attention_heads, tp)
+    served = "" if found.plan is None else str(found.settings["attention_backend"])
+    if served == "FLASH_ATTN_MLA":
+        return PIECES * FLOAT32 * heads * (_latent_rank(model) + 1)
+    return PIECES * FLOAT32 * (query_width(model, tp) + heads) if served == "FLASH_ATTN" else 0
+
+
+def _latent_rank(model: Model) -> int:
+    parts = (part for layer in model.distinct() for part in layer.parts)
+    return max((part.kv_lora_rank for part in parts if isinstance(part, MultiHeadLatentAttention)), default=0)
