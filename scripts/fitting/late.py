@@ -39,11 +39,11 @@ from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import (
-    graph_sums,
     activation_peak,
     compile_line,
     fusion_workspace,
     graph_line,
+    graph_sums,
     kept_by_sampler,
 )
 from kvplan.engines.vllm.runner import V1, V2, runner_of

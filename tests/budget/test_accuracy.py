@@ -8,7 +8,9 @@ import pytest
 
 from kvplan.units import GIB
 from scripts import accuracy
+from scripts.cold_warm import cold_warm_lines
 from scripts.field_rows import read_rows
+from scripts.served_rows import served
 from tests.recorded import DATA
 
 REPORTS = tuple(
@@ -86,7 +88,7 @@ def test_rows_that_no_constant_has_seen(answers: list[accuracy.Judged]) -> None:
 
 def test_sglang_with_the_weights_of_the_log() -> None:
     """What is asked of them: 90 % inside, half-widths of 0.8 GiB a GPU."""
-    rows, held = (accuracy.served("sglang", *paths) for paths in (REPORTS, (HELD_OUT,)))
+    rows, held = (served("sglang", *paths) for paths in (REPORTS, (HELD_OUT,)))
     assert (len(rows), len(held)) >= (6, 4)
     both = [*rows, *held]
     assert sum(row.inside for row in both) >= 0.9 * len(both)
@@ -98,7 +100,7 @@ def test_a_cold_start_is_the_likelier_guess() -> None:
     """Told nothing, the budget takes a start for cold: the page counts what either guess would cost."""
     rows = [row for path in (*REPORTS, HELD_OUT) for row in read_rows(path)[0] if accuracy.is_late(row)]
     shown = [row.raw["compile_cache"] for row in rows if row.raw.get("compile_cache") in ("cold", "warm")]
-    text = "\n".join(accuracy.cold_warm_lines(rows))
+    text = "\n".join(cold_warm_lines(rows))
     assert shown.count("cold") > 2 * shown.count("warm")
     assert f"Of {len(shown)} starts" in text
     assert f"{shown.count('cold')} compiled" in text

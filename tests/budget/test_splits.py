@@ -73,7 +73,9 @@ def test_latent_attention_has_sums_as_wide_as_the_latent(model: str, heads: int)
     assert split_bytes(kvplan.load_model(model), settings, "0.29") == 32 * 4 * heads * (512 + 1)
 
 
-@pytest.mark.parametrize(("model", "gpu"), [("glm-5.3", "h200-sxm-141gb"), ("glm-4.7-flash", "a100-sxm-80gb")])
+@pytest.mark.parametrize(
+    ("model", "gpu"), [("glm-5.3", "h200-sxm-141gb"), ("glm-4.7-flash", "a100-sxm-80gb")]
+)
 def test_other_kernels_of_latent_attention_have_none(model: str, gpu: str) -> None:
     """Sparse attention is FlashMLA's, Ampere's is Triton's."""
     assert split_bytes(kvplan.load_model(model), make_settings(gpu=load_gpu(gpu)), "0.30") == 0

@@ -42,7 +42,7 @@ def buffers_of(model: Model, settings: Serving, version: str) -> AttentionBuffer
 
 
 def split_bytes(model: Model, settings: Serving, version: str) -> int:
-    """32 · heads · (head_dim + 1) · 4, of a rank, latent attention with kv_lora_rank; 0 where FlashAttention 3
+    """32 · heads · (head_dim + 1) · 4, of a rank; latent attention with kv_lora_rank; 0 where the kernel
     does not serve all layers."""
     gpu, tp = settings.gpu, settings.tensor_parallel_size
     if gpu is None or settings.enforce_eager or gpu.compute_capability != _HOPPER:
