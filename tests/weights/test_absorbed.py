@@ -31,7 +31,11 @@ def test_a_quantised_projection_is_kept_in_sixteen_bit_too(ranks: int, release: 
 
 
 def test_ranks_that_divide_requests_have_every_head() -> None:
-    divided: dict[str, Any] = {"tensor_parallel_size": 1, "data_parallel_size": 8, "enable_expert_parallel": True}
+    divided: dict[str, Any] = {
+        "tensor_parallel_size": 1,
+        "data_parallel_size": 8,
+        "enable_expert_parallel": True,
+    }
     assert beside("deepseek-r1", **divided) >= WHOLE * 2
 
 
