@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from kvplan.engines.vllm.boards import board_of
-from kvplan.engines.vllm.memory import COLD, WARM
+from kvplan.engines.vllm.load import COLD, WARM
 from kvplan.errors import KvplanError
 from kvplan.units import GIB
 from scripts.field_rows import Row

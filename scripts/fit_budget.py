@@ -172,7 +172,7 @@ def file_text(fitted: Fitted, starts: int) -> str:
     about = (
         "Coefficients of vLLM's memory budget, line by line, from the release on that a row says: written by"
         f" scripts/fit_budget.py, not by hand. {starts} starts were fitted."
-        " Names: kvplan/engines/vllm/memory.py, Coefficients."
+        " Names: kvplan/engines/vllm/load.py, Coefficients."
     )
     return json.dumps({"about": about, "lines": lines_of(fitted)}, indent=1) + "\n"
 

@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.engines.vllm import boards
 from kvplan.engines.vllm.coefficients import FILE, parts, vllm_coefficients
-from kvplan.engines.vllm.memory import Coefficients
+from kvplan.engines.vllm.load import Coefficients
 from kvplan.engines.vllm.runner import V1, V2
 from kvplan.files.gpus.find import load_gpu
 from kvplan.record import field_names

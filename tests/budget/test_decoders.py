@@ -26,7 +26,7 @@ from kvplan.engines.vllm.decoders import (
     widths_of,
     workspace_bytes,
 )
-from kvplan.engines.vllm.memory import activation_peak
+from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.files.cards.find import list_cards
 from kvplan.model import Model
 from kvplan.units import GIB

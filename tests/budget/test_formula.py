@@ -12,22 +12,15 @@ from hypothesis import strategies as st
 import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
+from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.flashinfer import WORKSPACE, WRAPPER, FlashInfer
+from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.memory import (
-    Coefficients,
-    Load,
-    activation_line,
-    activation_peak,
-    compile_line,
-    fusion_workspace,
-    graph_line,
-    non_torch,
-    non_torch_line,
-    own_line,
-    vllm_budget,
-)
+from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.engines.vllm.memory import own_line, vllm_budget
+from kvplan.engines.vllm.non_torch import fusion_workspace, non_torch, non_torch_line
+from kvplan.engines.vllm.profile_peak import activation_line, activation_peak
 
 KNOWN = Coefficients(
     calibrated=True,

@@ -17,13 +17,15 @@ from kvplan.engines.budget.parts import kernels_of, memory_of, no_pool, of_share
 from kvplan.engines.vllm.boards import board_of
 from kvplan.engines.vllm.class_roles import is_pooling
 from kvplan.engines.vllm.coefficients import vllm_coefficients
+from kvplan.engines.vllm.cold_compile import COMPILE
 from kvplan.engines.vllm.compressed_pass import compressed_passes
 from kvplan.engines.vllm.decoders import passes_of
 from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
 from kvplan.engines.vllm.forward import served_shape
 from kvplan.engines.vllm.heads import keeps_latent
 from kvplan.engines.vllm.indexer import Reserved, reserved
-from kvplan.engines.vllm.memory import COMPILE, UNKNOWN, Coefficients, Load, vllm_budget
+from kvplan.engines.vllm.load import UNKNOWN, Coefficients, Load
+from kvplan.engines.vllm.memory import vllm_budget
 from kvplan.engines.vllm.multimodal import encoder_run, text_only
 from kvplan.engines.vllm.rounded import TOWERS_LEFT, rounded_lines
 from kvplan.engines.vllm.runner import V2, runner_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvplan.engines.vllm.boards import NVSWITCH
-from kvplan.engines.vllm.memory import Coefficients
+from kvplan.engines.vllm.load import Coefficients
 from kvplan.engines.vllm.runner import V1
 
 FILE = Path(__file__).parent / "data" / "budget.json"

@@ -1,0 +1,91 @@
+"""What compiling inside vLLM's profile run takes, and what of it stays."""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.vllm.load import COLD, WARM, Coefficients, Load
+from kvplan.engines.vllm.profile_peak import activation_peak, draft_states, workspaces
+from kvplan.results import BudgetLine
+from kvplan.units import MIB, ceil_div
+
+COMPILE = "cold compile"
+"""Name of the line that a restart with the compiled code at hand spares."""
+
+
+def compile_line(shape: Shape, load: Load, known: Coefficients) -> BudgetLine | None:
+    """What compiling inside the measured run takes beyond the warm peak; None where it is not the peak.
+
+    Inductor benchmarks combined kernels on random copies of their inputs (combo_kernels and
+    benchmark_combo_kernel, vllm/config/compilation.py; vllm-project/vllm#54122): the first kernel's is the
+    embedding table, and the table of every layer's own embeddings where there is one (Gemma 3n and 4 E). So
+    compile = vocabulary / tp · (hidden + layers' widths) · element + copies · hidden states, with LoRA
+    also the embedding's adapters (VocabParallelEmbeddingWithLoRA, lora_a_stacked_2d).
+
+    Wrappers of multimodal models compile a part that takes embeddings, without the table, unless they serve
+    text alone: then token ids go in (gpu_model_runner.py, _dummy_run, supports_mm_inputs,
+    _prepare_mm_inputs). The copies alone seldom are the peak: cold and warm starts of one Gemma 4 print the
+    same. ``compile_embeds`` bounds what else is benchmarked; with linear attention, whose Triton kernels are
+    tuned inside the run too (mamba/gdn, _warmup_prefill_kernels), it is from nothing to ``compile_states``.
+
+    Ranks that share the table sum what they look up before anything else is done with it: there is no second
+    kernel that the first could be combined with (two A100, 0.29: a peak of 0.21 GiB, half a table is 0.58).
+
+    Since 0.27 the table's copy may count beside the peak (`kept_copy`).
+    """
+    if load.enforce_eager or load.compile_cache == WARM or known.compile_copies_milli < 0:
+        return None
+    hidden = shape.hidden_size * shape.element_bytes
+    row = hidden + shape.layer_embedding * shape.element_bytes
+    table = ceil_div(shape.vocab_size, load.tensor_parallel_size) * row + load.adapter_table
+    copied = load.max_num_batched_tokens * hidden * known.compile_copies_milli // 1000
+    copied += draft_states(shape, load, known) - activation_peak(shape, load, known)
+    if load.takes_tokens and load.tensor_parallel_size > 1:
+        low = likely = max(0, copied)
+        high = max(0, table + copied)
+    elif load.takes_tokens:
+        kept, most = kept_copy(shape, load, table) if known.compile_kept else (0, 0)
+        low = max(0, table + copied)
+        likely, high = low + kept, low + most
+    elif load.has_states:
+        low, likely, high = 0, known.compile_states // 2, known.compile_states
+    else:
+        low = likely = max(0, copied)
+        high = likely + known.compile_embeds
+    if high <= 0:
+        return None
+    spared = "a restart that keeps the cache of torch.compile gains it (--compile-cache warm)"
+    source = "benchmarks while torch.compile runs" if load.compile_cache == COLD else spared
+    return BudgetLine(COMPILE, likely, low if load.compile_cache == COLD else 0, high, source)
+
+
+def kept_copy(shape: Shape, load: Load, table: int) -> tuple[int, int]:
+    """What stays of the table's copy after the profile run: likely, at most.
+
+    What stays is mem_get_info's difference after empty_cache (utils/mem_utils.py, total_consumed; 0.27).
+    A block of torch's allocator that holds anything that lasts cannot be given back, and a request takes the
+    smallest free block that it fits (c10/cuda/CUDACachingAllocator.cpp, get_free_block). Hidden states leave
+    blocks of their size behind, the table's copy one of its own. So it is kept where cuBLAS's workspace, made
+    in the run, is larger than hidden states: 8,519,680 bytes, 32 MiB on GPUs of 9.x, 10.x and 12.x
+    (aten/src/ATen/cuda/CublasHandlePool.cpp); of experts the workspace lies in it, if that is the larger one.
+    Of 28 cold starts on one card 12 of 13 for which this says so kept it. On Hopper the three text models
+    whose attention is not quantised kept it whole, and what lasted there is not known. It is the high end of
+    FP8, which multiplies without cuBLAS, of other starts on such GPUs, of pipelines, and where Triton
+    samples, which keeps a buffer. From 0.31 on the run does not split blocks above 20 MiB (gpu_worker.py,
+    _scoped_allocator_max_split), so that the copy's is given back.
+    """
+    if load.pipeline_parallel_size > 1:
+        return 0, table
+    major = load.capability[0] if load.capability is not None else 0
+    if major in _HOPPER and not (load.eight_bits or load.packed or shape.is_multimodal):
+        return table, table
+    block = load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes
+    fits = (_CUBLAS_WIDE if major in _WIDE_CUBLAS else _CUBLAS) <= block
+    workspace = workspaces(shape, load)
+    inside = workspace if block < workspace <= table else 0
+    if inside or not (fits or load.eight_bits):
+        return table - inside, table
+    possible = major in _WIDE_CUBLAS or not fits or not load.fused_sampler
+    return 0, table if possible else 0
+
+
+_CUBLAS, _CUBLAS_WIDE, _WIDE_CUBLAS, _HOPPER = 8_519_680, 32 * MIB, (9, 10, 12), (9, 10)

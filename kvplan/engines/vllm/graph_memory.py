@@ -1,0 +1,59 @@
+"""What vLLM's captured CUDA graphs take."""
+
+from __future__ import annotations
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.vllm.graphs import captured
+from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.results import BudgetLine
+from kvplan.units import gib
+
+SUMS_MILLI = 140
+"""Of FlashAttention 3's partial sums of one token, in thousandths, what every graph of a layer has: starts on
+H100 and H200 estimate 162 KiB a graph with 16 heads and 272 with 64, and none with more was read."""
+_SUMS_READ = 32 * 4 * 64 * (128 + 1)
+_LATENT_MORE = 900
+"""In thousandths: starts of latent attention estimate from half of the constant to nearly twice as much."""
+
+
+def graph_sums(load: Load) -> int:
+    """What FlashAttention 3's partial sums add to every graph of a layer."""
+    return min(load.split_bytes, _SUMS_READ) * SUMS_MILLI // 1000
+
+
+def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine | None:
+    """Layers · captured graphs · a constant, and what FlashInfer makes meanwhile; None where the estimate is
+    0 or nothing is captured."""
+    if load.enforce_eager or not known.graph_layer_bytes:
+        return None
+    count = captured(
+        load.max_num_seqs,
+        load.max_num_batched_tokens,
+        load.drafts,
+        largest=load.largest_graph,
+        wide=known.graphs_wide and (load.capability or (0, 0))[0] == 10,
+        by_request=known.graphs_by_request,
+        uniform=load.flashinfer.uniform,
+    )
+    apart = bool(known.graph_split_layer_bytes and load.split_bytes)
+    latent = load.latent and known.graph_latent_layer_bytes
+    each = known.graph_split_layer_bytes if apart else known.graph_layer_bytes
+    each = known.graph_latent_layer_bytes if latent else each
+    each += graph_sums(load) if apart else 0
+    graphs = shape.num_layers * count.number * each
+    if load.tensor_parallel_size >= 4:
+        graphs = graphs * known.graph_ranks_milli // 1000
+    margin = known.graph_margin + graphs * (_LATENT_MORE if latent else known.graph_margin_milli) // 1000
+    below = known.graph_low_milli if shape.is_multimodal else known.graph_margin_milli
+    least = known.graph_margin + graphs * below // 1000
+    kept = load.flashinfer.kept(load.max_num_batched_tokens, count.full)
+    made = f"{count.piecewise} piecewise, {count.full} full"
+    made += f", {gib(kept)} of FlashInfer's buffers" if kept else ""
+    sums = count.largest_full * load.split_bytes if apart else 0
+    made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
+    made, graphs = f"{made}; {how}", graphs + kept + sums
+    line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
+    if load.has_adapters:
+        source = f"{line.source}; up to twice: captured with adapters and without"
+        line = BudgetLine(line.name, graphs, line.low_bytes, line.high_bytes + graphs, source)
+    return line

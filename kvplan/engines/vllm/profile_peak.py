@@ -1,0 +1,74 @@
+"""The activation peak of vLLM's profile run: its sampler, its forward pass, workspaces.
+
+vllm-project/vllm v1/worker/gpu_model_runner.py, and v1/worker/gpu/model_runner.py of the V2 runner:
+profile_run and _dummy_sampler_run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.engines.budget.lines import about
+from kvplan.engines.vllm.expert_run import expert_bytes
+from kvplan.engines.vllm.forward import forward_bytes
+from kvplan.engines.vllm.load import Coefficients, Load
+from kvplan.results import BudgetLine
+from kvplan.units import ceil_div
+
+
+def activation_peak(shape: Shape, load: Load, known: Coefficients) -> int:
+    """max(sampler, forward pass) with the experts' workspace and the encoder's outputs, bytes; the compiled
+    code at hand.
+
+    sampler = min(max_num_seqs, max_num_batched_tokens) · vocabulary · bytes per logit + hidden states;
+    forward: gate, up and their product, or what attention has (kvplan.engines.vllm.forward).
+    """
+    tokens, tp, element = load.max_num_batched_tokens, load.tensor_parallel_size, shape.element_bytes
+    hidden = tokens * shape.hidden_size * element
+    rows = min(load.max_num_seqs, tokens) if load.samples else 0
+    logit = known.logit_millibytes if load.fused_sampler else known.logit_least_millibytes
+    sampler = ceil_div(rows * shape.vocab_size * logit, 1000) + hidden
+    if load.passes:
+        forward = known.traced_rest + max(tokens * each + besides for each, besides in load.passes)
+    else:
+        forward = forward_bytes(shape, tokens=tokens, tp=tp, copies_milli=known.hidden_copies_milli)
+    workspace = workspaces(shape, load) * known.workspace_milli // 1000
+    beside = _encoder(shape, load, known) + draft_states(shape, load, known)
+    if known.workspace_kept:
+        workspace = max(workspace, load.indexer.kept)  # one workspace, as large as its largest use
+        return max(sampler, forward + load.indexer.passing) + workspace + beside
+    return max(sampler, forward + workspace) + beside
+
+
+def _encoder(shape: Shape, load: Load, known: Coefficients) -> int:
+    """Of an encoder without a rule the embeddings alone, as many as one batch has tokens."""
+    copies = known.multimodal_copies_milli if shape.is_multimodal and not load.encoder_known else 0
+    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+
+
+def draft_states(shape: Shape, load: Load, known: Coefficients) -> int:
+    """Hidden states of several layers for a draft that reads them, and its own pass (profile runs draft)."""
+    copies = known.draft_copies_milli if load.reads_hidden and load.samples else 0
+    return load.max_num_batched_tokens * shape.hidden_size * shape.element_bytes * copies // 1000
+
+
+def workspaces(shape: Shape, load: Load) -> int:
+    """The experts' workspaces: whole experts with expert parallelism, else divided in width."""
+    dp = load.data_parallel_size
+    ways = 1 if load.enable_expert_parallel else load.tensor_parallel_size * dp
+    return expert_bytes(shape, load.experts, tokens=load.max_num_batched_tokens, ways=ways, dp=dp)
+
+
+def activation_line(shape: Shape, load: Load, known: Coefficients, how: str) -> BudgetLine:
+    """The peak of a start that finds its compiled code; wider where experts or an encoder are in it."""
+    peak = activation_peak(shape, load, known)
+    margin = known.activation_margin + peak * known.activation_margin_milli // 1000
+    margin += workspaces(shape, load) * known.experts_margin_milli // 1000
+    margin += _encoder(shape, load, known) * known.encoder_margin_milli // 1000
+    margin += draft_states(shape, load, known) // 3
+    seen = f"{load.max_num_batched_tokens:,} tokens, {load.max_num_seqs if load.samples else 0:,} sampled"
+    seen = f"{seen}; forward pass {'traced' if load.passes else 'by the formula'}"
+    line = about("activation peak", peak, margin, f"profile run: {seen}; {how}")
+    least = activation_peak(shape, load, replace(known, logit_millibytes=known.logit_least_millibytes))
+    return line if least == peak else replace(line, low_bytes=max(0, least - margin))
