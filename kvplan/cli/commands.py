@@ -90,7 +90,7 @@ COMMANDS: dict[str, Command] = {
             "compare",
             "What the rules predict beside what a running engine, or its log, says.",
             "kvplan.cli.compare:run",
-            Argument("[MODEL|PLAN] [-]", most=3, complete="models"),
+            Argument("[MODEL|PLAN] [LOG|URL|-]", most=3, complete="models"),
             (*OBSERVED, *PLAN_CHOICE, VERBOSE, *COMMON),
             epilogs.COMPARE,
         ),

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.answer import Answer
@@ -29,6 +30,7 @@ WATCH_SECONDS = 2
 LOST_AFTER = 3
 """Samples in a row that a server may leave unanswered while it is followed."""
 STDIN = "-"
+_TEXTS = (".txt", ".out")
 
 
 def run(words: list[str], given: Given) -> Answer:
@@ -36,17 +38,18 @@ def run(words: list[str], given: Given) -> Answer:
     check_color(given)
     watch = is_given(given, "watch")
     seconds = [word for word in words if watch and word.isdecimal()]
-    names = [word for word in words if word != STDIN and word not in seconds]
-    stdin = STDIN in words or text_of(given, "log") == STDIN
-    url, log = text_of(given, "url"), text_of(given, "log")
+    words = [word for word in words if word not in seconds]
+    typed = {word: option for word in words if (option := _source(word))}
+    names = [word for word in words if word != STDIN and word not in typed]
+    if len(typed) > 1 or any(text_of(given, option) is not None for option in typed.values()):
+        raise _one_source()
+    logs, urls = ([word for word, option in typed.items() if option == kind] for kind in ("log", "url"))
+    url, log = (text_of(given, "url"), *urls)[-1], (text_of(given, "log"), *logs)[-1]
+    stdin = STDIN in words or log == STDIN
     if len(names) > 1 or len(seconds) > 1:
         raise KvplanError("bad-usage", "one model is compared at a time")
     if sum((stdin, url is not None, log not in (None, STDIN))) != 1:
-        raise KvplanError(
-            "bad-usage",
-            "compare with a log, a server or standard input: one of them",
-            help=("--log server.log", "--url http://localhost:8000", "- for a log on standard input"),
-        )
+        raise _one_source()
     samples = text_of(given, "samples")
     if watch or samples is not None:
         if url is None or not watch:
@@ -58,6 +61,21 @@ def run(words: list[str], given: Given) -> Answer:
         count = whole_number(samples) if samples is not None else None
         return _watch(url, int(seconds[0]) if seconds else WATCH_SECONDS, count, json=is_given(given, "json"))
     return _compare(names[0] if names else None, url, STDIN if stdin else log, given)
+
+
+def _source(word: str) -> str:
+    """The option that a word stands for where it can be nothing else: a log's path, a server's address."""
+    if word.startswith(("http://", "https://")):
+        return "url"
+    return "log" if word.endswith(".log") or (word.endswith(_TEXTS) and Path(word).is_file()) else ""
+
+
+def _one_source() -> KvplanError:
+    return KvplanError(
+        "bad-usage",
+        "compare with a log, a server or standard input: one of them",
+        help=("--log server.log", "--url http://localhost:8000", "- for a log on standard input"),
+    )
 
 
 def _compare(name: str | None, url: str | None, log: str | None, given: Given) -> Answer:

@@ -36,12 +36,12 @@ Examples:
 COMPARE = """\
 \b
 Examples:
-  kvplan compare --log server.log           model and settings from the log
-  kvplan compare llama-3.1-8b --log server.log --tolerance 1%
+  kvplan compare server.log                 model and settings from the log
+  kvplan compare llama-3.1-8b server.log --tolerance 1%
   docker logs vllm 2>&1 | kvplan compare -  the log on standard input
-  kvplan compare plan.yaml --log server.log  model and settings from the plan
-  kvplan compare ./config.json --url http://localhost:8000
-  kvplan compare --url http://localhost:8000 --watch 5
+  kvplan compare plan.yaml server.log       model and settings from the plan
+  kvplan compare ./config.json http://localhost:8000
+  kvplan compare http://localhost:8000 --watch 5
 
 \b
 Settings that the log or server names are used; options given here count

@@ -76,9 +76,9 @@ EVERYDAY: dict[str, Everyday] = {
             _JSON,
         ),
         (
-            ("kvplan compare --log server.log", "model and settings from the log"),
-            ("kvplan compare plan.yaml --log server.log", "against a plan"),
-            ("kvplan compare --url http://localhost:8000", "a running server"),
+            ("kvplan compare server.log", "model and settings from the log"),
+            ("kvplan compare plan.yaml server.log", "against a plan"),
+            ("kvplan compare http://localhost:8000", "a running server"),
         ),
     ),
     "plan": Everyday(

@@ -32,6 +32,27 @@ def test_a_server_agrees(run: Run) -> None:
     assert all("authorization" not in headers for headers in seen)
 
 
+def test_an_address_and_a_logs_path_need_no_option(run: Run, tmp_path: Path) -> None:
+    with serving(vllm_pages(16384, 262144, 2.0, model=LLAMA, length=131072)) as (url, _):
+        assert run("compare", url).out == run("compare", "--url", url).out
+    path = tmp_path / "server.log"
+    path.write_text(vllm_log(), encoding="utf-8")
+    bare, named = run("compare", str(path)), run("compare", "--log", str(path))
+    assert (bare.code, bare.out, bare.err) == (named.code, named.out, named.err)
+    assert bare.code in (0, 1)
+    assert run("compare", "missing.log").err.startswith("error[no-such-file]")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("a.log", "b.log"), ("a.log", "--log", "b.log"), ("http://a", "--url", "http://b"), ("a.log", "-")],
+)
+def test_one_source_is_compared_with(run: Run, words: tuple[str, ...]) -> None:
+    ran = run("compare", *words)
+    assert ran.code == 2
+    assert "one of them" in ran.err
+
+
 def test_a_server_differs(run: Run) -> None:
     with serving(vllm_pages(16384, 131072, 1.0, model=LLAMA, length=131072)) as (url, _):
         ran = run("compare", "llama-3.1-8b", "--url", url, "--json")

@@ -5,9 +5,9 @@ requests with max_num_tokens tokens beside a small temporary cache gives the pea
 temporary cache is given back. The rest is what the driver says is used less what torch has allocated: the
 CUDA context, the kernels' libraries, workspaces, NCCL and the graphs, which are captured before the measured
 run. Where a later release leaves the run out, the peak is what is used then. Activations are estimated here
-by the forward pass of kvplan.engines.vllm.profile_peak with the newest coefficients; one server's log stands behind
-the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76 GiB, of them 14.96 weights, 2.55 outside torch, 0.14 of the
-run).
+by the forward pass of kvplan.engines.vllm.profile_peak with the newest coefficients; one server's log stands
+behind the rest (Llama-3-8B on an H200, 1.2.0rc4: 17.76 GiB, of them 14.96 weights, 2.55 outside torch, 0.14
+of the run).
 """
 
 from __future__ import annotations
