@@ -191,7 +191,10 @@ def _model(raw: Mapping[str, Any]) -> tuple[Model, int | None]:
     stored = model.quantization or "none"
     if drafted and printed is not None:
         return model, int(printed * GIB)
-    if base is None and (kind in (stored, "mxfp4", "fp4+fp8") or (stored != "none" and printed is None)):
+    named = name.lower().endswith(f"-{kind}")
+    if base is None and (
+        kind in (stored, "mxfp4", "fp4+fp8") or named or (stored != "none" and printed is None)
+    ):
         return model, None
     if base is None:
         try:
