@@ -24,7 +24,9 @@ from kvplan.engines.vllm.runner import V1, V2
 from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
 from scripts.fitting.early import EARLY, FUSED, LATE, SORT, Early, early_report, fit_early, usable
-from scripts.fitting.late import Late, fit_late, late_report, late_rows
+from scripts.fitting.late import fit_late, late_report
+from scripts.fitting.late_constants import Late
+from scripts.fitting.late_rows import late_rows
 
 
 class Fitted(NamedTuple):

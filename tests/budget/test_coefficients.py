@@ -16,7 +16,7 @@ from kvplan.units import GIB, MIB
 from scripts.field_rows import Row, read_rows
 from scripts.fit_budget import file_text, fit, report
 from scripts.fitting.early import errors, fit_early, halves, usable
-from scripts.fitting.late import APART
+from scripts.fitting.late_rows import APART
 from tests.recorded import DATA
 
 REPORTS = tuple(

@@ -1,0 +1,100 @@
+"""Classes of start-ups from 0.20 on: what each is taken for before its rows are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kvplan.engines.vllm.boards import (
+    BLACKWELL,
+    GEFORCE,
+    NVSWITCH,
+    OLDER,
+    OTHER,
+    PCIE,
+    RACK,
+    UNIFIED,
+)
+from kvplan.engines.vllm.coefficients import parts
+from kvplan.engines.vllm.runner import V1, V2
+from kvplan.units import MIB
+
+SINCE, CONSUMED, MEASURED = (0, 20), (0, 27), (0, 29)
+"""Graphs are inside; what stays is told by mem_get_info; the V2 runner estimates its graphs."""
+COMPILE_COPIES = 3_300
+"""Hidden states beside the embedding while kernels are benchmarked: cold and warm starts of one server."""
+FOUR_RANKS = 4
+H200_MULTIPROCESSORS = 132
+"""vllm/v1/sample/ops/topk_topp_triton.py; starts without FlashInfer that tell what stays are on one."""
+BLACKWELLS = (BLACKWELL, RACK)
+
+
+class Class(NamedTuple):
+    """since: of its range of releases. board: "any" for one GPU. several: more than one rank. runner: of both
+    where the rows do not tell them apart."""
+
+    since: str
+    board: str
+    several: bool
+    runner: str = ""
+
+
+class Prior(NamedTuple):
+    """A class's constant before its rows, and the least margins below and above."""
+
+    amount: int
+    low: int
+    high: int
+
+
+ONE, ONE_CONSUMED = Class("0.20", "any", several=False), Class("0.27", "any", several=False)
+ONE_V2 = Class("0.20", "any", several=False, runner=V2)
+ONE_CONSUMED_V2 = Class("0.27", "any", several=False, runner=V2)
+ONE_CARD = Class("0.20", PCIE, several=False)
+ONE_CARD_V2 = Class("0.20", PCIE, several=False, runner=V2)
+PRIORS: Mapping[Class, Prior] = {
+    ONE: Prior(120 * MIB, 80 * MIB, 128 * MIB),
+    ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
+    ONE_CONSUMED: Prior(180 * MIB, 160 * MIB, 160 * MIB),
+    ONE_CONSUMED_V2: Prior(110 * MIB, 128 * MIB, 160 * MIB),
+    ONE_CARD: Prior(256 * MIB, 176 * MIB, 352 * MIB),
+    ONE_CARD_V2: Prior(96 * MIB, 96 * MIB, 512 * MIB),
+    Class("0.20", NVSWITCH, several=True): Prior(700 * MIB, 320 * MIB, 1300 * MIB),
+    Class("0.20", BLACKWELL, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
+    Class("0.20", RACK, several=True): Prior(1500 * MIB, 600 * MIB, 600 * MIB),
+    Class("0.20", PCIE, several=True): Prior(700 * MIB, 450 * MIB, 500 * MIB),
+    Class("0.20", OLDER, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
+    Class("0.20", GEFORCE, several=True): Prior(256 * MIB, 176 * MIB, 600 * MIB),
+    Class("0.20", UNIFIED, several=True): Prior(700 * MIB, 500 * MIB, 1500 * MIB),
+    Class("0.20", OTHER, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
+    **{
+        Class("0.27", board, several=True): Prior(256 * MIB, 256 * MIB, 512 * MIB)
+        for board in (NVSWITCH, BLACKWELL, RACK, PCIE, OLDER, GEFORCE, UNIFIED, OTHER)
+    },
+}
+"""Several ranks: NCCL, custom and symmetric-memory all-reduce (vllm/distributed/device_communicators); the
+high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 GiB printed on two RTX 4090
+(vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
+prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
+context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
+0.26), and the same high end. Since 0.27 ranks keep less: 0.05 GiB of two, 0.08 to 0.5 of four and eight."""
+LONE = ((ONE, ONE, V1), (ONE_V2, ONE_V2, V2), (ONE_CONSUMED, ONE, V1), (ONE_CONSUMED_V2, ONE_V2, V2))
+"""Classes of one GPU, the one that the constants of several count from, and the runner."""
+READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
+"""Boards of several GPUs of which somebody's start-up was read."""
+SLOTS = (PCIE, OLDER, GEFORCE)
+UNREAD_HIGH = 2500 * MIB
+"""One card of a vendor that no constant was learnt of: an MI300X kept 2 GiB beside its weights with 0.29."""
+GRAPH_V1, GRAPH_V2, GRAPH_SPLIT, GRAPH_LATENT = 184 * 1024, 157 * 1024, 126 * 1024, 512 * 1024
+GRAPH_RANKS, DRAFT_COPIES = 1_400, 5_000
+
+
+def by_ranks(entry: Class, runner: str, alone: int, several: int) -> Iterable[tuple[int, int]]:
+    """(ranks, what they keep). What was read of cards in slots is of four RTX PRO 6000 with three peers each;
+    two of them keep what two GeForce cards print. No start of the V1 runner tells two from four. Since 0.27
+    two keep what one does."""
+    if parts(entry.since) >= CONSUMED:
+        return (1, alone), (FOUR_RANKS, several)
+    if entry.board == PCIE and runner == V2:
+        return (1, alone), (2, PRIORS[Class("0.20", GEFORCE, several=True)].amount), (FOUR_RANKS, several)
+    return (1, alone), (2, several)
