@@ -16,13 +16,13 @@ from kvplan.engines.vllm.boards import (
     UNIFIED,
     board_of,
 )
-from kvplan.engines.vllm.budget import load_of
 from kvplan.engines.vllm.coefficients import parts, vllm_coefficients
 from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import kept_by_sampler
 from kvplan.engines.vllm.non_torch import fusion_workspace
+from kvplan.engines.vllm.profile_load import load_of
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of
 from kvplan.errors import KvplanError

@@ -1,0 +1,123 @@
+"""What lies in a rank's memory before vLLM's profile run: weights, adapters, drafts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvplan.architectures.weights import sources_of
+from kvplan.dtypes import Packing
+from kvplan.engines.base import Choice, parse_version
+from kvplan.engines.budget.lines import exact
+from kvplan.engines.vllm.multimodal import text_only
+from kvplan.engines.vllm.rounded import TOWERS_LEFT
+from kvplan.errors import RefusedError
+from kvplan.model import Model
+from kvplan.results import BudgetLine
+from kvplan.settings import Serving
+from kvplan.units import GIB, gib
+from kvplan.weights.facts import WeightFacts, WeightSources
+from kvplan.weights.ranks import Parallel, tower_bytes
+
+
+def repacked_share(model: Model, settings: Serving) -> int:
+    """What kernels may add to the weights as they load, in thousandths.
+
+    Only quantised matrices are laid out anew (Marlin's order, padded scales); of 40 starts none took more
+    than 0.4 % beyond its tensors. None where somebody read the figure, nor where the kernel's blocks are
+    counted.
+    """
+    stored = model.quantization or settings.quantization
+    known = settings.weights is not None or stored in (None, "mxfp4")
+    return 0 if known else _REPACKED
+
+
+_REPACKED = 5
+
+
+def repacked_line(weights: BudgetLine, share: int) -> tuple[BudgetLine, ...]:
+    """From nothing to the share of the weights; none where nothing is laid out anew."""
+    most = weights.bytes * share // 1000
+    what = "what kernels add to quantised weights as they load; not known"
+    return (BudgetLine("repacked weights", 0, 0, most, what),) if most else ()
+
+
+def weights_line(facts: WeightFacts, stage: int, settings: Serving) -> BudgetLine:
+    """The weights of one stage, less what lies in the CPU's memory."""
+    source = f"{facts.source}: {facts.detail}" if facts.detail else facts.source
+    low, high = facts.bounds(stage)
+    moved = min(low, int(settings.cpu_offload_gb * GIB))
+    if moved:
+        source = f"{source}; {gib(moved)} more in the CPU's memory"
+    return BudgetLine("weights", facts.bytes_per_rank[stage] - moved, low - moved, high - moved, source)
+
+
+def without_tower(
+    model: Model,
+    settings: Serving,
+    choice: Choice,
+    facts: WeightFacts,
+    sources: WeightSources,
+    parallel: Parallel,
+    dtype: Packing,
+) -> WeightFacts:
+    """The weights less an encoder that is not loaded (interfaces.py, _mark_tower_model: since 0.15)."""
+    inventory, release = sources.inventory, parse_version(choice.asked or choice.version)
+    if inventory is None or sources.stated_bytes is not None or release < TOWERS_LEFT:
+        return facts
+    if not text_only(model, settings):
+        return facts
+    left = tower_bytes(inventory, parallel, dtype)
+    ranks = tuple(rank - tower for rank, tower in zip(facts.bytes_per_rank, left, strict=True))
+    detail = f"{facts.detail}; without the encoder's {gib(max(left))}"
+    bounds = [
+        tuple(bound - tower for bound, tower in zip(ends, left, strict=True)) if ends else ()
+        for ends in (facts.lowest, facts.highest)
+    ]
+    return replace(facts, bytes_per_rank=ranks, detail=detail, lowest=bounds[0], highest=bounds[1])
+
+
+def adapter_lines(
+    model: Model, settings: Serving, choice: Choice, parallel: Parallel, dtype: Packing
+) -> tuple[tuple[BudgetLine, ...], int]:
+    """The buffers of LoRA adapters, one line a stage, and those of the embedding; none without --enable-lora.
+
+    Raises RefusedError.
+    """
+    if not settings.engine_options:
+        return (), 0
+    from kvplan.engines.vllm.adapters import slots_of, wrapped_of
+    from kvplan.weights.adapters import embedding_bytes, vllm_bytes
+
+    slots = slots_of(settings, dtype)
+    if slots is None:
+        return (), 0
+    # As trained: adapters have the shapes of the matrices, however these are stored.
+    inventory = sources_of(model).inventory
+    wrapped = wrapped_of(model, choice.asked or choice.version)
+    if inventory is None:
+        raise RefusedError(
+            "lora",
+            f"the matrices of {model.id}, which adapters are made for, are not known",
+            help=("--kv-cache-memory 16GiB", "leave out --enable-lora"),
+        )
+    source = f"{slots.count} adapters of rank {slots.rank}: A and B of every wrapped matrix"
+    amounts = vllm_bytes(inventory, wrapped, slots, parallel)
+    lines = tuple(exact("LoRA adapters", amount, source) for amount in amounts)
+    return lines, embedding_bytes(inventory, wrapped, slots)
+
+
+def drafts_of(
+    model: Model,
+    settings: Serving,
+    facts: WeightFacts,
+    sources: WeightSources,
+    parallel: Parallel,
+    dtype: Packing,
+) -> tuple[tuple[BudgetLine, ...], tuple[str, ...]]:
+    """A draft model, or multi-token-prediction layers: they lie on the last stage."""
+    if settings.speculative_method is None:
+        return (), ()
+    from kvplan.engines.budget.drafts import draft_lines
+
+    own = settings.speculative_method == "mtp"
+    return draft_lines(model, settings, facts, sources, parallel, dtype, own=own)

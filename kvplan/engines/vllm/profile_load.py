@@ -1,0 +1,143 @@
+"""The settings of vLLM's profile run, resolved for one model, GPU and release."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from kvplan.architectures.config.activation_shape import Shape
+from kvplan.architectures.weights import sources_of
+from kvplan.engines.base import has_kind, parse_version
+from kvplan.engines.vllm.class_roles import is_pooling
+from kvplan.engines.vllm.compressed_pass import compressed_passes
+from kvplan.engines.vllm.decoders import passes_of
+from kvplan.engines.vllm.expert_run import AUTO, COMPRESSED, CUTLASS, expert_run
+from kvplan.engines.vllm.heads import keeps_latent
+from kvplan.engines.vllm.indexer import Reserved, reserved
+from kvplan.engines.vllm.load import UNKNOWN, Load
+from kvplan.engines.vllm.multimodal import encoder_run, text_only
+from kvplan.engines.vllm.runner import V2, runner_of
+from kvplan.engines.vllm.splits import AttentionBuffers, buffers_of
+from kvplan.engines.vllm.versions import rules_of
+from kvplan.families import Kind
+from kvplan.model import Model
+from kvplan.settings import EAGLE_LIKE, Serving
+from kvplan.weights.formats import NVFP4, Format
+from kvplan.weights.inventory import expert_forms
+from kvplan.weights.ranks import Parallel
+
+
+def load_of(
+    model: Model,
+    settings: Serving,
+    version: str,
+    shape: Shape,
+    seqs: int,
+    tokens: int,
+    length: int,
+    buffers: AttentionBuffers | None = None,
+) -> Load:
+    """The profile run of settings. seqs, tokens, length: the batch and max_model_len in force."""
+    gpu, method = settings.gpu, settings.speculative_method
+    drafts = settings.num_speculative_tokens if method is not None else 0
+    own = dict(settings.engine_options)
+    largest, dp = own.get("max_cudagraph_capture_size"), settings.data_parallel_size
+    backend = str(own.get("moe_backend", AUTO))
+    release, capability = parse_version(version), None if gpu is None else gpu.compute_capability
+    dp, stored = dp if shape.experts_per_token else 1, settings.quantization or model.quantization
+    kept = buffers_of(model, settings, version) if buffers is None else buffers
+    encoder = encoder_run(
+        model,
+        settings,
+        version,
+        seqs=seqs,
+        tokens=tokens,
+        length=length,
+        element=shape.element_bytes,
+        v2=runner_of(model, settings, version) == V2,
+    )
+    return Load(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        tensor_parallel_size=settings.tensor_parallel_size,
+        pipeline_parallel_size=settings.pipeline_parallel_size,
+        gpu_memory_utilization=utilization(settings, version),
+        enforce_eager=settings.enforce_eager,
+        enable_expert_parallel=settings.enable_expert_parallel,
+        data_parallel_size=dp,
+        drafts=drafts,
+        reads_hidden=bool(drafts) and method in EAGLE_LIKE,
+        largest_graph=largest if isinstance(largest, int) else 0,
+        compile_cache=str(own.get("compile_cache", UNKNOWN)),
+        capability=capability,
+        passes=passes_of(
+            model, divided_among(settings), length=length, seqs=seqs, element=shape.element_bytes
+        )
+        or compressed_passes(
+            model,
+            ranks=settings.tensor_parallel_size,
+            capability=capability,
+            release=release,
+            element=shape.element_bytes,
+        ),
+        indexer=reserved(model, length, tokens, release) if release >= _RESERVES else Reserved(),
+        model_type=model.model_type,
+        encoder=encoder,
+        encoder_known=encoder is None or encoder.known,
+        takes_tokens=not shape.is_multimodal or text_only(model, settings),
+        has_states=has_kind(model, Kind.STATE),
+        eight_bits=stored in _EIGHT_BITS,
+        packed=stored in _PACKED,
+        latent=keeps_latent(model),
+        flashinfer=kept.flashinfer,
+        split_bytes=kept.split_bytes,
+        samples=not is_pooling(model),
+        fused_sampler=own.get("flashinfer") != "absent" and (gpu is None or gpu.vendor.lower() == "nvidia"),
+        experts=expert_run(
+            stored,
+            release,
+            capability,
+            dp=dp,
+            expert_parallel=settings.enable_expert_parallel,
+            backend=backend,
+            nvfp4=backend == CUTLASS and _expert_forms(model) <= {None, NVFP4},
+            integers=stored == COMPRESSED and _integers(_expert_forms(model)),
+        ),
+    )
+
+
+def _expert_forms(model: Model) -> frozenset[Format | None]:
+    """How routed experts are stored; as trained where the weights' bytes are stated."""
+    inventory = sources_of(model).inventory
+    return frozenset() if inventory is None else expert_forms(inventory)
+
+
+def _integers(forms: frozenset[Format | None]) -> bool:
+    return any(form is not None and form.name.startswith("int") for form in forms)
+
+
+def divided_among(settings: Serving) -> Parallel:
+    """The ranks among which matrices are divided."""
+    return Parallel(
+        tensor_parallel_size=settings.tensor_parallel_size,
+        data_parallel_size=settings.data_parallel_size,
+        enable_expert_parallel=settings.enable_expert_parallel,
+    )
+
+
+def of_stage(load: Load, stage: int) -> Load:
+    """The profile run of one stage of a pipeline."""
+    encoder = None if load.encoder is None else load.encoder.on_stage(stage)
+    return replace(load, samples=load.samples and stage == load.pipeline_parallel_size - 1, encoder=encoder)
+
+
+_EIGHT_BITS = frozenset({"fp8", "fbgemm_fp8", "modelopt_fp8"})
+_PACKED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
+_RESERVES = (0, 20)
+"""The oldest release of which a start of a sparse model was read."""
+
+
+def utilization(settings: Serving, version: str) -> Fraction:
+    """gpu_memory_utilization as given, else the release\'s default."""
+    given = settings.gpu_memory_utilization
+    return Fraction(rules_of(version).default_utilization_percent, 100) if given is None else given
