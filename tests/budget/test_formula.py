@@ -13,7 +13,7 @@ import kvplan
 from kvplan.architectures.config.activation_shape import Shape
 from kvplan.engines.budget.lines import about, exact, left_over
 from kvplan.engines.vllm.cold_compile import compile_line
-from kvplan.engines.vllm.flashinfer import WORKSPACE, WRAPPER, FlashInfer
+from kvplan.engines.vllm.flashinfer import SEGMENT, WORKSPACE, FlashInfer
 from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.graphs import captured
 from kvplan.engines.vllm.indexer import Reserved, reserved
@@ -230,7 +230,7 @@ def test_the_tables_of_every_layer_are_benchmarked_too() -> None:
 
 
 def test_flashinfer_counts_with_the_graphs() -> None:
-    """Its workspaces and one wrapper of each captured decode batch, exact beside the estimate."""
+    """Its workspaces and the segments of its wrappers, exact beside the estimate."""
     known = replace(KNOWN, graph_layer_bytes=10)
     load = replace(LOAD, max_num_seqs=4, max_num_batched_tokens=64)
     plain = graph_line(SMALL, load, known, "")
@@ -238,7 +238,7 @@ def test_flashinfer_counts_with_the_graphs() -> None:
     assert plain is not None
     assert own is not None
     full = captured(4, 64, 0).full
-    assert own.bytes - plain.bytes == 2 * WORKSPACE + 2 * full * WRAPPER
+    assert own.bytes - plain.bytes == 2 * WORKSPACE + full * SEGMENT
     assert own.high_bytes - own.bytes == plain.high_bytes - plain.bytes
     assert "FlashInfer" in own.source
 
