@@ -377,7 +377,8 @@ class _Run:
             return Verdict.DIFFERS, "the engine starts" if starts.reported else "the engine does not start"
         if worst.off_by() <= self.tolerance:
             return Verdict.DIFFERS, f"{beyond[0].label} is outside the interval of the memory budget"
-        return Verdict.DIFFERS, f"{worst.label} is off by {_percent(worst.off_by())}, more than {percent}"
+        shown = worst.off_by() if worst.ratio is None else abs(worst.ratio - 1)  # the table's figure
+        return Verdict.DIFFERS, f"{worst.label} is off by {_percent(shown)}, more than {percent}"
 
     def _why_not(self, rows: list[ComparedRow]) -> str:
         source = self.observation.source
