@@ -107,7 +107,8 @@ def test_published_estimates() -> None:
 @given(st.integers(1, 12), st.integers(1, 83))
 def test_wrappers_lie_in_segments_as_the_estimate_has_them(wrappers: int, full: int) -> None:
     """Against an allocator that is asked twice, as for an estimate: two of 8 MiB fill 20 MiB."""
-    samples, slots, taken = [], 0, 0
+    samples: list[int] = []
+    slots = taken = 0
     for _ in range(2):
         for _ in range(wrappers):
             if not slots:

@@ -8,9 +8,9 @@ there is one workspace for all layers (_get_trtllm_gen_workspace_buffer): data-c
 have one for each group of the cache, and of every captured decode batch a wrapper with 8 MiB of its own
 (_get_decode_wrapper; flashinfer/decode.py), of which torch's allocator puts two in a segment of 20 MiB
 (c10/cuda/CUDACachingAllocator.h, kLargeBuffer). Two graphs are captured to estimate: what the first takes,
-and what the second takes for each further one. So one group's wrappers are 20 MiB altogether. The V2 runner shares the workspace between groups
-(vllm/v1/worker/gpu/attn_utils.py). They capture no graph of several tokens a request, so speculation leaves
-piecewise graphs alone (get_cudagraph_support).
+and what the second takes for each further one. So one group's wrappers are 20 MiB altogether. The V2 runner
+shares the workspace between groups (vllm/v1/worker/gpu/attn_utils.py). FlashInfer's own kernels capture no
+graph of several tokens a request, so speculation leaves piecewise graphs alone (get_cudagraph_support).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kvplan.units import MIB, ceil_div
 WORKSPACE = 394 * MIB
 """VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, vllm/envs.py."""
 SEGMENT, TOGETHER = 20 * MIB, 2
-"""What torch's allocator takes from the device for a wrapper's _int_workspace_buffer, and how many lie in it."""
+"""What torch's allocator takes for a wrapper's _int_workspace_buffer, and how many lie in it."""
 _SIZED = (0, 26)
 """Since then the workspace is at least 16 bytes for each element of the batch's queries."""
 _SIZED_BYTES = 16
@@ -64,7 +64,7 @@ class FlashInfer:
         return self.groups * workspace + self._segments(full) * SEGMENT
 
     def _segments(self, full: int) -> int:
-        """Of all wrappers as they are estimated: those of the first graph, those of the second once more for each
+        """Of all wrappers as they are estimated: those of the first graph, and those of the second for each
         further one."""
         first = ceil_div(self.wrappers, TOGETHER)
         second = ceil_div(max(0, 2 * self.wrappers - first * TOGETHER), TOGETHER)

@@ -53,8 +53,8 @@ def graph_line(shape: Shape, load: Load, known: Coefficients, how: str) -> Budge
     made += f", {gib(sums)} of FlashAttention's partial sums" if sums else ""
     made, graphs = f"{made}; {how}", graphs + kept + sums
     # V1 takes the larger of the first piecewise and the first full graph, and FlashInfer's buffers lie in the
-    # latter alone (profile_cudagraph_memory, max(shared_memory_estimate.values())): they may add nothing. Where
-    # TRT-LLM's kernels decode, six starts of eight have them whole.
+    # latter alone (profile_cudagraph_memory, max(shared_memory_estimate.values())): they may add nothing.
+    # Where TRT-LLM's kernels decode, six starts of eight have them whole.
     least += kept if load.flashinfer.wrappers else 0
     line = BudgetLine("CUDA graphs", graphs, max(0, graphs - least), graphs + margin, made)
     if load.has_adapters:
