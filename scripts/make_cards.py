@@ -31,14 +31,17 @@ from kvplan.architectures.config.subset import size_relevant
 from kvplan.architectures.inventory import inventory_of
 from kvplan.architectures.media.count import media_keys
 from kvplan.engines import ENGINES
+from kvplan.engines.vllm.multimodal import encoder_run
 from kvplan.errors import KvplanError
 from kvplan.files.cards.card import HOW, OVERLAY, Card, Expectation, Source, Variant, Weights
 from kvplan.files.cards.file import card_from_located
 from kvplan.files.cards.index import INDEX, build_index, index_text, read_cards
 from kvplan.files.cards.schema import card_json_schema
 from kvplan.files.cards.writer import card_text
+from kvplan.files.gpus.find import load_gpu
 from kvplan.files.yaml.strict import load_yaml, load_yaml_file
 from kvplan.model import Model
+from kvplan.settings import Serving
 from scripts.card_read import differences, readings
 from scripts.card_sources import QUANTISED, Manifest, Origin
 
@@ -241,9 +244,16 @@ def card_config(model: Model, *, is_whole: bool) -> Mapping[str, Any] | None:
             lambda config: inventory_of(config, hf_quant_config=quant),
             lambda config: activation_shape(config, model, 2),
             media_keys,
+            lambda config: profiled_encoder(replace(model, config=config)),
         ),
     )
     return kept if quant is None else {**kept, QUANT_KEY: quant}
+
+
+def profiled_encoder(model: Model) -> object:
+    """What vLLM's profile run of the model's encoder is computed from."""
+    settings = Serving(gpu=load_gpu("h100-sxm-80gb"))
+    return encoder_run(model, settings, "0.33", seqs=256, tokens=8192, length=4096, element=2, v2=True)
 
 
 def make_variant(item: Mapping[str, Any], base: Model, parent: Origin, manifest: Manifest) -> Variant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ from kvplan.engines.vllm.towers import Widths
 from kvplan.files.cards.find import load_card
 from kvplan.model import Model
 from kvplan.settings import Serving
+from scripts.make_cards import card_config, profiled_encoder
+
+
+CARDS = Path(__file__).parents[2] / "model_cards"
 
 
 def _run(model: Model) -> EncoderRun:
@@ -97,3 +102,19 @@ def test_a_ratio_says_the_mlp() -> None:
 def test_patches_are_those_of_the_class(kind: str) -> None:
     config = pytest.importorskip("transformers").AutoConfig.for_model(kind)
     assert Patch(config.patch_size, config.temporal_patch_size) == _PATCHES[kind]
+
+
+def test_a_card_that_is_made_anew_keeps_what_its_encoder_is_computed_from() -> None:
+    """The keys that `scripts/make_cards.py` keeps are those that the rules read, the encoder's among them."""
+    lost, known = [], 0
+    for path in sorted(CARDS.glob("*.yaml")):
+        model = load_card(path.stem)
+        if not model.config:
+            continue
+        run = profiled_encoder(model)
+        known += run is not None
+        kept = card_config(model, is_whole=True)
+        if profiled_encoder(replace(model, config=kept)) != run:
+            lost.append(path.stem)
+    assert known > 100
+    assert lost == []
