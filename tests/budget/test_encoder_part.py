@@ -20,7 +20,6 @@ from kvplan.model import Model
 from kvplan.settings import Serving
 from scripts.make_cards import card_config, profiled_encoder
 
-
 CARDS = Path(__file__).parents[2] / "model_cards"
 
 
