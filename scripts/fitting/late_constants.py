@@ -21,6 +21,7 @@ from scripts.fitting.late_classes import (
     READ,
     SLOTS,
     UNREAD_HIGH,
+    UNREAD_KEPT,
     Class,
     Prior,
     by_ranks,
@@ -65,6 +66,8 @@ class Late(NamedTuple):
                 alone = card if slot else self.classes[before]
                 if entry.board == OTHER:
                     alone = alone._replace(low=board.low, high=UNREAD_HIGH)
+                    if parts(since) >= CONSUMED:
+                        alone, later = Prior(UNREAD_KEPT, UNREAD_KEPT, UNREAD_KEPT), 0
                 found.append(
                     {
                         "since": release.since,

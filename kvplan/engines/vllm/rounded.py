@@ -16,6 +16,7 @@ from kvplan.settings import EAGLE_LIKE, Serving
 from kvplan.units import MIB, gib
 from kvplan.weights.absorbed import again_bytes
 from kvplan.weights.allocated import rounded_up
+from kvplan.weights.expanded import expanded_bytes
 from kvplan.weights.facts import WeightSources
 from kvplan.weights.inventory import Inventory
 from kvplan.weights.ranks import Parallel, stage_layers, tensor_bytes
@@ -24,6 +25,8 @@ TOWERS_LEFT = (0, 15)
 """Since then an encoder that serves nothing is not loaded (interfaces.py, _mark_tower_model)."""
 BESIDE = "beside the weights"
 _LOADED_WHOLE, _MAX_SPLIT = (0, 21), 20 * MIB
+_FP8 = (8, 9)
+"""The least compute capability that multiplies FP8."""
 
 
 def rounded_lines(
@@ -44,6 +47,8 @@ def rounded_lines(
     mla_attention.py, process_weights_after_loading, 0.20 to 0.32; v1/attention/backends/mla/common.py before;
     quantization/utils/quant_utils.py, get_and_maybe_dequant_weights).
 
+    On a GPU without FP8 the scales of FP8 blocks are kept for every output (`kvplan.weights.expanded`).
+
     Since 0.21 vLLM loads with max_split_size_mb at 20, on NVIDIA's GPUs (v1/worker/gpu_worker.py, load_model,
     _scoped_allocator_max_split; vllm-project/vllm#41268): a larger tensor has whole steps of 2 MiB. The log's
     ``Model loading took`` has it: of 40 unquantised starts of 0.11 to 0.31 36 print the sum to 0.01 GiB.
@@ -63,9 +68,12 @@ def rounded_lines(
     absorbed = (0,) * len(amounts)
     if keeps_latent(model):
         absorbed = again_bytes(inventory, parallel, lambda tensor: dtype.bytes if tensor.form else 0)
+    scales = (0,) * len(amounts)
+    if gpu.vendor == NVIDIA and (gpu.compute_capability or _FP8) < _FP8:
+        scales = expanded_bytes(inventory, parallel, dtype.bytes)
     lines = []
-    for stage, (amount, shared, again) in enumerate(
-        zip(amounts, _beyond(made, inventory, parallel, dtype), absorbed, strict=True)
+    for stage, (amount, shared, again, repeated) in enumerate(
+        zip(amounts, _beyond(made, inventory, parallel, dtype), absorbed, scales, strict=True)
     ):
         tables = every + (last if stage == len(amounts) - 1 else 0)
         source = f"torch's allocator: {how}"
@@ -73,13 +81,15 @@ def rounded_lines(
             source += f"; {gib(shared)} of K and V in layers that read another's"
         if again:
             source += f"; {gib(again)} of kv_b_proj a second time, unquantised, for decoding"
+        if repeated:
+            source += f"; {gib(repeated)} of block scales for every output, as Marlin wants them"
         if kept:
             source += f"; {gib(kept)} for the batch's per-layer embeddings"
         if chosen:
             source += f"; {gib(chosen)} for what the batch's indexer chooses"
         if tables:
             source += f"; {gib(tables)} of further angles and of the batch's buffers"
-        lines.append(exact(BESIDE, amount + shared + again + kept + chosen + tables, source))
+        lines.append(exact(BESIDE, amount + shared + again + repeated + kept + chosen + tables, source))
     return tuple(lines)
 
 
