@@ -61,7 +61,7 @@ class Late(NamedTuple):
             one, since = self.classes[release], release.since
             for entry in (entry for entry in PRIORS if entry.several and entry.since == since):
                 board, slot = self.classes[entry], entry.board in SLOTS
-                # Cards in slots have a class of their own, whose rows are of every release: nothing comes on top.
+                # The class of cards in slots has rows of every release: nothing comes on top.
                 later = 0 if slot else one.amount - self.classes[before].amount
                 card = self.classes[ONE_CARD_V2 if runner == V2 else ONE_CARD]
                 alone = card if slot else self.classes[before]

@@ -128,12 +128,13 @@ def test_the_second_runner_keeps_on_a_card_what_it_keeps_on_a_board() -> None:
         assert alone[1] < alone[0]
         assert abs(alone[1] - alone[2]) < 16 * MIB
         assert alone[1] + second.one_high >= alone[0] + first.one_high - 16 * MIB
-        # Since 0.27 the sampler's tables are a line of their own, and what stays is what other boards keep.
+        # Since 0.27 the sampler's tables are a line of their own; seven starts on cards keep 0.1 GiB, as before.
         later = [
             dict(vllm_coefficients((0, 27), V2, one).non_torch_by_ranks)[1]
             for one in (board, boards.NVSWITCH)
         ]
-        assert abs(later[0] - later[1]) < 16 * MIB
+        assert abs(later[0] - alone[1]) < 16 * MIB
+        assert later[0] <= later[1] < later[0] + 48 * MIB
 
 
 def test_vendors_that_were_not_read_have_wide_intervals() -> None:
