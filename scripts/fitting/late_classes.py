@@ -57,7 +57,7 @@ PRIORS: Mapping[Class, Prior] = {
     ONE_V2: Prior(90 * MIB, 80 * MIB, 128 * MIB),
     ONE_CONSUMED: Prior(180 * MIB, 160 * MIB, 160 * MIB),
     ONE_CONSUMED_V2: Prior(110 * MIB, 128 * MIB, 160 * MIB),
-    ONE_CARD: Prior(256 * MIB, 176 * MIB, 352 * MIB),
+    ONE_CARD: Prior(170 * MIB, 90 * MIB, 438 * MIB),
     ONE_CARD_V2: Prior(96 * MIB, 96 * MIB, 512 * MIB),
     Class("0.20", NVSWITCH, several=True): Prior(700 * MIB, 320 * MIB, 1300 * MIB),
     Class("0.20", BLACKWELL, several=True): Prior(1000 * MIB, 500 * MIB, 1500 * MIB),
@@ -74,10 +74,10 @@ PRIORS: Mapping[Class, Prior] = {
 }
 """Several ranks: NCCL, custom and symmetric-memory all-reduce (vllm/distributed/device_communicators); the
 high side of NVSwitch boards is what 0.19 printed on H100; GeForce cards: 0.25 GiB printed on two RTX 4090
-(vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot: no start
-prints the line; the sides are what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated) and a
-context without more. The V2 runner has on a card what it has on a board (a card of 16 GB prints 0.07 GiB with
-0.26), and the same high end. Since 0.27 ranks keep less: 0.05 GiB of two, 0.08 to 0.5 of four and eight."""
+(vllm-project/vllm#13061), the high side is that of cards that reach each other. A card in a slot keeps
+what a board keeps, under V1 (158, 176 and 181 MiB were read) as under V2 (a card of 16 GB prints 0.07 with
+0.26), and V2 has V1's high end: what a report of 0.26 on an RTX PRO 6000 leaves (its batch is not stated).
+Since 0.27 ranks keep less: 0.05 GiB of two, 0.08 to 0.5 of four and eight."""
 LONE = ((ONE, ONE, V1), (ONE_V2, ONE_V2, V2), (ONE_CONSUMED, ONE, V1), (ONE_CONSUMED_V2, ONE_V2, V2))
 """Classes of one GPU, the one that the constants of several count from, and the runner."""
 READ = {NVSWITCH, RACK, PCIE, OLDER, GEFORCE}
