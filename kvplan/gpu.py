@@ -29,7 +29,8 @@ class Gpu(Shown):
     Infinity Fabric, ICI, Ethernet); `pcie_bytes_per_second` is one direction.
 
     `compute_capability` is (major, minor) for NVIDIA and None elsewhere; `device_target` is the other
-    vendors' name for the same idea (``gfx942``). `provenance` and `notes` map a figure's name, such as
+    vendors' name for the same idea (``gfx942``). `multiprocessors`: as CUDA counts
+    them (SMs). `provenance` and `notes` map a figure's name, such as
     ``dense_tflops.bf16``, to its source and to remarks; a source of ``unverified`` means nobody checked it.
 
     `is_vgpu`: it is a share of a board by NVIDIA's vGPU software; `memory_nvml_bytes` is its profile's frame
@@ -48,6 +49,7 @@ class Gpu(Shown):
     bandwidth_bytes_per_second: int | None
     dense_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
     compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
     device_target: str | None = None
     fp8_tensor_cores: bool | None = None
     fp4_tensor_cores: bool | None = None

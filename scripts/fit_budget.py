@@ -111,6 +111,7 @@ def lines_of(fitted: Fitted) -> dict[str, list[dict[str, Any]]]:
                 **first,
                 calibrated=False,
                 non_torch_by_ranks=_ranks(early.non_torch[EARLY]),
+                multiprocessor_bytes=0,
                 one_low=GIB // 8,
                 one_high=GIB // 2,
                 several_low=GIB // 2,

@@ -191,6 +191,8 @@ def gpu_figures(gpu: Gpu) -> list[tuple[str, str]]:
     figures += [(name, _figure(name, getattr(gpu, name))) for name in always]
     if gpu.compute_capability is not None:
         figures.append(("compute_capability", _capability(gpu)))
+    if gpu.multiprocessors is not None:
+        figures.append(("multiprocessors", _figure("multiprocessors", gpu.multiprocessors)))
     if gpu.device_target is not None:
         figures.append(("device_target", gpu.device_target))
     figures += [(f"dense_tflops.{name}", f"{value:,} TFLOPS") for name, value in gpu.dense_tflops.items()]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from statistics import median
 
 from kvplan.engines.vllm.boards import (
@@ -36,6 +37,7 @@ from scripts.fitting.late_classes import (
     GRAPH_V1,
     GRAPH_V2,
     MEASURED,
+    MULTIPROCESSOR,
     ONE,
     PRIORS,
     SINCE,
@@ -89,6 +91,7 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
     latent = [row for row in rows if _measured(row) and row.board != UNIFIED]
     return Late(
         classes=classes,
+        multiprocessor=_multiprocessor(plain, without),
         graph_v1=graph,
         graph_ranks=max(1000, _middle(large, graph * GRAPH_RANKS // 1000, without) * 1000 // graph),
         graph_v2=_middle(
@@ -114,6 +117,24 @@ def fit_late(rows: Sequence[LateRow], without: str | None = None) -> Late:
         compile_copies=COMPILE_COPIES,
         own={name: _own(rows, name, classes, without) for name in ODD},
     )
+
+
+def _multiprocessor(rows: Sequence[LateRow], without: str | None) -> int:
+    """What one more multiprocessor keeps: the median slope between two starts of a class, each pair counted
+    once for every multiprocessor between them (Theil and Sen)."""
+    slopes = [
+        ((one.kept - other.kept) // (one.multiprocessors - other.multiprocessors), distance)
+        for one, other in combinations(rows, 2)
+        if one.group == other.group and without not in (one.family, other.family)
+        for distance in [abs(one.multiprocessors - other.multiprocessors)]
+        if distance
+    ]
+    half, seen = sum(weight for _, weight in slopes) / 2, 0
+    for slope, weight in sorted(slopes):
+        seen += weight
+        if seen >= half:
+            return max(0, slope)
+    return MULTIPROCESSOR
 
 
 def _own(rows: Sequence[LateRow], name: str, classes: Mapping[Class, Prior], without: str | None) -> int:

@@ -24,8 +24,8 @@ SINCE, CONSUMED, MEASURED = (0, 20), (0, 27), (0, 29)
 COMPILE_COPIES = 3_300
 """Hidden states beside the embedding while kernels are benchmarked: cold and warm starts of one server."""
 FOUR_RANKS = 4
-H200_MULTIPROCESSORS = 132
-"""vllm/v1/sample/ops/topk_topp_triton.py; starts without FlashInfer that tell what stays are on one."""
+MULTIPROCESSOR = MIB
+"""What one more multiprocessor keeps: half a KiB of local memory for each of 2,048 threads."""
 BLACKWELLS = (BLACKWELL, RACK)
 
 

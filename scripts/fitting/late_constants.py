@@ -32,6 +32,7 @@ class Late(NamedTuple):
     """What the rows say: constants with margins by class, and what one graph and one draft take."""
 
     classes: dict[Class, Prior]
+    multiprocessor: int
     graph_v1: int
     graph_ranks: int
     graph_v2: int
@@ -80,6 +81,7 @@ class Late(NamedTuple):
                             for ways, amount in by_ranks(entry, runner, alone.amount + later, board.amount)
                         ],
                         "non_torch_pipeline": alone.amount + later,
+                        "multiprocessor_bytes": self.multiprocessor,
                         "one_low": max(alone.low, one.low),
                         "one_high": max(alone.high, one.high),
                         "several_low": board.low,

@@ -21,7 +21,7 @@ from kvplan.engines.vllm.cold_compile import compile_line
 from kvplan.engines.vllm.graph_memory import graph_line
 from kvplan.engines.vllm.graphs import Captured, captured
 from kvplan.engines.vllm.memory import kept_by_sampler
-from kvplan.engines.vllm.non_torch import fusion_workspace
+from kvplan.engines.vllm.non_torch import H100_MULTIPROCESSORS, fusion_workspace, of_multiprocessors
 from kvplan.engines.vllm.profile_load import load_of
 from kvplan.engines.vllm.profile_peak import activation_peak
 from kvplan.engines.vllm.runner import V2, runner_of
@@ -31,7 +31,6 @@ from kvplan.settings import Settings
 from scripts.field_rows import Row
 from scripts.fitting.late_classes import (
     CONSUMED,
-    H200_MULTIPROCESSORS,
     ONE,
     ONE_CARD,
     ONE_CARD_V2,
@@ -119,6 +118,11 @@ class LateRow:
 
     @property
     def rest(self) -> int:
+        """What is kept, of a GPU with the multiprocessors of an H100."""
+        return self.kept - of_multiprocessors(self.load, self.known)
+
+    @property
+    def kept(self) -> int:
         """Of logs that tell what stays beside the weights by mem_get_info, that; else what is left."""
         fused = fusion_workspace(self.shape, self.load, self.known)
         told = self.row.printed("non_torch_gib") if self.release >= CONSUMED else None
@@ -136,10 +140,15 @@ class LateRow:
     def _stays(self) -> int:
         """What other lines have of it: the sampler's tables, the experts' workspace, and where FlashInfer
         does not sample the buffer of Triton's kernel, a row of the vocabulary for each multiprocessor."""
-        rows = 0 if self.load.fused_sampler else H200_MULTIPROCESSORS
+        rows = 0 if self.load.fused_sampler else self.multiprocessors
         kept = activation_peak(self.shape, self.load, self.known)
         kept -= activation_peak(replace(self.shape, experts_per_token=0), self.load, self.known)
         return self._states + kept + rows * self.shape.vocab_size * 4
+
+    @property
+    def multiprocessors(self) -> int:
+        """Of the GPU; an H100's where nobody says."""
+        return self.load.multiprocessors or H100_MULTIPROCESSORS
 
     @property
     def group(self) -> Class:

@@ -48,6 +48,7 @@ KNOWN = Coefficients(
     several_high=7,
     non_torch_by_ranks=((1, 10), (2, 200), (4, 300)),
     non_torch_pipeline=7,
+    multiprocessor_bytes=0,
     fusion=False,
     fusion_stages=False,
     graph_layer_bytes=0,

@@ -66,7 +66,8 @@ class VllmLaws:
         """GPUs that the engine's rules cannot tell apart but by their memory. Raises KvplanError."""
         device = device_of(gpu)
         row = batch_row(settings.usage, device, rules_of(choice.version))
-        return (device.vendor, device.capability, gpu.compute_capability, board_of(gpu)), row
+        known = device.vendor, device.capability, gpu.compute_capability, gpu.multiprocessors, board_of(gpu)
+        return known, row
 
     def law(self, model: Model, choice: Choice, settings: Settings, gpu: Gpu, kind: Hashable) -> VllmLaw:
         """What the class takes. gpu: any of the kind."""

@@ -32,7 +32,8 @@ class Coefficients:
     margins of one rank, of several. non_torch_by_ranks: (ranks, bytes) of context, NCCL and all-reduce
     buffers; the largest entry not above the rank count counts. fusion: FlashInfer's all-reduce workspace is
     beside them; fusion_stages: beside pipelines and data parallelism too. non_torch_pipeline: bytes where
-    only a pipeline divides the model. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate
+    only a pipeline divides the model. multiprocessor_bytes: for each multiprocessor beyond an H100's 132, or
+    less. graph_layer_bytes: one CUDA graph of one layer, 0 where the estimate
     is; graph_latent_layer_bytes: of latent attention, 0: as any other; graph_split_layer_bytes: under
     FlashAttention 3, whose partial sums are beside it then; 0: as any other; graph_ranks_milli: of four ranks
     or more; graphs_wide, graphs_by_request: of the sizes, see `captured`. graph_low_milli: the margin
@@ -60,6 +61,7 @@ class Coefficients:
     compile_kept: bool
     non_torch_by_ranks: tuple[tuple[int, int], ...]
     non_torch_pipeline: int
+    multiprocessor_bytes: int
     one_low: int
     one_high: int
     several_low: int
@@ -84,18 +86,17 @@ class Load:
 
     data_parallel_size: ranks that experts are divided over; 1 where the model has none.
     has_adapters: graphs are captured with LoRA adapters and without (cudagraph_specialize_lora).
-    adapter_table: bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its table.
-    drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
-    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability: of the GPU.
-    passes: (bytes a token, bytes besides) of each place where a traced class's pass may be at its peak; none
-    where the formula counts. fused_sampler:
-    FlashInfer is there to sample. split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse
-    attention reserves, from 0.20 on. encoder: the profile run of the model's encoder on
-    this stage; encoder_known: it stands for all that the encoder takes (else so many copies of the hidden
-    states do). experts: how the release runs them. takes_tokens: the compiled part takes token ids: text
-    models, and multimodal ones that serve text alone. has_states: layers keep recurrent states. eight_bits:
-    matrices are multiplied in FP8; packed: they are AWQ's or GPTQ's. latent: attention keeps latents.
-    flashinfer: what it keeps beside the graphs.
+    adapter_table: bytes of the embedding's adapters, which Inductor's benchmarks copy as they copy its
+    table. drafts: tokens proposed for each request; reads_hidden: by a draft that reads hidden states.
+    largest_graph: tokens, 0 by default. compile_cache: "cold", "warm" or "unknown". capability,
+    multiprocessors: of the GPU. passes: (bytes a token, bytes besides) of each place where a traced class's
+    pass may be at its peak; none where the formula counts. fused_sampler: FlashInfer is there to sample.
+    split_bytes: see `kvplan.engines.vllm.splits`. indexer: what sparse attention reserves, from 0.20 on.
+    encoder: the profile run of the model's encoder on this stage; encoder_known: it stands for all that the
+    encoder takes (else so many copies of the hidden states do). experts: how the release runs them.
+    takes_tokens: the compiled part takes token ids: text models, and multimodal ones that serve text alone.
+    has_states: layers keep recurrent states. eight_bits: matrices are multiplied in FP8; packed: they are
+    AWQ's or GPTQ's. latent: attention keeps latents. flashinfer: what it keeps beside the graphs.
     """
 
     max_num_seqs: int
@@ -114,6 +115,7 @@ class Load:
     largest_graph: int = 0
     compile_cache: str = UNKNOWN
     capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
     fused_sampler: bool = True
     split_bytes: int = 0
     indexer: Reserved = Reserved()

@@ -12,9 +12,26 @@ _KIB = 1024
 def non_torch(shape: Shape, load: Load, known: Coefficients) -> int:
     """CUDA context, NCCL and all-reduce buffers: by the number of ranks, never less than one lone GPU has."""
     ways = load.tensor_parallel_size * load.data_parallel_size
+    beside = of_multiprocessors(load, known)
     if ways == 1 and load.pipeline_parallel_size > 1:
-        return max(known.non_torch_pipeline, _by_ranks(1, known))
-    return max(_by_ranks(ways, known), _by_ranks(1, known)) + fusion_workspace(shape, load, known)
+        return max(0, max(known.non_torch_pipeline, _by_ranks(1, known)) + beside)
+    amount = max(_by_ranks(ways, known), _by_ranks(1, known)) + beside
+    return max(0, amount) + fusion_workspace(shape, load, known)
+
+
+H100_MULTIPROCESSORS = 132
+"""Of the GPUs that most constants were learnt on."""
+
+
+def of_multiprocessors(load: Load, known: Coefficients) -> int:
+    """What a GPU keeps beyond one with 132 multiprocessors; below 0 where it has fewer.
+
+    A kernel that spills registers has local memory for every thread that can be resident, and the driver
+    keeps the largest such area from the first launch on (CUDA C++ programming guide, "Local memory"):
+    multiprocessors · resident threads · bytes a thread. It is nowhere in torch.
+    """
+    count = load.multiprocessors or H100_MULTIPROCESSORS
+    return known.multiprocessor_bytes * (count - H100_MULTIPROCESSORS)
 
 
 _FUSED_KIB = {
@@ -49,10 +66,11 @@ def non_torch_line(shape: Shape, load: Load, known: Coefficients, how: str) -> B
     low = high = amount
     ranks = load.tensor_parallel_size * load.data_parallel_size * load.pipeline_parallel_size
     if load.tensor_parallel_size == 1:
-        low = min(amount, _by_ranks(1, known))
-        high = max(amount, _by_ranks(ranks, known))
+        beside = of_multiprocessors(load, known)
+        low = min(amount, _by_ranks(1, known) + beside)
+        high = max(amount, _by_ranks(ranks, known) + beside)
         if load.pipeline_parallel_size > 1:
-            low = min(low, known.non_torch_pipeline)
+            low = min(low, known.non_torch_pipeline + beside)
     below, above = (known.several_low, known.several_high) if ranks > 1 else (known.one_low, known.one_high)
     source = f"CUDA context, NCCL; {how}"
     return BudgetLine("non-torch memory", amount, max(0, low - below), high + above, source)

@@ -70,6 +70,7 @@ def load_of(
         largest_graph=largest if isinstance(largest, int) else 0,
         compile_cache=str(own.get("compile_cache", UNKNOWN)),
         capability=capability,
+        multiprocessors=None if gpu is None else gpu.multiprocessors,
         passes=passes_of(
             model, divided_among(settings), length=length, seqs=seqs, element=shape.element_bytes
         )

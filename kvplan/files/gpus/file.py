@@ -15,7 +15,7 @@ _TEXTS = ("slug", "name", "vendor", "arch", "note")
 _LISTS = ("aliases", "nvml_names", "default_for")
 _FIGURES = (
     "memory_marketing", "memory_total_bytes", "memory_nvml_bytes", "bandwidth_bytes_per_second",
-    "device_target",    "gpus_per_node", "fp8_tensor_cores", "fp4_tensor_cores",
+    "multiprocessors", "device_target", "gpus_per_node", "fp8_tensor_cores", "fp4_tensor_cores",
 )  # fmt: skip
 _LINKS = ("nvlink_bytes_per_second", "pcie_generation", "pcie_bytes_per_second")
 DTYPES = ("fp16", "bf16", "fp8", "fp4", "int8")

@@ -78,6 +78,7 @@ class GpuSpecFile(_Strict):
     memory_nvml_bytes: Figure[PositiveInt] = Field(description="as nvidia-smi or the vendor's tool shows it")
     bandwidth_bytes_per_second: Figure[PositiveInt]
     compute_capability: Figure[Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")]] | None = None
+    multiprocessors: Figure[PositiveInt] | None = Field(default=None, description="SMs, as CUDA counts them")
     device_target: Figure[Text] | None = None
     dense_tflops: DenseTflops | None = None
     fp8_tensor_cores: Figure[bool] | None = None
